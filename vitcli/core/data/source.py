@@ -1,0 +1,74 @@
+"""Images as they live on the device: whole data sets of uint8 pixels.
+
+Axes: N images, C channels, H W pixels.
+"""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Images:
+    """Pixels (N, C, H, W) uint8 with labels (N,) int64, on one device."""
+
+    pixels: Tensor
+    labels: Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def to(self, device: torch.device | str) -> "Images":
+        return Images(self.pixels.to(device), self.labels.to(device))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSet:
+    """A data set ready for training: its splits, its names and its statistics.
+
+    ``mean`` and ``std`` are per channel over pixels in [0, 1]; ``data_hash`` is the SHA-256 of
+    the arrays in canonical order, so it is the same whatever the images were read from.
+    """
+
+    name: str
+    class_names: tuple[str, ...]
+    train: Images
+    test: Images
+    val: Images | None = None
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    data_hash: str
+
+    @property
+    def in_chans(self) -> int:
+        return self.train.pixels.shape[1]
+
+    @property
+    def img_size(self) -> tuple[int, int]:
+        height, width = self.train.pixels.shape[2:]
+        return height, width
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_names)
+
+    def to(self, device: torch.device | str) -> "DataSet":
+        val = self.val and self.val.to(device)
+        return replace(self, train=self.train.to(device), test=self.test.to(device), val=val)
+
+
+def channel_stats(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation per channel of (N, C, H, W) uint8, on the [0, 1] scale.
+
+    They come from the 256-bin histogram of each channel, so they are exact and need no float copy.
+    """
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    means, stds = [], []
+    for channel in pixels.unbind(1):
+        weight = torch.bincount(channel.flatten().int(), minlength=256).double().cpu()
+        weight /= weight.sum()
+        mean = (weight * levels).sum()
+        means.append(mean.item())
+        stds.append((weight * (levels - mean).square()).sum().sqrt().item())
+    return tuple(means), tuple(stds)

@@ -1,0 +1,46 @@
+"""The one write path: a file is either its old self or its whole new self, whatever happens."""
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+
+def commit(path: Path, content: bytes) -> None:
+    """Replace ``path`` by ``content`` atomically and durably.
+
+    A temporary file in the same folder is written, synced and renamed over ``path``; then the
+    folder is synced, so that the new name survives a power cut.
+    """
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def commit_json(path: Path, value: Any) -> None:
+    commit(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
