@@ -43,7 +43,7 @@ class DivergedError(UserError):
     exit_code = 8
 
 
-class Interrupted(UserError):
+class StoppedError(UserError):
     """A signal stopped the run after a checkpoint was committed."""
 
     def __init__(self, message: str, signal_number: int) -> None:
