@@ -199,6 +199,8 @@ class DataSpec(Spec):
     """Channel means of pixels in [0, 1]; the training set's own unless set."""
     std: Channels | None = None
     """Channel standard deviations; the training set's own unless set."""
+    class_names: Annotated[tuple[str, ...], BeforeValidator(_tuple)] | None = None
+    """Names of the classes, in label order; the data set's unless set."""
     augment: AugmentSpec = AugmentSpec()
 
     @field_validator("name")
@@ -255,8 +257,12 @@ class TrainSpec(Spec):
     """Evaluate and keep an exponential moving average of the weights."""
     eval_every: int = Field(1, ge=1)
     """Epochs between evaluations; the last epoch is always evaluated."""
+    init: str | None = None
+    """A run whose weights to start from; its head is replaced where the classes differ."""
+    limit_batches: int | None = Field(None, ge=1)
+    """Only so many batches an epoch and an evaluation; for a quick try."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Autocast type; auto is bf16 on a GPU that has it and fp32 elsewhere."""
+    """Autocast type; auto is bf16 where the device computes in it, and fp32 elsewhere."""
     compile: bool | None = None
     """torch.compile; unless set, on for CUDA only."""
     grad_checkpointing: bool = False

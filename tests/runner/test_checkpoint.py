@@ -1,0 +1,103 @@
+"""A checkpoint is whole or it is not there, and damage is seen."""
+
+import json
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitcli.runner import files
+from vitcli.runner.checkpoint import (
+    MANIFEST,
+    TENSORS,
+    Checkpoint,
+    latest_checkpoint,
+    load_checkpoint,
+    prune,
+    save_checkpoint,
+    steps,
+)
+from vitcli.runner.errors import InputError
+
+
+def make(step: int) -> Checkpoint:
+    tensors = {
+        "model.a": torch.arange(6.0).view(2, 3).mT,
+        "optim.0.0.step": torch.tensor(float(step)),
+    }
+    return Checkpoint(step, tensors, {"sums": [0.1, 1e-300], "weights": "model"})
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    saved = make(7)
+    loaded = load_checkpoint(save_checkpoint(tmp_path, saved))
+    assert loaded.step == 7
+    assert loaded.state == saved.state
+    assert_close(loaded.tensors, saved.tensors, rtol=0, atol=0)
+    assert loaded.part("model").keys() == {"a"}
+
+
+def test_every_flipped_bit_of_the_tensors_is_seen(tmp_path):
+    path = save_checkpoint(tmp_path, make(1)) / TENSORS
+    content = path.read_bytes()
+    for i in range(len(content)):
+        path.write_bytes(content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :])
+        with pytest.raises(InputError, match="damaged"):
+            load_checkpoint(path.parent)
+    path.write_bytes(content)
+    load_checkpoint(path.parent)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', "null", "\x00"])
+def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
+    path = save_checkpoint(tmp_path, make(1))
+    (path / MANIFEST).write_text(text)
+    with pytest.raises(InputError, match="manifest"):
+        load_checkpoint(path)
+
+
+def test_a_newer_format_is_named(tmp_path):
+    path = save_checkpoint(tmp_path, make(1)) / MANIFEST
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    with pytest.raises(InputError, match="format 99"):
+        load_checkpoint(path.parent)
+
+
+def test_the_newest_whole_checkpoint_is_taken(tmp_path):
+    for step in (2, 10, 9):
+        save_checkpoint(tmp_path, make(step))
+    (tmp_path / "10" / TENSORS).write_bytes(b"")
+    (tmp_path / "11").mkdir()
+    messages: list[str] = []
+    latest = latest_checkpoint(tmp_path, messages.append)
+    assert latest is not None
+    assert latest.step == 9
+    assert "damaged" in messages[0]
+
+
+def test_only_damaged_checkpoints_are_an_error_and_none_is_a_start(tmp_path):
+    assert latest_checkpoint(tmp_path, print) is None
+    (save_checkpoint(tmp_path, make(1)) / TENSORS).unlink()
+    with pytest.raises(InputError, match="every checkpoint is damaged"):
+        latest_checkpoint(tmp_path, lambda _: None)
+
+
+def test_prune_keeps_what_it_is_told(tmp_path):
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, make(step))
+    prune(tmp_path, {1, 3})
+    assert steps(tmp_path) == [3, 1]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    files.commit(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        files.commit(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -1,0 +1,95 @@
+"""The Typer application: shared options, and the one place where an error becomes an exit code."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from vitcli import __version__
+from vitcli.cli.console import say
+from vitcli.runner.errors import UserError
+
+
+class Commands(TyperGroup):
+    """Shows a UserError as one message and its exit code; a bug keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            say(f"error: {error}")
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            say("stopped at once; the last checkpoint is kept")
+            raise typer.Exit(130) from error
+
+
+def group(**options: Any) -> typer.Typer:
+    """A Typer application with plain output, so that pipes, NO_COLOR and TERM=dumb work."""
+    return typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+        **options,
+    )
+
+
+app = group(cls=Commands)
+
+# Options shared by several commands are types, so they read and behave the same everywhere.
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(help="The only place where the data set is searched.", show_default=False),
+]
+Offline = Annotated[
+    bool, typer.Option("--offline", envvar="VITCLI_OFFLINE", help="Never open a connection.")
+]
+LimitBatches = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Only so many batches an epoch and an evaluation.", show_default=False
+    ),
+]
+Sets = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="FIELD=VALUE", help="Change a field; may be repeated."),
+]
+Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or a name under runs/.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vitcli {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def vitcli(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train, evaluate, ablate and look inside small Vision Transformers.
+
+    Start with 'vitcli train': no download, about a minute on a laptop.
+    """
+
+
+def register() -> None:
+    """Import every command module; each adds itself to the application."""
+    from vitcli.cli import data, doctor, eval, experiments, predict, runs, train  # noqa: F401
+
+
+def main() -> None:
+    """The entry point."""
+    if sys.platform == "win32":
+        say("error: vitcli does not run on Windows itself; use WSL2")
+        sys.exit(2)
+    register()
+    app()

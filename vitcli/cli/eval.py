@@ -1,0 +1,169 @@
+"""`vitcli eval`: measure a trained run."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitcli.cli.app import DataDir, Device, Json, LimitBatches, Offline, Run, app
+from vitcli.cli.console import emit, emit_json, percent, say, table
+
+if TYPE_CHECKING:
+    from vitcli.runner.evaluate import Evaluation
+
+
+class Format(StrEnum):
+    """How a table is written."""
+
+    text = "text"
+    md = "md"
+    csv = "csv"
+    json = "json"
+
+
+class Split(StrEnum):
+    """Which images are measured."""
+
+    test = "test"
+    val = "val"
+    train = "train"
+
+
+@app.command("eval")
+def evaluate(
+    run: Run,
+    split: Annotated[Split, typer.Option()] = Split.test,
+    tta: Annotated[
+        bool, typer.Option("--tta", help="Average over each image and its mirror image.")
+    ] = False,
+    step: Annotated[
+        int | None, typer.Option(help="The checkpoint of this step.", show_default="the last")
+    ] = None,
+    form: Annotated[Format, typer.Option("--format")] = Format.text,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Write logits and labels to this .npz.", show_default=False)
+    ] = None,
+    min_accuracy: Annotated[
+        float | None,
+        typer.Option(min=0, max=1, help="Exit with 6 below this share.", show_default=False),
+    ] = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    limit_batches: LimitBatches = None,
+    offline: Offline = False,
+    json: Json = False,
+) -> None:
+    """Accuracy, loss, calibration and the confusion matrix of a run."""
+    from vitcli.runner.errors import CheckError
+    from vitcli.runner.evaluate import evaluate_run
+
+    found = evaluate_run(
+        run,
+        split=split,
+        tta=tta,
+        step=step,
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        limit_batches=limit_batches,
+        predictions=predictions,
+        on_message=say,
+    )
+    write = {Format.text: text, Format.md: markdown, Format.csv: csv}
+    if json or form is Format.json:
+        emit_json(document(found))
+    else:
+        emit(write[form](found))
+    if min_accuracy is not None and found.scores.accuracy < min_accuracy:
+        reached = percent(found.scores.accuracy)
+        raise CheckError(f"{run}: accuracy {reached} is below --min-accuracy {min_accuracy}")
+
+
+def document(found: "Evaluation") -> dict[str, Any]:
+    """The JSON document; names match result.json."""
+    scores = found.scores
+    low, high = scores.accuracy_interval
+    return {
+        "run": str(found.run.path),
+        "split": found.split,
+        "tta": found.tta,
+        f"{found.split}_accuracy": scores.accuracy,
+        "accuracy_interval_95": [low, high],
+        "top5_accuracy": scores.top5_accuracy,
+        "loss": scores.loss,
+        "calibration_error": scores.calibration_error,
+        "num_images": scores.num_images,
+        "parameters": found.parameters,
+        "class_names": list(found.class_names),
+        "per_class_accuracy": list(scores.per_class),
+        "confusion": [list(row) for row in scores.confusion],
+        **{
+            key: value
+            for key, value in found.run.read("result.json").items()
+            if key in ("epochs", "train_seconds", "images_per_second")
+        },
+    }
+
+
+def measures(found: "Evaluation") -> list[tuple[str, str]]:
+    """The headline numbers as text."""
+    scores = found.scores
+    low, high = (percent(bound) for bound in scores.accuracy_interval)
+    return [
+        ("accuracy", f"{percent(scores.accuracy)} of {scores.num_images:,} {found.split} images"),
+        ("95 % interval", f"{low} to {high} (size of the test set only)"),
+        ("top-5 accuracy", percent(scores.top5_accuracy)),
+        ("loss", f"{scores.loss:.4f}"),
+        ("calibration error", percent(scores.calibration_error)),
+        ("parameters", f"{found.parameters:,}"),
+    ]
+
+
+def classes(found: "Evaluation") -> list[list[str]]:
+    """One row a class: name, accuracy, and how its images were labelled."""
+    rows = []
+    for name, share, counts in zip(
+        found.class_names, found.scores.per_class, found.scores.confusion, strict=True
+    ):
+        accuracy = "no images" if share is None else percent(share, 1)
+        rows.append([name, accuracy, *[str(count) for count in counts]])
+    return rows
+
+
+def header(found: "Evaluation") -> list[str]:
+    return ["class", "accuracy", *[name[:6] for name in found.class_names]]
+
+
+def text(found: "Evaluation") -> str:
+    head = table(["run", found.run.name], measures(found))
+    if len(found.class_names) > 20:
+        rows = [row[:2] for row in classes(found)]
+        return f"{head}\n\n{table(header(found)[:2], rows, numeric=[1])}"
+    columns = range(1, len(found.class_names) + 2)
+    body = table(header(found), classes(found), numeric=list(columns))
+    return f"{head}\n\nrows: true class, columns: predicted\n{body}"
+
+
+def markdown(found: "Evaluation") -> str:
+    rows = [["run", found.run.name], ["---", "---"], *measures(found)]
+    grid = [header(found), ["---"] * len(header(found)), *classes(found)]
+    escape = str.maketrans({"|": "\\|"})
+    lines = ["| " + " | ".join(c.translate(escape) for c in row) + " |" for row in rows]
+    lines += ["", *["| " + " | ".join(c.translate(escape) for c in row) + " |" for row in grid]]
+    return "\n".join(lines)
+
+
+def csv(found: "Evaluation") -> str:
+    """One line a class, with the confusion matrix."""
+    import csv as writer
+    import io
+
+    out = io.StringIO()
+    lines = writer.writer(out, lineterminator="\n")
+    lines.writerow(["class", "accuracy", *found.class_names])
+    for name, share, counts in zip(
+        found.class_names, found.scores.per_class, found.scores.confusion, strict=True
+    ):
+        lines.writerow([name, share, *counts])
+    return out.getvalue().rstrip("\n")

@@ -1,0 +1,56 @@
+"""`vitcli predict`: what is on a picture."""
+
+from typing import Annotated
+
+import typer
+
+from vitcli.cli.app import Device, Json, app
+from vitcli.cli.console import emit, emit_json, percent, say
+
+
+@app.command()
+def predict(
+    images: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Files; - is stdin.")],
+    run: Annotated[
+        str | None,
+        typer.Option(help="A run folder, or a name under runs/.", show_default="newest finished"),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="So many classes an image.")] = 5,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Name the likeliest classes of pictures, with their probabilities."""
+    from vitcli.runner.errors import InputError, UserError
+    from vitcli.runner.evaluate import Prediction, Predictor, default_run
+    from vitcli.runner.run_dir import find_run
+
+    chosen = find_run(run) if run else default_run()
+    predictor = Predictor(chosen, device)
+    say(f"run {chosen.name} ({predictor.spec.data.name})")
+    done: list[Prediction] = []
+    failures: list[str] = []
+    for image in images:
+        try:
+            done.append(predictor.predict(image, top))
+        except InputError as error:
+            failures.append(str(error))
+            say(f"error: {error}")
+            continue
+        if not json:
+            classes = ", ".join(f"{name} {percent(share, 1)}" for name, share in done[-1].top)
+            emit(f"{image}: {classes}")
+    if json:
+        emit_json(
+            [
+                {
+                    "image": each.path,
+                    "run": str(chosen.path),
+                    "top": [{"class": name, "probability": share} for name, share in each.top],
+                }
+                for each in done
+            ]
+        )
+    if failures:
+        problem = UserError(f"{len(failures)} of {len(images)} images could not be read")
+        problem.exit_code = 3 if done else InputError.exit_code
+        raise problem

@@ -1,0 +1,125 @@
+"""`vitcli train`: train an experiment, or continue one."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from vitcli.cli.app import DataDir, Device, Json, LimitBatches, Offline, Sets, app
+from vitcli.cli.console import duration, emit, emit_json, percent, say
+
+
+@app.command()
+def train(
+    experiment: Annotated[
+        str | None,
+        typer.Argument(metavar="[EXPERIMENT]", help="A name ('vitcli experiments ls') or a file."),
+    ] = None,
+    sets: Sets = None,
+    seed: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
+    epochs: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
+    device: Device = "auto",
+    precision: Annotated[
+        str | None, typer.Option(help="fp32, bf16, fp16 or auto.", show_default=False)
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(help="A data set, such as imagefolder:PATH.", show_default=False),
+    ] = None,
+    data_dir: DataDir = None,
+    init: Annotated[
+        str | None,
+        typer.Option(metavar="RUN", help="Start from this run's weights.", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The run folder.", show_default="runs/..."),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN|auto",
+            help="Continue a run; 'auto' starts it if need be.",
+            show_default=False,
+        ),
+    ] = None,
+    rerun: Annotated[bool, typer.Option("--rerun", help="Replace a run that is there.")] = False,
+    limit_batches: LimitBatches = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show size, cost and configuration; train nothing.")
+    ] = False,
+    offline: Offline = False,
+    json: Json = False,
+) -> None:
+    """Train an experiment ('quickstart' unless named) and measure it on the test set."""
+    from vitcli.runner.config import load_experiment, parse_set
+    from vitcli.runner.errors import ConfigError
+
+    options: dict[str, Any] = {
+        "seed": seed,
+        "train.epochs": epochs,
+        "train.precision": precision,
+        "train.limit_batches": limit_batches,
+        "train.init": init,
+        "data.name": data,
+    }
+    changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
+    changes |= {key: value for key, value in options.items() if value is not None}
+    if resume and resume != "auto":
+        if experiment or changes or output:
+            raise ConfigError(
+                f"--resume {resume} continues that run as it is; leave out the experiment,"
+                " --set and -o (or train anew with changes)"
+            )
+        from vitcli.runner.train import resume_experiment
+
+        chosen, output = resume_experiment(resume)
+    else:
+        chosen = load_experiment(experiment or "quickstart", changes)
+    if dry_run:
+        show_plan(chosen, device, json)
+        return
+
+    from vitcli.cli.live import view
+    from vitcli.runner.train import Request
+    from vitcli.runner.train import train as run_training
+
+    request = Request(
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        output=output,
+        resume=resume is not None,
+        rerun=rerun,
+    )
+    say(f"experiment {chosen.name} ({chosen.path})")
+    with view() as screen:
+        outcome = run_training(chosen, request, on_event=screen.show, on_message=screen.say)
+    if json:
+        emit_json(outcome.result | {"run": str(outcome.run.path)})
+        return
+    if not outcome.trained:
+        say("already finished with this configuration; --rerun trains it again")
+    show_result(outcome.run.path, outcome.run.name, outcome.result)
+
+
+def show_result(path: Path, name: str, result: dict[str, Any]) -> None:
+    """The last lines of a training."""
+    seconds = duration(result["train_seconds"])
+    emit(f"test accuracy  {percent(result['test_accuracy'])} (last epoch)")
+    emit(
+        f"trained        {result['epochs']} epochs, {result['parameters']:,} parameters, {seconds}"
+    )
+    emit(f"run            {path}")
+    emit(f"next           vitcli eval {name}")
+
+
+def show_plan(experiment: Any, device: str, json: bool) -> None:
+    """What a training would cost, without training."""
+    from vitcli.runner.plan import make_plan
+
+    plan = make_plan(experiment, device)
+    if json:
+        emit_json(plan.as_json())
+        return
+    emit(plan.as_text())

@@ -1,0 +1,75 @@
+"""What a model costs: parameters, operations, memory. All on "meta" tensors, so all for free."""
+
+from collections import OrderedDict
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.utils.flop_counter import FlopCounterMode
+
+PARTS = {
+    "patch_embed": "patch embedding",
+    "cls_token": "CLS token",
+    "reg_tokens": "register tokens",
+    "pos_embed": "positions",
+    "blocks": "blocks",
+    "norm": "final norm",
+    "pool": "pooling",
+    "head": "head",
+}
+
+
+def count_parameters(model: nn.Module) -> int:
+    """Trainable parameters."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)
+
+
+def parameters_by_part(model: nn.Module) -> dict[str, int]:
+    """Trainable parameters of each part of a ViT; blocks are split by what they contain.
+
+    The values add up to ``count_parameters``.
+    """
+    counts: OrderedDict[str, int] = OrderedDict()
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            part = part_of(name)
+            counts[part] = counts.get(part, 0) + parameter.numel()
+    return dict(counts)
+
+
+def part_of(name: str) -> str:
+    """``blocks.3.attn.norm.weight`` -> ``blocks: attention norms``."""
+    first, _, rest = name.partition(".")
+    if first != "blocks":
+        return PARTS.get(first, first)
+    _, branch, *inside = rest.split(".")
+    kind = {"attn": "attention", "ffn": "FFN"}.get(branch, branch)
+    return f"blocks: {kind} norms" if inside[0] == "norm" else f"blocks: {kind}"
+
+
+def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Floating-point operations of one image's forward pass, a multiply-add counted as two.
+
+    Counted by torch: matrix products, convolutions and attention; element-wise work is left out.
+    """
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        model(torch.empty(1, *image_shape))
+    return int(counter.get_total_flops())
+
+
+def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
+    """Bytes that autograd keeps for the backward pass of one image in fp32, parameters left out."""
+    known = {id(p) for p in model.parameters()}
+    seen: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        if id(tensor) not in known and not isinstance(tensor, nn.Parameter):
+            seen[id(tensor.untyped_storage())] = tensor.untyped_storage().nbytes()
+            kept.append(tensor)
+        return tensor
+
+    kept: list[Tensor] = []
+    with saved_tensors_hooks(note, lambda tensor: tensor), torch.device("meta"):
+        output = model(torch.empty(2, *image_shape))
+    del output
+    return sum(seen.values()) // 2

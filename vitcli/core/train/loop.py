@@ -1,0 +1,134 @@
+"""The optimisation loop: no files, no clock, no waiting for the device."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from vitcli.core.train.optim import set_lr
+
+Batch = dict[str, Tensor]
+
+
+class Task(Protocol):
+    """An objective: supervised, MAE, DINO and CLIP differ only in this."""
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return scalars to report; the one named ``loss`` is minimised."""
+
+    def after_step(self, step: int) -> None:
+        """Hook for state outside the optimiser, such as an average of the weights."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """What one optimiser step reports."""
+
+    step: int
+    """Steps taken so far, this one included."""
+    lr: float
+    scalars: dict[str, Tensor]
+    """Scalars still on the device; calling ``.item()`` is the caller's choice."""
+
+
+def fit(
+    task: Task,
+    batches: Iterable[Batch],
+    optimizers: Sequence[Optimizer],
+    lr_factor: Callable[[int], float],
+    *,
+    seed: int = 0,
+    first_step: int = 0,
+    max_grad_norm: float | None = 1.0,
+    accumulate: int = 1,
+    autocast: torch.dtype | None = None,
+    scaler: torch.amp.GradScaler | None = None,
+) -> Iterator[Step]:
+    """Take one optimisation step per batch, yielding after each one.
+
+    Before step s torch's global generators are seeded from (seed, s): dropout and drop-path are
+    functions of the step, so a resumed run needs no saved random state.
+
+    Args:
+        task: Knows the model and the loss.
+        batches: Dictionaries of tensors on one device, the first axis being the batch.
+        optimizers: Their groups carry ``peak_lr``.
+        lr_factor: Share of the peak rate at a step (from 0).
+        first_step: Number of the first step taken here.
+        max_grad_norm: The gradient's norm is clipped to it; None does not clip.
+        accumulate: Each batch is cut into so many equal parts whose gradients are averaged.
+        autocast: Type of the forward pass; None keeps fp32.
+        scaler: Loss scaling for fp16; a step with infinite gradients is skipped by it.
+    """
+    params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
+    for step, batch in enumerate(batches, start=first_step):
+        torch.manual_seed(step_seed(seed, step))
+        lr = set_lr(optimizers, lr_factor(step))
+        for optimizer in optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        scalars = backward(task, batch, accumulate, autocast, scaler)
+        scalars["grad_norm"] = take_step(params, optimizers, max_grad_norm, scaler)
+        task.after_step(step)
+        yield Step(step=step + 1, lr=lr, scalars=scalars)
+
+
+def step_seed(seed: int, step: int) -> int:
+    """Mix run seed and step; neighbouring steps must not have neighbouring seeds."""
+    mixed = (seed * 0x9E3779B97F4A7C15 + step + 1) & (2**64 - 1)
+    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return (mixed ^ (mixed >> 31)) >> 1
+
+
+def backward(
+    task: Task,
+    batch: Batch,
+    accumulate: int,
+    autocast: torch.dtype | None,
+    scaler: torch.amp.GradScaler | None,
+) -> dict[str, Tensor]:
+    """Add the gradients of all parts of a batch; return the mean of what they report."""
+    parts = [dict(zip(batch, values, strict=True)) for values in _split(batch, accumulate)]
+    totals: dict[str, Tensor] = {}
+    for part in parts:
+        with autocast_to(part["images"].device, autocast):
+            scalars = task.losses(part)
+        loss = scalars["loss"] / accumulate
+        (scaler.scale(loss) if scaler else loss).backward()
+        for name, value in scalars.items():
+            share = value.detach() / accumulate
+            totals[name] = totals[name] + share if name in totals else share
+    return totals
+
+
+def _split(batch: Batch, parts: int) -> Iterator[tuple[Tensor, ...]]:
+    return zip(*(value.chunk(parts) for value in batch.values()), strict=True)
+
+
+def autocast_to(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    return torch.autocast(device.type, dtype) if dtype else nullcontext()
+
+
+def take_step(
+    params: Sequence[nn.Parameter],
+    optimizers: Sequence[Optimizer],
+    max_grad_norm: float | None,
+    scaler: torch.amp.GradScaler | None,
+) -> Tensor:
+    """Clip and step; return the gradient's norm before clipping."""
+    if scaler:
+        for optimizer in optimizers:
+            scaler.unscale_(optimizer)
+    grad_norm = nn.utils.clip_grad_norm_(params, max_grad_norm or float("inf"))
+    for optimizer in optimizers:
+        if scaler:
+            scaler.step(optimizer)
+        else:
+            optimizer.step()
+    if scaler:
+        scaler.update()
+    return grad_norm.detach()

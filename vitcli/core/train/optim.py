@@ -1,0 +1,96 @@
+"""Optimisers from their spec, with the usual groups: no decay for vectors, positions and tokens."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import Parameter
+from torch.optim import Optimizer
+
+from vitcli.core.spec import OptimSpec
+
+Groups = list[dict[str, Any]]
+Named = Sequence[tuple[str, Parameter]]
+UNDECAYED = ("cls_token", "reg_tokens", "pos_embed", "relative", "temperature")
+
+
+def is_decayed(name: str, parameter: Parameter) -> bool:
+    """Matrices and filters decay; norms, biases, scales, positions and tokens do not."""
+    return parameter.ndim > 1 and not any(part in name for part in UNDECAYED)
+
+
+def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
+    """Muon is meant for the matrices between embedding and head."""
+    return name.startswith("blocks.") and parameter.ndim == 2 and is_decayed(name, parameter)
+
+
+def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
+    """Split into decayed and undecayed parameters; ``peak_lr`` is what the schedule scales."""
+    decayed = [p for n, p in named if spec.decay_all or is_decayed(n, p)]
+    kept = [p for n, p in named if not (spec.decay_all or is_decayed(n, p))]
+    rows = [(decayed, spec.weight_decay), (kept, 0.0)]
+    return [
+        {"params": params, "weight_decay": decay, "lr": lr, "peak_lr": lr}
+        for params, decay in rows
+        if params
+    ]
+
+
+def adamw(named: Named, spec: OptimSpec) -> list[Optimizer]:
+    """Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101"""
+    groups = param_groups(named, spec, spec.lr)
+    return [torch.optim.AdamW(groups, betas=spec.betas, eps=spec.eps, fused=True)]
+
+
+def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
+    """Kingma and Ba 2015, https://arxiv.org/abs/1412.6980; weight_decay is an L2 penalty."""
+    groups = param_groups(named, spec, spec.lr)
+    return [torch.optim.Adam(groups, betas=spec.betas, eps=spec.eps, fused=True)]
+
+
+def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
+    """Stochastic gradient descent with (Nesterov) momentum; weight_decay is an L2 penalty."""
+    groups = param_groups(named, spec, spec.lr)
+    nesterov = spec.nesterov and spec.momentum > 0
+    return [torch.optim.SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)]
+
+
+def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
+    """Muon for the hidden matrices, AdamW for the rest. Jordan et al. 2024,
+    https://kellerjordan.github.io/posts/muon/
+
+    The fused qkv matrix is orthogonalised as one matrix.
+    """
+    hidden = [(n, p) for n, p in named if is_hidden_matrix(n, p)]
+    rest = [(n, p) for n, p in named if not is_hidden_matrix(n, p)]
+    if not hidden:
+        return adamw(rest, spec)
+    groups = param_groups(hidden, spec, spec.muon_lr)
+    return [
+        torch.optim.Muon(groups, momentum=spec.momentum, nesterov=spec.nesterov),
+        *adamw(rest, spec),
+    ]
+
+
+OPTIMIZERS: dict[str, Callable[[Named, OptimSpec], list[Optimizer]]] = {
+    "adamw": adamw,
+    "adam": adam,
+    "sgd": sgd,
+    "muon": muon,
+}
+
+
+def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
+    """One optimiser, or two where the parameters need different ones."""
+    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    return OPTIMIZERS[spec.name](named, spec)
+
+
+def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:
+    """Scale every group's peak rate; return the first group's rate."""
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["peak_lr"] * factor
+    rate: float = optimizers[-1].param_groups[0]["lr"]
+    return rate

@@ -1,0 +1,112 @@
+"""Checkpoints: a folder of tensors.safetensors and manifest.json, the manifest written last.
+
+The manifest holds the SHA-256 and size of the tensors, so a folder without a valid manifest is no
+checkpoint and a flipped bit is seen. Nothing here is a pickle.
+"""
+
+import json
+import shutil
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor
+
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import commit, commit_json, sha256
+
+FORMAT = 1
+TENSORS = "tensors.safetensors"
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Tensors by dotted name, and plain state that JSON can hold."""
+
+    step: int
+    tensors: dict[str, Tensor]
+    state: dict[str, Any]
+
+    def part(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors under ``prefix.``, without it."""
+        start = prefix + "."
+        return {k.removeprefix(start): v for k, v in self.tensors.items() if k.startswith(start)}
+
+
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+    """Write ``folder/<step>/`` so that it exists whole or not at all."""
+    path = folder / str(checkpoint.step)
+    path.mkdir(parents=True, exist_ok=True)
+    tensors = {name: tensor.detach().cpu() for name, tensor in checkpoint.tensors.items()}
+    content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
+    commit(path / TENSORS, content)
+    files = {TENSORS: {"sha256": sha256(content), "bytes": len(content)}}
+    manifest = {
+        "format": FORMAT,
+        "step": checkpoint.step,
+        "files": files,
+        "state": checkpoint.state,
+    }
+    commit_json(path / MANIFEST, manifest)
+    return path
+
+
+def load_checkpoint(path: Path) -> Checkpoint:
+    """Read one checkpoint folder after checking every byte of it."""
+    manifest = _read_manifest(path)
+    expected = manifest["files"][TENSORS]
+    try:
+        content = (path / TENSORS).read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: checkpoint without tensors: {error.strerror}") from error
+    if len(content) != expected["bytes"] or sha256(content) != expected["sha256"]:
+        raise InputError(f"{path}: checkpoint is damaged: its SHA-256 differs from the manifest's")
+    return Checkpoint(manifest["step"], safetensors.torch.load(content), manifest["state"])
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads((path / MANIFEST).read_text())
+        version = manifest["format"]
+        complete = {"step", "files", "state"} <= manifest.keys() and TENSORS in manifest["files"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: no readable checkpoint manifest") from error
+    if version != FORMAT:
+        raise InputError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
+    if not complete:
+        raise InputError(f"{path}: no readable checkpoint manifest")
+    return dict(manifest)
+
+
+def steps(folder: Path) -> list[int]:
+    """Steps that have a manifest, newest first."""
+    names = [path.parent.name for path in folder.glob(f"*/{MANIFEST}")]
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
+
+
+def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
+    """The newest whole checkpoint; None where there never was one.
+
+    A damaged one is named and the next older is taken; if all are damaged, that is an error:
+    starting over silently would hide it.
+    """
+    found = steps(folder)
+    for step in found:
+        try:
+            return load_checkpoint(folder / str(step))
+        except InputError as error:
+            on_message(f"{error}; trying the one before it")
+    if found:
+        raise InputError(f"{folder}: every checkpoint is damaged; '--rerun' starts over")
+    return None
+
+
+def prune(folder: Path, keep: Collection[int]) -> None:
+    """Remove step folders other than ``keep``, the manifest first: none is left half valid."""
+    for path in folder.iterdir():
+        if path.name.isdecimal() and int(path.name) not in keep:
+            (path / MANIFEST).unlink(missing_ok=True)
+            shutil.rmtree(path, ignore_errors=True)

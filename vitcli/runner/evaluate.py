@@ -1,0 +1,178 @@
+"""Load a run's weights and measure them."""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from vitcli.core.data.batches import eval_batches
+from vitcli.core.data.source import Images
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.train.evaluate import Scores, compute_logits, score
+from vitcli.runner.checkpoint import latest_checkpoint, load_checkpoint, steps
+from vitcli.runner.datasets import load_data
+from vitcli.runner.device import pick_device
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import commit
+from vitcli.runner.pictures import read_picture
+from vitcli.runner.run_dir import RunDir, find_run, list_runs
+
+BATCH = 500
+
+
+def ignore(_: str) -> None:
+    """The default listener."""
+
+
+def run_weights(
+    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = ignore
+) -> dict[str, Tensor]:
+    """The weights that count in a run: those of its last checkpoint, averaged where EMA is used."""
+    if step is not None:
+        if step not in steps(run.checkpoints):
+            raise InputError(f"{run.path}: no checkpoint of step {step}")
+        checkpoint = load_checkpoint(run.checkpoints / str(step))
+    else:
+        found = latest_checkpoint(run.checkpoints, on_message)
+        if found is None:
+            raise InputError(
+                f"{run.path}: no checkpoint yet ({run.status()['state']});"
+                f" train it: vitcli train --resume {run.name}"
+            )
+        checkpoint = found
+    return checkpoint.part(str(checkpoint.state["weights"]))
+
+
+def load_model(
+    run: RunDir | str | Path,
+    device: str = "cpu",
+    step: int | None = None,
+    on_message: Callable[[str], None] = ignore,
+) -> VisionTransformer:
+    """A run's trained model in eval mode.
+
+    Args:
+        run: A run folder, or a name under runs/.
+        device: Where to put it: cpu, cuda, mps or auto.
+        step: Which checkpoint; the last unless given.
+
+    Raises:
+        InputError: No such run, or no whole checkpoint in it.
+    """
+    run = run if isinstance(run, RunDir) else find_run(str(run))
+    weights = run_weights(run, step, on_message)
+    model = build_vit(run.spec().model)
+    model.load_state_dict(weights)
+    return model.to(pick_device(device)).eval()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What ``vitcli eval`` reports."""
+
+    run: RunDir
+    scores: Scores
+    class_names: tuple[str, ...]
+    parameters: int
+    split: str
+    tta: bool
+
+
+def evaluate_run(
+    name: str,
+    *,
+    split: str = "test",
+    tta: bool = False,
+    step: int | None = None,
+    device: str = "auto",
+    data_dir: Path | None = None,
+    offline: bool = False,
+    limit_batches: int | None = None,
+    predictions: Path | None = None,
+    on_message: Callable[[str], None] = ignore,
+) -> Evaluation:
+    """Measure a run on its own data set, in fp32."""
+    run = find_run(name)
+    spec = run.spec()
+    where = pick_device(device)
+    model = load_model(run, str(where), step, on_message)
+    data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
+    seen = run.read("meta.json").get("data_hash")
+    if seen and seen != data.data_hash:
+        on_message(f"note: these images differ from those of the training (hash {seen[:12]})")
+    images = {"test": data.test, "val": data.val, "train": data.train}[split]
+    if images is None:
+        raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")
+    limit = spec.train.limit_batches if limit_batches is None else limit_batches
+    part = images.pixels[: limit * BATCH if limit else None]
+    subset = Images(part, images.labels[: len(part)]).to(where)
+    logits = compute_logits(model, batches_of(subset, spec), flip=tta)
+    if predictions:
+        save_predictions(predictions, logits.cpu(), subset.labels.cpu())
+    return Evaluation(
+        run=run,
+        scores=score(logits, subset.labels),
+        class_names=spec.data.class_names or data.class_names,
+        parameters=sum(p.numel() for p in model.parameters()),
+        split=split,
+        tta=tta,
+    )
+
+
+def save_predictions(path: Path, logits: Tensor, labels: Tensor) -> None:
+    """Logits (N, K) and labels (N,) as one .npz file."""
+    with io.BytesIO() as file:
+        np.savez(file, logits=logits.numpy(), labels=labels.numpy())
+        commit(path, file.getvalue())
+
+
+def batches_of(images: Images, spec: ExperimentSpec):  # type: ignore[no-untyped-def]
+    """Normalised batches in order, as the run was trained."""
+    assert spec.data.mean is not None
+    assert spec.data.std is not None
+    return eval_batches(images, mean=spec.data.mean, std=spec.data.std, batch_size=BATCH)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The likeliest classes of one picture, best first, with their probabilities."""
+
+    path: str
+    top: tuple[tuple[str, float], ...]
+
+
+class Predictor:
+    """A run's model with the pre-processing that it was trained with."""
+
+    def __init__(self, run: RunDir, device: str = "auto") -> None:
+        self.run = run
+        self.spec = run.spec()
+        self.device = pick_device(device)
+        self.model = load_model(run, str(self.device))
+
+    def predict(self, path: str, num_top: int = 5) -> Prediction:
+        """Classify one picture file (or ``-``, standard input)."""
+        model, names = self.spec.model, self.spec.data.class_names
+        assert model.img_size is not None
+        assert model.in_chans is not None
+        assert names is not None
+        picture = read_picture(path, size=model.img_size, in_chans=model.in_chans)
+        images = Images(picture[None], torch.zeros(1, dtype=torch.long)).to(self.device)
+        logits = compute_logits(self.model, batches_of(images, self.spec))
+        shares, indices = logits[0].softmax(-1).topk(min(num_top, len(names)))
+        rows = zip(indices.tolist(), shares.tolist(), strict=True)
+        return Prediction(path=path, top=tuple((names[i], share) for i, share in rows))
+
+
+def default_run() -> RunDir:
+    """The newest finished training here, one on real images before one on shapes."""
+    finished = [run for run in list_runs() if run.status()["state"] == "finished"]
+    if not finished:
+        raise InputError("no finished run here; train one with 'vitcli train', or name one: --run")
+    real = [run for run in finished if run.spec().data.name != "shapes"]
+    return (real or finished)[-1]

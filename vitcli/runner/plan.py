@@ -1,0 +1,133 @@
+"""`--dry-run`: what a training would cost, without data and without training."""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vitcli.core.inspect.cost import (
+    activation_bytes,
+    count_parameters,
+    forward_flops,
+    parameters_by_part,
+)
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.classify import Classify
+from vitcli.core.train.loop import fit
+from vitcli.core.train.optim import build_optimizers
+from vitcli.runner.config import Experiment, config_text, fit_to_data
+from vitcli.runner.datasets import describe_data
+from vitcli.runner.device import choose_kernels, hardware, pick_device, pick_precision
+from vitcli.runner.errors import ConfigError
+
+STATE_COPIES = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 1.2}
+PROBE_IMAGES = 16
+PROBE_STEPS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Sizes and estimates; the time is measured on a few random images, so it is a rough guide."""
+
+    experiment: Experiment
+    spec: ExperimentSpec
+    parts: dict[str, int]
+    parameters: int
+    forward_flops: int
+    memory_bytes: int
+    seconds: float
+    hardware: str
+    steps_per_epoch: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.name,
+            "parameters": self.parameters,
+            "parameters_by_part": self.parts,
+            "forward_flops_per_image": self.forward_flops,
+            "steps_per_epoch": self.steps_per_epoch,
+            "estimated_memory_bytes": self.memory_bytes,
+            "estimated_seconds": self.seconds,
+            "hardware": self.hardware,
+            "config": self.spec.model_dump(mode="json"),
+        }
+
+    def as_text(self) -> str:
+        width = max(len(part) for part in [*self.parts, "parameters"])
+        rows = [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
+        rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
+        minutes = self.seconds / 60
+        rows += [
+            f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP an image; training 3 times that",
+            f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
+            f"time           about {minutes:.1f} minutes on {self.hardware}"
+            " (measured on random images; evaluation not counted)",
+            "",
+            config_text(self.spec),
+        ]
+        return "\n".join(rows).rstrip()
+
+
+def make_plan(experiment: Experiment, device_name: str = "auto") -> Plan:
+    """Build the model and count; needs no data set."""
+    device = pick_device(device_name)
+    facts = describe_data(experiment.spec.data)
+    spec = fit_to_data(experiment.spec, facts)
+    assert spec.model.img_size is not None
+    assert spec.model.in_chans is not None
+    try:
+        with torch.device("meta"):
+            abstract = build_vit(spec.model)
+        model = build_vit(spec.model)
+    except ValueError as error:
+        raise ConfigError(f"model: {error}") from error
+    shape = (spec.model.in_chans, *spec.model.img_size)
+    per_image = activation_bytes(abstract, shape)
+    steps = min(facts.num_train // spec.train.batch_size, spec.train.limit_batches or 2**31)
+    seconds = step_seconds(model, spec, device) * steps * spec.train.epochs
+    return Plan(
+        experiment=experiment,
+        spec=spec,
+        parts=parameters_by_part(model),
+        parameters=count_parameters(model),
+        forward_flops=forward_flops(abstract, shape),
+        memory_bytes=memory_bytes(spec, count_parameters(model), per_image),
+        seconds=seconds,
+        hardware=hardware(device),
+        steps_per_epoch=steps,
+    )
+
+
+def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int:
+    """Weights, gradients and optimiser state, and the activations of one part of a batch."""
+    copies = 2 + STATE_COPIES[spec.optim.name] + (spec.train.ema_decay is not None)
+    part = spec.train.batch_size // spec.train.accumulate
+    return int(4 * parameters * copies + activations * part)
+
+
+def step_seconds(model: VisionTransformer, spec: ExperimentSpec, device: torch.device) -> float:
+    """Time of one training step, from a few steps on random images scaled to the batch size."""
+    assert spec.model.img_size is not None
+    count = spec.train.batch_size if device.type == "cuda" else PROBE_IMAGES
+    batch = {
+        "images": torch.randn(count, spec.model.in_chans or 1, *spec.model.img_size, device=device),
+        "targets": torch.zeros(count, dtype=torch.long, device=device),
+    }
+    autocast = pick_precision(spec.train.precision, device)
+    model.to(device).train()
+    choose_kernels(model, device, autocast)
+    steps = fit(
+        Classify(model),
+        [batch] * (PROBE_STEPS + 1),
+        build_optimizers(model, spec.optim),
+        lambda step: 0.0,
+        autocast=autocast,
+    )
+    next(steps)
+    began = time.perf_counter()
+    for step in steps:
+        last = step.scalars["loss"]
+    last.item()
+    return (time.perf_counter() - began) / PROBE_STEPS * spec.train.batch_size / count

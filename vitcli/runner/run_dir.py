@@ -1,0 +1,132 @@
+"""The run folder: plain files that survive being copied. Its status.json is the contract."""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import filelock
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.config import check, config_hash, config_text
+from vitcli.runner.errors import ConfigError, InputError, InUseError
+from vitcli.runner.files import commit, commit_json
+from vitcli.runner.yaml_text import read_mapping
+
+RUNS = Path("runs")
+State = Literal["running", "interrupted", "finished", "diverged", "failed"]
+
+
+class RunDir:
+    """Paths and records of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.checkpoints = path / "checkpoints"
+
+    @property
+    def exists(self) -> bool:
+        return (self.path / "config.yaml").is_file()
+
+    @property
+    def name(self) -> str:
+        """Relative to runs/ where it lies there."""
+        try:
+            return str(self.path.resolve().relative_to(RUNS.resolve()))
+        except ValueError:
+            return str(self.path)
+
+    def create(self, spec: ExperimentSpec) -> None:
+        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        commit(self.path / "config.yaml", config_text(spec).encode())
+
+    def clear(self) -> None:
+        """Remove everything but the lock."""
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != ".lock":
+                path.unlink()
+
+    def spec(self) -> ExperimentSpec:
+        document = read_mapping(self.path / "config.yaml")
+        return check(document.data, document)
+
+    def status(self) -> dict[str, Any]:
+        """``state``, ``step``, ``reason``; an unreadable file counts as failed."""
+        status = self.read("status.json")
+        return status if "state" in status else {"state": "failed", "step": 0, "reason": "unknown"}
+
+    def set_status(self, state: State, step: int, reason: str = "") -> None:
+        commit_json(self.path / "status.json", {"state": state, "step": step, "reason": reason})
+
+    def read(self, name: str) -> dict[str, Any]:
+        """A JSON file of the folder; {} where it is missing or damaged."""
+        try:
+            value = json.loads((self.path / name).read_text())
+        except (OSError, ValueError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """The records of metrics.jsonl; a torn last line is dropped."""
+        try:
+            lines = (self.path / "metrics.jsonl").read_text().splitlines(keepends=True)
+        except OSError:
+            return []
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def set_metrics(self, records: list[dict[str, Any]]) -> None:
+        text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
+        commit(self.path / "metrics.jsonl", text.encode())
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder; a second process is refused at once."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        lock = filelock.FileLock(self.path / ".lock", timeout=0)
+        try:
+            lock.acquire()
+        except filelock.Timeout as error:
+            raise InUseError(f"{self.path}: another process is using this run") from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+
+def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
+    """runs/<experiment>/train/seed<k>, with ``train-<hash8>`` for a changed experiment."""
+    variant = f"train-{config_hash(spec)[:8]}" if changed else "train"
+    return RUNS / name / variant / f"seed{spec.seed}"
+
+
+def list_runs(folder: Path = RUNS) -> list[RunDir]:
+    """Every run below a folder, oldest first by the time its status was last written."""
+    found = [RunDir(path.parent) for path in folder.rglob("config.yaml")]
+    return sorted(found, key=lambda run: (_changed_at(run), str(run.path)))
+
+
+def _changed_at(run: RunDir) -> float:
+    try:
+        return os.stat(run.path / "status.json").st_mtime
+    except OSError:
+        return 0.0
+
+
+def find_run(text: str) -> RunDir:
+    """A run by folder, or by name under runs/; a name that holds several runs lists them."""
+    for folder in (Path(text), RUNS / text):
+        if (folder / "config.yaml").is_file():
+            return RunDir(folder)
+        if folder.is_dir() and (inside := list_runs(folder)):
+            if len(inside) == 1:
+                return inside[0]
+            names = ", ".join(run.name for run in inside[:6])
+            raise ConfigError(f"{text} holds {len(inside)} runs; name one of them: {names}")
+    if Path(text).is_dir():
+        raise InputError(f"{text}: not a run folder (no config.yaml)")
+    raise InputError(f"no run is called {text!r} ('vitcli runs ls' lists them)")

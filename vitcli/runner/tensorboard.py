@@ -1,0 +1,81 @@
+"""TensorBoard as a view of metrics.jsonl: it can be thrown away and rebuilt at any time."""
+
+from pathlib import Path
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from vitcli.core.spec import ExperimentSpec
+
+TAGS = {
+    "train_loss": "loss/train",
+    "val_loss": "loss/val",
+    "test_loss": "loss/test",
+    "train_accuracy": "accuracy/train",
+    "val_accuracy": "accuracy/val",
+    "test_accuracy": "accuracy/test",
+    "lr": "optim/lr",
+    "grad_norm": "optim/grad_norm",
+    "images_per_second": "speed/images_per_second",
+}
+
+
+class Board:
+    """Writes one event file into a run folder, replacing older ones."""
+
+    def __init__(self, folder: Path, records: list[dict[str, Any]]) -> None:
+        for old in folder.glob("events.out.tfevents.*"):
+            old.unlink()
+        self.writer = SummaryWriter(str(folder))
+        for record in records:
+            self.scalars(record)
+
+    def scalars(self, record: dict[str, Any]) -> None:
+        for key, tag in TAGS.items():
+            if record.get(key) is not None:
+                self.writer.add_scalar(tag, record[key], record["step"])
+        self.writer.flush()
+
+    def images(self, tag: str, images: Tensor, step: int) -> None:
+        """A grid of (N, C, H, W) pictures, stretched to the full range together."""
+        low, high = images.amin(), images.amax()
+        images = (images - low) / (high - low).clamp(min=1e-12)
+        if images.shape[1] not in (1, 3):
+            images = images.mean(1, keepdim=True)
+        self.writer.add_images(tag, images.float().cpu(), step)
+
+    def hparams(self, spec: ExperimentSpec, result: dict[str, float]) -> None:
+        """The three hparams records in this file; ``add_hparams`` would start a second run."""
+        flat = {k: v for k, v in flatten(spec.model_dump(mode="json")).items() if v is not None}
+        values = {
+            k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in flat.items()
+        }
+        metrics = {f"result/{name}": value for name, value in result.items()}
+        for record in hparams(values, metrics):
+            self.writer.file_writer.add_summary(record)
+        for tag, value in metrics.items():
+            self.writer.add_scalar(tag, value, 0)
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested mappings to dotted keys."""
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, dict):
+            out |= flatten(value, f"{prefix}{key}.")
+        else:
+            out[prefix + key] = value
+    return out
+
+
+def attention_pictures(weights: Tensor, grid: tuple[int, int], from_cls: bool) -> Tensor:
+    """(B, h, N, N) -> (B, 1, 8 gh, 8 gw): what CLS, or else the mean token, attends to."""
+    rows = weights[:, :, :1] if from_cls else weights
+    patches = rows.float().mean((1, 2))[:, -grid[0] * grid[1] :]  # (B, patches)
+    return F.interpolate(patches.unflatten(1, (1, *grid)), scale_factor=8, mode="nearest")

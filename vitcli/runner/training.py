@@ -1,0 +1,440 @@
+"""One training in progress: the objects that a checkpoint restores, and the loop over epochs."""
+
+import contextlib
+import io
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.data.batches import eval_batches, num_batches, train_batches
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.inspect.attention_maps import attention_maps
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.classify import Classify
+from vitcli.core.train.ema import Ema
+from vitcli.core.train.evaluate import Scores, compute_logits, score
+from vitcli.core.train.loop import Batch, Step, fit
+from vitcli.core.train.optim import build_optimizers
+from vitcli.core.train.schedule import lr_factor
+from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint, steps
+from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
+from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
+from vitcli.runner.files import commit, commit_json
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.signals import StopFlag
+from vitcli.runner.tensorboard import Board, attention_pictures
+
+KEEP = 2
+REPORT_SECONDS = 0.5
+EVAL_BATCH = 500
+SUMS = ("loss", "accuracy", "grad_norm")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Started:
+    """Training is about to begin or to go on."""
+
+    run: RunDir
+    spec: ExperimentSpec
+    device: torch.device
+    precision: str
+    parameters: int
+    num_train: int
+    num_test: int
+    steps_per_epoch: int
+    first_step: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """Some steps further in an epoch (counted from 1)."""
+
+    epoch: int
+    batch: int
+    step: int
+    loss: float
+    accuracy: float
+    lr: float
+    images_per_second: float
+    seconds_left: float
+    gpu_bytes: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochDone:
+    """The line that metrics.jsonl gained."""
+
+    record: dict[str, Any]
+
+
+Event = Started | Progress | EpochDone
+
+
+class Training:
+    """Model, optimisers, averages and counters of one run."""
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        model: VisionTransformer,
+        data: DataSet,
+        run: RunDir,
+        device: torch.device,
+        on_event: Callable[[Event], None],
+        on_message: Callable[[str], None],
+    ) -> None:
+        self.spec, self.data, self.run, self.device = spec, data, run, device
+        self.on_event, self.on_message = on_event, on_message
+        self.model = model.to(device)
+        self.model.grad_checkpointing = spec.train.grad_checkpointing
+        self.autocast = pick_precision(spec.train.precision, device)
+        choose_kernels(self.model, device, self.autocast)
+        self.optimizers = build_optimizers(self.model, spec.optim)
+        fp16 = self.autocast is torch.float16
+        self.scaler = torch.amp.GradScaler(device.type) if fp16 else None
+        decay = spec.train.ema_decay
+        self.ema = Ema(self.model, decay) if decay is not None else None
+        self.steps_per_epoch = self._count_batches()
+        self.step = 0
+        self.train_seconds = 0.0
+        self.wall_seconds = 0.0
+        self.sums = self._zeros()
+        self.records: list[dict[str, Any]] = []
+        self.best: tuple[float, int] = (-1.0, 0)
+
+    def _count_batches(self) -> int:
+        count = num_batches(len(self.data.train), self.spec.train.batch_size)
+        if not count:
+            raise ConfigError(
+                f"train.batch_size {self.spec.train.batch_size} is larger than the training set"
+                f" ({len(self.data.train)} images)"
+            )
+        return min(count, self.spec.train.limit_batches or count)
+
+    def _zeros(self) -> Tensor:
+        wide = torch.float32 if self.device.type == "mps" else torch.float64
+        return torch.zeros(len(SUMS), dtype=wide, device=self.device)
+
+    @property
+    def num_steps(self) -> int:
+        return self.steps_per_epoch * self.spec.train.epochs
+
+    @property
+    def evaluated(self) -> nn.Module:
+        """The weights that count: the average where there is one."""
+        return self.ema.model if self.ema else self.model
+
+    # Checkpoints
+
+    def checkpoint(self) -> Checkpoint:
+        tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        if self.ema:
+            tensors |= {f"ema.{k}": v for k, v in self.ema.model.state_dict().items()}
+        for i, optimizer in enumerate(self.optimizers):
+            for index, values in optimizer.state_dict()["state"].items():
+                tensors |= {f"optim.{i}.{index}.{k}": v for k, v in values.items() if v is not None}
+        state = {
+            "sums": self.sums.tolist(),
+            "train_seconds": self.train_seconds,
+            "wall_seconds": self.wall_seconds,
+            "best": list(self.best),
+            "scaler": self.scaler.state_dict() if self.scaler else None,
+            "precision": precision_name(self.autocast),
+            "weights": "ema" if self.ema else "model",
+        }
+        return Checkpoint(self.step, tensors, state)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take everything from a checkpoint; later records of metrics.jsonl are dropped."""
+        before, now = checkpoint.state["precision"], precision_name(self.autocast)
+        if before != now:
+            raise ConfigError(f"this run was trained in {before}, here it would go on in {now}")
+        self.model.load_state_dict(checkpoint.part("model"))
+        if self.ema:
+            self.ema.model.load_state_dict(checkpoint.part("ema"))
+        for i, optimizer in enumerate(self.optimizers):
+            per_param: dict[int, dict[str, Tensor]] = {}
+            for name, tensor in checkpoint.part(f"optim.{i}").items():
+                index, _, key = name.partition(".")
+                per_param.setdefault(int(index), {})[key] = tensor
+            optimizer.load_state_dict(optimizer.state_dict() | {"state": per_param})
+        if self.scaler:
+            self.scaler.load_state_dict(checkpoint.state["scaler"])
+        self.step = checkpoint.step
+        self.sums = torch.tensor(checkpoint.state["sums"]).to(self.sums)
+        self.train_seconds = checkpoint.state["train_seconds"]
+        self.wall_seconds = checkpoint.state["wall_seconds"]
+        self.best = (checkpoint.state["best"][0], checkpoint.state["best"][1])
+        self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
+        self.run.set_metrics(self.records)
+
+    def save(self) -> None:
+        save_checkpoint(self.run.checkpoints, self.checkpoint())
+        newest = steps(self.run.checkpoints)[:KEEP]
+        prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
+
+    # Training
+
+    def train(self, stop: StopFlag) -> None:
+        """Run every remaining step; a signal ends it after a checkpoint."""
+        self.board = Board(self.run.path, self.records)
+        self._announce()
+        network = self._network()
+        self.model.train()
+        self._started = time.perf_counter()
+        try:
+            for epoch in range(self.step // self.steps_per_epoch, self.spec.train.epochs):
+                self._train_epoch(epoch, network, stop)
+        finally:
+            self.board.close()
+
+    def _announce(self) -> None:
+        started = Started(
+            run=self.run,
+            spec=self.spec,
+            device=self.device,
+            precision=precision_name(self.autocast),
+            parameters=sum(p.numel() for p in self.model.parameters()),
+            num_train=len(self.data.train),
+            num_test=len(self.data.test),
+            steps_per_epoch=self.steps_per_epoch,
+            first_step=self.step,
+        )
+        self.on_event(started)
+
+    def _network(self) -> nn.Module:
+        wanted = self.spec.train.compile
+        if not (self.device.type == "cuda" if wanted is None else wanted):
+            return self.model
+        part = self.spec.train.batch_size // self.spec.train.accumulate
+        images = next(iter(self._batches(0, 0)))["images"][:part]
+        self.on_message("compiling the model ...")
+        return compile_model(self.model, images, self.autocast, self.on_message)
+
+    def _batches(self, epoch: int, first_batch: int) -> Iterator[Batch]:
+        data = self.spec.data
+        assert data.mean is not None
+        assert data.std is not None
+        batches = train_batches(
+            self.data.train,
+            data.augment,
+            mean=data.mean,
+            std=data.std,
+            num_classes=self.data.num_classes,
+            batch_size=self.spec.train.batch_size,
+            seed=self.spec.seed,
+            epoch=epoch,
+            first_batch=first_batch,
+        )
+        for _, batch in zip(range(first_batch, self.steps_per_epoch), batches, strict=False):
+            yield batch
+
+    def _train_epoch(self, epoch: int, network: nn.Module, stop: StopFlag) -> None:
+        first = self.step - epoch * self.steps_per_epoch
+        task = Classify(network, self.spec.train.label_smoothing)
+        if epoch == 0 and first == 0:
+            self._show_samples()
+        began = reported = time.perf_counter()
+        begun_at = self.step
+        for step in self._fit(task, self._batches(epoch, first)):
+            self.step = step.step
+            if self.ema:
+                self.ema.update(self.step)
+            self.sums += torch.stack([step.scalars[name].to(self.sums) for name in SUMS])
+            now = time.perf_counter()
+            if now - reported > REPORT_SECONDS:
+                reported = now
+                self._report(epoch, step, (now - began) / (self.step - begun_at))
+            if stop.number is not None and self.step < (epoch + 1) * self.steps_per_epoch:
+                self.train_seconds += time.perf_counter() - began
+                self._interrupt(stop.number)
+        self._finish_epoch(epoch, step.lr, began, self.step - begun_at)
+        if stop.number is not None and self.step < self.num_steps:
+            self._interrupt(stop.number)
+
+    def _fit(self, task: Classify, batches: Iterator[Batch]) -> Iterator[Step]:
+        optim, warmup = self.spec.optim, self.spec.optim.warmup_epochs * self.steps_per_epoch
+        factor = partial(
+            lr_factor,
+            schedule=optim.schedule,
+            warmup_steps=round(warmup),
+            num_steps=self.num_steps,
+            min_ratio=optim.min_lr_ratio,
+        )
+        return fit(
+            task,
+            batches,
+            self.optimizers,
+            factor,
+            seed=self.spec.seed,
+            first_step=self.step,
+            max_grad_norm=optim.max_grad_norm,
+            accumulate=self.spec.train.accumulate,
+            autocast=self.autocast,
+            scaler=self.scaler,
+        )
+
+    def _report(self, epoch: int, step: Step, seconds_per_step: float) -> None:
+        gpu = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+        progress = Progress(
+            epoch=epoch + 1,
+            batch=self.step - epoch * self.steps_per_epoch,
+            step=self.step,
+            loss=step.scalars["loss"].item(),
+            accuracy=step.scalars["accuracy"].item(),
+            lr=step.lr,
+            images_per_second=self.spec.train.batch_size / seconds_per_step,
+            seconds_left=(self.num_steps - self.step) * seconds_per_step,
+            gpu_bytes=gpu,
+        )
+        self._refuse_divergence(progress.loss)
+        self.on_event(progress)
+
+    def _finish_epoch(self, epoch: int, lr: float, began: float, num_steps: int) -> None:
+        means = [total / self.steps_per_epoch for total in self.sums.tolist()]
+        seconds = time.perf_counter() - began
+        self.train_seconds += seconds
+        self._refuse_divergence(*(means if self.scaler is None else means[:2]))
+        self.sums = self._zeros()
+        record = {
+            "step": self.step,
+            "epoch": epoch + 1,
+            "lr": lr,
+            "train_loss": means[0],
+            "train_accuracy": means[1],
+            "grad_norm": means[2] if math.isfinite(means[2]) else None,
+            "images_per_second": num_steps * self.spec.train.batch_size / seconds,
+        }
+        last = epoch + 1 == self.spec.train.epochs
+        if last or (epoch + 1) % self.spec.train.eval_every == 0:
+            record |= self._evaluate_epoch(last)
+        self.records.append(record)
+        self.run.set_metrics(self.records)
+        self.board.scalars(record)
+        self._tick()
+        self.save()
+        self.run.set_status("running", self.step)
+        self.on_event(EpochDone(record=record))
+
+    def _tick(self) -> None:
+        now = time.perf_counter()
+        self.wall_seconds += now - self._started
+        self._started = now
+
+    def _evaluate_epoch(self, last: bool) -> dict[str, float]:
+        """With a validation split the test set is touched once, at the end."""
+        scores: dict[str, float] = {}
+        if self.data.val:
+            val = score(
+                self.logits(self.data.val), self.data.val.labels[: self._num_eval(self.data.val)]
+            )
+            scores |= {"val_loss": val.loss, "val_accuracy": val.accuracy}
+            if val.accuracy > self.best[0]:
+                self.best = (val.accuracy, self.step)
+        if last or not self.data.val:
+            test = score(self.logits(self.data.test), self._test_labels())
+            scores |= {"test_loss": test.loss, "test_accuracy": test.accuracy}
+        return scores
+
+    def _num_eval(self, images: Images) -> int:
+        limit = self.spec.train.limit_batches
+        return min(len(images), limit * EVAL_BATCH) if limit else len(images)
+
+    def _test_labels(self) -> Tensor:
+        return self.data.test.labels[: self._num_eval(self.data.test)]
+
+    def logits(self, images: Images) -> Tensor:
+        """Logits in fp32, whatever the training's arithmetic: ``eval`` measures the same."""
+        assert self.spec.data.mean is not None
+        assert self.spec.data.std is not None
+        count = self._num_eval(images)
+        part = Images(images.pixels[:count], images.labels[:count])
+        batches = eval_batches(
+            part, mean=self.spec.data.mean, std=self.spec.data.std, batch_size=EVAL_BATCH
+        )
+        return compute_logits(self.evaluated, batches)
+
+    def _refuse_divergence(self, *numbers: float) -> None:
+        if all(math.isfinite(number) for number in numbers):
+            return
+        reason = f"loss or gradient is not finite at step {self.step}"
+        self.run.set_status("diverged", self.step, reason)
+        newest = next(iter(steps(self.run.checkpoints)), None)
+        kept = (
+            f"the checkpoint of step {newest} is kept" if newest else "there is no checkpoint yet"
+        )
+        raise DivergedError(
+            f"{self.run.path}: diverged: {reason}; {kept}."
+            f" Try a lower rate: -s optim.lr={self.spec.optim.lr / 3:.1g}"
+        )
+
+    def _interrupt(self, number: int) -> None:
+        self._tick()
+        self.save()
+        self.run.set_status("interrupted", self.step, f"signal {number}")
+        raise StoppedError(
+            f"stopped at step {self.step} of {self.num_steps}; a checkpoint was saved."
+            f" Continue: vitcli train --resume {self.run.name}",
+            number,
+        )
+
+    # Pictures and results
+
+    def _show_samples(self) -> None:
+        batch = next(iter(self._batches(0, 0)))
+        self.board.images("images/augmented", batch["images"][:16], 0)
+
+    def finish(self) -> dict[str, Any]:
+        """Measure the test set, write predictions.npz and, last of all, result.json."""
+        logits, labels = self.logits(self.data.test).cpu(), self._test_labels().cpu()
+        scores = score(logits, labels)
+        with io.BytesIO() as file:
+            np.savez(file, logits=logits.numpy(), labels=labels.numpy())
+            commit(self.run.path / "predictions.npz", file.getvalue())
+        result = self._result(scores)
+        board = Board(self.run.path, self.records)
+        with contextlib.closing(board):
+            board.hparams(self.spec, {"test_accuracy": scores.accuracy, "test_loss": scores.loss})
+            self._show_samples_on(board)
+        commit_json(self.run.path / "result.json", result)
+        self.run.set_status("finished", self.step)
+        return result
+
+    def _show_samples_on(self, board: Board) -> None:
+        self.board = board
+        self._show_samples()
+        batch = next(iter(self._batches(0, 0)))["images"][:8]
+        model = self.evaluated
+        assert isinstance(model, VisionTransformer)
+        from_cls = model.spec.pool == "cls"
+        for layer, weights in attention_maps(model, batch).items():
+            pictures = attention_pictures(weights, model.grid_size, from_cls)
+            board.images(f"attention/layer{layer + 1}", pictures, self.step)
+
+    def _result(self, scores: Scores) -> dict[str, Any]:
+        last = self.records[-1] if self.records else {}
+        images = self.step * self.spec.train.batch_size
+        return {
+            "test_accuracy": scores.accuracy,
+            "test_loss": scores.loss,
+            "test_top5_accuracy": scores.top5_accuracy,
+            "calibration_error": scores.calibration_error,
+            "val_accuracy": last.get("val_accuracy"),
+            "train_loss": last.get("train_loss"),
+            "train_accuracy": last.get("train_accuracy"),
+            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "epochs": self.spec.train.epochs,
+            "steps": self.step,
+            "images_per_second": images / self.train_seconds if self.train_seconds else 0.0,
+            "train_seconds": self.wall_seconds,
+            "precision": precision_name(self.autocast),
+            "num_test": scores.num_images,
+        }
