@@ -1,3 +1,19 @@
-"""vitcli: train, ablate and look inside small Vision Transformers."""
+"""vitcli: train, ablate and look inside small Vision Transformers.
+
+The names below are imported on first use, so ``import vitcli`` alone does not load torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from vitcli.api import attention_maps, build_model, fit, load_data, load_model
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "attention_maps", "build_model", "fit", "load_data", "load_model"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(importlib.import_module("vitcli.api"), name)
+    raise AttributeError(f"module 'vitcli' has no attribute {name!r}")

@@ -19,10 +19,11 @@ from vitcli.runner.config import Experiment, config_hash, fit_to_data
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import environment, pick_device
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.events import Event
 from vitcli.runner.files import commit_json
 from vitcli.runner.run_dir import RunDir, default_path, find_run
 from vitcli.runner.signals import StopFlag
-from vitcli.runner.training import Event, Training
+from vitcli.runner.training import Training
 
 
 @dataclass(frozen=True, kw_only=True)

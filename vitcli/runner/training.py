@@ -5,7 +5,6 @@ import io
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -27,6 +26,7 @@ from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint, steps
 from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
+from vitcli.runner.events import EpochDone, Event, Progress, Started
 from vitcli.runner.files import commit, commit_json
 from vitcli.runner.run_dir import RunDir
 from vitcli.runner.signals import StopFlag
@@ -36,46 +36,6 @@ KEEP = 2
 REPORT_SECONDS = 0.5
 EVAL_BATCH = 500
 SUMS = ("loss", "accuracy", "grad_norm")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Started:
-    """Training is about to begin or to go on."""
-
-    run: RunDir
-    spec: ExperimentSpec
-    device: torch.device
-    precision: str
-    parameters: int
-    num_train: int
-    num_test: int
-    steps_per_epoch: int
-    first_step: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Progress:
-    """Some steps further in an epoch (counted from 1)."""
-
-    epoch: int
-    batch: int
-    step: int
-    loss: float
-    accuracy: float
-    lr: float
-    images_per_second: float
-    seconds_left: float
-    gpu_bytes: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpochDone:
-    """The line that metrics.jsonl gained."""
-
-    record: dict[str, Any]
-
-
-Event = Started | Progress | EpochDone
 
 
 class Training:
@@ -111,12 +71,10 @@ class Training:
         self.best: tuple[float, int] = (-1.0, 0)
 
     def _count_batches(self) -> int:
-        count = num_batches(len(self.data.train), self.spec.train.batch_size)
-        if not count:
-            raise ConfigError(
-                f"train.batch_size {self.spec.train.batch_size} is larger than the training set"
-                f" ({len(self.data.train)} images)"
-            )
+        try:
+            count = num_batches(len(self.data.train), self.spec.train.batch_size)
+        except ValueError as error:
+            raise ConfigError(f"train.batch_size: {error}") from error
         return min(count, self.spec.train.limit_batches or count)
 
     def _zeros(self) -> Tensor:

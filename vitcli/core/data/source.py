@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from vitcli.core.data.augment import normalize
+
 
 @dataclass(frozen=True)
 class Images:
@@ -52,6 +54,11 @@ class DataSet:
     @property
     def num_classes(self) -> int:
         return len(self.class_names)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """What a model takes: (B, C, H, W) uint8 -> float32 with mean 0 and std 1 per channel."""
+        mean, std = (torch.tensor(row, device=pixels.device) for row in (self.mean, self.std))
+        return normalize(pixels, mean, std)
 
     def to(self, device: torch.device | str) -> "DataSet":
         val = self.val and self.val.to(device)

@@ -1,0 +1,89 @@
+"""Parameter groups, every optimiser, the average of the weights."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from vitcli.core.spec import OptimSpec
+from vitcli.core.train.ema import Ema
+from vitcli.core.train.optim import OPTIMIZERS, build_optimizers, set_lr
+
+
+class Tiny(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.cls_token = nn.Parameter(torch.ones(1, 1, 4))
+        self.blocks = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+        self.head = nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.head(self.blocks(x + self.cls_token[0]))
+
+
+def decayed(model: nn.Module, spec: OptimSpec) -> set[str]:
+    names = {id(p): n for n, p in model.named_parameters()}
+    return {
+        names[id(p)]
+        for optimizer in build_optimizers(model, spec)
+        for group in optimizer.param_groups
+        for p in group["params"]
+        if group["weight_decay"] > 0
+    }
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_only_matrices_decay(name):
+    assert decayed(Tiny(), OptimSpec(name=name)) == {"blocks.0.weight", "head.weight"}
+
+
+def test_decay_all_decays_all():
+    model = Tiny()
+    assert decayed(model, OptimSpec(decay_all=True)) == {n for n, _ in model.named_parameters()}
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_every_parameter_is_in_one_group_and_moves(name):
+    model = Tiny()
+    before = {n: p.detach().clone() for n, p in model.named_parameters()}
+    optimizers = build_optimizers(model, OptimSpec(name=name, lr=0.1, muon_lr=0.1))
+    held = [id(p) for o in optimizers for g in o.param_groups for p in g["params"]]
+    assert sorted(held) == sorted(id(p) for p in model.parameters())
+    model(torch.randn(8, 4)).square().sum().backward()
+    set_lr(optimizers, 1.0)
+    for optimizer in optimizers:
+        optimizer.step()
+    moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
+    # A bias before a batch norm has no gradient; everything else must move.
+    assert moved | {"blocks.0.bias", "cls_token"} == set(before)
+
+
+def test_a_factor_of_zero_stops_every_group():
+    model = Tiny()
+    optimizers = build_optimizers(model, OptimSpec(name="muon", lr=0.5, muon_lr=0.25))
+    assert set_lr(optimizers, 0.5) == 0.25
+    set_lr(optimizers, 0.0)
+    assert {g["lr"] for o in optimizers for g in o.param_groups} == {0.0}
+
+
+def test_ema_follows_its_closed_form():
+    model = nn.Linear(1, 1, bias=False).double()
+    nn.init.zeros_(model.weight)
+    ema = Ema(model, decay=0.5)
+    expected = 0.0
+    for t in range(1, 8):
+        nn.init.constant_(model.weight, float(t))
+        ema.update(t)
+        decay = min(0.5, (1 + t) / (10 + t))
+        expected = decay * expected + (1 - decay) * t
+    assert ema.model.weight.item() == pytest.approx(expected)
+    assert not ema.model.weight.requires_grad
+
+
+def test_ema_copies_counters_and_averages_running_statistics():
+    model = nn.BatchNorm1d(2)
+    ema = Ema(model, decay=0.9)
+    model(torch.randn(16, 2) + 5)
+    ema.update(1)
+    assert ema.model.num_batches_tracked == 1
+    assert_close(ema.model.running_mean, model.running_mean * (1 - 2 / 11))

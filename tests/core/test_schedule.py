@@ -1,0 +1,44 @@
+"""Schedules at their corners, and against torch's."""
+
+import itertools
+
+import pytest
+import torch
+
+from vitcli.core.train.schedule import SCHEDULES, lr_factor
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_warm_up_rises_in_equal_steps_to_the_peak(name):
+    rates = [lr_factor(s, schedule=name, warmup_steps=4, num_steps=20) for s in range(5)]
+    assert rates == [0.25, 0.5, 0.75, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(("name", "end"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
+def test_the_end_is_the_floor(name, end):
+    rates = [
+        lr_factor(s, schedule=name, warmup_steps=5, num_steps=50, min_ratio=0.1) for s in range(51)
+    ]
+    assert rates[50] == pytest.approx(end)
+    assert all(b <= a + 1e-12 for a, b in itertools.pairwise(rates[5:]))
+
+
+def test_cosine_is_the_one_of_torch():
+    weight = torch.nn.Parameter(torch.zeros(1))
+    optimizer = torch.optim.SGD([weight], lr=1.0)
+    theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=30, eta_min=0.2)
+    for step in range(30):
+        ours = lr_factor(step, schedule="cosine", warmup_steps=0, num_steps=30, min_ratio=0.2)
+        assert ours == pytest.approx(theirs.get_last_lr()[0])
+        optimizer.step()
+        theirs.step()
+
+
+def test_the_reports_schedule_passes_a_hundredth_at_epoch_282():
+    """The report's text says the final rate is 0.001; its code passes that at epoch 282 of 300."""
+    rate = [
+        0.1 * lr_factor(e * 500, schedule="cosine", warmup_steps=7500, num_steps=150_000)
+        for e in range(300)
+    ]
+    assert rate[281] > 0.001 > rate[282]
+    assert rate[299] < 1e-5

@@ -1,0 +1,57 @@
+"""Scores against hand-worked cases and scipy."""
+
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.testing import assert_close
+
+from vitcli.core.train.evaluate import (
+    compute_logits,
+    expected_calibration_error,
+    score,
+    wilson_interval,
+)
+
+
+def test_a_case_worked_by_hand():
+    logits = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 2]])
+    scores = score(logits, torch.tensor([0, 1, 0, 2]))
+    assert scores.accuracy == 0.75
+    assert scores.top5_accuracy == 1.0
+    assert scores.per_class == (0.5, 1.0, 1.0)
+    assert scores.confusion == ((1, 1, 0), (0, 1, 0), (0, 0, 1))
+
+
+def test_a_class_without_images_has_no_accuracy():
+    assert score(torch.eye(3)[:2], torch.tensor([0, 1])).per_class == (1.0, 1.0, None)
+
+
+@pytest.mark.parametrize(("hits", "trials"), [(0, 10), (7, 10), (9000, 10_000), (10, 10)])
+def test_the_interval_is_wilsons(hits, trials):
+    theirs = stats.binomtest(hits, trials).proportion_ci(method="wilson")
+    assert wilson_interval(hits, trials) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
+
+
+def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
+    sure = torch.tensor([[0.9, 0.1]]).repeat(10, 1)
+    labels = torch.tensor([0] * 6 + [1] * 4)
+    assert expected_calibration_error(sure, labels) == pytest.approx(0.3, abs=1e-6)
+    labels = torch.tensor([0] * 9 + [1])
+    assert expected_calibration_error(sure, labels) == pytest.approx(0.0, abs=1e-6)
+
+
+def test_mirroring_averages_probabilities_and_keeps_the_mode():
+    class FirstColumn(nn.Module):
+        def forward(self, x):
+            return x[:, 0, 0, :2]
+
+    model = FirstColumn()
+    images = torch.randn(3, 1, 2, 2)
+    batches = [{"images": images, "targets": torch.zeros(3)}]
+    plain, mirrored = compute_logits(model, batches), compute_logits(model, batches, flip=True)
+    row = images[:, 0, 0]
+    assert_close(plain, row)
+    expected = (row.softmax(-1) + row.flip(-1).softmax(-1)) / 2
+    assert_close(mirrored.exp(), expected)
+    assert model.training

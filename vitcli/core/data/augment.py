@@ -1,0 +1,158 @@
+"""Batched changes of images, on any device: each takes its random parameters as tensors.
+
+Nothing here draws inside a batch. The ``draw_*`` functions make one row of parameters per image
+of the data set on the CPU; the others apply the rows of one batch without a device-to-host
+synchronisation. A box is (top, left, bottom, right) in pixels, half open.
+Axes: N images of the data set, B batch, C channels, H W pixels, K classes.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+Box = Tensor
+"""(B, 4) int64: top, left, bottom, right; the last two are outside. Empty where top == bottom."""
+
+ERASING_AREA = (0.02, 0.33)
+ERASING_RATIO = (0.3, 3.3)
+
+
+def crop(images: Tensor, offset: Tensor, padding: int) -> Tensor:
+    """Pad by ``padding`` zero pixels on each side and cut (H, W) out at ``offset``.
+
+    (B, C, H, W), (B, 2) top and left in 0 .. 2 * padding -> (B, C, H, W), any type.
+    """
+    height, width = images.shape[-2:]
+    windows = F.pad(images, (padding,) * 4).unfold(2, height, 1).unfold(3, width, 1)
+    batch = torch.arange(len(images), device=images.device)
+    return windows[batch, :, offset[:, 0], offset[:, 1]]
+
+
+def draw_crop(num_images: int, padding: int, generator: Generator) -> Tensor:
+    """Offsets (N, 2) for :func:`crop`, uniform."""
+    return torch.randint(0, 2 * padding + 1, (num_images, 2), generator=generator)
+
+
+def flip(images: Tensor, coin: Tensor) -> Tensor:
+    """Mirror left and right where ``coin`` is true: (B, C, H, W), (B,) bool -> (B, C, H, W)."""
+    return torch.where(coin[:, None, None, None], images.flip(-1), images)
+
+
+def draw_flip(num_images: int, generator: Generator) -> Tensor:
+    """A fair coin (N,) per image.
+
+    For the alternating flip of airbench (Jordan 2024, https://arxiv.org/abs/2404.00498) the
+    caller draws with the generator of epoch 0 and negates the coin in every odd epoch, so that
+    two epochs in a row show both sides of every image.
+    """
+    return torch.rand(num_images, generator=generator) < 0.5
+
+
+def normalize(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """(images / 255 - mean) / std: (B, C, H, W) uint8 or float in [0, 255] -> float32.
+
+    ``mean`` and ``std`` (C,) are on the [0, 1] scale.
+    """
+    scale, shift = 1 / (255 * std), mean / std
+    return images.float().mul(scale[:, None, None]).sub_(shift[:, None, None])
+
+
+def inside(box: Box, height: int, width: int) -> Tensor:
+    """Which pixels lie in the box: (B, 4) -> (B, 1, H, W) bool."""
+    top, left, bottom, right = box[:, :, None].unbind(1)  # each (B, 1)
+    y, x = (torch.arange(size, device=box.device) for size in (height, width))
+    rows, columns = (top <= y) & (y < bottom), (left <= x) & (x < right)
+    return (rows[:, :, None] & columns[:, None, :])[:, None]
+
+
+def erase(images: Tensor, box: Box) -> Tensor:
+    """Set the box to zero, which is the mean colour of normalised images.
+
+    Random erasing, Zhong et al. 2017, https://arxiv.org/abs/1708.04896. The paper found noise
+    slightly better than the mean; the mean needs no draw inside the step.
+    """
+    return images.masked_fill(inside(box, *images.shape[-2:]), 0)
+
+
+def draw_erase(num_images: int, size: tuple[int, int], prob: float, generator: Generator) -> Box:
+    """Boxes (N, 4) for :func:`erase`, empty with probability 1 - ``prob``.
+
+    A box has 2 to 33 % of the area and height / width in 0.3 .. 3.3, as in the paper, but the
+    ratio is log-uniform (so height and width are alike), and a box that is longer than the
+    image is clipped where the paper draws again.
+    """
+    height, width = size
+    u = torch.rand(num_images, 5, generator=generator, dtype=torch.float64)
+    area = (ERASING_AREA[0] + (ERASING_AREA[1] - ERASING_AREA[0]) * u[:, 0]) * height * width
+    low, high = (math.log(ratio) for ratio in ERASING_RATIO)
+    ratio = (low + (high - low) * u[:, 1]).exp()
+    h = (area * ratio).sqrt().round().clamp(max=height)
+    w = (area / ratio).sqrt().round().clamp(max=width)
+    top, left = (u[:, 2] * (height - h + 1)).floor(), (u[:, 3] * (width - w + 1)).floor()
+    box = torch.stack([top, left, top + h, left + w], dim=1).long()
+    return box * (u[:, 4] < prob)[:, None]
+
+
+def mix(
+    images: Tensor, labels: Tensor, lam: Tensor, box: Box, num_classes: int
+) -> tuple[Tensor, Tensor]:
+    """Blend each image with its neighbour in the batch, and their labels alike.
+
+    Outside the box the image weighs ``lam``, inside it 0; the target weighs each label by its
+    exact share, so lam (1 - box area / H W) for the image's own.
+    (B, C, H, W) float, (B,) int64, (B,) float, (B, 4) -> (B, C, H, W), (B, K) probabilities.
+
+    MixUp (Zhang et al. 2017, https://arxiv.org/abs/1710.09412) is an empty box, CutMix (Yun et
+    al. 2019, https://arxiv.org/abs/1905.04899) is lam = 1. Deviation: both papers draw one lam
+    (and box) for the whole batch and a random partner; here every image has its own, and the
+    partner is the neighbour in the already random order.
+    """
+    weight = lam[:, None, None, None] * ~inside(box, *images.shape[-2:])  # (B, 1, H, W)
+    mixed = images.roll(1, 0).lerp(images, weight.expand_as(images))
+    classes = torch.arange(num_classes, device=labels.device)
+    targets = (labels[:, None] == classes).to(images.dtype)
+    height, width = images.shape[-2:]
+    area = (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])
+    own = lam * (1 - area / (height * width))
+    return mixed, targets.roll(1, 0).lerp(targets, own[:, None].expand_as(targets))
+
+
+def draw_mix(
+    num_images: int,
+    size: tuple[int, int],
+    *,
+    mixup: float,
+    cutmix: float,
+    prob: float,
+    switch_prob: float,
+    generator: Generator,
+) -> tuple[Tensor, Box]:
+    """Parameters (N,) float32 and (N, 4) for :func:`mix`.
+
+    An image is mixed with probability ``prob``; where both alphas are positive, with CutMix with
+    probability ``switch_prob``. The share kept is drawn from Beta(alpha, alpha).
+    """
+    mixed, switch = torch.rand(2, num_images, generator=generator)
+    is_cut = switch < (switch_prob if mixup > 0 and cutmix > 0 else float(cutmix > 0))
+    alpha = torch.where(is_cut, cutmix, mixup).double()
+    # torch.distributions.Beta takes no generator; the Dirichlet draw beneath it does.
+    share = torch._sample_dirichlet(torch.stack([alpha, alpha], 1), generator=generator)[:, 0]
+    is_mixed = mixed < prob
+    lam = torch.where(is_mixed & ~is_cut, share, 1.0).float()
+    centre = torch.stack(
+        [torch.randint(0, side, (num_images,), generator=generator) for side in size], dim=1
+    )
+    return lam, cut_box(share, centre, size) * (is_mixed & is_cut)[:, None]
+
+
+def cut_box(share: Tensor, centre: Tensor, size: tuple[int, int]) -> Box:
+    """CutMix's box of area (1 - share) H W around a centre, clipped at the border.
+
+    (N,), (N, 2) int64 -> (N, 4). Sides are even because they are built from halves.
+    """
+    sides = torch.tensor(size)
+    half = ((1 - share).sqrt()[:, None] * sides).long() // 2
+    corners = [(centre - half).clamp(min=0), torch.minimum(centre + half, sides)]
+    return torch.cat(corners, dim=1)

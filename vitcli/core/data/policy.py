@@ -1,0 +1,217 @@
+"""RandAugment and TrivialAugment on whole batches: every image has its own operation and strength.
+
+RandAugment: Cubuk et al. 2019, https://arxiv.org/abs/1909.13719. TrivialAugment: Mueller and
+Hutter 2021, https://arxiv.org/abs/2103.10158. Operations, ranges and rounding follow Pillow and
+torchvision: bytes in, bytes out, fractions are cut off. Where pixels come from outside the image
+they are black, and geometry takes the nearest pixel; both as in torchvision's defaults.
+Axes: N images of the data set, B batch, C channels, H W pixels, k operations an image.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Generator, Tensor
+
+
+def warp(images: Tensor, matrix: Tensor) -> Tensor:
+    """Take each pixel from where ``matrix`` sends it: (B, C, H, W), (B, 2, 3) -> (B, C, H, W).
+
+    The source of the pixel whose centre is (x, y) is matrix (x, y, 1), x to the right and y
+    down in pixels from the upper left corner of the image.
+    """
+    height, width = images.shape[-2:]
+    y = torch.arange(height, device=images.device)[:, None] + 0.5
+    x = torch.arange(width, device=images.device) + 0.5
+    a, b, c, d, e, f = matrix.flatten(1)[:, :, None, None].unbind(1)
+    column, row = (a * x + b * y + c).floor().long(), (d * x + e * y + f).floor().long()
+    is_inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+    source = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+    flat = images.flatten(2)
+    taken = flat.gather(2, source.flatten(1)[:, None].expand_as(flat)).view_as(images)
+    return taken * is_inside[:, None]
+
+
+def affine(images: Tensor, *rows: Tensor | float) -> Tensor:
+    """:func:`warp` with the six entries of the matrix given one by one, each (B,) or a number."""
+    ones = torch.ones(len(images), device=images.device)
+    return warp(images, torch.stack([ones * row for row in rows], dim=1).view(-1, 2, 3))
+
+
+def shear_x(images: Tensor, slope: Tensor) -> Tensor:
+    return affine(images, 1.0, slope, 0.0, 0.0, 1.0, 0.0)
+
+
+def shear_y(images: Tensor, slope: Tensor) -> Tensor:
+    return affine(images, 1.0, 0.0, 0.0, slope, 1.0, 0.0)
+
+
+def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
+    """Move to the right by whole pixels."""
+    return affine(images, 1.0, 0.0, -pixels.trunc(), 0.0, 1.0, 0.0)
+
+
+def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
+    """Move down by whole pixels."""
+    return affine(images, 1.0, 0.0, 0.0, 0.0, 1.0, -pixels.trunc())
+
+
+def rotate(images: Tensor, degrees: Tensor) -> Tensor:
+    """Turn anticlockwise around the centre."""
+    y, x = (side / 2 for side in images.shape[-2:])
+    cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
+    return affine(images, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+
+
+def blend(other: Tensor, images: Tensor, factor: Tensor) -> Tensor:
+    """(1 - factor) other + factor images, cut to a byte; beyond 1 it leads away from other."""
+    factor = factor[:, None, None, None]
+    return (factor * images + (1 - factor) * other).clamp(0, 255).byte()
+
+
+def grey(images: Tensor) -> Tensor:
+    """Luma of ITU-R BT.601 in whole levels: (B, C, H, W) -> (B, 1, H, W) float."""
+    if images.shape[1] != 3:
+        return images.float().mean(1, keepdim=True).floor()
+    red, green, blue = images.float().split(1, dim=1)
+    return (0.2989 * red + 0.587 * green + 0.114 * blue).floor()
+
+
+def brightness(images: Tensor, factor: Tensor) -> Tensor:
+    return blend(torch.zeros_like(images), images, factor)
+
+
+def color(images: Tensor, factor: Tensor) -> Tensor:
+    return blend(grey(images), images, factor)
+
+
+def contrast(images: Tensor, factor: Tensor) -> Tensor:
+    # A sum of whole levels is exact, so the mean does not depend on the order of summation.
+    total = grey(images).int().sum(dim=(1, 2, 3), keepdim=True)
+    return blend(total / images[0, :1].numel(), images, factor)
+
+
+def sharpness(images: Tensor, factor: Tensor) -> Tensor:
+    """Blend with a 3 x 3 smoothing whose centre weighs 5 of 13; the border stays as it is."""
+    smooth = images.clone()
+    if min(images.shape[-2:]) > 2:
+        pixels = images.float()
+        total = 9 * F.avg_pool2d(pixels, 3, stride=1) + 4 * pixels[:, :, 1:-1, 1:-1]
+        smooth[:, :, 1:-1, 1:-1] = (total / 13).round().byte()
+    return blend(smooth, images, factor)
+
+
+def posterize(images: Tensor, bits: Tensor) -> Tensor:
+    """Keep so many upper bits of each byte, rounded to a whole number."""
+    step = 2 ** (8 - bits.round().int())[:, None, None, None]
+    return (images - images % step).byte()
+
+
+def solarize(images: Tensor, threshold: Tensor) -> Tensor:
+    """Invert the pixels that are not below the threshold."""
+    return torch.where(images >= threshold[:, None, None, None], 255 - images, images)
+
+
+def auto_contrast(images: Tensor, _: Tensor) -> Tensor:
+    """Stretch each channel to 0 .. 255; a channel of one level stays."""
+    low, high = (x[..., None, None].int() for x in images.flatten(2).aminmax(dim=2))
+    stretched = (images - low) * 255 // (high - low).clamp(min=1)
+    return torch.where(high > low, stretched, images).byte()
+
+
+def equalize(images: Tensor, _: Tensor) -> Tensor:
+    """Spread the levels of each channel so that their histogram becomes flat, as Pillow does.
+
+    A pixel with n darker ones becomes (n + step // 2) // step, where step is 1/255 of the pixels
+    that are below the brightest level; where step is 0 the channel stays.
+    """
+    flat = images.flatten(2)  # (B, C, H W)
+    ranked = flat.sort(dim=2).values
+    below = torch.searchsorted(ranked, flat)
+    step = torch.searchsorted(ranked, ranked[..., -1:].contiguous()) // 255
+    level = ((below + step // 2) // step.clamp(min=1)).clamp(max=255)
+    return torch.where(step > 0, level, flat).byte().view_as(images)
+
+
+def identity(images: Tensor, _: Tensor) -> Tensor:
+    return images
+
+
+class Op(NamedTuple):
+    """An operation, the strength at which it changes nothing, and how far that may move."""
+
+    apply: Callable[[Tensor, Tensor], Tensor]
+    """(B, C, H, W) uint8, strength (B,) float32 -> (B, C, H, W) uint8."""
+    neutral: float = 0.0
+    rand: float = 0.0
+    """Change of the strength at RandAugment's magnitude 30."""
+    wide: float = 0.0
+    """The largest change in TrivialAugment's wide space."""
+    is_signed: bool = True
+    """Change in either direction."""
+
+
+# RandAugment moves by 150 of 331 pixels, so its range is a share of the side; 32 are pixels.
+OPS: dict[str, Op] = {
+    "identity": Op(identity),
+    "shear_x": Op(shear_x, 0, 0.3, 0.99),
+    "shear_y": Op(shear_y, 0, 0.3, 0.99),
+    "translate_x": Op(translate_x, 0, 150 / 331, 32),
+    "translate_y": Op(translate_y, 0, 150 / 331, 32),
+    "rotate": Op(rotate, 0, 30, 135),
+    "brightness": Op(brightness, 1, 0.9, 0.99),
+    "color": Op(color, 1, 0.9, 0.99),
+    "contrast": Op(contrast, 1, 0.9, 0.99),
+    "sharpness": Op(sharpness, 1, 0.9, 0.99),
+    "posterize": Op(posterize, 8, -4, -6, is_signed=False),
+    "solarize": Op(solarize, 256, -256, -256, is_signed=False),
+    "auto_contrast": Op(auto_contrast),
+    "equalize": Op(equalize),
+}
+
+
+def draw_rand_augment(
+    num_images: int, size: tuple[int, int], num_ops: int, magnitude: int, generator: Generator
+) -> tuple[Tensor, Tensor]:
+    """Operations (N, k) int64, rows of ``OPS``, and their strengths (N, k) float32.
+
+    Operations are drawn with replacement, all at ``magnitude`` 0 .. 30, with a random sign.
+    """
+    height, width = size
+    sides = {"translate_x": width, "translate_y": height}
+    change = torch.tensor([op.rand * sides.get(name, 1) for name, op in OPS.items()])
+    level = torch.full((num_images, num_ops), magnitude / 30)
+    return _draw(change, level, generator)
+
+
+def draw_trivial_augment(num_images: int, generator: Generator) -> tuple[Tensor, Tensor]:
+    """As :func:`draw_rand_augment` with one operation, its magnitude uniform over 0 .. 30."""
+    level = torch.randint(31, (num_images, 1), generator=generator) / 30
+    return _draw(torch.tensor([float(op.wide) for op in OPS.values()]), level, generator)
+
+
+def _draw(change: Tensor, level: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    op = torch.randint(len(OPS), level.shape, generator=generator)
+    sign = torch.randint(2, level.shape, generator=generator) * 2 - 1
+    is_signed = torch.tensor([row.is_signed for row in OPS.values()])[op]
+    neutral = torch.tensor([float(row.neutral) for row in OPS.values()])[op]
+    return op, neutral + change[op] * level * torch.where(is_signed, sign, 1)
+
+
+def apply_policy(images: Tensor, op: Tensor, strength: Tensor) -> Tensor:
+    """Apply the k operations of each image one after the other.
+
+    (B, C, H, W) uint8, (B, k) int64 on the CPU, (B, k) float32 on the device -> (B, C, H, W).
+    ``op`` stays on the CPU so that the size of each group is known there: the batch is sorted
+    by operation, cut, changed group by group and put back.
+    """
+    for rows, strengths in zip(op.unbind(1), strength.unbind(1), strict=True):
+        groups = rows.bincount(minlength=len(OPS)).tolist()
+        index = rows.argsort(stable=True).to(images.device, non_blocking=True)
+        parts = zip(
+            OPS.values(), images[index].split(groups), strengths[index].split(groups), strict=True
+        )
+        changed = [row.apply(part, value) for row, part, value in parts if len(part)]
+        images = torch.empty_like(images).index_copy_(0, index, torch.cat(changed))
+    return images

@@ -1,0 +1,120 @@
+"""Decoded arrays on disk: one safetensors file a data set and size, checked by its SHA-256."""
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from filelock import FileLock
+from safetensors import SafetensorError, safe_open
+
+from vitcli.core.data.source import Images
+from vitcli.runner.data.pictures import shown
+from vitcli.runner.files import commit, commit_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoded:
+    """A data set in canonical order; mean and std are those of the training set."""
+
+    class_names: tuple[str, ...]
+    train: Images
+    test: Images
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    data_hash: str
+
+
+def cached(
+    path: Path, key: str, build: Callable[[], Decoded], on_message: Callable[[str], None]
+) -> Decoded:
+    """The arrays kept in ``path`` under ``key``, or those that ``build`` makes, kept from now on.
+
+    A damaged file is rebuilt; a cache that cannot be written costs time, not the run.
+    """
+    with _lock(path, on_message) as writable:
+        if decoded := _load(path, key, on_message):
+            return decoded
+        decoded = build()
+        if writable:
+            _keep(path, key, decoded, on_message)
+        return decoded
+
+
+@contextlib.contextmanager
+def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
+    """Of several processes that start at once, one decodes and the others wait for it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(f"{path}.lock")
+        lock.acquire()
+    except OSError as error:
+        on_message(f"the cache {shown(path.parent)} cannot be written: {error.strerror}")
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        lock.release()
+
+
+def sidecar(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _load(path: Path, key: str, on_message: Callable[[str], None]) -> Decoded | None:
+    if not sidecar(path).is_file():
+        return None
+    try:
+        about = json.loads(sidecar(path).read_text())
+        if about["key"] != key:
+            return None
+        with path.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != about["sha256"]:
+                raise ValueError("SHA-256 differs")
+        return _read(path)
+    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+        on_message(f"the cached copy {shown(path)} is damaged ({error}); reading the data again")
+        return None
+
+
+def _read(path: Path) -> Decoded:
+    with safe_open(path, "pt") as file:
+        about: dict[str, Any] = json.loads(file.metadata()["about"])
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    return Decoded(
+        class_names=tuple(about["class_names"]),
+        train=Images(tensors["train.pixels"], tensors["train.labels"]),
+        test=Images(tensors["test.pixels"], tensors["test.labels"]),
+        mean=tuple(about["mean"]),
+        std=tuple(about["std"]),
+        data_hash=about["data_hash"],
+    )
+
+
+def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], None]) -> None:
+    about = {
+        "class_names": decoded.class_names,
+        "mean": decoded.mean,
+        "std": decoded.std,
+        "data_hash": decoded.data_hash,
+    }
+    tensors = {
+        "train.pixels": decoded.train.pixels,
+        "train.labels": decoded.train.labels,
+        "test.pixels": decoded.test.pixels,
+        "test.labels": decoded.test.labels,
+    }
+    content = safetensors.torch.save(tensors, {"about": json.dumps(about)})
+    try:
+        commit(path, content)
+        digest = hashlib.sha256(content).hexdigest()
+        commit_json(sidecar(path), {"key": key, "sha256": digest})
+    except OSError as error:
+        on_message(f"the cache {shown(path.parent)} cannot be written: {error.strerror}")

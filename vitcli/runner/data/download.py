@@ -1,0 +1,90 @@
+"""Fetch files over the network: announced, from several sources, checked, all or nothing."""
+
+import hashlib
+import http.client
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+from vitcli.runner.data.catalogue import Download
+from vitcli.runner.data.pictures import shown
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import commit
+
+TIMEOUT_SECONDS = 30.0
+REPORT_SECONDS = 5.0
+CHUNK = 1 << 18
+SLACK = 1 << 20
+# A source slower than this after the patience below is left for the next one.
+MIN_BYTES_PER_SECOND = 200_000
+PATIENCE_SECONDS = 30.0
+
+
+class Unusable(Exception):
+    """A source that did not deliver; the next one is tried."""
+
+
+def download(
+    file: Download, folder: Path, on_message: Callable[[str], None], urls: tuple[str, ...] = ()
+) -> Path:
+    """Bring one file into ``folder``, from the first of its sources that delivers the right bytes.
+
+    Raises:
+        InputError: None of them did; every reason is given.
+    """
+    target, reasons = folder / file.name, []
+    urls = urls or file.urls
+    for url in urls:
+        on_message(f"downloading {shown(url)} ({file.size / 1e6:.1f} MB) to {shown(target)}")
+        try:
+            content = _receive(url, file, on_message, last=url == urls[-1])
+            check(file, content)
+        except Unusable as error:
+            reasons.append(f"{shown(url)}: {error}")
+            on_message(f"failed: {reasons[-1]}")
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        commit(target, content)
+        return target
+    raise InputError(
+        f"{file.name} could not be downloaded ({'; '.join(reasons)}).\n"
+        "Bring a copy by hand: vitcli data get NAME --from URL|PATH   "
+        "Train without any download, on the embedded shapes: vitcli train"
+    )
+
+
+def check(file: Download, content: bytes) -> None:
+    """Refuse bytes other than the published ones."""
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != file.md5:
+        raise Unusable(f"wrong content ({len(content):,} bytes, MD5 differs)")
+    if file.sha256 and hashlib.sha256(content).hexdigest() != file.sha256:
+        raise Unusable("wrong content (SHA-256 differs)")
+
+
+def _receive(url: str, file: Download, on_message: Callable[[str], None], *, last: bool) -> bytes:
+    request = urllib.request.Request(url, headers={"User-Agent": "vitcli"})
+    content = bytearray()
+    started = reported = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            while chunk := response.read(CHUNK):
+                content += chunk
+                now = time.monotonic()
+                if len(content) > file.size + SLACK:
+                    raise Unusable("sends more than the file's size")
+                rate = len(content) / max(now - started, 1e-6)
+                if not last and now - started > PATIENCE_SECONDS and rate < MIN_BYTES_PER_SECOND:
+                    raise Unusable(f"too slow ({rate / 1e3:.0f} kB/s)")
+                if now - reported > REPORT_SECONDS:
+                    reported = now
+                    on_message(_progress(len(content), file.size, rate))
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Unusable(shown(getattr(error, "reason", None) or error)) from error
+    return bytes(content)
+
+
+def _progress(done: int, size: int, rate: float) -> str:
+    left = max(0, size - done) / rate
+    return f"{done / 1e6:.1f} of {size / 1e6:.1f} MB, {rate / 1e6:.2f} MB/s, {left:.0f} s left"

@@ -1,0 +1,119 @@
+"""The original files of a data set, checked byte by byte, through torchvision's readers.
+
+CIFAR's batches are pickles, and this is the one place where a pickle is read. Each file is read
+once; the bytes whose MD5 is right are written to a private folder, and torchvision unpickles that
+copy, so nothing can be exchanged between the check and the use. Anything else is refused.
+"""
+
+import gzip
+import hashlib
+import io
+import tarfile
+import tempfile
+import warnings
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitcli.core.data.source import Images
+from vitcli.runner.data.catalogue import Row
+from vitcli.runner.data.find import Source
+from vitcli.runner.data.pictures import shown
+from vitcli.runner.errors import InputError
+
+MAX_FILE = 256 * 2**20
+MAX_MEMBERS = 1000
+
+
+def read_original(row: Row, source: Source, scratch: Path | None = None) -> tuple[Images, Images]:
+    """Check and read (train, test) from an archive or a folder of original files.
+
+    Raises:
+        InputError: A file is damaged, missing, or not the published one.
+    """
+    import torchvision.datasets
+
+    reader = getattr(torchvision.datasets, row.reader)
+    sums = checksums(reader)
+    with tempfile.TemporaryDirectory(dir=scratch, prefix="verified-") as folder:
+        private = Path(folder, row.folder)
+        private.mkdir(parents=True, exist_ok=True)
+        for name, content in _contents(row, source):
+            if hashlib.md5(content, usedforsecurity=False).hexdigest() != sums[name]:
+                raise InputError(
+                    f"{shown(source.path)}: {name} is not the published file (MD5 differs);"
+                    f" get a fresh copy: vitcli data get {row.info.name}"
+                )
+            path, plain = _unzipped(private / name, content)
+            path.write_bytes(plain)
+        return tuple(_read(reader, Path(folder), train) for train in (True, False))  # type: ignore[return-value]
+
+
+def checksums(reader: Any) -> dict[str, str]:
+    """File name -> MD5, from torchvision's own tables."""
+    if hasattr(reader, "split_list"):  # SVHN
+        return {name: md5 for _, name, md5 in reader.split_list.values()}
+    if hasattr(reader, "resources"):  # MNIST and Fashion-MNIST
+        return dict(reader.resources)
+    batches = {name: md5 for name, md5 in reader.train_list + reader.test_list}
+    return batches | {reader.meta["filename"]: reader.meta["md5"]}
+
+
+def _contents(row: Row, source: Source) -> Iterator[tuple[str, bytes]]:
+    try:
+        if source.kind == "archive":
+            yield from _from_archive(row, source.path)
+        else:
+            for name in row.files:
+                with (source.path / name).open("rb") as file:
+                    yield name, file.read(MAX_FILE)
+    except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
+        raise InputError(
+            f"{shown(source.path)} is damaged or cannot be read ({shown(error)});"
+            f" get a fresh copy: vitcli data get {row.info.name}"
+        ) from error
+
+
+def _from_archive(row: Row, path: Path) -> Iterator[tuple[str, bytes]]:
+    """The wanted members, by exact name, in memory: nothing is extracted to a path of its own."""
+    wanted = {f"{row.folder}/{name}": name for name in row.files}
+    with tarfile.open(path, "r|gz") as archive:
+        for count, member in enumerate(archive):
+            if count >= MAX_MEMBERS or member.size > MAX_FILE:
+                raise InputError(f"{shown(path)} is not the published archive")
+            name = wanted.pop(member.name, None) if member.isreg() else None
+            if name and (file := archive.extractfile(member)):
+                yield name, file.read()
+            if not wanted:
+                return
+    raise InputError(
+        f"{shown(path)} is not the published archive: {', '.join(sorted(wanted))} is not in it"
+    )
+
+
+def _unzipped(path: Path, content: bytes) -> tuple[Path, bytes]:
+    if path.suffix != ".gz":
+        return path, content
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
+        return path.with_suffix(""), file.read(MAX_FILE)
+
+
+def _read(reader: Any, root: Path, train: bool) -> Images:
+    with warnings.catch_warnings():
+        # Batches written by NumPy 1 in 2009 make newer releases warn.
+        warnings.simplefilter("ignore")
+        if hasattr(reader, "split_list"):
+            data = reader(root, split="train" if train else "test")
+            return _images(data.data, data.labels)
+        data = reader(root, train=train)
+    pixels = torch.as_tensor(data.data)
+    pixels = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
+    return _images(pixels, data.targets)
+
+
+def _images(pixels: Any, labels: Any) -> Images:
+    pixels = torch.as_tensor(pixels).contiguous()
+    return Images(pixels, torch.as_tensor(labels, dtype=torch.int64))
