@@ -1,9 +1,60 @@
-"""Every test starts from the same random state and reaches no network."""
+"""Every test starts from the same random state; some share a tiny data set and experiment."""
 
+import os
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
+from PIL import Image
+
+TINY = """
+model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
+        proj_drop: 0.1, drop_path: 0.1}
+data: {name: "imagefolder:%s", augment: {crop_padding: 1, flip: random, mixup: 0.5}}
+optim: {lr: 2.0e-3, warmup_epochs: 1.0}
+train: {epochs: 4, batch_size: 16, ema_decay: 0.9}
+"""
 
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """An empty working folder with a cache of its own, and no data set to be found."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("VITCLI_OFFLINE", "1")
+    monkeypatch.delenv("VITCLI_DATA", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def pictures(here) -> Path:
+    """Two classes of 8x8 pictures, dark and bright: 2 x 40 for training, 2 x 12 for testing."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 40), ("test", 12)):
+        for name, level in (("dark", 60), ("bright", 190)):
+            folder = here / "pictures" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.normal(level, 40, (8, 8, 3)).clip(0, 255).astype("uint8")
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    return here / "pictures"
+
+
+@pytest.fixture
+def tiny(pictures, here) -> Path:
+    """An experiment on those pictures, with dropout, mixing and EMA: 4 epochs of 5 steps."""
+    path = here / "tiny.yaml"
+    path.write_text(TINY % pictures)
+    return path
+
+
+@pytest.fixture
+def environment(here) -> dict[str, str]:
+    """For subprocesses: this environment, importing this checkout."""
+    return dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}

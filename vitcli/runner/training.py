@@ -127,7 +127,7 @@ class Training:
         if self.scaler:
             self.scaler.load_state_dict(checkpoint.state["scaler"])
         self.step = checkpoint.step
-        self.sums = torch.tensor(checkpoint.state["sums"]).to(self.sums)
+        self.sums = self.sums.new_tensor(checkpoint.state["sums"])
         self.train_seconds = checkpoint.state["train_seconds"]
         self.wall_seconds = checkpoint.state["wall_seconds"]
         self.best = (checkpoint.state["best"][0], checkpoint.state["best"][1])

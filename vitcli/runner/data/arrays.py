@@ -20,7 +20,7 @@ TEST_SHARE = 0.2
 
 def pixel_digests(pixels: Tensor) -> list[bytes]:
     """The SHA-256 of each image's bytes, (N, C, H, W) uint8 -> N digests."""
-    return [hashlib.sha256(image).digest() for image in pixels.contiguous().numpy()]
+    return [hashlib.sha256(image.data).digest() for image in pixels.contiguous().numpy()]
 
 
 def canonical(images: Images) -> Images:
@@ -30,8 +30,8 @@ def canonical(images: Images) -> Images:
     first images of each class make a fair and repeatable sample (see ``hold_out``).
     """
     labels, digests = images.labels.tolist(), pixel_digests(images.pixels)
-    order = torch.tensor(sorted(range(len(labels)), key=lambda i: (labels[i], digests[i])))
-    order = order.reshape(-1).long()
+    places = sorted(range(len(labels)), key=lambda i: (labels[i], digests[i]))
+    order = torch.tensor(places, dtype=torch.int64)
     return Images(images.pixels[order], images.labels[order])
 
 
@@ -40,8 +40,8 @@ def data_hash(splits: Iterable[Images]) -> str:
     digest = hashlib.sha256()
     for images in splits:
         digest.update(repr(tuple(images.pixels.shape)).encode())
-        digest.update(images.labels.contiguous().numpy())
-        digest.update(images.pixels.contiguous().numpy())
+        digest.update(images.labels.contiguous().numpy().data)
+        digest.update(images.pixels.contiguous().numpy().data)
     return digest.hexdigest()
 
 
@@ -79,15 +79,16 @@ def split_by_content(images: Images) -> tuple[Images, Images]:
 
     Identical pictures stay on one side; a class of one picture stays in train.
     """
-    digests, labels = pixel_digests(images.pixels), images.labels.tolist()
-    in_test = torch.zeros(len(images), dtype=torch.bool)
-    for label in range(max(labels) + 1):
-        own = [d for d, other in zip(digests, labels, strict=True) if other == label]
+    digests, in_test = pixel_digests(images.pixels), torch.zeros(len(images), dtype=torch.bool)
+    start = 0
+    for count in torch.bincount(images.labels).tolist():
+        own = digests[start : start + count]
         distinct = sorted(set(own))
-        count = max(1, round(TEST_SHARE * len(distinct))) if len(distinct) > 1 else 0
-        chosen = set(distinct[:count])
-        hits = [d in chosen and other == label for d, other in zip(digests, labels, strict=True)]
-        in_test |= torch.tensor(hits)
+        share = max(1, round(TEST_SHARE * len(distinct))) if len(distinct) > 1 else 0
+        chosen = set(distinct[:share])
+        hits = [digest in chosen for digest in own]
+        in_test[start : start + count] = torch.tensor(hits, dtype=torch.bool)
+        start += count
     return _pick(images, ~in_test), _pick(images, in_test)
 
 
@@ -109,7 +110,8 @@ def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     Antialiased bilinear; enlarging twice is exact in fp32, so it has the same bits everywhere.
     The same as resizing the shorter side and cropping the centre, without the large middle.
     """
-    top, left, height, width = central_box(*pixels.shape[-2:], size)
+    rows, columns = pixels.shape[-2:]
+    top, left, height, width = central_box(rows, columns, size)
     pixels = pixels[..., top : top + height, left : left + width]
     if (height, width) == size:
         return pixels.contiguous()
@@ -125,7 +127,7 @@ def resized(images: Images, size: tuple[int, int] | None) -> Images:
 
 
 def available_memory() -> int | None:
-    """Bytes that can still be taken, as the kernel and the control group see it; None if unknown."""
+    """Bytes that the kernel and the control group still give; None if unknown."""
     limits = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():

@@ -13,8 +13,8 @@ from filelock import FileLock
 from safetensors import SafetensorError, safe_open
 
 from vitcli.core.data.source import Images
-from vitcli.runner.data.pictures import shown
 from vitcli.runner.files import commit, commit_json
+from vitcli.runner.pictures import shown
 
 FORMAT = 1
 

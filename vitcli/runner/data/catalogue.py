@@ -1,7 +1,12 @@
 """What is known about the named data sets before a single image is read."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+NUM_SHAPES = (10_000, 2_000)
+"""Training and test images of the embedded data set."""
+IN_CHANS = 3
+"""Pictures of one's own are read as RGB."""
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
@@ -22,7 +27,7 @@ CLOTHES = (
 
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
-    """A data set's shape. ``num_train`` counts before a validation split is held out."""
+    """A data set's shape; ``num_train`` is what a validation split leaves."""
 
     name: str
     img_size: tuple[int, int]
@@ -72,6 +77,12 @@ class Row:
     @property
     def download_bytes(self) -> int:
         return sum(file.size for file in self.downloads)
+
+
+def folder_path(name: str) -> Path | None:
+    """The folder that ``imagefolder:PATH`` names; None for any other name."""
+    path = name.partition("imagefolder:")[2]
+    return Path(path).expanduser() if path else None
 
 
 def _mirrors(name: str, *folders: str) -> tuple[str, ...]:

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from vitcli.runner.data.catalogue import Download
-from vitcli.runner.data.pictures import shown
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit
+from vitcli.runner.pictures import shown
 
 TIMEOUT_SECONDS = 30.0
 REPORT_SECONDS = 5.0
@@ -22,7 +22,7 @@ MIN_BYTES_PER_SECOND = 200_000
 PATIENCE_SECONDS = 30.0
 
 
-class Unusable(Exception):
+class UnusableError(Exception):
     """A source that did not deliver; the next one is tried."""
 
 
@@ -41,7 +41,7 @@ def download(
         try:
             content = _receive(url, file, on_message, last=url == urls[-1])
             check(file, content)
-        except Unusable as error:
+        except UnusableError as error:
             reasons.append(f"{shown(url)}: {error}")
             on_message(f"failed: {reasons[-1]}")
             continue
@@ -58,9 +58,9 @@ def download(
 def check(file: Download, content: bytes) -> None:
     """Refuse bytes other than the published ones."""
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != file.md5:
-        raise Unusable(f"wrong content ({len(content):,} bytes, MD5 differs)")
+        raise UnusableError(f"wrong content ({len(content):,} bytes, MD5 differs)")
     if file.sha256 and hashlib.sha256(content).hexdigest() != file.sha256:
-        raise Unusable("wrong content (SHA-256 differs)")
+        raise UnusableError("wrong content (SHA-256 differs)")
 
 
 def _receive(url: str, file: Download, on_message: Callable[[str], None], *, last: bool) -> bytes:
@@ -73,15 +73,15 @@ def _receive(url: str, file: Download, on_message: Callable[[str], None], *, las
                 content += chunk
                 now = time.monotonic()
                 if len(content) > file.size + SLACK:
-                    raise Unusable("sends more than the file's size")
+                    raise UnusableError("sends more than the file's size")
                 rate = len(content) / max(now - started, 1e-6)
                 if not last and now - started > PATIENCE_SECONDS and rate < MIN_BYTES_PER_SECOND:
-                    raise Unusable(f"too slow ({rate / 1e3:.0f} kB/s)")
+                    raise UnusableError(f"too slow ({rate / 1e3:.0f} kB/s)")
                 if now - reported > REPORT_SECONDS:
                     reported = now
                     on_message(_progress(len(content), file.size, rate))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Unusable(shown(getattr(error, "reason", None) or error)) from error
+        raise UnusableError(shown(getattr(error, "reason", None) or error)) from error
     return bytes(content)
 
 

@@ -8,8 +8,8 @@ from typing import Literal
 import platformdirs
 
 from vitcli.runner.data.catalogue import CATALOGUE, Row
-from vitcli.runner.data.pictures import shown
 from vitcli.runner.errors import InputError
+from vitcli.runner.pictures import shown
 
 DATA_VARIABLE = "VITCLI_DATA"
 CACHE_VARIABLE = "VITCLI_CACHE"

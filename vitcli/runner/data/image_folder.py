@@ -1,31 +1,14 @@
-"""Pictures in folders named after their classes: list them, then read them with many threads."""
+"""Pictures in folders named after their classes: what lies where; no picture is opened."""
 
 import hashlib
 import os
-import time
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import Tensor
-
-from vitcli.core.data.source import Images
-from vitcli.runner.data.pictures import (
-    decode,
-    picture_bytes,
-    picture_size,
-    quiet_pillow,
-    shown,
-)
 from vitcli.runner.errors import InputError
+from vitcli.runner.pictures import shown
 
-DEFAULT_SIZE = (32, 32)
-LARGEST = 1024
-IN_CHANS = 3
-REPORT_SECONDS = 5.0
-PORTION = 64
 JUNK = ("thumbs.db", "desktop.ini")
 LAYOUT = "wanted: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
 
@@ -70,19 +53,28 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Folde
     """
     if not root.is_dir():
         raise InputError(f"{shown(root)} is not a folder; {LAYOUT}")
+    try:
+        return _list_folder(root, class_names)
+    except OSError as error:
+        where = shown(error.filename or root)
+        raise InputError(f"{where} cannot be listed: {error.strerror}") from error
+
+
+def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> Folder:
     notes: list[str] = []
     train_at, test_at = _layout(root, notes)
     train = _classes(train_at, notes)
     names = class_names or tuple(sorted(train))
-    if len(names) < 2:
+    if len(train) < 2:
         raise InputError(
-            f"{shown(train_at)} has {len(names) or 'no'} class with pictures; {LAYOUT}"
+            f"{shown(train_at)} has {len(train)} class(es) with pictures, two are needed; {LAYOUT}"
         )
     test = _classes(test_at, notes) if test_at else None
+    if test is not None and not test:
+        raise InputError(f"{shown(test_at)} has no pictures; {LAYOUT}")
     if strange := sorted({*(test or {}), *train} - {*names}):
-        raise InputError(
-            f"{shown(root)}: class {shown(strange[0])!r} has pictures in test but none in train"
-        )
+        known = "is not a class of this data set" if class_names else "has no pictures in train"
+        raise InputError(f"{shown(root)}: {shown(strange[0])!r} {known}")
     return Folder(
         root=root,
         class_names=names,
@@ -136,102 +128,8 @@ def _labelled(classes: dict[str, list[_File]], names: tuple[str, ...]) -> Labell
 
 
 def _stamp(root: Path, groups: Iterable[list[_File]]) -> str:
-    digest = hashlib.sha256()
+    digest, start = hashlib.sha256(), len(str(root))
     for file in (file for group in groups for file in group):
-        name = os.path.relpath(file.path, root)
-        digest.update(f"{name}\0{file.size}\0{file.mtime}\n".encode(errors="surrogateescape"))
+        line = f"{file.path[start:]}\0{file.size}\0{file.mtime}\n"
+        digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
-
-
-def common_size(paths: Sequence[str]) -> tuple[int, int] | None:
-    """The one size of all pictures, from their headers; None where they differ."""
-    first: tuple[int, int] | None = None
-    with quiet_pillow(), _pool() as pool:
-        for sizes in pool.map(_sizes, _portions(paths)):
-            for size in sizes:
-                first = first or size
-                if size and size != first:
-                    pool.shutdown(cancel_futures=True)
-                    return None
-    return first
-
-
-def _sizes(paths: Sequence[str]) -> list[tuple[int, int] | None]:
-    sizes: list[tuple[int, int] | None] = []
-    for path in paths:
-        try:
-            sizes.append(picture_size(picture_bytes(path), path))
-        except InputError:  # reading will name it, with all others
-            sizes.append(None)
-    return sizes
-
-
-def chosen_size(folder: Folder, resize: tuple[int, int] | None) -> tuple[tuple[int, int], str]:
-    """The size to read pictures at, and a note where it had to be decided here."""
-    if resize:
-        return resize, ""
-    paths = folder.train.paths + (folder.test.paths if folder.test else [])
-    common = common_size(paths)
-    if common and max(common) <= LARGEST:
-        return common, ""
-    kind = f"of {common[0]}x{common[1]}" if common else "of several sizes"
-    return DEFAULT_SIZE, (
-        f"{shown(folder.root)}: pictures {kind} are read at 32x32;"
-        " choose another size with -s data.resize=N"
-    )
-
-
-def read_labelled(
-    files: Labelled,
-    size: tuple[int, int],
-    in_chans: int,
-    on_message: Callable[[str], None],
-) -> Images:
-    """Decode pictures to (N, in_chans, *size) uint8.
-
-    Raises:
-        InputError: Some cannot be read; names the first and says how many.
-    """
-    pixels = torch.empty(len(files), in_chans, *size, dtype=torch.uint8)
-    failures: list[str] = []
-    done, reported = 0, time.monotonic()
-
-    def read(portion: tuple[Sequence[str], Tensor]) -> list[str]:
-        return _read_portion(*portion, size, in_chans)
-
-    with quiet_pillow(), _pool() as pool:
-        work = zip(_portions(files.paths), pixels.split(PORTION), strict=False)
-        for failed in pool.map(read, work):
-            failures += failed
-            done += PORTION
-            if time.monotonic() - reported > REPORT_SECONDS:
-                reported = time.monotonic()
-                on_message(f"reading pictures: {done:,} of {len(files):,}")
-    if failures:
-        count = (
-            f"1 of {len(files):,} pictures"
-            if len(failures) == 1
-            else (f"{len(failures):,} of {len(files):,} pictures")
-        )
-        raise InputError(f"{count} cannot be read; the first is {failures[0]}")
-    return Images(pixels, torch.tensor(files.labels, dtype=torch.int64))
-
-
-def _read_portion(
-    paths: Sequence[str], out: Tensor, size: tuple[int, int], in_chans: int
-) -> list[str]:
-    failures = []
-    for path, target in zip(paths, out, strict=True):
-        try:
-            target.copy_(decode(picture_bytes(path), shown(path), size, in_chans))
-        except InputError as error:
-            failures.append(str(error))
-    return failures
-
-
-def _portions(paths: Sequence[str]) -> list[Sequence[str]]:
-    return [paths[i : i + PORTION] for i in range(0, len(paths), PORTION)]
-
-
-def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(32, len(os.sched_getaffinity(0)) + 1))

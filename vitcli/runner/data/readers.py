@@ -21,8 +21,8 @@ import torch
 from vitcli.core.data.source import Images
 from vitcli.runner.data.catalogue import Row
 from vitcli.runner.data.find import Source
-from vitcli.runner.data.pictures import shown
 from vitcli.runner.errors import InputError
+from vitcli.runner.pictures import shown
 
 MAX_FILE = 256 * 2**20
 MAX_MEMBERS = 1000
@@ -58,7 +58,7 @@ def checksums(reader: Any) -> dict[str, str]:
         return {name: md5 for _, name, md5 in reader.split_list.values()}
     if hasattr(reader, "resources"):  # MNIST and Fashion-MNIST
         return dict(reader.resources)
-    batches = {name: md5 for name, md5 in reader.train_list + reader.test_list}
+    batches = dict(reader.train_list + reader.test_list)
     return batches | {reader.meta["filename"]: reader.meta["md5"]}
 
 

@@ -1,0 +1,207 @@
+"""Killed or stopped at any instant and continued, a run ends with the same bits."""
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from vitcli.core.train import loop
+from vitcli.runner import training
+from vitcli.runner.checkpoint import latest_checkpoint, steps
+from vitcli.runner.config import load_experiment
+from vitcli.runner.errors import ConfigError, DivergedError, InUseError, StoppedError
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.train import Request, train
+
+
+def final_tensors(run: RunDir) -> dict:
+    checkpoint = latest_checkpoint(run.checkpoints, print)
+    assert checkpoint is not None
+    return checkpoint.tensors
+
+
+def assert_same_run(one: RunDir, other: RunDir) -> None:
+    """The same weights, averages, optimiser state and metrics, to the bit; only times differ."""
+    left, right = final_tensors(one), final_tensors(other)
+    assert left.keys() == right.keys()
+    assert all(left[name].equal(right[name]) for name in left)
+    timeless = [
+        [{k: v for k, v in record.items() if k != "images_per_second"} for record in run.metrics()]
+        for run in (one, other)
+    ]
+    assert timeless[0] == timeless[1]
+    assert one.read("result.json")["test_accuracy"] == other.read("result.json")["test_accuracy"]
+
+
+def start(tiny: Path, folder: str, environment: dict, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "vitcli", "train", str(tiny), "-o", folder, *options]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
+    """Until the first checkpoint is there."""
+    deadline = time.monotonic() + 120
+    while not steps(folder / "checkpoints"):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def test_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environment):
+    calm = start(tiny, "calm", environment, "--epochs", "30")
+    killed = start(tiny, "killed", environment, "--epochs", "30")
+    wait_for_step(killed, here / "killed")
+    killed.kill()
+    killed.communicate()
+    killed_at = steps(here / "killed" / "checkpoints")[0]
+    assert 0 < killed_at < 150
+    resumed = start(tiny, "killed", environment, "--epochs", "30", "--resume", "auto")
+    for process in (calm, resumed):
+        assert process.wait(120) == 0, process.communicate()
+        process.communicate()
+    assert_same_run(RunDir(here / "calm"), RunDir(here / "killed"))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
+    tiny, here, environment, number
+):
+    process = start(tiny, "stopped", environment, "--epochs", "2000")
+    wait_for_step(process, here / "stopped")
+    process.send_signal(number)
+    _, talk = process.communicate(timeout=60)
+    assert process.returncode == 128 + number
+    assert "Continue: vitcli train --resume" in talk
+    assert "Traceback" not in talk
+    status = RunDir(here / "stopped").status()
+    assert status["state"] == "interrupted"
+    assert status["step"] == steps(here / "stopped" / "checkpoints")[0]
+
+
+def run(tiny: Path, folder: str, **options):
+    return train(load_experiment(str(tiny)), Request(output=Path(folder), **options))
+
+
+class StopAt:
+    """Stands in for the signals: asks to stop after so many steps."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.seen = 0
+
+    @property
+    def number(self):
+        self.seen += 1
+        return signal.SIGTERM if self.seen >= self.step else None
+
+
+def stop_after(monkeypatch, count: int) -> None:
+    original = training.Training.train
+    monkeypatch.setattr(
+        training.Training, "train", lambda self, _stop: original(self, StopAt(count))
+    )
+
+
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 13])
+def test_stopped_inside_or_between_epochs_it_ends_with_the_same_bits(
+    tiny, here, monkeypatch, count
+):
+    calm = run(tiny, "calm").run
+    with monkeypatch.context() as patch:
+        stop_after(patch, count)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped")
+    stopped = RunDir(here / "stopped")
+    assert stopped.status()["state"] == "interrupted"
+    assert run(tiny, "stopped", resume=True).trained
+    assert_same_run(calm, stopped)
+
+
+def test_the_bits_depend_on_the_step_seed(tiny, here, monkeypatch):
+    """A control: were dropout not a function of the step, the comparison above would see it."""
+    calm = run(tiny, "calm").run
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped")
+    monkeypatch.setattr(loop, "step_seed", lambda seed, step: 7)
+    run(tiny, "stopped", resume=True)
+    with pytest.raises(AssertionError):
+        assert_same_run(calm, RunDir(here / "stopped"))
+
+
+def test_a_finished_run_is_left_alone(tiny, here):
+    first = run(tiny, "done")
+    before = {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()}
+    again = run(tiny, "done", resume=True)
+    assert not again.trained
+    assert again.result == first.result
+    assert {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()} == before
+
+
+def test_another_configuration_is_refused_by_name(tiny, here):
+    run(tiny, "done")
+    tiny.write_text(tiny.read_text().replace("epochs: 4", "epochs: 5"))
+    with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
+        run(tiny, "done")
+
+
+def test_an_unfinished_run_is_not_started_over(tiny, here, monkeypatch):
+    stop_after(monkeypatch, 6)
+    with pytest.raises(StoppedError):
+        run(tiny, "stopped")
+    with pytest.raises(ConfigError, match="vitcli train --resume"):
+        run(tiny, "stopped")
+
+
+def test_other_pictures_are_refused(tiny, here, pictures, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped")
+    next((pictures / "train" / "dark").iterdir()).unlink()
+    with pytest.raises(Exception, match="other images"):
+        run(tiny, "stopped", resume=True)
+
+
+def test_a_folder_in_use_is_refused_and_untouched(tiny, here):
+    held = RunDir(here / "held")
+    with held.lock(), pytest.raises(InUseError, match="another process"):
+        run(tiny, "held")
+    assert not held.exists
+
+
+def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
+    original = training.Training._batches
+
+    def poisoned(self, epoch, first_batch):
+        for batch in original(self, epoch, first_batch):
+            if epoch == 2:
+                batch["images"][0, 0, 0, 0] = float("nan")
+            yield batch
+
+    monkeypatch.setattr(training.Training, "_batches", poisoned)
+    with pytest.raises(DivergedError, match="not finite"):
+        run(tiny, "diverged")
+    folder = RunDir(here / "diverged")
+    assert folder.status()["state"] == "diverged"
+    assert steps(folder.checkpoints)[0] == 10
+    assert all(t.isfinite().all() for t in final_tensors(folder).values())
+
+
+@pytest.mark.parametrize("change", ["train.accumulate=4", "optim.name=sgd", "optim.name=muon"])
+def test_other_ways_to_train_resume_too(tiny, here, monkeypatch, change):
+    name, _, value = change.partition("=")
+    experiment = load_experiment(str(tiny), {name: int(value) if value.isdecimal() else value})
+    calm = train(experiment, Request(output=Path("calm"))).run
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(StoppedError):
+            train(experiment, Request(output=Path("stopped")))
+    train(experiment, Request(output=Path("stopped"), resume=True))
+    assert_same_run(calm, RunDir(here / "stopped"))

@@ -1,0 +1,148 @@
+"""From files to cached arrays in canonical order: one function for each kind of data set."""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from vitcli.core.data.source import Images, channel_stats
+from vitcli.runner.data.arrays import (
+    canonical,
+    data_hash,
+    require_memory,
+    resized,
+    split_by_content,
+)
+from vitcli.runner.data.cache import FORMAT, Decoded, cached
+from vitcli.runner.data.catalogue import IN_CHANS, NUM_SHAPES, Row
+from vitcli.runner.data.find import Source, cache_root
+from vitcli.runner.data.image_folder import Folder, list_folder
+from vitcli.runner.data.image_reader import natural_size, read_labelled
+from vitcli.runner.data.readers import read_original
+from vitcli.runner.errors import InputError
+from vitcli.runner.pictures import shown
+
+Listener = Callable[[str], None]
+Size = tuple[int, int]
+
+
+def decode_shapes(size: Size | None) -> Decoded:
+    """The embedded data set, drawn anew each time: it takes about two seconds."""
+    from vitcli.core.data.shapes import CLASS_NAMES, shapes
+
+    splits = [resized(canonical(images), size) for images in shapes(*NUM_SHAPES)]
+    return _decoded(CLASS_NAMES, *splits)
+
+
+def decode_named(row: Row, source: Source, size: Size | None, on_message: Listener) -> Decoded:
+    """A data set of the catalogue; sorted before it is resized, so every size has one order."""
+    info = row.info
+    folder = list_folder(source.path, info.class_names) if source.kind == "folders" else None
+
+    def build() -> Decoded:
+        on_message(f"reading {info.name} from {shown(source.path)}")
+        require_memory(info.num_train + info.num_test, info.in_chans, size or info.img_size)
+        if folder:
+            train, test = _read_class_folders(row, folder, on_message)
+        else:
+            train, test = read_original(row, source, _scratch())
+        splits = [resized(canonical(images), size) for images in (train, test)]
+        return _decoded(info.class_names, *splits)
+
+    key = _key(source.kind, folder.stamp if folder else _file_stamp(row, source))
+    return cached(array_file(info.name, size), key, build, on_message)
+
+
+def decode_folder(path: Path, resize: Size | None, on_message: Listener) -> Decoded:
+    """Pictures of one's own, as RGB; without a test set a fifth of them becomes one."""
+    folder = list_folder(path)
+    for note in folder.notes:
+        on_message(note)
+
+    def build() -> Decoded:
+        size = resize or natural_size(folder)
+        count = len(folder.train) + len(folder.test or ())
+        on_message(f"reading {count:,} pictures from {shown(path)}")
+        require_memory(count, IN_CHANS, size)
+        train = canonical(read_labelled(folder.train, size, IN_CHANS, on_message))
+        if folder.test is None:
+            train, test = split_by_content(train)
+        else:
+            test = canonical(read_labelled(folder.test, size, IN_CHANS, on_message))
+        if not len(test):
+            raise InputError(f"{shown(path)}: too few pictures to hold some out for testing")
+        return _decoded(folder.class_names, train, test)
+
+    key = _key(folder.stamp, *folder.class_names)
+    decoded = cached(folder_array_file(path, resize), key, build, on_message)
+    _announce(folder, resize, decoded, on_message)
+    return decoded
+
+
+def _announce(folder: Folder, resize: Size | None, decoded: Decoded, on_message: Listener) -> None:
+    train, test, where = len(decoded.train), len(decoded.test), shown(folder.root)
+    if resize is None:
+        height, width = decoded.train.pixels.shape[2:]
+        on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
+    if folder.test is None:
+        on_message(
+            f"{where} has no test or val folder: {test:,} of its {train + test:,} pictures are"
+            " held out for testing, chosen by their content"
+        )
+
+
+def _decoded(class_names: tuple[str, ...], train: Images, test: Images) -> Decoded:
+    mean, std = channel_stats(train.pixels)
+    return Decoded(
+        class_names=class_names,
+        train=train,
+        test=test,
+        mean=mean,
+        std=std,
+        data_hash=data_hash((train, test)),
+    )
+
+
+def _read_class_folders(row: Row, folder: Folder, on_message: Listener) -> tuple[Images, Images]:
+    info, test = row.info, folder.test
+    assert test is not None
+    if (len(folder.train), len(test)) != (info.num_train, info.num_test):
+        on_message(
+            f"note: {shown(folder.root)} has {len(folder.train):,} + {len(test):,} pictures,"
+            f" {info.name} has {info.num_train:,} + {info.num_test:,}"
+        )
+    train = read_labelled(folder.train, info.img_size, info.in_chans, on_message)
+    return train, read_labelled(test, info.img_size, info.in_chans, on_message)
+
+
+def array_file(name: str, size: Size | None) -> Path:
+    suffix = f"{size[0]}x{size[1]}" if size else "native"
+    return cache_root() / "arrays" / f"{name}-{suffix}.safetensors"
+
+
+def folder_array_file(path: Path, size: Size | None) -> Path:
+    where = str(path.resolve()).encode(errors="surrogateescape")
+    return array_file(f"imagefolder-{hashlib.sha256(where).hexdigest()[:12]}", size)
+
+
+def _key(*parts: object) -> str:
+    return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
+
+
+def _file_stamp(row: Row, source: Source) -> list[tuple[str, int, int]]:
+    files = [source.path]
+    if source.kind == "files":
+        files = [source.path / name for name in row.files]
+    return [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+
+
+def _scratch() -> Path | None:
+    """A folder beside the cache, where there is room; the system's where it cannot be written."""
+    root = cache_root()
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=root).close()
+    except OSError:
+        return None
+    return root
