@@ -80,7 +80,7 @@ def compile_model(
 ) -> nn.Module:
     """torch.compile, tried on one batch so that a failure is seen and told here, not in mid-run."""
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    compiled = torch.compile(model)
+    compiled: nn.Module = torch.compile(model)  # type: ignore[assignment]
     try:
         with autocast_to(images.device, autocast):
             loss = compiled(images).float().sum()
@@ -89,11 +89,11 @@ def compile_model(
         reason = str(error).partition("\n")[0]
         on_message(f"torch.compile failed, training without it: {reason}")
         torch._dynamo.reset()
-        compiled = model  # type: ignore[assignment]
+        compiled = model
     for name, buffer in model.named_buffers():
         buffer.copy_(buffers[name])  # the trial batch must leave no trace in running statistics
     model.zero_grad(set_to_none=True)
-    return compiled  # type: ignore[return-value]
+    return compiled
 
 
 def cpu_name() -> str:

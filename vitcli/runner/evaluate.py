@@ -19,7 +19,7 @@ from vitcli.runner.datasets import load_data
 from vitcli.runner.device import pick_device
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
-from vitcli.runner.data.pictures import read_picture
+from vitcli.runner.pictures import read_picture
 from vitcli.runner.run_dir import RunDir, find_run, list_runs
 
 BATCH = 500

@@ -73,7 +73,7 @@ class Plan:
 def make_plan(experiment: Experiment, device_name: str = "auto") -> Plan:
     """Build the model and count; needs no data set."""
     device = pick_device(device_name)
-    facts = describe_data(experiment.spec.data.name, resize=experiment.spec.data.resize)
+    facts = describe_data(experiment.spec.data)
     spec = fit_to_data(experiment.spec, facts)
     assert spec.model.img_size is not None
     assert spec.model.in_chans is not None

@@ -54,6 +54,7 @@ class Board:
             k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in flat.items()
         }
         metrics = {f"result/{name}": value for name, value in result.items()}
+        assert self.writer.file_writer is not None
         for record in hparams(values, metrics):
             self.writer.file_writer.add_summary(record)
         for tag, value in metrics.items():

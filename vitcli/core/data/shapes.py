@@ -56,9 +56,7 @@ CLASSES: dict[str, tuple[Row, ...]] = {
 CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
 
 
-def shapes(
-    num_train: int = 10_000, num_test: int = 2_000, seed: int = 0
-) -> tuple[Images, Images]:
+def shapes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
     """Training and test images (N, 3, 32, 32), classes balanced to within one image."""
     return _split(num_train, 2 * seed), _split(num_test, 2 * seed + 1)
 

@@ -36,10 +36,10 @@ def download(
     """
     target, reasons = folder / file.name, []
     urls = urls or file.urls
-    for url in urls:
+    for left, url in enumerate(urls, start=1 - len(urls)):
         on_message(f"downloading {shown(url)} ({file.size / 1e6:.1f} MB) to {shown(target)}")
         try:
-            content = _receive(url, file, on_message, last=url == urls[-1])
+            content = _receive(url, file, on_message, last=left == 0)
             check(file, content)
         except UnusableError as error:
             reasons.append(f"{shown(url)}: {error}")
@@ -58,7 +58,7 @@ def download(
 def check(file: Download, content: bytes) -> None:
     """Refuse bytes other than the published ones."""
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != file.md5:
-        raise UnusableError(f"wrong content ({len(content):,} bytes, MD5 differs)")
+        raise UnusableError(f"wrong content ({len(content):,} bytes of {file.size:,}, MD5 differs)")
     if file.sha256 and hashlib.sha256(content).hexdigest() != file.sha256:
         raise UnusableError("wrong content (SHA-256 differs)")
 

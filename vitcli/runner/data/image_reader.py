@@ -71,7 +71,7 @@ def read_labelled(
         work = zip(_portions(files.paths), pixels.split(PORTION), strict=False)
         for failed in pool.map(read, work):
             failures += failed
-            done += PORTION
+            done = min(done + PORTION, len(files))
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {done:,} of {len(files):,}")

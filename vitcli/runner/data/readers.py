@@ -103,7 +103,7 @@ def _unzipped(path: Path, content: bytes) -> tuple[Path, bytes]:
 
 def _read(reader: Any, root: Path, train: bool) -> Images:
     with warnings.catch_warnings():
-        # Batches written by NumPy 1 in 2009 make newer releases warn.
+        # NumPy 2.4.0 to 2.4.4 warn about pickles as old as these (numpy/numpy#31177).
         warnings.simplefilter("ignore")
         if hasattr(reader, "split_list"):
             data = reader(root, split="train" if train else "test")

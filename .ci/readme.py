@@ -1,0 +1,108 @@
+"""Write README's result tables from experiments/results/*.json; with --check only compare.
+
+Each table stands between <!-- NAME --> and <!-- /NAME -->.
+"""
+
+import json
+import re
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+README = ROOT / "README.md"
+RESULTS = ROOT / "experiments" / "results"
+STATED = {
+    "cifar10-tiny": "71.51 % (first source)",
+    "cifar10-tiny-native": "none",
+}
+
+
+def load(name: str) -> dict[str, Any] | None:
+    path = RESULTS / f"{name}.json"
+    return dict(json.loads(path.read_text())) if path.exists() else None
+
+
+def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The trials of a single experiment that ran to their end."""
+    return [t for t in result["rows"][0]["trials"] if t["state"] == "finished"]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.2f}"
+
+
+def minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def source(result: dict[str, Any]) -> str:
+    date, commit = result.get("date", ""), (result["commit"] or "unknown")[:9]
+    return f"{result['hardware']}; {result.get('precision', '')}; {date}, commit {commit}"
+
+
+def quickstart() -> str:
+    result = load("quickstart")
+    if result is None:
+        return ""
+    rows = ["| seed | test accuracy | time |", "|---|---|---|"]
+    trials = finished(result)
+    rows += [
+        f"| {t['seed']} | {percent(t['test_accuracy'])} % | {minutes(t['train_seconds'])} |"
+        for t in trials
+    ]
+    shares = [100 * t["test_accuracy"] for t in trials]
+    spread = f" +- {statistics.stdev(shares):.2f}" if len(shares) > 1 else ""
+    mean = f"{statistics.mean(shares):.2f}{spread} % over {len(shares)} seeds, last epoch"
+    return "\n".join([*rows, "", f"{mean} ({source(result)})."])
+
+
+def experiments() -> str:
+    rows = [
+        "| experiment | parameters | epochs | test accuracy, last epoch | the source says | time |",
+        "|---|---|---|---|---|---|",
+    ]
+    notes = []
+    for name, stated in STATED.items():
+        result = load(name)
+        if result is None:
+            continue
+        trials = finished(result)
+        accuracy = ", ".join(f"{percent(t['test_accuracy'])} % (seed {t['seed']})" for t in trials)
+        time = ", ".join(minutes(t["train_seconds"]) for t in trials)
+        parameters = f"{result['rows'][0]['parameters']:,}"
+        epochs = trials[0]["epochs"]
+        rows.append(f"| `{name}` | {parameters} | {epochs} | {accuracy} | {stated} | {time} |")
+        notes.append(f"`{name}`: {source(result)}")
+    if not notes:
+        return ""
+    return "\n".join(
+        [*rows, "", "All 50,000 + 10,000 images of CIFAR-10. " + ". ".join(notes) + "."]
+    )
+
+
+TABLES = {"quickstart": quickstart, "experiments": experiments}
+
+
+def rendered(text: str) -> str:
+    for name, table in TABLES.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        text, count = pattern.subn(lambda m, t=table: f"{m[1]}{t()}\n{m[2]}", text)
+        if count != 1:
+            raise SystemExit(f"README.md: no place for the table {name!r}")
+    return text
+
+
+def main() -> None:
+    before = README.read_text()
+    after = rendered(before)
+    if "--check" in sys.argv:
+        if before != after:
+            raise SystemExit("README.md is stale; run: python .ci/readme.py")
+        return
+    README.write_text(after)
+
+
+if __name__ == "__main__":
+    main()

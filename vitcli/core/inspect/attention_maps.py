@@ -1,0 +1,34 @@
+"""Where a model looks. Axes: B batch, h num_heads, N tokens (prefix first), gh gw patch grid."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from vitcli.core.models.vit import VisionTransformer
+
+
+def attention_maps(
+    model: VisionTransformer, images: Tensor, layers: Sequence[int] | None = None
+) -> dict[int, Tensor]:
+    """Attention weights (B, h, N, N) by layer (from 0), in eval mode and without gradients.
+
+    A row is a query, a column a key; a row sums to 1.
+    """
+    was_training = model.training
+    model.eval()
+    with torch.no_grad():
+        found = model.attention_weights(images, layers)
+    model.train(was_training)
+    return found
+
+
+def cls_map(weights: Tensor, grid_size: tuple[int, int], num_prefix_tokens: int) -> Tensor:
+    """What CLS attends to among the patches: (B, h, N, N) -> (B, h, gh, gw).
+
+    Raises:
+        ValueError: There is no CLS token; take the row of a patch, or the mean of all rows.
+    """
+    if not num_prefix_tokens:
+        raise ValueError("the model has no CLS token; look at the row of a patch, or at their mean")
+    return weights[:, :, 0, num_prefix_tokens:].unflatten(-1, grid_size)

@@ -1,0 +1,102 @@
+"""The transformer block: a list of residual branches, each filled from slots.
+
+Axes: B batch, N tokens, D embed_dim.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention import SelfAttention, TokenShape
+from vitcli.core.nn.ffn import FFNS
+from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.spec import ModelSpec
+
+Join = Callable[[Tensor, Tensor], Tensor]
+
+
+def keep_branch(_: Tensor, branch: Tensor) -> Tensor:
+    """The join of a network without skip connections."""
+    return branch
+
+
+JOINS: dict[str, Join] = {"add": torch.add, "none": keep_branch}
+
+
+class DropPath(nn.Module):
+    """Drop a branch for whole samples with probability ``rate``, scaling up the survivors.
+
+    Huang et al. 2016, https://arxiv.org/abs/1603.09382
+    """
+
+    def __init__(self, rate: float) -> None:
+        super().__init__()
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.rate == 0:
+            return x
+        keep = torch.rand(len(x), 1, 1, device=x.device) >= self.rate  # (B, 1, 1)
+        return x * (keep / (1 - self.rate)).to(x.dtype)
+
+
+class LayerScale(nn.Module):
+    """A learned factor per feature, (B, N, D) -> (B, N, D).
+
+    Touvron et al. 2021, https://arxiv.org/abs/2103.17239
+    """
+
+    def __init__(self, dim: int, start: float) -> None:
+        super().__init__()
+        self.gamma = nn.Parameter(torch.full((dim,), start))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.gamma
+
+
+class PreNorm(nn.Module):
+    """join(x, drop_path(scale(inner(norm(x)))))."""
+
+    def __init__(self, norm: nn.Module, inner: nn.Module, join: Join, after: nn.Module) -> None:
+        super().__init__()
+        self.norm, self.inner, self.join, self.after = norm, inner, join, after
+
+    def inner_input(self, x: Tensor) -> Tensor:
+        """What the inner part sees."""
+        return self.norm(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.join(x, self.after(self.inner(self.norm(x))))
+
+
+class PostNorm(PreNorm):
+    """norm(join(x, drop_path(scale(inner(x))))), as in the first transformer."""
+
+    def inner_input(self, x: Tensor) -> Tensor:
+        return x
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.join(x, self.after(self.inner(x))))
+
+
+NORM_POSITIONS: dict[str, type[PreNorm]] = {"pre": PreNorm, "post": PostNorm}
+
+
+def build_block(spec: ModelSpec, shape: TokenShape, drop_path: float) -> nn.Sequential:
+    """An attention branch and an FFN branch; a branch without inner part is not built."""
+    position = POS_EMBEDS[spec.pos_embed].heads(spec, shape)
+    inners: dict[str, nn.Module] = {"attn": SelfAttention(spec, shape, position)}
+    if (make_ffn := FFNS[spec.ffn]) is not None:
+        inners["ffn"] = make_ffn(spec)
+
+    def branch(inner: nn.Module) -> PreNorm:
+        dim = spec.embed_dim
+        scale = [LayerScale(dim, spec.layer_scale)] if spec.layer_scale else []
+        after = nn.Sequential(*scale, DropPath(drop_path))
+        norm = NORMS[spec.norm](dim, spec.norm_eps)
+        return NORM_POSITIONS[spec.norm_position](norm, inner, JOINS[spec.residual], after)
+
+    return nn.Sequential(OrderedDict((name, branch(inner)) for name, inner in inners.items()))

@@ -1,0 +1,53 @@
+"""Position-wise feed-forward networks, (B, N, D) -> (B, N, D).
+
+Axes: B batch, N tokens, D embed_dim.
+"""
+
+from collections.abc import Callable
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.spec import ModelSpec
+
+
+class Mlp(nn.Module):
+    """act(x W1 + b1) W2 + b2, with dropout after the activation and after the second layer."""
+
+    def __init__(self, spec: ModelSpec, act: nn.Module) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(spec.embed_dim, spec.hidden_dim)
+        self.act = act
+        self.drop1 = nn.Dropout(spec.proj_drop)
+        self.fc2 = nn.Linear(spec.hidden_dim, spec.embed_dim)
+        self.drop2 = nn.Dropout(spec.proj_drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.drop1(self.act(self.fc1(x)))  # (B, N, hidden)
+        return self.drop2(self.fc2(x))
+
+
+class SwiGlu(nn.Module):
+    """(silu(x W) * x V) W2, with biases. Shazeer 2020, https://arxiv.org/abs/2002.05202
+
+    The hidden width is used as given; the paper takes 2/3 of it to keep the parameter count.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(spec.embed_dim, 2 * spec.hidden_dim)
+        self.drop1 = nn.Dropout(spec.proj_drop)
+        self.fc2 = nn.Linear(spec.hidden_dim, spec.embed_dim)
+        self.drop2 = nn.Dropout(spec.proj_drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value = self.fc1(x).chunk(2, dim=-1)  # each (B, N, hidden)
+        return self.drop2(self.fc2(self.drop1(F.silu(gate) * value)))
+
+
+FFNS: dict[str, Callable[[ModelSpec], nn.Module] | None] = {
+    "gelu": lambda spec: Mlp(spec, nn.GELU()),
+    "relu": lambda spec: Mlp(spec, nn.ReLU()),
+    "swiglu": SwiGlu,
+    "none": None,
+}

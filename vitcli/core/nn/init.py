@@ -1,0 +1,111 @@
+"""Initial weights, one function per scheme; norms start at 1 and 0, biases at 0, everywhere."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.pos_embed import Learned, sincos2d
+
+STD = 0.02
+MIMETIC_QK, MIMETIC_VO = (0.7, 0.7), (0.4, 0.4)
+"""alpha (noise) and beta (identity) of the two products."""
+
+
+def zero_bias(module: nn.Module) -> None:
+    bias = getattr(module, "bias", None)
+    if isinstance(bias, nn.Parameter):
+        nn.init.zeros_(bias)
+
+
+def trunc_normal(model: nn.Module) -> None:
+    """Truncated normal, std 0.02, for linear layers and positions; tokens N(0, 0.02).
+
+    As ViT's and timm's; convolutions keep torch's own (Kaiming uniform).
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            nn.init.trunc_normal_(module.weight, std=STD)
+            zero_bias(module)
+        if isinstance(module, Learned):
+            nn.init.trunc_normal_(module.table, std=STD)
+    init_tokens(model)
+
+
+def xavier_normal(model: nn.Module) -> None:
+    """Glorot and Bengio 2010: W ~ N(0, 2 / (n_in + n_out)) for linear layers and convolutions.
+
+    The report's scheme. Its CLS ~ N(0, 0.02) is read as a standard deviation of 0.02. The fused qkv
+    matrix is three D x D matrices and is filled as such.
+    """
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            for part in square_parts(module.weight):
+                nn.init.xavier_normal_(part)
+            zero_bias(module)
+        if isinstance(module, nn.Conv2d):
+            nn.init.xavier_normal_(module.weight)
+            zero_bias(module)
+        if isinstance(module, Learned):
+            nn.init.normal_(module.table, std=STD)
+    init_tokens(model)
+
+
+def square_parts(weight: Tensor) -> tuple[Tensor, ...]:
+    """The q, k and v matrices of a fused (3 D, D) weight; any other weight is one part."""
+    rows, columns = weight.shape
+    return weight.detach().chunk(3) if rows == 3 * columns else (weight.detach(),)
+
+
+def mimetic(model: nn.Module) -> None:
+    """Attention that starts as trained attention ends up: q k^T like +I, v proj like -I.
+
+    Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828: W_q W_k^T is factored from
+    alpha Z + beta I head by head, W_v W_proj from alpha Z - beta I, and learned positions start as
+    2-D sines. The rest is ``trunc_normal``.
+    """
+    trunc_normal(model)
+    for module in model.modules():
+        if isinstance(module, SelfAttention):
+            mimetic_attention(module)
+    grid: tuple[int, int] = model.grid_size  # type: ignore[assignment]
+    for module in model.modules():
+        if isinstance(module, Learned) and module.table.shape[-1] % 4 == 0:
+            patches = sincos2d(grid, module.table.shape[-1])
+            module.table.data[:, -len(patches) :] = patches
+
+
+@torch.no_grad()
+def mimetic_attention(attn: SelfAttention) -> None:
+    """Factor both products by singular values and fill qkv and proj with the factors."""
+    dim = attn.qkv.in_features
+    head_dim = dim // attn.num_heads
+    q, k, v = attn.qkv.weight.chunk(3)  # each (D, D), rows are features of the heads
+    alpha, beta = MIMETIC_QK
+    for head in range(attn.num_heads):
+        rows = slice(head * head_dim, (head + 1) * head_dim)
+        noise = torch.randn(dim, dim) / dim**0.5
+        left, values, right = torch.linalg.svd(alpha * noise + beta * torch.eye(dim))
+        root = values[:head_dim].sqrt()
+        q[rows] = (left[:, :head_dim] * root).mT
+        k[rows] = right[:head_dim] * root[:, None]
+    alpha, beta = MIMETIC_VO
+    noise = torch.randn(dim, dim) / dim**0.5
+    left, values, right = torch.linalg.svd(alpha * noise - beta * torch.eye(dim))
+    v.copy_((left * values.sqrt()).mT)
+    assert isinstance(attn.proj, nn.Linear)
+    attn.proj.weight.copy_((values.sqrt()[:, None] * right).mT)
+
+
+def init_tokens(model: nn.Module) -> None:
+    for name, parameter in model.named_parameters():
+        if name in ("cls_token", "reg_tokens"):
+            nn.init.normal_(parameter, std=STD)
+
+
+INITS: dict[str, Callable[[nn.Module], None]] = {
+    "trunc_normal": trunc_normal,
+    "xavier_normal": xavier_normal,
+    "mimetic": mimetic,
+}

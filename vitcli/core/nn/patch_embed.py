@@ -1,0 +1,93 @@
+"""From pixels to tokens.
+
+Axes: B batch, C channels, H W pixels, P patch_size, N patches, D embed_dim.
+"""
+
+import itertools
+from collections.abc import Callable
+
+from torch import Tensor, nn
+
+from vitcli.core.spec import ModelSpec
+
+
+def patchify(images: Tensor, patch_size: int) -> Tensor:
+    """Cut into patches in reading order: (B, C, H, W) -> (B, N, C P P)."""
+    cut = images.unfold(2, patch_size, patch_size).unfold(3, patch_size, patch_size)
+    return cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
+
+
+def channels(spec: ModelSpec) -> int:
+    if spec.in_chans is None:
+        raise ValueError("in_chans is not set")
+    return spec.in_chans
+
+
+class LinearPatches(nn.Module):
+    """E x_p + b for each flattened patch: (B, C, H, W) -> (B, N, D).
+
+    Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929. The same map as a convolution with
+    stride and kernel P. ``patch_pre_norm`` puts a LayerNorm over the raw patch.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        self.patch_size = spec.patch_size
+        length = channels(spec) * spec.patch_size**2
+        self.norm = nn.LayerNorm(length) if spec.patch_pre_norm else nn.Identity()
+        self.proj = nn.Linear(length, spec.embed_dim, bias=spec.patch_bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.proj(self.norm(patchify(images, self.patch_size)))
+
+
+class ConvPatches(nn.Module):
+    """A convolution with kernel and stride P: (B, C, H, W) -> (B, N, D)."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        size = spec.patch_size
+        self.proj = nn.Conv2d(channels(spec), spec.embed_dim, size, size, bias=spec.patch_bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.proj(images).flatten(2).mT
+
+
+class ConvStem(nn.Module):
+    """3x3 convolutions of stride 2 down to the grid, then a 1x1: (B, C, H, W) -> (B, N, D).
+
+    Xiao et al. 2021, https://arxiv.org/abs/2106.14881: conv, BatchNorm, ReLU, doubling widths.
+    Unlike there, no block is taken away from the transformer in exchange.
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        halvings = spec.patch_size.bit_length() - 1
+        if spec.patch_size != 2**halvings or halvings == 0:
+            raise ValueError(f"conv_stem needs a patch_size of 2, 4, 8, ..., got {spec.patch_size}")
+        dim = spec.embed_dim
+        widths = [channels(spec), *[max(1, dim >> i) for i in reversed(range(halvings))]]
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            conv = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
+            layers += [conv, nn.BatchNorm2d(after), nn.ReLU()]
+        self.stem = nn.Sequential(*layers)
+        self.proj = nn.Conv2d(dim, dim, 1, bias=spec.patch_bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.proj(self.stem(images)).flatten(2).mT
+
+
+PATCH_EMBEDS: dict[str, Callable[[ModelSpec], nn.Module]] = {
+    "linear": LinearPatches,
+    "conv": ConvPatches,
+    "conv_stem": ConvStem,
+}
+
+
+def build_patch_embed(spec: ModelSpec) -> nn.Sequential:
+    """The slot's row, and a LayerNorm over the embedded patch where ``patch_post_norm`` asks."""
+    layers = [PATCH_EMBEDS[spec.patch_embed](spec)]
+    if spec.patch_post_norm:
+        layers.append(nn.LayerNorm(spec.embed_dim))
+    return nn.Sequential(*layers)

@@ -1,0 +1,178 @@
+"""Positions: added to the tokens, turned into q and k, or biasing the scores.
+
+Axes: B batch, N tokens (prefix first), P patches, D embed_dim, h num_heads, d = D / h.
+A slot row has two halves: ``tokens`` adds to the embedded tokens, ``heads`` acts inside attention.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention import Position, TokenShape
+from vitcli.core.spec import ModelSpec
+
+BASE = 10_000.0
+
+
+def sincos(positions: Tensor, dim: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(...): (P,) -> (P, dim).
+
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; ``dim`` is even.
+    """
+    angles = positions[:, None].double() / BASE ** (torch.arange(0, dim, 2).double() / dim)
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
+
+
+def grid_positions(grid_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Row and column of each patch, each (P,)."""
+    rows, columns = torch.meshgrid(*[torch.arange(side) for side in grid_size], indexing="ij")
+    return rows.flatten(), columns.flatten()
+
+
+def sincos2d(grid_size: tuple[int, int], dim: int) -> Tensor:
+    """Half of the width encodes the row, the other half the column: -> (P, dim).
+
+    The report's concat(PE_y, PE_x); ``dim`` is divisible by 4.
+    """
+    rows, columns = grid_positions(grid_size)
+    return torch.cat([sincos(rows, dim // 2), sincos(columns, dim // 2)], dim=1)
+
+
+class Learned(nn.Module):
+    """A learned vector per position, (1, N, D); the first ones are the prefix's, if it has any."""
+
+    def __init__(self, length: int, dim: int) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.zeros(1, length, dim))
+
+    def forward(self) -> Tensor:
+        return self.table
+
+
+class Fixed(nn.Module):
+    """A constant table, (1, N, D); it is no parameter and is not saved."""
+
+    table: Tensor
+
+    def __init__(self, table: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("table", table[None], persistent=False)
+
+    def forward(self) -> Tensor:
+        return self.table
+
+
+class Rope2d(Position):
+    """Rotary positions along both axes, (B, h, N, d) -> (B, h, N, d); the prefix is not turned.
+
+    Su et al. 2021, https://arxiv.org/abs/2104.09864. The first half of a head turns with the row,
+    the second with the column (the axial form of Heo et al. 2024,
+    https://arxiv.org/abs/2403.13298), so scores depend on relative offsets only. Frequencies run
+    from 1 to 1/100: with the base of 10000 that is meant for thousands of words most of them would
+    hardly change over a grid of 8.
+    """
+
+    cos: Tensor
+    sin: Tensor
+    FREQUENCY_BASE = 100.0
+
+    def __init__(self, grid_size: tuple[int, int], head_dim: int, num_prefix_tokens: int) -> None:
+        super().__init__()
+        count = head_dim // 4
+        frequencies = self.FREQUENCY_BASE ** -(torch.arange(count).double() / count)
+        angles = [place[:, None] * frequencies for place in grid_positions(grid_size)]
+        turned = torch.cat(angles, dim=1)  # (P, d / 2)
+        still = torch.zeros(num_prefix_tokens, turned.shape[1], dtype=turned.dtype)
+        table = torch.cat([still, turned])  # (N, d / 2)
+        self.register_buffer("cos", table.cos().float(), persistent=False)
+        self.register_buffer("sin", table.sin().float(), persistent=False)
+
+    def forward(self, heads: Tensor) -> Tensor:
+        even, odd = heads[..., ::2], heads[..., 1::2]
+        cos, sin = self.cos.to(heads.dtype), self.sin.to(heads.dtype)
+        turned = torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1)
+        return turned.flatten(-2)
+
+
+class RelativeBias(Position):
+    """A learned bias per head and relative offset, as in Swin, one table per block.
+
+    Liu et al. 2021, https://arxiv.org/abs/2103.14030, with the whole grid as the window. Scores
+    from or to prefix tokens get none.
+    """
+
+    index: Tensor
+
+    def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int) -> None:
+        super().__init__()
+        height, width = grid_size
+        self.num_prefix_tokens = num_prefix_tokens
+        self.relative_table = nn.Parameter(
+            torch.zeros(num_heads, (2 * height - 1) * (2 * width - 1))
+        )
+        rows, columns = grid_positions(grid_size)
+        down = rows[:, None] - rows[None] + height - 1
+        right = columns[:, None] - columns[None] + width - 1
+        self.register_buffer("index", down * (2 * width - 1) + right, persistent=False)  # (P, P)
+
+    def bias(self) -> Tensor:
+        """(1, h, N, N), zero for the prefix."""
+        prefix = self.num_prefix_tokens
+        return nn.functional.pad(self.relative_table[:, self.index], (prefix, 0, prefix, 0))[None]
+
+
+class Positions(NamedTuple):
+    """What a row of the slot builds: the table of the tokens, if any, and each block's half."""
+
+    tokens: Callable[[ModelSpec, TokenShape], nn.Module | None]
+    heads: Callable[[ModelSpec, TokenShape], Position]
+
+
+def no_table(spec: ModelSpec, shape: TokenShape) -> None:
+    return None
+
+
+def nothing(spec: ModelSpec, shape: TokenShape) -> Position:
+    return Position()
+
+
+def table_length(spec: ModelSpec, shape: TokenShape) -> int:
+    """Patches, and the prefix where it gets positions too."""
+    prefix = shape.num_prefix_tokens if spec.pos_embed_prefix else 0
+    return prefix + shape.grid_size[0] * shape.grid_size[1]
+
+
+def learned(spec: ModelSpec, shape: TokenShape) -> Learned:
+    return Learned(table_length(spec, shape), shape.embed_dim)
+
+
+def fixed_1d(spec: ModelSpec, shape: TokenShape) -> Fixed:
+    """Places 0, 1, ... in reading order, counted from the prefix on where it has positions."""
+    return Fixed(sincos(torch.arange(table_length(spec, shape)), shape.embed_dim))
+
+
+def fixed_2d(spec: ModelSpec, shape: TokenShape) -> Fixed:
+    """The prefix, where it has positions, has zeros: it stands nowhere on the grid."""
+    table = sincos2d(shape.grid_size, shape.embed_dim)
+    missing = table_length(spec, shape) - len(table)
+    return Fixed(nn.functional.pad(table, (0, 0, missing, 0)))
+
+
+def rope(spec: ModelSpec, shape: TokenShape) -> Rope2d:
+    return Rope2d(shape.grid_size, shape.embed_dim // spec.num_heads, shape.num_prefix_tokens)
+
+
+def relative(spec: ModelSpec, shape: TokenShape) -> RelativeBias:
+    return RelativeBias(shape.grid_size, spec.num_heads, shape.num_prefix_tokens)
+
+
+POS_EMBEDS: dict[str, Positions] = {
+    "none": Positions(no_table, nothing),
+    "learned": Positions(learned, nothing),
+    "sincos1d": Positions(fixed_1d, nothing),
+    "sincos2d": Positions(fixed_2d, nothing),
+    "rope2d": Positions(no_table, rope),
+    "relative": Positions(no_table, relative),
+}
