@@ -11,9 +11,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torchvision.datasets
+from PIL import Image
 
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import download
+from vitcli.runner.data import decode, download
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.datasets import data_status, get_data, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
@@ -177,12 +178,40 @@ def test_from_an_archive_file_and_a_folder(server, archive, files, tmp_path, cac
     server("/missing")
     (tmp_path / "mine.tgz").write_bytes(archive)
     assert get_data("cifar10", str(tmp_path / "mine.tgz"), offline=True).kind == "archive"
-    (cache / "downloads" / "cifar10" / ARCHIVE).unlink()
+    assert (cache / "downloads" / "cifar10" / ARCHIVE).read_bytes() == archive
     (tmp_path / CIFAR.folder).mkdir()
     for name, content in files.items():
         (tmp_path / CIFAR.folder / name).write_bytes(content)
     assert get_data("cifar10", str(tmp_path), offline=True).kind == "files"
     assert len(load_data(DataSpec(name="cifar10"), offline=True).test) == 2
+
+
+def test_class_folders_are_copied_and_decoded_once(server, tmp_path, monkeypatch):
+    server("/missing")
+    for split in ("train", "test"):
+        for name in CIFAR.info.class_names:
+            (tmp_path / "mine" / split / name).mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(tmp_path / "mine" / split / name / "a.png")
+    assert get_data("cifar10", str(tmp_path / "mine"), offline=True).kind == "folders"
+    monkeypatch.setattr(decode, "read_labelled", None)
+    assert len(load_data(DataSpec(name="cifar10"), offline=True).train) == 10
+
+
+def test_a_damaged_download_is_fetched_again_and_a_users_file_is_not_touched(
+    server, archive, cache, tmp_path, monkeypatch
+):
+    server("/good")
+    for folder in (cache / "downloads" / "cifar10", tmp_path / "own"):
+        folder.mkdir(parents=True)
+        (folder / ARCHIVE).write_bytes(archive[:200])
+    with pytest.raises(InputError, match="vitcli data get cifar10"):
+        load_data(DataSpec(name="cifar10"), offline=True)
+    assert get_data("cifar10").kind == "archive"
+    assert (cache / "downloads" / "cifar10" / ARCHIVE).read_bytes() == archive
+    monkeypatch.setenv("VITCLI_DATA", str(tmp_path / "own"))
+    with pytest.raises(InputError, match="own"):
+        get_data("cifar10")
+    assert (tmp_path / "own" / ARCHIVE).read_bytes() == archive[:200]
 
 
 def test_from_something_else(server, tmp_path):
@@ -212,7 +241,12 @@ def test_names_that_need_no_download_or_do_not_exist():
         data_status("../x")
 
 
-def test_status(tmp_path):
-    assert data_status("shapes").kind == "embedded"
+def test_status(tmp_path, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.data.decode.NUM_SHAPES", (20, 10))
+    assert data_status("shapes").decoded == ()
+    load_data(DataSpec(name="shapes", resize=16))
+    status = data_status("shapes")
+    assert (status.kind, status.place) == ("embedded", None)
+    assert [path.name for path in status.decoded] == ["shapes-16x16.safetensors"]
     assert data_status("mnist").kind == "missing"
     assert data_status("mnist", tmp_path).place is None

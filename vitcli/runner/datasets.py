@@ -40,7 +40,7 @@ def load_data(
         ResourceError: It does not fit in memory.
     """
     if spec.name == "shapes":
-        return _finish(spec, decode_shapes(spec.resize))
+        return _finish(spec, decode_shapes(spec.resize, on_message))
     if path := folder_path(spec.name):
         return _finish(spec, decode_folder(path, spec.resize, on_message))
     source = obtain(spec.name, data_dir, offline, on_message)

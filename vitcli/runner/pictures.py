@@ -57,7 +57,10 @@ def read_picture(path: Path | str, *, size: tuple[int, int], in_chans: int = 3) 
 def picture_bytes(path: Path | str) -> bytes:
     """The content of a regular file, or of standard input for ``-``."""
     with _opened(path) as file:
-        content = file.read(MAX_BYTES + 1)
+        try:
+            content = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise InputError(f"{shown(path)}: cannot be read: {error.strerror}") from error
     if len(content) > MAX_BYTES:
         raise InputError(f"{shown(path)}: over {MAX_BYTES >> 20} MiB; save a smaller copy")
     return content

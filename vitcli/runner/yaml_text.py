@@ -117,10 +117,15 @@ def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
+def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
+
+
 _Dumper.add_representer(float, _float)
+_Dumper.add_representer(list, _list)
 _Dumper.add_representer(str, _text)
 
 
 def dump(data: Any) -> str:
     """Write plain data as YAML that ``Document`` reads back unchanged."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=None, width=100)
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=100)

@@ -1,7 +1,5 @@
 """What a model costs: parameters, operations, memory. All on "meta" tensors, so all for free."""
 
-from collections import OrderedDict
-
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
@@ -12,7 +10,10 @@ PARTS = {
     "cls_token": "CLS token",
     "reg_tokens": "register tokens",
     "pos_embed": "positions",
-    "blocks": "blocks",
+    "blocks.attn": "blocks: attention",
+    "blocks.attn.norm": "blocks: attention norms",
+    "blocks.ffn": "blocks: FFN",
+    "blocks.ffn.norm": "blocks: FFN norms",
     "norm": "final norm",
     "pool": "pooling",
     "head": "head",
@@ -29,12 +30,12 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 
     The values add up to ``count_parameters``.
     """
-    counts: OrderedDict[str, int] = OrderedDict()
+    counts = dict.fromkeys([*PARTS.values()], 0)
     for name, parameter in model.named_parameters():
         if parameter.requires_grad:
             part = part_of(name)
             counts[part] = counts.get(part, 0) + parameter.numel()
-    return dict(counts)
+    return {part: count for part, count in counts.items() if count}
 
 
 def part_of(name: str) -> str:
@@ -42,9 +43,8 @@ def part_of(name: str) -> str:
     first, _, rest = name.partition(".")
     if first != "blocks":
         return PARTS.get(first, first)
-    _, branch, *inside = rest.split(".")
-    kind = {"attn": "attention", "ffn": "FFN"}.get(branch, branch)
-    return f"blocks: {kind} norms" if inside[0] == "norm" else f"blocks: {kind}"
+    _, branch, inside, *_ = rest.split(".")
+    return PARTS[f"blocks.{branch}.norm" if inside == "norm" else f"blocks.{branch}"]
 
 
 def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:

@@ -14,7 +14,8 @@ from torch import Tensor
 from vitcli.core.data.source import Images
 from vitcli.runner.errors import ConfigError, ResourceError
 
-CHUNK = 1024
+CHUNK = 64
+"""Images resized at a time: small enough for the processor's cache."""
 TEST_SHARE = 0.2
 
 

@@ -54,8 +54,8 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{path}.lock")
         lock.acquire()
-    except OSError as error:
-        on_message(f"the cache {shown(path.parent)} cannot be written: {error.strerror}")
+    except (OSError, NotImplementedError) as error:
+        on_message(f"the cache {shown(path.parent)} cannot be written: {shown(error)}")
         yield False
         return
     try:
@@ -117,4 +117,4 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         digest = hashlib.sha256(content).hexdigest()
         commit_json(sidecar(path), {"key": key, "sha256": digest})
     except OSError as error:
-        on_message(f"the cache {shown(path.parent)} cannot be written: {error.strerror}")
+        on_message(f"the cache {shown(path.parent)} cannot be written: {shown(error)}")

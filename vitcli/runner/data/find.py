@@ -1,6 +1,8 @@
 """Where a named data set lies on this machine, and what to type when it does not."""
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -8,7 +10,7 @@ from typing import Literal
 import platformdirs
 
 from vitcli.runner.data.catalogue import CATALOGUE, Row
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import InputError, ResourceError
 from vitcli.runner.pictures import shown
 
 DATA_VARIABLE = "VITCLI_DATA"
@@ -32,6 +34,18 @@ def cache_root() -> Path:
 
 def download_folder(name: str) -> Path:
     return cache_root() / "downloads" / name
+
+
+@contextlib.contextmanager
+def writing(folder: Path) -> Iterator[None]:
+    """Turn a full or forbidden disk into the error that says where to write instead."""
+    try:
+        yield
+    except OSError as error:
+        raise ResourceError(
+            f"{shown(folder)} cannot be written: {shown(error.strerror or error)};"
+            f" set {CACHE_VARIABLE} to a folder with room"
+        ) from error
 
 
 def is_offline(offline: bool) -> bool:

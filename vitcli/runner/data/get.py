@@ -1,9 +1,7 @@
 """Bring named data sets to this machine, and say what is here: for ``vitcli data``."""
 
-import contextlib
 import difflib
 import shutil
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,8 +17,9 @@ from vitcli.runner.data.find import (
     find_source,
     is_offline,
     missing,
+    writing,
 )
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
 from vitcli.runner.pictures import shown
 
@@ -48,20 +47,21 @@ def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
     Raises:
         ConfigError: No data set has this name.
     """
-    place: Path | None
-    if path := folder_path(name):
-        place, kind = (path, "folders") if path.is_dir() else (None, "missing")
-        first = folder_array_file(path, None)
-    elif _known(name) == "shapes":
-        return DataStatus(name=name, place=None, kind="embedded", decoded=())
-    else:
-        source = find_source(name, data_dir)
-        place, kind = (source.path, source.kind) if source else (None, "missing")
-        first = array_file(name, None)
-    pattern = first.name.replace("-native", "-*")
-    files = sorted(first.parent.glob(pattern)) if first.parent.is_dir() else []
+    kind, place = _whereabouts(name, data_dir)
+    path = folder_path(name)
+    first = folder_array_file(path, None) if path else array_file(name, None)
+    files = sorted(first.parent.glob(first.name.replace("-native", "-*")))
     decoded = tuple(path for path in files if sidecar(path).is_file())
     return DataStatus(name=name, place=place, kind=kind, decoded=decoded)
+
+
+def _whereabouts(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
+    if path := folder_path(name):
+        return ("folders", path) if path.is_dir() else ("missing", None)
+    if _known(name) == "shapes":
+        return "embedded", None
+    source = find_source(name, data_dir)
+    return (source.kind, source.path) if source else ("missing", None)
 
 
 def get_data(
@@ -79,15 +79,28 @@ def get_data(
         raise ConfigError(f"{name} needs no download; use it: vitcli train -s data.name={name}")
     row = CATALOGUE[name]
     if source is None:
-        found = obtain(name, None, offline, on_message)
+        _renew(row, offline, on_message)
     elif source.startswith(("http://", "https://")):
         if is_offline(offline):
             raise InputError(f"{shown(source)} cannot be fetched offline; give a PATH")
-        found = _fetch(name, on_message, source.rstrip("/"))
+        decode_named(row, _fetch(name, on_message, source.rstrip("/")), None, on_message)
     else:
-        found = _copy(row, Path(source).expanduser(), on_message)
-    decode_named(row, found, None, on_message)
+        _copy(row, Path(source).expanduser(), on_message)
     return data_status(name)
+
+
+def _renew(row: Row, offline: bool, on_message: Listener) -> None:
+    """Decode what is there, or fetch it; a damaged copy in the cache is fetched again."""
+    name = row.info.name
+    found = obtain(name, None, offline, on_message)
+    try:
+        decode_named(row, found, None, on_message)
+    except InputError as error:
+        if is_offline(offline) or not found.path.is_relative_to(download_folder(name)):
+            raise
+        on_message(str(error))
+        shutil.rmtree(download_folder(name))
+        decode_named(row, _fetch(name, on_message), None, on_message)
 
 
 def obtain(name: str, data_dir: Path | None, offline: bool, on_message: Listener) -> Source:
@@ -113,7 +126,7 @@ def _known(name: str) -> str:
 
 def _fetch(name: str, on_message: Listener, url: str | None = None) -> Source:
     row, folder = CATALOGUE[name], download_folder(name)
-    with _writing(folder):
+    with writing(folder):
         for file in row.downloads:
             urls = file.urls
             if url:
@@ -128,39 +141,42 @@ def _found(name: str) -> Source:
     return source
 
 
-@contextlib.contextmanager
-def _writing(folder: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise ResourceError(
-            f"{shown(folder)} cannot be written: {error.strerror or error};"
-            " set VITCLI_CACHE to a folder with room"
-        ) from error
+def _copy(row: Row, path: Path, on_message: Listener) -> None:
+    """Check an archive, original files or class folders, and copy them into the cache.
 
-
-def _copy(row: Row, path: Path, on_message: Listener) -> Source:
-    """Copy an archive, original files or class folders into the cache; the archive is checked."""
+    Folders are decoded where they lie; their copy keeps its times, so the arrays fit it too.
+    """
     name = row.info.name
     source = Source("archive", path) if path.is_file() and row.archive else find_in(name, path)
     if source is None:
         raise missing(name, path)
     target = download_folder(name)
-    on_message(f"copying {shown(source.path)} to {shown(target)}")
-    content = _checked_archive(row, source.path) if source.kind == "archive" else b""
-    with _writing(target):
-        target.mkdir(parents=True, exist_ok=True)
-        if source.kind == "archive":
+    if source.kind == "archive":
+        content = _checked_archive(row, source.path)
+        with writing(target):
+            target.mkdir(parents=True, exist_ok=True)
             commit(target / row.downloads[0].name, content)
-        elif source.kind == "files":
-            folder = target / row.folder
-            folder.mkdir(parents=True, exist_ok=True)
-            for file in row.files:
-                commit(folder / file, (source.path / file).read_bytes())
-        else:
-            for split in ("train", "test"):
-                shutil.copytree(source.path / split, target / split, dirs_exist_ok=True)
-    return _found(name)
+        source = _found(name)
+    decode_named(row, source, None, on_message)
+    if source.kind != "archive":
+        on_message(f"copying {shown(source.path)} to {shown(target)}")
+        with writing(target):
+            _copy_folder(row, source, target)
+
+
+def _copy_folder(row: Row, source: Source, target: Path) -> None:
+    """Copy beside the target, then put the copy in its place."""
+    staging = target.parent / f".{target.name}.new"
+    shutil.rmtree(staging, ignore_errors=True)
+    if source.kind == "files":
+        (staging / row.folder).mkdir(parents=True)
+        for file in row.files:
+            shutil.copy2(source.path / file, staging / row.folder / file)
+    else:
+        for split in ("train", "test"):
+            shutil.copytree(source.path / split, staging / split)
+    shutil.rmtree(target, ignore_errors=True)
+    staging.rename(target)
 
 
 def _checked_archive(row: Row, path: Path) -> bytes:

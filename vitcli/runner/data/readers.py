@@ -20,7 +20,7 @@ import torch
 
 from vitcli.core.data.source import Images
 from vitcli.runner.data.catalogue import Row
-from vitcli.runner.data.find import Source
+from vitcli.runner.data.find import Source, writing
 from vitcli.runner.errors import InputError
 from vitcli.runner.pictures import shown
 
@@ -48,8 +48,9 @@ def read_original(row: Row, source: Source, scratch: Path | None = None) -> tupl
                     f" get a fresh copy: vitcli data get {row.info.name}"
                 )
             path, plain = _unzipped(private / name, content)
-            path.write_bytes(plain)
-        return tuple(_read(reader, Path(folder), train) for train in (True, False))  # type: ignore[return-value]
+            with writing(private):
+                path.write_bytes(plain)
+        return _read(reader, Path(folder), True), _read(reader, Path(folder), False)
 
 
 def checksums(reader: Any) -> dict[str, str]:

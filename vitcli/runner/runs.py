@@ -1,0 +1,160 @@
+"""What runs/ holds: a line about each run, and how one is removed."""
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.compare import last_measures
+from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
+from vitcli.runner.run_dir import RUNS, RunDir
+
+FILES = (
+    "status.json",
+    "result.json",
+    "metrics.jsonl",
+    "meta.json",
+    "predictions.npz",
+    "config.yaml",
+)
+"""In the order in which they are removed: what makes the folder a run goes last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """One run as ``runs ls`` shows it; what is not known is None."""
+
+    name: str
+    path: str
+    state: str
+    reason: str
+    experiment: str | None
+    epochs: int
+    epochs_planned: int | None
+    test_accuracy: float | None
+    parameters: int | None
+    train_seconds: float | None
+    seed: int | None
+
+
+def summarize(run: RunDir) -> RunSummary:
+    """What the files of a run say, however incomplete they are."""
+    meta, measured = run.read("meta.json"), _measured(run)
+    try:
+        spec = run.spec()
+    except ConfigError:
+        spec = None
+    state, reason = live_state(run)
+    return RunSummary(
+        name=run.name,
+        path=str(run.path),
+        state=state,
+        reason=reason,
+        experiment=meta.get("experiment"),
+        epochs=measured.get("epochs", 0),
+        epochs_planned=spec.train.epochs if spec else None,
+        test_accuracy=measured.get("test_accuracy"),
+        parameters=measured.get("parameters"),
+        train_seconds=measured.get("train_seconds"),
+        seed=spec.seed if spec else meta.get("seed"),
+    )
+
+
+def _measured(run: RunDir) -> dict[str, Any]:
+    try:
+        return last_measures(run)
+    except ValueError:  # metrics.jsonl is damaged
+        return {}
+
+
+def live_state(run: RunDir) -> tuple[str, str]:
+    """State and reason; a run that says "running" while nobody holds its folder was killed."""
+    status = run.status()
+    state, reason = str(status["state"]), str(status.get("reason") or "")
+    if state == "running" and not in_use(run):
+        return "interrupted", "its process is gone"
+    return state, reason
+
+
+def in_use(run: RunDir) -> bool:
+    """Whether a process holds the run's lock; never creates one."""
+    if not (run.path / ".lock").exists():
+        return False
+    try:
+        with run.lock():
+            return False
+    except InUseError:
+        return True
+    except OSError:  # a copy that cannot be written: nobody trains there
+        return False
+
+
+def best(summaries: Sequence[RunSummary], count: int) -> list[RunSummary]:
+    """The ``count`` runs with the highest test accuracy, best first."""
+    measured = [run for run in summaries if run.test_accuracy is not None]
+    return sorted(measured, key=lambda run: run.test_accuracy or 0, reverse=True)[:count]
+
+
+def is_run_folder(run: RunDir) -> bool:
+    """Whether vitcli wrote this folder: other programs have a config.yaml too."""
+    if {"state", "step"} <= run.read("status.json").keys():
+        return True
+    try:
+        run.spec()
+    except ConfigError:
+        return False
+    return (run.path / ".lock").exists()
+
+
+def remove_runs(runs: Sequence[RunDir]) -> list[str]:
+    """Remove the files of runs, all or none; the names of foreign files that were left alone.
+
+    Raises:
+        InUseError: Another process holds one of them; nothing was removed.
+        InputError: One of them is not a run folder; nothing was removed.
+    """
+    distinct = {run.path.resolve(): run for run in runs}
+    for path, run in distinct.items():
+        if not is_run_folder(run):
+            raise InputError(f"{path}: not a folder that vitcli wrote; nothing was removed")
+    left: list[str] = []
+    with contextlib.ExitStack() as held:
+        try:
+            for run in distinct.values():
+                held.enter_context(run.lock())
+            for path in distinct:
+                left += _remove(path)
+        except OSError as error:
+            raise ResourceError(f"{error.filename}: cannot be removed: {error.strerror}") from error
+    return left
+
+
+def _remove(folder: Path) -> list[str]:
+    """Delete what a run consists of, then the folders that this leaves empty."""
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for name in FILES:
+        for path in (*folder.glob(f".{name}.*"), folder / name):
+            path.unlink(missing_ok=True)
+        if name == "predictions.npz":
+            for path in folder.glob("events.out.tfevents.*"):
+                path.unlink()
+    left = [str(path) for path in sorted(folder.iterdir()) if path.name != ".lock"]
+    if not left:
+        (folder / ".lock").unlink()
+        _remove_empty(folder)
+    return left
+
+
+def _remove_empty(folder: Path) -> None:
+    """Remove an empty folder and, under runs/, the empty folders around it."""
+    top = RUNS.resolve()
+    folder.rmdir()
+    for parent in folder.parents:
+        if top not in parent.parents:
+            return
+        try:
+            parent.rmdir()
+        except OSError:  # it holds other runs
+            return
