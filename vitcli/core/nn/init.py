@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.pos_embed import Learned, sincos2d
@@ -40,22 +40,16 @@ def xavier_normal(model: nn.Module) -> None:
     matrix is three D x D matrices and is filled as such.
     """
     for module in model.modules():
-        if isinstance(module, nn.Linear):
-            for part in square_parts(module.weight):
-                nn.init.xavier_normal_(part)
-            zero_bias(module)
-        if isinstance(module, nn.Conv2d):
+        if isinstance(module, nn.Linear | nn.Conv2d):
             nn.init.xavier_normal_(module.weight)
             zero_bias(module)
         if isinstance(module, Learned):
             nn.init.normal_(module.table, std=STD)
+    for module in model.modules():
+        if isinstance(module, SelfAttention):
+            for part in module.qkv.weight.detach().chunk(3):
+                nn.init.xavier_normal_(part)
     init_tokens(model)
-
-
-def square_parts(weight: Tensor) -> tuple[Tensor, ...]:
-    """The q, k and v matrices of a fused (3 D, D) weight; any other weight is one part."""
-    rows, columns = weight.shape
-    return weight.detach().chunk(3) if rows == 3 * columns else (weight.detach(),)
 
 
 def mimetic(model: nn.Module) -> None:

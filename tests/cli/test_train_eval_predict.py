@@ -1,0 +1,209 @@
+"""The main path through the command line, and every mistake on it: one message, the right code."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+
+register()
+
+
+def vitcli(*words: object) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    result = CliRunner().invoke(app, [str(word) for word in words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def one_line(talk: str) -> str:
+    """The error, which is one line, follows a few lines of talk, and is no traceback."""
+    errors = [line for line in talk.splitlines() if line.startswith("error:")]
+    assert len(errors) == 1
+    assert "Traceback" not in talk
+    return errors[0]
+
+
+def test_train_eval_predict(tiny, pictures):
+    code, out, talk = vitcli("train", tiny, "-o", "run")
+    assert code == 0
+    assert "test accuracy" in out
+    assert "next           vitcli eval run" in out
+    assert "epoch   4" in talk
+    result = json.loads(Path("run/result.json").read_text())
+    assert result["epochs"] == 4
+    assert result["test_accuracy"] > 0.9
+
+    code, out, _ = vitcli("eval", "run", "--json", "--predictions", "p.npz")
+    assert code == 0
+    found = json.loads(out)
+    assert found["test_accuracy"] == result["test_accuracy"]
+    assert found["parameters"] == result["parameters"]
+    assert found["epochs"] == 4
+    assert {"train_seconds", "images_per_second"} <= found.keys()
+    assert found["class_names"] == ["bright", "dark"]
+    assert Path("p.npz").is_file()
+
+    bright = pictures / "test" / "bright" / "0.png"
+    code, out, talk = vitcli("predict", bright, "--run", "run")
+    assert code == 0
+    assert out.split(": ")[1].startswith("bright ")
+    assert "run run" in talk
+
+
+@pytest.fixture
+def run(tiny) -> str:
+    assert vitcli("train", tiny, "-o", "run", "--epochs", 1)[0] == 0
+    return "run"
+
+
+@pytest.mark.parametrize("form", ["text", "md", "csv", "json"])
+def test_eval_formats_hold_the_classes(run, form):
+    code, out, _ = vitcli("eval", run, "--format", form)
+    assert code == 0
+    assert "bright" in out
+    assert "dark" in out
+
+
+def test_min_accuracy_is_exit_6(run):
+    code, out, talk = vitcli("eval", run, "--min-accuracy", 1.0, "--limit-batches", 1)
+    accurate = json.loads(vitcli("eval", run, "--json")[1])["test_accuracy"] == 1.0
+    assert code == (0 if accurate else 6)
+    assert out
+    assert accurate or "below --min-accuracy" in one_line(talk)
+
+
+def test_a_second_train_leaves_the_run_alone(tiny, run):
+    code, out, talk = vitcli("train", tiny, "-o", "run", "--epochs", 1)
+    assert code == 0
+    assert "--rerun" in talk
+    assert "test accuracy" in out
+    assert vitcli("train", tiny, "-o", "run", "--epochs", 1, "--rerun")[0] == 0
+
+
+def test_changes_go_to_a_folder_of_their_own(tiny):
+    code, out, _ = vitcli(
+        "train", tiny, "-s", "model.depth=1", "--seed", 3, "--epochs", 1, "--json"
+    )
+    assert code == 0
+    folder = Path(json.loads(out)["run"])
+    assert folder.parts[:2] == ("runs", "tiny")
+    assert folder.parts[2].startswith("train-")
+    assert folder.parts[3] == "seed3"
+
+
+def test_starting_from_a_run_replaces_the_head_where_classes_differ(tiny, run, pictures):
+    other = pictures / "train" / "other"
+    other.mkdir()
+    for i, path in enumerate((pictures / "train" / "dark").iterdir()):
+        if i < 20:
+            path.rename(other / path.name)
+    code, _, talk = vitcli("train", tiny, "-o", "new", "--epochs", 1, "--init", run)
+    assert code == 0
+    assert "with a new head (3 classes)" in talk
+    code, _, talk = vitcli("train", tiny, "-o", "no", "--init", run, "-s", "model.depth=3")
+    assert code == 2
+    assert "do not fit" in one_line(talk)
+
+
+def test_dry_run_needs_no_data_and_trains_nothing(here):
+    code, out, _ = vitcli("train", "cifar10-tiny", "--dry-run", "--json")
+    assert code == 0
+    plan = json.loads(out)
+    assert plan["parameters"] == 140_618 == sum(plan["parameters_by_part"].values())
+    assert list(here.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["train", "quikstart"], 2, "did you mean 'quickstart'?"),
+        (["train", "-s", "model.dept=4"], 2, "did you mean 'depth'?"),
+        (["train", "-s", "model.num_heads=5"], 2, "num_heads 5 does not divide embed_dim 96"),
+        (["train", "-s", "model.patch_size=5"], 2, "patch_size 5 does not divide 32x32"),
+        (["train", "-s", "model.num_classes=7"], 2, "set to 7, but data set shapes has 10"),
+        (["train", "-s", "depth"], 2, "FIELD=VALUE"),
+        (["train", "nowhere.yaml"], 2, "no such experiment file"),
+        (["train", "cifar10-tiny"], 4, "cifar10"),
+        (["train", "cifar10-tiny", "--data-dir", "."], 4, "cifar10"),
+        (["train", "--data", "imagefolder:nowhere"], 4, "nowhere"),
+        (["train", "--device", "gpu"], 2, "write cpu, cuda"),
+        (["train", "--precision", "fp16", "--device", "cpu"], 2, "fp16 needs a CUDA device"),
+        (["train", "-s", "train.batch_size=20000"], 2, "do not fill one batch"),
+        (["train", "--resume", "nowhere"], 4, "no run is called 'nowhere'"),
+        (["train", "quickstart", "--resume", "nowhere"], 2, "leave out the experiment"),
+        (["eval", "nowhere"], 4, "no run is called 'nowhere'"),
+        (["predict", "x.png"], 4, "no finished run here"),
+    ],
+)
+def test_a_mistake_is_one_line_and_its_code(here, words, code, message):
+    got, out, talk = vitcli(*words)
+    assert got == code
+    assert message in one_line(talk)
+    assert out == ""
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_an_absent_gpu_says_what_there_is(here):
+    code, _, talk = vitcli("train", "--device", "cuda")
+    assert code == 5
+    assert "not on this machine (there is cpu)" in one_line(talk)
+
+
+def test_a_run_without_checkpoint_says_how_to_train_it(tiny, run):
+    for path in Path("run/checkpoints").rglob("manifest.json"):
+        path.unlink()
+    code, _, talk = vitcli("eval", run)
+    assert code == 4
+    assert "no checkpoint yet" in one_line(talk)
+
+
+def test_text_given_to_predict_is_refused_and_the_rest_is_done(run, pictures, here):
+    (here / "note.png").write_text("not a picture")
+    good = pictures / "test" / "dark" / "0.png"
+    code, out, talk = vitcli("predict", here / "note.png", good, "--run", run)
+    assert code == 3
+    assert "not a picture" in talk
+    assert str(good) in out
+    assert vitcli("predict", here / "note.png", "--run", run)[0] == 4
+
+
+def test_a_hostile_name_does_not_steer_the_terminal(run, here):
+    code, out, talk = vitcli("predict", "\x1b[31m[/]red.png", "--run", run)
+    assert code == 4
+    assert "\x1b" not in out + talk
+
+
+def test_piped_output_has_no_escape_codes_and_complete_lines(tiny, environment):
+    command = [sys.executable, "-m", "vitcli", "train", str(tiny), "--epochs", "2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    assert not {"\x1b", "\r"} & set(done.stdout + done.stderr)
+    assert done.stderr.count("epoch") < 10
+    assert done.stdout.endswith("\n")
+
+
+@pytest.mark.skipif(not hasattr(os, "openpty"), reason="needs a pseudo-terminal")
+def test_a_terminal_gets_a_live_bar(tiny, environment):
+    master, slave = os.openpty()
+    command = [sys.executable, "-m", "vitcli", "train", str(tiny), "--epochs", "2"]
+    env = environment | {"TERM": "xterm-256color"}
+    done = subprocess.Popen(command, env=env, stderr=slave, stdout=subprocess.DEVNULL)
+    os.close(slave)
+    seen = b""
+    while True:
+        try:
+            part = os.read(master, 4096)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    assert done.wait() == 0
+    assert b"\x1b[" in seen
+    assert b"epoch   2" in seen

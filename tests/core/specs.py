@@ -1,0 +1,35 @@
+"""Small resolved specs that the tests of the model share."""
+
+from typing import Any, get_args
+
+import torch
+
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.spec import ModelSpec
+
+BASE = ModelSpec(
+    img_size=(16, 16), in_chans=3, num_classes=5, patch_size=4, embed_dim=24, depth=2, num_heads=3
+)
+
+
+def changed(**fields: Any) -> ModelSpec:
+    """The base with some fields changed."""
+    return BASE.replace(**fields)
+
+
+def build(**fields: Any) -> VisionTransformer:
+    """A float64 model in eval mode, all weights moved off their special starting values."""
+    model = build_vit(changed(**fields)).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn_like(parameter)
+    return model
+
+
+def rows(field: str) -> tuple[str, ...]:
+    """The names that a slot's field allows."""
+    return get_args(ModelSpec.model_fields[field].annotation)
+
+
+def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:
+    return torch.randn(count, 3, *size, dtype=torch.float64)

@@ -1,0 +1,81 @@
+"""Initial weights have the statistics that their schemes promise."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from tests.core.specs import changed
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.nn.init import INITS
+from vitcli.core.nn.pos_embed import sincos2d
+
+WIDE = {"embed_dim": 192, "depth": 1, "num_heads": 3}
+
+
+def make(init: str, **fields) -> VisionTransformer:
+    torch.manual_seed(0)
+    return build_vit(changed(**WIDE, init=init, **fields))
+
+
+@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("ffn", ["gelu", "swiglu"])
+def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, ffn):
+    model = make(init, ffn=ffn)
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            assert module.bias.abs().max() == 0
+            assert module.weight.abs().max() > 0
+        if isinstance(module, nn.LayerNorm):
+            assert_close(module.weight, torch.ones_like(module.weight))
+    assert 0.01 < model.cls_token.std() < 0.03
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_the_seed_decides(init):
+    one, two = make(init), make(init)
+    assert all(a.equal(b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    torch.manual_seed(1)
+    other = build_vit(one.spec)
+    assert not one.blocks[0].attn.inner.qkv.weight.equal(other.blocks[0].attn.inner.qkv.weight)
+
+
+def test_xavier_has_variance_two_over_fan_in_plus_fan_out():
+    model = make("xavier_normal")
+    block = model.blocks[0]
+    fc1 = block.ffn.inner.fc1.weight
+    assert fc1.var().item() == pytest.approx(2 / (192 + 768), rel=0.05)
+    for part in block.attn.inner.qkv.weight.chunk(3):
+        assert part.var().item() == pytest.approx(1 / 192, rel=0.05)
+
+
+def test_an_ffn_of_ratio_three_is_not_taken_for_qkv():
+    model = make("xavier_normal", mlp_ratio=3.0)
+    fc1 = model.blocks[0].ffn.inner.fc1.weight
+    assert fc1.shape == (576, 192)
+    assert fc1.var().item() == pytest.approx(2 / (192 + 576), rel=0.05)
+
+
+def test_trunc_normal_is_narrow():
+    weight = make("trunc_normal").blocks[0].ffn.inner.fc1.weight
+    assert weight.std().item() == pytest.approx(0.02, rel=0.05)
+
+
+def products(init: str) -> tuple[float, float]:
+    """How much W_q^T W_k (head by head, added up) and W_v^T W_proj^T resemble the identity."""
+    attn = make(init).blocks[0].attn.inner
+    q, k, v = attn.qkv.weight.detach().chunk(3)
+    scores, values = q.T @ k, v.T @ attn.proj.weight.detach().T
+    return tuple((m.diagonal().mean() / m.square().mean().sqrt()).item() for m in (scores, values))
+
+
+def test_mimetic_queries_and_keys_are_alike_and_values_are_negated():
+    scores, values = products("mimetic")
+    assert scores > 3
+    assert values < -3
+    assert all(abs(value) < 1 for value in products("trunc_normal"))
+
+
+def test_mimetic_positions_start_as_sines():
+    model = make("mimetic", pos_embed_prefix=True)
+    assert_close(model.pos_embed.table[0, 1:].detach(), sincos2d((4, 4), 192))
