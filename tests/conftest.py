@@ -23,10 +23,10 @@ def _seed() -> None:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch) -> Path:
-    """An empty working folder with a cache of its own, and no data set to be found."""
+def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
+    """An empty working folder; no data set but the embedded one, cached once for all tests."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
     monkeypatch.delenv("VITCLI_DATA", raising=False)
     return tmp_path

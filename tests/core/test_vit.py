@@ -44,7 +44,7 @@ OTHERS = [
     {"qkv_bias": False, "proj_bias": False, "patch_bias": False},
     {"patch_pre_norm": True, "patch_post_norm": True},
     {"img_size": (8, 16)},
-    {"depth": 0},
+    {"depth": 0, "pool": "mean"},
     {"norm_position": "post", "final_norm": True},
     {"pos_embed_prefix": True, "reg_tokens": 1},
 ]

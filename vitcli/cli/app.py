@@ -1,5 +1,6 @@
 """The Typer application: shared options, and the one place where an error becomes an exit code."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -91,5 +92,9 @@ def main() -> None:
     if sys.platform == "win32":
         say("error: vitcli does not run on Windows itself; use WSL2")
         sys.exit(2)
+    # Threads that wait for each other must not spin: where another program wants a core too, a
+    # training is several times slower for it. libgomp reads this when torch is imported.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", "0")
     register()
     app()

@@ -1,0 +1,49 @@
+"""The Python interface, beyond what README shows."""
+
+import subprocess
+import sys
+
+import torch
+
+import vitcli
+from vitcli.cli.app import app, register
+
+
+def test_importing_the_package_does_not_import_torch():
+    code = "import sys, vitcli; assert vitcli.__version__; sys.exit('torch' in sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_unknown_names_are_attribute_errors():
+    assert not hasattr(vitcli, "build_modle")
+
+
+def test_the_reports_model_in_one_line():
+    model = vitcli.build_model(
+        img_size=32, patch_size=4, num_classes=10, embed_dim=400, depth=6, num_heads=8,
+        mlp_dim=512, pos_embed="sincos2d",
+    )  # fmt: skip
+    assert sum(p.numel() for p in model.parameters()) == 6_347_082
+    other = vitcli.build_model("cifar10-small")
+    assert [p.shape for p in other.parameters()] == [p.shape for p in model.parameters()]
+
+
+def test_fit_learns_and_a_run_can_be_loaded(tiny, pictures):
+    data = vitcli.load_data(f"imagefolder:{pictures}")
+    model = vitcli.build_model(img_size=8, num_classes=2, embed_dim=16, depth=1, num_heads=2)
+    epochs = list(vitcli.fit(model, data, epochs=3, batch_size=16))
+    assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3]
+    assert epochs[-1]["test_accuracy"] > 0.9
+
+    from typer.testing import CliRunner
+
+    register()
+    assert (
+        CliRunner().invoke(app, ["train", str(tiny), "-o", "run", "--epochs", "1"]).exit_code == 0
+    )
+    loaded = vitcli.load_model("run")
+    logits = loaded(data.normalize(data.test.pixels))
+    assert logits.shape == (24, 2)
+    assert not loaded.training
+    maps = vitcli.attention_maps(loaded, data.normalize(data.test.pixels[:2]), [1])
+    assert torch.allclose(maps[1].sum(-1), torch.ones(2, 2, 4))

@@ -1,0 +1,89 @@
+"""README's commands run, its Python runs, its tables are those of the result files."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+COMMANDS = [
+    line.partition(" #")[0].strip()
+    for language, block in BLOCKS
+    if language == "bash"
+    for line in block.splitlines()
+    if line.startswith("vitcli")
+]
+register()
+
+
+def invoke(command: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, shlex.split(command)[1:])
+    return result.exit_code, result.output
+
+
+@pytest.fixture
+def trained(here) -> Path:
+    """A folder in which 'vitcli train' has run, cut short, and a picture lies."""
+    Image.new("RGB", (40, 30), "teal").save("picture.png")
+    code, output = invoke(
+        "vitcli train --epochs 1 --limit-batches 2 -o runs/quickstart/train/seed0"
+    )
+    assert code == 0, output
+    return here
+
+
+def test_there_are_commands():
+    assert len(COMMANDS) >= 6
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_runs(trained, command):
+    if "cifar10" in command or "PATH" in command:
+        command = command.replace(" --data imagefolder:PATH", "") + " --dry-run"
+    elif command.startswith("vitcli train"):
+        command += " --epochs 1 --limit-batches 1 --rerun"
+    code, output = invoke(command)
+    assert code == 0, output
+
+
+def test_the_python_runs(environment):
+    (code,) = [block for language, block in BLOCKS if language == "python"]
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'test_accuracy': " in done.stdout
+
+
+def test_the_error_that_readme_shows_is_the_error():
+    shown = re.search(r"\$ (vitcli .*)\n(error: .*)\n", README)
+    assert shown is not None
+    code, output = invoke(shown[1])
+    assert code == 2
+    assert output.strip() == shown[2]
+
+
+def test_every_slot_row_is_named():
+    from vitcli.core.spec import ModelSpec
+
+    for slot in ("patch_embed", "pos_embed", "ffn", "norm", "pool", "head", "init", "residual"):
+        row = re.search(rf"\| `model\.{slot}` \| (.*?) \|", README)
+        assert row is not None, slot
+        named = set(re.findall(r"`(\w+)`", row[1].partition(";")[0]))
+        assert named == set(ModelSpec.model_fields[slot].annotation.__args__)
+
+
+def test_the_tables_are_those_of_the_result_files():
+    subprocess.run([sys.executable, str(ROOT / ".ci/readme.py"), "--check"], check=True)
