@@ -4,7 +4,6 @@ Each table stands between <!-- NAME --> and <!-- /NAME -->.
 """
 
 import json
-import re
 import statistics
 import sys
 from pathlib import Path
@@ -87,10 +86,11 @@ TABLES = {"quickstart": quickstart, "experiments": experiments}
 
 def rendered(text: str) -> str:
     for name, table in TABLES.items():
-        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
-        text, count = pattern.subn(lambda m, t=table: f"{m[1]}{t()}\n{m[2]}", text)
-        if count != 1:
+        begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
+        if text.count(begin) != 1 or text.count(end) != 1:
             raise SystemExit(f"README.md: no place for the table {name!r}")
+        before, _, rest = text.partition(begin)
+        text = f"{before}{begin}{table()}\n{end}{rest.partition(end)[2]}"
     return text
 
 

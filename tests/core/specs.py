@@ -22,7 +22,7 @@ def build(**fields: Any) -> VisionTransformer:
     model = build_vit(changed(**fields)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
+            parameter.add_(0.3 * torch.randn_like(parameter))
     return model
 
 

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import build, changed
@@ -23,11 +22,11 @@ def qkv(length: int = 6, keys: int = 6, dtype: torch.dtype = torch.float64) -> l
     return [torch.randn(2, 3, n, 8, dtype=dtype) for n in (length, keys, keys)]
 
 
-def layer(position: nn.Module | None = None, **fields) -> SelfAttention:
+def layer(position: Position | None = None, **fields) -> SelfAttention:
     shell = SelfAttention(changed(**fields), SHAPE, position or Position()).double().eval()
     with torch.no_grad():
         for parameter in shell.parameters():
-            parameter += 0.3 * torch.randn_like(parameter)
+            parameter.add_(0.3 * torch.randn_like(parameter))
     return shell
 
 

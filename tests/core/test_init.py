@@ -61,12 +61,12 @@ def test_trunc_normal_is_narrow():
     assert weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
-def products(init: str) -> tuple[float, float]:
+def products(init: str) -> list[float]:
     """How much W_q^T W_k (head by head, added up) and W_v^T W_proj^T resemble the identity."""
     attn = make(init).blocks[0].attn.inner
     q, k, v = attn.qkv.weight.detach().chunk(3)
     scores, values = q.T @ k, v.T @ attn.proj.weight.detach().T
-    return tuple((m.diagonal().mean() / m.square().mean().sqrt()).item() for m in (scores, values))
+    return [(m.diagonal().mean() / m.square().mean().sqrt()).item() for m in (scores, values)]
 
 
 def test_mimetic_queries_and_keys_are_alike_and_values_are_negated():

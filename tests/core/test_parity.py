@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from tests.core.specs import changed
 from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.nn.attention import SelfAttention
 
 RENAMED = {
     "norm1": "attn.norm",
@@ -41,7 +42,7 @@ def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[i
     theirs.eval()
     for fused in (True, False):
         for module in ours.modules():
-            if hasattr(module, "fused"):
+            if isinstance(module, SelfAttention):
                 module.fused = fused
         assert_close(ours(images), theirs(images), atol=1e-5, rtol=1e-5)
     assert theirs(images).abs().max() > 1e-2
@@ -51,7 +52,7 @@ def scramble(model: nn.Module) -> None:
     """Give every parameter an ordinary value: zero heads and biases would hide differences."""
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.2 * torch.randn_like(parameter)
+            parameter.add_(0.2 * torch.randn_like(parameter))
 
 
 @pytest.mark.parametrize(

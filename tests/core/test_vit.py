@@ -21,7 +21,7 @@ from vitcli.core.train import optim, schedule
 from vitcli.core.train.loop import fit
 from vitcli.core.train.optim import build_optimizers
 
-TABLES = {
+TABLES: dict[str, dict] = {
     "patch_embed": patch_embed.PATCH_EMBEDS,
     "pos_embed": pos_embed.POS_EMBEDS,
     "attention": attention.ATTENTIONS,

@@ -14,6 +14,7 @@ from vitcli.runner.checkpoint import latest_checkpoint, steps
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import ConfigError, DivergedError, InUseError, StoppedError
 from vitcli.runner.run_dir import RunDir
+from vitcli.runner.signals import StopFlag
 from vitcli.runner.train import Request, train
 
 
@@ -87,15 +88,15 @@ def run(tiny: Path, folder: str, **options):
     return train(load_experiment(str(tiny)), Request(output=Path(folder), **options))
 
 
-class StopAt:
-    """Stands in for the signals: asks to stop after so many steps."""
+class StopAt(StopFlag):
+    """Stands in for the signals: asks to stop after so many looks."""
 
     def __init__(self, step: int) -> None:
         self.step = step
         self.seen = 0
 
     @property
-    def number(self):
+    def number(self) -> int | None:  # type: ignore[override]
         self.seen += 1
         return signal.SIGTERM if self.seen >= self.step else None
 
@@ -177,15 +178,15 @@ def test_a_folder_in_use_is_refused_and_untouched(tiny, here):
 
 
 def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
-    original = training.Training._batches
+    original = training.Training.batches
 
-    def poisoned(self, epoch, first_batch):
+    def poisoned(self, epoch, first_batch=0):
         for batch in original(self, epoch, first_batch):
             if epoch == 2:
                 batch["images"][0, 0, 0, 0] = float("nan")
             yield batch
 
-    monkeypatch.setattr(training.Training, "_batches", poisoned)
+    monkeypatch.setattr(training.Training, "batches", poisoned)
     with pytest.raises(DivergedError, match="not finite"):
         run(tiny, "diverged")
     folder = RunDir(here / "diverged")

@@ -1,28 +1,23 @@
 """Load a run's weights and measure them."""
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from vitcli.core.data.batches import eval_batches
 from vitcli.core.data.source import Images
+from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.evaluate import Scores, compute_logits, score
+from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.checkpoint import latest_checkpoint, load_checkpoint, steps
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import pick_device
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit
+from vitcli.runner.measure import logits_and_labels, save_predictions
 from vitcli.runner.pictures import read_picture
 from vitcli.runner.run_dir import RunDir, find_run, list_runs
-
-BATCH = 500
 
 
 def ignore(_: str) -> None:
@@ -108,34 +103,19 @@ def evaluate_run(
     images = {"test": data.test, "val": data.val, "train": data.train}[split]
     if images is None:
         raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")
-    limit = spec.train.limit_batches if limit_batches is None else limit_batches
-    part = images.pixels[: limit * BATCH if limit else None]
-    subset = Images(part, images.labels[: len(part)]).to(where)
-    logits = compute_logits(model, batches_of(subset, spec), flip=tta)
+    if limit_batches:
+        spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
+    logits, labels = logits_and_labels(model, images.to(where), spec, flip=tta)
     if predictions:
-        save_predictions(predictions, logits.cpu(), subset.labels.cpu())
+        save_predictions(predictions, logits, labels)
     return Evaluation(
         run=run,
-        scores=score(logits, subset.labels),
+        scores=score(logits, labels),
         class_names=spec.data.class_names or data.class_names,
-        parameters=sum(p.numel() for p in model.parameters()),
+        parameters=count_parameters(model),
         split=split,
         tta=tta,
     )
-
-
-def save_predictions(path: Path, logits: Tensor, labels: Tensor) -> None:
-    """Logits (N, K) and labels (N,) as one .npz file."""
-    with io.BytesIO() as file:
-        np.savez(file, logits=logits.numpy(), labels=labels.numpy())
-        commit(path, file.getvalue())
-
-
-def batches_of(images: Images, spec: ExperimentSpec):  # type: ignore[no-untyped-def]
-    """Normalised batches in order, as the run was trained."""
-    assert spec.data.mean is not None
-    assert spec.data.std is not None
-    return eval_batches(images, mean=spec.data.mean, std=spec.data.std, batch_size=BATCH)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +143,7 @@ class Predictor:
         assert names is not None
         picture = read_picture(path, size=model.img_size, in_chans=model.in_chans)
         images = Images(picture[None], torch.zeros(1, dtype=torch.long)).to(self.device)
-        logits = compute_logits(self.model, batches_of(images, self.spec))
+        logits = logits_and_labels(self.model, images, self.spec)[0]
         shares, indices = logits[0].softmax(-1).topk(min(num_top, len(names)))
         rows = zip(indices.tolist(), shares.tolist(), strict=True)
         return Prediction(path=path, top=tuple((names[i], share) for i, share in rows))

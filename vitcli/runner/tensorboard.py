@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Any
 
-import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
@@ -73,10 +72,3 @@ def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             out[prefix + key] = value
     return out
-
-
-def attention_pictures(weights: Tensor, grid: tuple[int, int], from_cls: bool) -> Tensor:
-    """(B, h, N, N) -> (B, 1, 8 gh, 8 gw): what CLS, or else the mean token, attends to."""
-    rows = weights[:, :, :1] if from_cls else weights
-    patches = rows.float().mean((1, 2))[:, -grid[0] * grid[1] :]  # (B, patches)
-    return F.interpolate(patches.unflatten(1, (1, *grid)), scale_factor=8, mode="nearest")

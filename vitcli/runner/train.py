@@ -21,6 +21,7 @@ from vitcli.runner.device import environment, pick_device
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.events import Event
 from vitcli.runner.files import commit_json
+from vitcli.runner.outcome import finish
 from vitcli.runner.run_dir import RunDir, default_path, find_run
 from vitcli.runner.signals import StopFlag
 from vitcli.runner.training import Training
@@ -137,8 +138,7 @@ def _train(
         training.restore(checkpoint)
     with StopFlag(on_message) as stop:
         training.train(stop)
-    result = training.finish()
-    return Outcome(run, result, trained=True)
+    return Outcome(run, finish(training), trained=True)
 
 
 def resolve(spec: ExperimentSpec, data: DataSet) -> ExperimentSpec:

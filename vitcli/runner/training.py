@@ -1,25 +1,22 @@
 """One training in progress: the objects that a checkpoint restores, and the loop over epochs."""
 
-import contextlib
-import io
 import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import eval_batches, num_batches, train_batches
-from vitcli.core.data.source import DataSet, Images
-from vitcli.core.inspect.attention_maps import attention_maps
+from vitcli.core.data.batches import num_batches, train_batches
+from vitcli.core.data.source import DataSet
+from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.evaluate import Scores, compute_logits, score
+from vitcli.core.train.evaluate import score
 from vitcli.core.train.loop import Batch, Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
@@ -27,14 +24,13 @@ from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint, steps
 from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.events import EpochDone, Event, Progress, Started
-from vitcli.runner.files import commit, commit_json
+from vitcli.runner.measure import logits_and_labels
 from vitcli.runner.run_dir import RunDir
 from vitcli.runner.signals import StopFlag
-from vitcli.runner.tensorboard import Board, attention_pictures
+from vitcli.runner.tensorboard import Board
 
 KEEP = 2
 REPORT_SECONDS = 0.5
-EVAL_BATCH = 500
 SUMS = ("loss", "accuracy", "grad_norm")
 
 
@@ -64,7 +60,7 @@ class Training:
         self.ema = Ema(self.model, decay) if decay is not None else None
         self.steps_per_epoch = self._count_batches()
         self.step = 0
-        self.train_seconds = 0.0
+        self.step_seconds = 0.0
         self.wall_seconds = 0.0
         self.sums = self._zeros()
         self.records: list[dict[str, Any]] = []
@@ -101,7 +97,7 @@ class Training:
                 tensors |= {f"optim.{i}.{index}.{k}": v for k, v in values.items() if v is not None}
         state = {
             "sums": self.sums.tolist(),
-            "train_seconds": self.train_seconds,
+            "step_seconds": self.step_seconds,
             "wall_seconds": self.wall_seconds,
             "best": list(self.best),
             "scaler": self.scaler.state_dict() if self.scaler else None,
@@ -128,7 +124,7 @@ class Training:
             self.scaler.load_state_dict(checkpoint.state["scaler"])
         self.step = checkpoint.step
         self.sums = self.sums.new_tensor(checkpoint.state["sums"])
-        self.train_seconds = checkpoint.state["train_seconds"]
+        self.step_seconds = checkpoint.state["step_seconds"]
         self.wall_seconds = checkpoint.state["wall_seconds"]
         self.best = (checkpoint.state["best"][0], checkpoint.state["best"][1])
         self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
@@ -160,7 +156,7 @@ class Training:
             spec=self.spec,
             device=self.device,
             precision=precision_name(self.autocast),
-            parameters=sum(p.numel() for p in self.model.parameters()),
+            parameters=count_parameters(self.model),
             num_train=len(self.data.train),
             num_test=len(self.data.test),
             steps_per_epoch=self.steps_per_epoch,
@@ -173,11 +169,12 @@ class Training:
         if not (self.device.type == "cuda" if wanted is None else wanted):
             return self.model
         part = self.spec.train.batch_size // self.spec.train.accumulate
-        images = next(iter(self._batches(0, 0)))["images"][:part]
+        images = next(self.batches(0))["images"][:part]
         self.on_message("compiling the model ...")
         return compile_model(self.model, images, self.autocast, self.on_message)
 
-    def _batches(self, epoch: int, first_batch: int) -> Iterator[Batch]:
+    def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
+        """The training batches of an epoch, from one on."""
         data = self.spec.data
         assert data.mean is not None
         assert data.std is not None
@@ -198,11 +195,9 @@ class Training:
     def _train_epoch(self, epoch: int, network: nn.Module, stop: StopFlag) -> None:
         first = self.step - epoch * self.steps_per_epoch
         task = Classify(network, self.spec.train.label_smoothing)
-        if epoch == 0 and first == 0:
-            self._show_samples()
         began = reported = time.perf_counter()
         begun_at = self.step
-        for step in self._fit(task, self._batches(epoch, first)):
+        for step in self._fit(task, self.batches(epoch, first)):
             self.step = step.step
             if self.ema:
                 self.ema.update(self.step)
@@ -212,7 +207,7 @@ class Training:
                 reported = now
                 self._report(epoch, step, (now - began) / (self.step - begun_at))
             if stop.number is not None and self.step < (epoch + 1) * self.steps_per_epoch:
-                self.train_seconds += time.perf_counter() - began
+                self.step_seconds += time.perf_counter() - began
                 self._interrupt(stop.number)
         self._finish_epoch(epoch, step.lr, began, self.step - begun_at)
         if stop.number is not None and self.step < self.num_steps:
@@ -259,7 +254,7 @@ class Training:
     def _finish_epoch(self, epoch: int, lr: float, began: float, num_steps: int) -> None:
         means = [total / self.steps_per_epoch for total in self.sums.tolist()]
         seconds = time.perf_counter() - began
-        self.train_seconds += seconds
+        self.step_seconds += seconds
         self._refuse_divergence(*(means if self.scaler is None else means[:2]))
         self.sums = self._zeros()
         record = {
@@ -289,36 +284,15 @@ class Training:
 
     def _evaluate_epoch(self, last: bool) -> dict[str, float]:
         """With a validation split the test set is touched once, at the end."""
-        scores: dict[str, float] = {}
+        found: dict[str, float] = {}
         if self.data.val:
-            val = score(
-                self.logits(self.data.val), self.data.val.labels[: self._num_eval(self.data.val)]
-            )
-            scores |= {"val_loss": val.loss, "val_accuracy": val.accuracy}
-            if val.accuracy > self.best[0]:
-                self.best = (val.accuracy, self.step)
+            val = score(*logits_and_labels(self.evaluated, self.data.val, self.spec))
+            found |= {"val_loss": val.loss, "val_accuracy": val.accuracy}
+            self.best = max(self.best, (val.accuracy, self.step))
         if last or not self.data.val:
-            test = score(self.logits(self.data.test), self._test_labels())
-            scores |= {"test_loss": test.loss, "test_accuracy": test.accuracy}
-        return scores
-
-    def _num_eval(self, images: Images) -> int:
-        limit = self.spec.train.limit_batches
-        return min(len(images), limit * EVAL_BATCH) if limit else len(images)
-
-    def _test_labels(self) -> Tensor:
-        return self.data.test.labels[: self._num_eval(self.data.test)]
-
-    def logits(self, images: Images) -> Tensor:
-        """Logits in fp32, whatever the training's arithmetic: ``eval`` measures the same."""
-        assert self.spec.data.mean is not None
-        assert self.spec.data.std is not None
-        count = self._num_eval(images)
-        part = Images(images.pixels[:count], images.labels[:count])
-        batches = eval_batches(
-            part, mean=self.spec.data.mean, std=self.spec.data.std, batch_size=EVAL_BATCH
-        )
-        return compute_logits(self.evaluated, batches)
+            test = score(*logits_and_labels(self.evaluated, self.data.test, self.spec))
+            found |= {"test_loss": test.loss, "test_accuracy": test.accuracy}
+        return found
 
     def _refuse_divergence(self, *numbers: float) -> None:
         if all(math.isfinite(number) for number in numbers):
@@ -343,56 +317,3 @@ class Training:
             f" Continue: vitcli train --resume {self.run.name}",
             number,
         )
-
-    # Pictures and results
-
-    def _show_samples(self) -> None:
-        batch = next(iter(self._batches(0, 0)))
-        self.board.images("images/augmented", batch["images"][:16], 0)
-
-    def finish(self) -> dict[str, Any]:
-        """Measure the test set, write predictions.npz and, last of all, result.json."""
-        logits, labels = self.logits(self.data.test).cpu(), self._test_labels().cpu()
-        scores = score(logits, labels)
-        with io.BytesIO() as file:
-            np.savez(file, logits=logits.numpy(), labels=labels.numpy())
-            commit(self.run.path / "predictions.npz", file.getvalue())
-        result = self._result(scores)
-        board = Board(self.run.path, self.records)
-        with contextlib.closing(board):
-            board.hparams(self.spec, {"test_accuracy": scores.accuracy, "test_loss": scores.loss})
-            self._show_samples_on(board)
-        commit_json(self.run.path / "result.json", result)
-        self.run.set_status("finished", self.step)
-        return result
-
-    def _show_samples_on(self, board: Board) -> None:
-        self.board = board
-        self._show_samples()
-        batch = next(iter(self._batches(0, 0)))["images"][:8]
-        model = self.evaluated
-        assert isinstance(model, VisionTransformer)
-        from_cls = model.spec.pool == "cls"
-        for layer, weights in attention_maps(model, batch).items():
-            pictures = attention_pictures(weights, model.grid_size, from_cls)
-            board.images(f"attention/layer{layer + 1}", pictures, self.step)
-
-    def _result(self, scores: Scores) -> dict[str, Any]:
-        last = self.records[-1] if self.records else {}
-        images = self.step * self.spec.train.batch_size
-        return {
-            "test_accuracy": scores.accuracy,
-            "test_loss": scores.loss,
-            "test_top5_accuracy": scores.top5_accuracy,
-            "calibration_error": scores.calibration_error,
-            "val_accuracy": last.get("val_accuracy"),
-            "train_loss": last.get("train_loss"),
-            "train_accuracy": last.get("train_accuracy"),
-            "parameters": sum(p.numel() for p in self.model.parameters()),
-            "epochs": self.spec.train.epochs,
-            "steps": self.step,
-            "images_per_second": images / self.train_seconds if self.train_seconds else 0.0,
-            "train_seconds": self.wall_seconds,
-            "precision": precision_name(self.autocast),
-            "num_test": scores.num_images,
-        }

@@ -1,0 +1,39 @@
+"""Measure a model on a split of its data set, always in fp32 and always the same way."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+from torch import Tensor, nn
+
+from vitcli.core.data.batches import eval_batches
+from vitcli.core.data.source import Images
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.train.evaluate import compute_logits
+from vitcli.runner.files import commit
+
+BATCH = 500
+
+
+def logits_and_labels(
+    model: nn.Module, images: Images, spec: ExperimentSpec, *, flip: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Logits (N, K) and labels (N,) of a split, normalised as the spec says.
+
+    ``train.limit_batches`` limits this too, in batches of 500. ``flip`` averages over each image
+    and its mirror image.
+    """
+    assert spec.data.mean is not None
+    assert spec.data.std is not None
+    limit = spec.train.limit_batches
+    count = min(len(images), limit * BATCH) if limit else len(images)
+    part = Images(images.pixels[:count], images.labels[:count])
+    batches = eval_batches(part, mean=spec.data.mean, std=spec.data.std, batch_size=BATCH)
+    return compute_logits(model, batches, flip=flip), part.labels
+
+
+def save_predictions(path: Path, logits: Tensor, labels: Tensor) -> None:
+    """Logits (N, K) and labels (N,) as one .npz file."""
+    with io.BytesIO() as file:
+        np.savez(file, logits=logits.cpu().numpy(), labels=labels.cpu().numpy())
+        commit(path, file.getvalue())

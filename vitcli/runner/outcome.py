@@ -1,0 +1,74 @@
+"""What a finished training leaves behind: predictions, pictures for TensorBoard, result.json."""
+
+import contextlib
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcli.core.inspect.attention_maps import attention_maps
+from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.train.evaluate import Scores, score
+from vitcli.runner.device import precision_name
+from vitcli.runner.files import commit_json
+from vitcli.runner.measure import logits_and_labels, save_predictions
+from vitcli.runner.tensorboard import Board
+from vitcli.runner.training import Training
+
+PICTURES = 8
+
+
+def finish(training: Training) -> dict[str, Any]:
+    """Measure the test set, write predictions.npz and, last of all, result.json."""
+    run, spec = training.run, training.spec
+    logits, labels = logits_and_labels(training.evaluated, training.data.test, spec)
+    scores = score(logits, labels)
+    save_predictions(run.path / "predictions.npz", logits, labels)
+    with contextlib.closing(Board(run.path, training.records)) as board:
+        board.hparams(spec, {"test_accuracy": scores.accuracy, "test_loss": scores.loss})
+        show_images(training, board)
+    result = summarise(training, scores)
+    commit_json(run.path / "result.json", result)
+    run.set_status("finished", training.step)
+    return result
+
+
+def summarise(training: Training, scores: Scores) -> dict[str, Any]:
+    """result.json; ``train_seconds`` includes evaluation and saving, ``images_per_second`` not."""
+    last = training.records[-1] if training.records else {}
+    images = training.step * training.spec.train.batch_size
+    return {
+        "test_accuracy": scores.accuracy,
+        "test_loss": scores.loss,
+        "test_top5_accuracy": scores.top5_accuracy,
+        "calibration_error": scores.calibration_error,
+        "val_accuracy": last.get("val_accuracy"),
+        "train_loss": last.get("train_loss"),
+        "train_accuracy": last.get("train_accuracy"),
+        "parameters": count_parameters(training.model),
+        "epochs": training.spec.train.epochs,
+        "steps": training.step,
+        "images_per_second": images / training.step_seconds if training.step_seconds else 0.0,
+        "train_seconds": training.wall_seconds,
+        "precision": precision_name(training.autocast),
+        "num_test": scores.num_images,
+    }
+
+
+def show_images(training: Training, board: Board) -> None:
+    """A few training images as the model saw them, and its attention on them, layer by layer."""
+    images = next(training.batches(0))["images"][:PICTURES]
+    board.images("images/augmented", images, 0)
+    model = training.evaluated
+    assert isinstance(model, VisionTransformer)
+    for layer, weights in attention_maps(model, images).items():
+        pictures = attention_pictures(weights, model.grid_size, model.spec.pool == "cls")
+        board.images(f"attention/layer{layer + 1}", pictures, training.step)
+
+
+def attention_pictures(weights: Tensor, grid: tuple[int, int], from_cls: bool) -> Tensor:
+    """(B, h, N, N) -> (B, 1, 8 gh, 8 gw): what CLS, or else the mean token, attends to."""
+    rows = weights[:, :, :1] if from_cls else weights
+    patches = rows.float().mean((1, 2))[:, -grid[0] * grid[1] :]  # (B, patches)
+    return F.interpolate(patches.unflatten(1, (1, *grid)), scale_factor=8, mode="nearest")
