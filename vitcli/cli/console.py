@@ -37,7 +37,7 @@ def is_live(stream: Any = None) -> bool:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
     """Aligned columns; those in ``numeric`` are set flush right."""
-    cells = [list(header), *[list(row) for row in rows]]
+    cells = [[clean(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
 
     def line(row: Sequence[str]) -> str:

@@ -1,5 +1,6 @@
 """`vitcli data`: which data sets there are, where they are, what is in them."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -94,7 +95,8 @@ def info(
         emit_json(document(found) | {"picture": picture})
         return
     emit(described(found))
-    say(f"next: vitcli train --data {name}")
+    option = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
+    say(f"next: vitcli train --data {shlex.quote(name)}{option}")
 
 
 def document(found: "DataReport") -> dict[str, Any]:

@@ -54,7 +54,7 @@ def evaluate(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Accuracy, loss, calibration and the confusion matrix of a run."""
+    """Measure a run: accuracy, loss, calibration, confusion matrix."""
     from vitcli.runner.errors import CheckError
     from vitcli.runner.evaluate import evaluate_run
 

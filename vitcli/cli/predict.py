@@ -10,7 +10,7 @@ from vitcli.cli.console import emit, emit_json, percent, say
 
 @app.command()
 def predict(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE...", help="Files; - is stdin.")],
+    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Files; - is stdin.")],
     run: Annotated[
         str | None,
         typer.Option(help="A run folder, or a name under runs/.", show_default="newest finished"),
@@ -19,7 +19,7 @@ def predict(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Name the likeliest classes of pictures, with their probabilities."""
+    """Name the likeliest classes of pictures, with probabilities."""
     from vitcli.runner.errors import InputError, UserError
     from vitcli.runner.evaluate import Prediction, Predictor, default_run
     from vitcli.runner.run_dir import find_run

@@ -13,7 +13,7 @@ from vitcli.cli.console import duration, emit, emit_json, percent, say
 def train(
     experiment: Annotated[
         str | None,
-        typer.Argument(metavar="[EXPERIMENT]", help="A name ('vitcli experiments ls') or a file."),
+        typer.Argument(metavar="EXPERIMENT", help="A name ('vitcli experiments ls') or a file."),
     ] = None,
     sets: Sets = None,
     seed: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
@@ -51,7 +51,7 @@ def train(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Train an experiment ('quickstart' unless named) and measure it on the test set."""
+    """Train an experiment ('quickstart' unless named) and test it."""
     from vitcli.runner.config import load_experiment, parse_set
     from vitcli.runner.errors import ConfigError
 

@@ -52,10 +52,18 @@ def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:
     return {name: value for name, (_, value) in differences(ExperimentSpec(), spec).items()}
 
 
+def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
+    """The epochs of a run; none where metrics.jsonl is damaged."""
+    try:
+        return run.metrics()
+    except ValueError:
+        return []
+
+
 def last_measures(run: RunDir) -> dict[str, Any]:
     """result.json, or what the epochs so far have measured."""
     measured: dict[str, Any] = {}
-    for record in run.metrics():
+    for record in readable_metrics(run):
         measured |= {name: value for name, value in record.items() if value is not None}
     if "epoch" in measured:
         measured["epochs"] = measured.pop("epoch")

@@ -68,8 +68,8 @@ def examine() -> Report:
 
 def private(text: object) -> str:
     """Paths without their owner: ~ for the home folder, no user or host name."""
-    shown = str(text)
-    homes = {str(Path.home()), str(Path.home().resolve())} - {"/"}
+    shown, home = str(text), os.path.expanduser("~")
+    homes = {home, os.path.realpath(home)} - {"/"}
     for home in sorted(homes, key=len, reverse=True):
         if shown == home or shown.startswith(home + "/"):
             shown = "~" + shown.removeprefix(home)
@@ -173,7 +173,7 @@ def _folders(report: Report) -> None:
 
 def nearest(folder: Path) -> Path:
     """The folder itself, or the closest one around it that exists."""
-    return next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    return next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
 
 
 def can_write(folder: Path) -> bool:
@@ -204,11 +204,17 @@ def _data(report: Report) -> None:
     chosen = os.environ.get(DATA_VARIABLE)
     facts: dict[str, Any] = {"offline": is_offline(False)}
     facts[DATA_VARIABLE] = private(Path(chosen).expanduser()) if chosen else None
+    on_disk = False
     for name in DATA_SETS:
-        status = data_status(name)
+        try:
+            status = data_status(name)
+        except OSError as error:  # a folder that may not be looked into
+            facts[name] = f"unknown: {error.strerror}"
+            continue
         facts[name] = private(status.place) if status.place else status.kind
+        on_disk = on_disk or status.place is not None
     report.facts["data"] = facts
-    if all(facts[name] in ("embedded", "missing") for name in DATA_SETS):
+    if not on_disk:
         report.notes.append("only the embedded data set is here; type: vitcli data get cifar10")
 
 

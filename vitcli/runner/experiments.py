@@ -134,22 +134,30 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
         ConfigError: Something is there already, or the copy would not find its base.
     """
     source = find_experiment(name)
-    text = source.read_text()
+    base = read_mapping(source).data.get("base")
     target = target or Path(source.name)
     if target.is_dir():
         target /= source.name
-    elif not target.suffix:
-        target = target.with_suffix(".yaml")
+    elif target.suffix not in (".yaml", ".yml"):
+        target = target.with_name(f"{target.name}.yaml")
     if target.exists() and not force:
         raise ConfigError(f"{target} is there already; --force replaces it")
-    base = read_mapping(source).data.get("base")
     if isinstance(base, str):
-        find_experiment(base, beside=target.parent)
+        _require_base(base, source, target)
     try:
-        commit(target, text.encode())
+        commit(target, source.read_bytes())
     except OSError as error:
         raise ConfigError(f"{target}: cannot be written: {error.strerror}") from error
     return target
+
+
+def _require_base(base: str, source: Path, target: Path) -> None:
+    try:
+        find_experiment(base, beside=target.parent)
+    except ConfigError as error:
+        raise ConfigError(
+            f"the copy would not find its base {base!r}; copy that from {source.parent} first"
+        ) from error
 
 
 class _FileSchema(GenerateJsonSchema):

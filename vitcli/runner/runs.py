@@ -5,7 +5,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from vitcli.runner.compare import last_measures
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
@@ -41,7 +40,7 @@ class RunSummary:
 
 def summarize(run: RunDir) -> RunSummary:
     """What the files of a run say, however incomplete they are."""
-    meta, measured = run.read("meta.json"), _measured(run)
+    meta, measured = run.read("meta.json"), last_measures(run)
     try:
         spec = run.spec()
     except ConfigError:
@@ -60,13 +59,6 @@ def summarize(run: RunDir) -> RunSummary:
         train_seconds=measured.get("train_seconds"),
         seed=spec.seed if spec else meta.get("seed"),
     )
-
-
-def _measured(run: RunDir) -> dict[str, Any]:
-    try:
-        return last_measures(run)
-    except ValueError:  # metrics.jsonl is damaged
-        return {}
 
 
 def live_state(run: RunDir) -> tuple[str, str]:

@@ -1,0 +1,184 @@
+"""`vitcli doctor`: facts for an issue, without names, and exit code 6 where work is impossible."""
+
+import json
+import os
+import shutil
+from collections import namedtuple
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+from vitcli.runner import doctor
+from vitcli.runner.doctor import PACKAGES, private
+
+pytestmark = pytest.mark.usefixtures("here")
+register()
+
+
+def vitcli(*words: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    result = CliRunner().invoke(app, ["doctor", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_sound_machine():
+    code, out, talk = vitcli()
+    assert code == 0
+    assert talk == "everything needed is here; next: vitcli train\n"
+    assert f"torch         {torch.__version__}" in out
+    assert "  offline        yes" in out
+    assert "only the embedded data set is here; type: vitcli data get cifar10" in out
+    found = json.loads(vitcli("--json")[1])
+    assert (found["ok"], found["problems"]) == (True, [])
+    assert found["versions"].keys() == {"vitcli", "python", "system", *PACKAGES}
+    assert found["devices"]["threads"] == torch.get_num_threads()
+    assert found["runs"]["writable"] is True
+    assert found["cache"]["writable"] is True
+    assert found["memory"]["total_bytes"] > 2**28
+    assert found["data"]["offline"] is True
+
+
+def test_it_leaves_nothing_behind(here):
+    before = sorted(here.rglob("*"))
+    vitcli()
+    assert sorted(here.rglob("*")) == before
+
+
+def test_it_names_no_person_and_no_machine(here, monkeypatch):
+    monkeypatch.setenv("HOME", str(here / "home" / "alice"))
+    monkeypatch.setenv("VITCLI_CACHE", str(here / "home" / "alice" / "cache"))
+    monkeypatch.setenv("VITCLI_DATA", "/scratch/mainframe7/alice/data")
+    monkeypatch.setattr("getpass.getuser", lambda: "alice")
+    monkeypatch.setattr("platform.node", lambda: "mainframe7")
+    for out in (vitcli()[1], vitcli("--json")[1]):
+        assert "alice" not in out
+        assert "mainframe7" not in out
+        assert "~/cache" in out
+        assert "/scratch/HOST/USER/data" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/bob", "~"),
+        ("/home/bob/x", "~/x"),
+        ("/home/bobby/x", "/home/bobby/x"),
+        ("/data/bob/x", "/data/USER/x"),
+        ("relative", "relative"),
+    ],
+)
+def test_private(text, shown, monkeypatch):
+    monkeypatch.setenv("HOME", "/home/bob")
+    monkeypatch.setattr("getpass.getuser", lambda: "bob")
+    assert private(text) == shown
+
+
+def test_a_container_without_names(monkeypatch):
+    def unknown():
+        raise KeyError("uid not found")
+
+    monkeypatch.setenv("HOME", "/")
+    monkeypatch.setattr("getpass.getuser", unknown)
+    monkeypatch.setattr("platform.node", lambda: "")
+    assert private("/a//b") == "/a//b"
+
+
+def fails_with(told: str) -> None:
+    """The check fails, says what to type, and the JSON agrees."""
+    code, out, talk = vitcli()
+    assert code == 6
+    assert talk.startswith("error: ")
+    assert told in talk
+    assert "Traceback" not in out + talk
+    found = json.loads(vitcli("--json")[1])
+    assert found["ok"] is False
+    assert any(told in problem for problem in found["problems"])
+
+
+def test_runs_that_cannot_be_written():
+    Path("runs").touch()
+    fails_with("cannot be written; change to a folder of your own")
+
+
+def test_a_full_disk(monkeypatch):
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(2**40, 2**40, 1000))
+    fails_with("free some space")
+
+
+def test_a_missing_package(monkeypatch):
+    version = metadata.version
+
+    def without(name):
+        if name == "safetensors":
+            raise metadata.PackageNotFoundError(name)
+        return version(name)
+
+    monkeypatch.setattr(metadata, "version", without)
+    fails_with("pip install safetensors")
+
+
+def test_torch_that_is_too_old(monkeypatch):
+    monkeypatch.setattr(torch, "__version__", "2.10.1+cpu")
+    fails_with("torch 2.10.1+cpu is older than 2.11; type: pip install -U torch torchvision")
+
+
+def test_torch_that_cannot_be_imported(monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "torchvision", None)
+    fails_with("pip install --force-reinstall torch torchvision")
+
+
+def noted(told: str) -> None:
+    """Something is missing that one can work without."""
+    code, out, _ = vitcli()
+    assert code == 0
+    assert told in out.partition("notes\n")[2]
+
+
+def test_a_cache_that_cannot_be_written_is_a_note(here, monkeypatch):
+    (here / "file").touch()
+    monkeypatch.setenv("VITCLI_CACHE", str(here / "file" / "cache"))
+    noted("set VITCLI_CACHE")
+
+
+def test_no_compiler_is_a_note(monkeypatch):
+    monkeypatch.setattr(shutil, "which", lambda _: None)
+    noted("no C++ compiler")
+    assert json.loads(vitcli("--json")[1])["compiler"] == {"c++": None}
+
+
+def test_the_compiler_that_torch_would_take(here, monkeypatch):
+    compiler = here / "my-g++"
+    compiler.touch(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
+    assert json.loads(vitcli("--json")[1])["compiler"] == {"c++": private(compiler)}
+
+
+def test_a_data_set_that_is_here(here, monkeypatch):
+    for split in ("train", "test"):
+        for name in "airplane automobile bird cat deer dog frog horse ship truck".split():  # noqa: SIM905
+            (here / "pictures" / split / name).mkdir(parents=True)
+    monkeypatch.setenv("VITCLI_DATA", str(here / "pictures"))
+    code, out, _ = vitcli()
+    assert code == 0
+    assert f"cifar10        {private(here / 'pictures')}" in out
+    assert "only the embedded data set" not in out
+
+
+def test_a_folder_that_may_not_be_looked_into(monkeypatch):
+    def forbidden(_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("vitcli.runner.datasets.data_status", forbidden)
+    assert "cifar10        unknown: Permission denied" in vitcli()[1]
+
+
+def test_nearest_is_the_folder_itself_where_it_is_there(here):
+    assert doctor.nearest(here) == here
+    assert doctor.nearest(here / "a" / "b") == here
+    assert os.path.isabs(doctor.nearest(Path("a/b")))

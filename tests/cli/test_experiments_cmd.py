@@ -1,0 +1,216 @@
+"""`vitcli experiments`: listing, showing, copying and checking files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.config import load_experiment
+
+pytestmark = pytest.mark.usefixtures("here")
+register()
+
+STUDY = (
+    "# Question: which part matters?\nbase: quickstart\nvariants: {no-ffn: {model: {ffn: none}}}\n"
+)
+
+
+def vitcli(*words: object) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    result = CliRunner().invoke(app, ["experiments", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    assert "Traceback" not in result.stderr
+    return result.exit_code, result.stdout, result.stderr
+
+
+def shipped() -> Path:
+    """The file of an experiment that everybody has."""
+    return load_experiment("quickstart").path
+
+
+def local(name: str, text: str) -> Path:
+    """An experiment file of one's own."""
+    Path("experiments").mkdir(exist_ok=True)
+    path = Path("experiments") / name
+    path.write_text(text)
+    return path
+
+
+def test_ls_has_name_kind_and_question():
+    local("parts.yaml", STUDY)
+    found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
+    assert found["parts"] == {
+        "name": "parts",
+        "kind": "study",
+        "question": "which part matters?",
+        "path": "experiments/parts.yaml",
+    }
+    assert found["quickstart"]["kind"] == "experiment"
+    assert found["quickstart"]["question"].startswith("does everything work")
+    code, out, talk = vitcli("ls")
+    assert code == 0
+    assert "parts                study       which part matters?" in out
+    assert "next: vitcli experiments show NAME" in talk
+
+
+def test_one_broken_file_does_not_hide_the_others():
+    local("bad.yaml", "model: [")
+    local("evil\x1b[31m.yaml", "# Question: what\x1b[31m?\nseed: 1\n")
+    code, out, _ = vitcli("ls")
+    assert code == 0
+    assert "quickstart" in out
+    assert "bad                  broken" in out
+    assert "\x1b" not in out
+    assert "evil\\x1b[31m" in out
+
+
+def test_a_question_may_take_several_lines():
+    local("long.yaml", "# Question: first\n#           second\n# Cost:     none\nseed: 1\n")
+    found = {each["name"]: each["question"] for each in json.loads(vitcli("ls", "--json")[1])}
+    assert found["long"] == "first second"
+
+
+def test_a_study_may_take_its_variants_from_its_base():
+    local("parts.yaml", STUDY)
+    local("more.yaml", "base: parts\nseed: 1\n")
+    assert {each["name"]: each["kind"] for each in json.loads(vitcli("ls", "--json")[1])}[
+        "more"
+    ] == "study"
+
+
+def test_show_prints_the_file_as_it_is():
+    text = "# Question: tabs?\tyes\nseed: 1 # \u00e9\n"
+    path = local("mine.yaml", text)
+    assert vitcli("show", "mine")[:2] == (0, text)
+    assert vitcli("show", path)[1] == text
+    assert vitcli("show", "quickstart")[1] == shipped().read_text()
+    assert json.loads(vitcli("show", "mine", "--json")[1])["text"] == text
+
+
+def test_show_resolved_is_a_complete_experiment_file():
+    code, out, _ = vitcli("show", "quickstart", "--resolved")
+    assert code == 0
+    path = local("again.yaml", out)
+    spec = load_experiment(str(path)).spec
+    assert spec.model.img_size == (32, 32)
+    assert spec.model.num_classes == 10
+    assert spec.model.embed_dim == 96
+    assert out.count("\n") > 60
+    config = json.loads(vitcli("show", "quickstart", "--resolved", "--json")[1])["config"]
+    assert config == spec.model_dump(mode="json")
+
+
+@pytest.mark.parametrize("command", ["show", "cp"])
+def test_a_name_that_is_not_there_has_a_suggestion(command):
+    code, _, talk = vitcli(command, "quikstart")
+    assert code == 2
+    assert "did you mean 'quickstart'?" in talk
+
+
+@pytest.mark.parametrize(
+    ("dest", "file"),
+    [
+        ([], "quickstart.yaml"),
+        (["mine"], "mine.yaml"),
+        (["mine.v2"], "mine.v2.yaml"),
+        (["mine.yml"], "mine.yml"),
+        (["folder"], "folder/quickstart.yaml"),
+        (["folder/mine.yaml"], "folder/mine.yaml"),
+    ],
+)
+def test_cp_makes_a_file_that_can_be_trained(dest, file):
+    Path("folder").mkdir()
+    code, out, talk = vitcli("cp", "quickstart", *dest)
+    assert (code, out) == (0, f"{file}\n")
+    assert f"vitcli train {file}" in talk
+    assert Path(file).read_bytes() == shipped().read_bytes()
+    assert load_experiment(file).spec == load_experiment("quickstart").spec
+
+
+def test_cp_does_not_overwrite_unless_told():
+    Path("mine.yaml").write_text("precious")
+    code, _, talk = vitcli("cp", "quickstart", "mine")
+    assert (code, Path("mine.yaml").read_text()) == (2, "precious")
+    assert talk == "error: mine.yaml is there already; --force replaces it\n"
+    assert vitcli("cp", "quickstart", "mine", "--force")[0] == 0
+    assert Path("mine.yaml").read_bytes() == shipped().read_bytes()
+
+
+def test_cp_refuses_a_copy_that_would_not_find_its_base():
+    local("below.yaml", "seed: 1\n")
+    local("above.yaml", "base: ./below.yaml\n")
+    Path("away").mkdir()
+    code, _, talk = vitcli("cp", "above", "away")
+    assert code == 2
+    assert "would not find its base './below.yaml'; copy that from experiments first" in talk
+    assert list(Path("away").iterdir()) == []
+    Path("away/below.yaml").write_text("seed: 1\n")
+    assert vitcli("cp", "above", "away")[0] == 0
+
+
+def test_cp_into_a_folder_that_is_not_there():
+    code, _, talk = vitcli("cp", "quickstart", "nowhere/mine.yaml")
+    assert code == 2
+    assert "nowhere/mine.yaml: cannot be written" in talk
+
+
+def test_validate_counts_the_parameters_of_what_is_sound():
+    local("parts.yaml", STUDY)
+    code, out, talk = vitcli("validate", "cifar10-tiny", "parts")
+    assert code == 0
+    assert out.splitlines() == [
+        "ok     cifar10-tiny: 140,618 parameters",
+        "ok     parts: a study; its variants are not checked here",
+    ]
+    assert talk == "next: vitcli train cifar10-tiny\n"
+    verdicts = json.loads(vitcli("validate", "cifar10-tiny", "--json")[1])
+    assert verdicts[0]["ok"] is True
+    assert verdicts[0]["parameters"] == 140618
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("model: {dept: 4}", "mine.yaml:1: unknown field 'model.dept'; did you mean 'depth'?"),
+        ("model: {embed_dim: 10, num_heads: 4}", "num_heads 4 does not divide embed_dim 10"),
+        ("model: {patch_size: 5}", "patch_size 5 does not divide 32x32"),
+        ("data: {val_split: 999999}", "data.val_split"),
+        ("data: {name: cifar11}", "cifar11"),
+        ("base: nothing", "no experiment is called 'nothing'"),
+        ("- 1", "is a mapping"),
+        ("\x1b[31m", "not YAML"),
+    ],
+)
+def test_validate_names_what_is_wrong_and_goes_on(text, told):
+    path = local("mine.yaml", text)
+    code, out, talk = vitcli("validate", path, "quickstart")
+    assert code == 2
+    wrong, sound = out.splitlines()
+    assert wrong.startswith(f"error  {path}: ")
+    assert told in wrong
+    assert sound.startswith("ok     quickstart: ")
+    assert talk == "error: 1 of 2 experiment files are wrong\n"
+
+
+def test_validate_without_the_data_checks_the_fields():
+    path = local("mine.yaml", "data: {name: 'imagefolder:nowhere'}")
+    code, out, _ = vitcli("validate", path)
+    assert code == 0
+    assert out.startswith(f"ok     {path}: its fields; the model was not built: nowhere")
+
+
+def test_the_schema_describes_every_field_and_what_files_may_say():
+    schema = json.loads(vitcli("schema")[1])
+    assert schema["$schema"].startswith("https://json-schema.org/")
+    assert schema["properties"].keys() == {"base", *ExperimentSpec.model_fields}
+    assert schema["additionalProperties"] is False
+    model = schema["$defs"]["ModelSpec"]["properties"]
+    assert "Side of a square patch" in model["patch_size"]["description"]
+    assert model["norm"]["enum"][0] == "layer_norm"
+    size = json.dumps(schema["$defs"]["DataSpec"]["properties"]["resize"]["anyOf"])
+    assert '"type": "integer"}, {' in size, "resize: 64 is allowed in a file"
+    betas = schema["$defs"]["OptimSpec"]["properties"]["betas"]
+    assert "anyOf" not in betas, "betas: 0.9 is not"

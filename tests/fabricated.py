@@ -1,0 +1,83 @@
+"""Run folders without a training, for the commands that only read them."""
+
+from pathlib import Path
+from typing import Any
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.config import config_hash, load_experiment
+from vitcli.runner.files import commit_json
+from vitcli.runner.run_dir import RUNS, RunDir, State
+
+
+def make_run(
+    seed: int = 0,
+    *,
+    experiment: str = "quickstart",
+    folder: Path | None = None,
+    state: State = "finished",
+    accuracy: float = 0.5,
+    meta: dict[str, Any] | None = None,
+    result: dict[str, Any] | None = None,
+    changes: dict[str, Any] | None = None,
+) -> RunDir:
+    """A run of ``quickstart`` that looks as if it had been trained for its 6 epochs, or for 3."""
+    asked = load_experiment(experiment, changes).spec.replace(seed=seed)
+    spec = resolved(asked)
+    run = RunDir(folder or RUNS / experiment / "train" / f"seed{seed}")
+    with run.lock():
+        run.create(spec)
+    done = spec.train.epochs if state == "finished" else 3
+    run.set_metrics([record(epoch, accuracy) for epoch in range(1, done + 1)])
+    step = run.checkpoints / str(100 * done)
+    step.mkdir(exist_ok=True)
+    (step / "manifest.json").write_text("{}")
+    facts = {
+        "experiment": experiment,
+        "config_hash": config_hash(asked),
+        "data_hash": "d" * 64,
+        "commit": "c" * 40,
+        "dirty": False,
+        "hardware": "AMD EPYC, 2 threads",
+        "torch": "2.15.0",
+        "started": "2026-11-20T20:29:30Z",
+    }
+    commit_json(run.path / "meta.json", facts | (meta or {}))
+    if state == "finished":
+        measured = {
+            "test_accuracy": accuracy,
+            "test_loss": 1.5,
+            "parameters": 140618,
+            "epochs": done,
+            "train_seconds": 200.5,
+            "images_per_second": 1234.5,
+            "precision": "fp32",
+            "num_test": 2000,
+        }
+        commit_json(run.path / "result.json", measured | (result or {}))
+    run.set_status(state, 100 * done)
+    return run
+
+
+def resolved(spec: ExperimentSpec) -> ExperimentSpec:
+    """With what a training fills in from its data set."""
+    facts = {
+        "class_names": ("cat", "dog"),
+        "mean": spec.data.mean or (0.5, 0.5, 0.5),
+        "std": spec.data.std or (0.2, 0.2, 0.2),
+    }
+    sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 2}
+    return spec.replace(model=spec.model.replace(**sizes), data=spec.data.replace(**facts))
+
+
+def record(epoch: int, accuracy: float) -> dict[str, Any]:
+    """A line of metrics.jsonl."""
+    return {
+        "step": 100 * epoch,
+        "epoch": epoch,
+        "lr": 1e-3,
+        "train_loss": 1 / epoch,
+        "train_accuracy": accuracy,
+        "grad_norm": None,
+        "images_per_second": 1000.0,
+        "test_accuracy": accuracy,
+    }

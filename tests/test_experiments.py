@@ -1,0 +1,125 @@
+"""Every file in experiments/ says what it asks, parses and builds: no rename orphans one."""
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+import torch
+from pydantic import BaseModel
+
+from vitcli.core.data.policy import OPS
+from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.models.vit import HEADS, POOLS, build_vit
+from vitcli.core.nn.attention import ATTENTIONS, SCALES
+from vitcli.core.nn.block import JOINS, NORM_POSITIONS
+from vitcli.core.nn.ffn import FFNS
+from vitcli.core.nn.init import INITS
+from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.patch_embed import PATCH_EMBEDS
+from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, OptimSpec
+from vitcli.core.train.optim import OPTIMIZERS
+from vitcli.core.train.schedule import SCHEDULES
+from vitcli.runner.config import config_text, fit_to_data, load_experiment
+from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.datasets import describe_data
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiments import header, is_study, list_experiments
+
+FOLDER = Path(__file__).parents[1] / "experiments"
+FILES = sorted(FOLDER.glob("*.yaml"))
+EXPERIMENTS = [path for path in FILES if not is_study(path)]
+PARAMETERS = {
+    "cifar10-tiny": 140_618,
+    "cifar10-tiny-native": 140_618,
+    "cifar10-small": 6_347_082,
+    "cifar10-small-aug": 6_347_082,
+    "cifar10-base-p2": 22_080_010,
+}
+
+
+def resolved(path: Path) -> ExperimentSpec:
+    spec = load_experiment(str(path)).spec
+    return fit_to_data(spec, describe_data(spec.data))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_the_header_says_what_is_asked_and_how(path):
+    entries = header(path.read_text())
+    assert list(entries)[:4] == ["Question", "Run", "Cost", "Result"]
+    assert entries["Question"].endswith("?")
+    command = entries["Run"].split()
+    assert command[:2] in (["vitcli", "train"], ["vitcli", "ablate"])
+    assert command[2:] == ([] if path.stem == "quickstart" else [path.stem])
+
+
+@pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
+def test_an_experiment_resolves_and_builds(path, tmp_path):
+    spec = resolved(path)
+    with torch.device("meta"):
+        model = build_vit(spec.model)
+    if path.stem in PARAMETERS:
+        assert count_parameters(model) == PARAMETERS[path.stem]
+    # What a run stores is itself an experiment file.
+    (tmp_path / "stored.yaml").write_text(config_text(spec))
+    assert load_experiment(str(tmp_path / "stored.yaml")).spec == spec
+
+
+def test_the_known_sizes_are_sizes_of_files_that_exist():
+    assert PARAMETERS.keys() <= {path.stem for path in EXPERIMENTS}
+
+
+def test_all_files_are_listed_by_name(monkeypatch):
+    monkeypatch.chdir(FOLDER.parent)
+    listed = {each.name: each for each in list_experiments()}
+    assert listed.keys() == {path.stem for path in FILES}
+    assert all(each.question and each.kind in ("experiment", "study") for each in listed.values())
+
+
+def test_a_misspelt_field_is_refused_with_a_hint():
+    with pytest.raises(ConfigError, match=r"unknown field 'model\.dept'; did you mean 'depth'\?"):
+        load_experiment(str(FOLDER / "quickstart.yaml"), {"model.dept": 4})
+
+
+def names(spec: type[BaseModel], field: str) -> set[str]:
+    return set(get_args(spec.model_fields[field].annotation))
+
+
+@pytest.mark.parametrize(
+    ("field", "table"),
+    [
+        ("patch_embed", PATCH_EMBEDS),
+        ("pos_embed", POS_EMBEDS),
+        ("attention", ATTENTIONS),
+        ("attn_scale", SCALES),
+        ("ffn", FFNS),
+        ("norm", NORMS),
+        ("norm_position", NORM_POSITIONS),
+        ("residual", JOINS),
+        ("pool", POOLS),
+        ("head", HEADS),
+        ("init", INITS),
+    ],
+)
+def test_names_in_the_spec_are_the_rows_of_the_table(field, table):
+    assert names(ModelSpec, field) == table.keys()
+
+
+@pytest.mark.parametrize(("field", "table"), [("name", OPTIMIZERS), ("schedule", SCHEDULES)])
+def test_names_of_the_optimiser_are_the_rows_of_the_table(field, table):
+    assert names(OptimSpec, field) == table.keys()
+
+
+def test_every_field_with_a_choice_is_covered():
+    """A new slot must be added to the tables above."""
+    slots = {
+        name for name in ModelSpec.model_fields if names(ModelSpec, name) - {int, float, type(None)}
+    }
+    slots = {name for name in slots if all(isinstance(row, str) for row in names(ModelSpec, name))}
+    mark = test_names_in_the_spec_are_the_rows_of_the_table.pytestmark[0]
+    assert slots == {field for field, _ in mark.args[1]}
+
+
+def test_data_sets_with_a_name_are_in_the_catalogue():
+    assert set(DATA_SETS) - {"shapes"} == CATALOGUE.keys()
+    assert len(OPS) > 10

@@ -1,0 +1,190 @@
+"""cli -> runner -> core, never upwards; each floor keeps to what it may know. Files stay short."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "vitcli"
+MAX_FILE = 400
+MAX_FUNCTION = 60
+
+CONSOLE = ("typer", "rich", "click")
+WRITERS = ("yaml", "matplotlib", "tensorboard", "torch.utils.tensorboard", "PIL", "safetensors")
+MACHINE = ("os", "sys", "pathlib", "io", "json", "tempfile", "shutil", "subprocess", "time")
+FORBIDDEN: dict[str, tuple[str, ...]] = {
+    "core": ("vitcli.runner", "vitcli.cli", "vitcli.api", *CONSOLE, *WRITERS, *MACHINE),
+    "runner": ("vitcli.cli", *CONSOLE),
+    "cli": ("click", "yaml"),
+}
+HEAVY = ("torch", "torchvision", "matplotlib", "scipy", "numpy", "tensorboard")
+ONLY_YAML = PACKAGE / "runner" / "yaml_text.py"
+LAZY = ("cli/live.py",)
+"""Modules of the cli that are imported inside commands only."""
+
+
+def files(folder: Path) -> list[Path]:
+    found = sorted(folder.rglob("*.py"))
+    assert found, "a scan that finds nothing proves nothing"
+    return found
+
+
+def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    """The full names that import statements ask for."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{'.' * node.level}{node.module}.{alias.name}" for alias in node.names)
+
+
+def at_module_level(node: ast.AST) -> Iterator[ast.AST]:
+    """What runs when a module is imported: no function bodies, nothing for type checkers."""
+    for child in ast.iter_child_nodes(node):
+        is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if is_function or (
+            isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test)
+        ):
+            continue
+        yield child
+        yield from at_module_level(child)
+
+
+def is_one_of(name: str, modules: tuple[str, ...]) -> bool:
+    return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def offences(source: str, forbidden: tuple[str, ...]) -> list[str]:
+    """Forbidden or relative imports anywhere in a source text."""
+    names = imports(ast.walk(ast.parse(source)))
+    return [name for name in names if is_one_of(name, forbidden) or name.startswith(".")]
+
+
+def heavy(source: str) -> list[str]:
+    """Heavy modules that importing this source would load."""
+    return [name for name in imports(at_module_level(ast.parse(source))) if is_one_of(name, HEAVY)]
+
+
+def side_effects(source: str) -> list[str]:
+    """Uses of the environment, files and the console that need no import."""
+    calls = {"print", "open", "input", "exec", "eval", "__import__"}
+    return [
+        node.id
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Name) and node.id in {*calls, "environ"}
+    ]
+
+
+@pytest.mark.parametrize("layer", FORBIDDEN)
+def test_a_layer_imports_only_downwards(layer):
+    found = {
+        str(path.relative_to(PACKAGE)): names
+        for path in files(PACKAGE / layer)
+        if (names := offences(path.read_text(), FORBIDDEN[layer]))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("layer", "source"),
+    [
+        ("core", "import yaml"),
+        ("core", "import os.path"),
+        ("core", "from os import environ"),
+        ("core", "from vitcli.runner.files import commit"),
+        ("core", "from vitcli import runner"),
+        ("core", "def f():\n    import vitcli.cli.app"),
+        ("core", "from torch.utils.tensorboard import SummaryWriter"),
+        ("core", "from torch.utils import tensorboard"),
+        ("runner", "from rich.console import Console"),
+        ("runner", "if True:\n    import typer as t"),
+        ("runner", "from vitcli import cli"),
+        ("cli", "import click"),
+        ("cli", "from click.testing import CliRunner"),
+        ("core", "from . import spec"),
+        ("core", "from ..runner import files"),
+    ],
+)
+def test_an_offence_would_be_seen(layer, source):
+    assert len(offences(source, FORBIDDEN[layer])) == 1
+
+
+@pytest.mark.parametrize(
+    ("layer", "source"),
+    [
+        ("core", "import osmosis"),
+        ("core", "from torch.utils.checkpoint import checkpoint"),
+        ("runner", "from vitcli.core import spec\nimport os, yaml"),
+        ("runner", "import richness"),
+    ],
+)
+def test_what_is_allowed_is_not_an_offence(layer, source):
+    assert offences(source, FORBIDDEN[layer]) == []
+
+
+def test_the_core_touches_no_file_console_or_environment():
+    found = {
+        p.name: names for p in files(PACKAGE / "core") if (names := side_effects(p.read_text()))
+    }
+    assert found == {}
+    seen = side_effects("print(open('x').read())\nenviron['A']")
+    assert sorted(seen) == ["environ", "open", "print"]
+
+
+def test_nobody_imports_click():
+    """Typer no longer brings it."""
+    assert [p.name for p in files(PACKAGE) if offences(p.read_text(), ("click",))] == []
+
+
+def test_yaml_is_imported_in_one_place():
+    readers = [path for path in files(PACKAGE) if offences(path.read_text(), ("yaml",))]
+    assert readers == [ONLY_YAML]
+
+
+def test_importing_the_command_line_loads_nothing_heavy():
+    light = [PACKAGE / "__init__.py", PACKAGE / "__main__.py", *files(PACKAGE / "cli")]
+    found = {
+        str(path.relative_to(PACKAGE)): names
+        for path in light
+        if (names := heavy(path.read_text()))
+    }
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "loaded"),
+    [
+        ("import torch", 1),
+        ("try:\n    from torch import nn\nexcept ImportError: pass", 1),
+        ("class A:\n    import numpy", 1),
+        ("def f():\n    import torch", 0),
+        ("if TYPE_CHECKING:\n    import torch", 0),
+        ("import torchlight", 0),
+    ],
+)
+def test_heavy_imports_would_be_seen(source, loaded):
+    assert len(heavy(source)) == loaded
+
+
+def test_files_are_short():
+    lengths = {str(p.relative_to(PACKAGE)): len(p.read_text().splitlines()) for p in files(PACKAGE)}
+    assert {name: count for name, count in lengths.items() if count > MAX_FILE} == {}
+    assert max(lengths.values()) > 100, "the count is not zero by mistake"
+
+
+def body_length(function: ast.FunctionDef) -> int:
+    """Lines of code below the signature and the docstring."""
+    body = function.body[1:] if ast.get_docstring(function) else function.body
+    return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
+
+
+def test_functions_fit_a_screen():
+    lengths = {
+        f"{path.relative_to(PACKAGE)}:{node.name}": body_length(node)
+        for path in files(PACKAGE)
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert {name: count for name, count in lengths.items() if count > MAX_FUNCTION} == {}
+    assert max(lengths.values()) > 20, "the count is not zero by mistake"

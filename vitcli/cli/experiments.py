@@ -1,0 +1,107 @@
+"""`vitcli experiments`: the questions that can be asked by name."""
+
+import shlex
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitcli.cli.app import Json, app, group
+from vitcli.cli.console import clean, emit, emit_json, say, table
+
+commands = group(help="List, show, copy and check experiment files.")
+app.add_typer(commands, name="experiments")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="An experiment's name, or a file.")]
+
+
+@commands.command()
+def ls(json: Json = False) -> None:
+    """List the experiments with a name, and what each asks."""
+    from vitcli.runner.experiments import list_experiments
+
+    found = list_experiments()
+    if json:
+        emit_json([asdict(each) for each in found])
+        return
+    rows = [[each.name, each.kind, each.question] for each in found]
+    emit(table(["name", "kind", "question"], rows))
+    say("next: vitcli experiments show NAME, vitcli train NAME")
+
+
+@commands.command()
+def show(
+    name: Name,
+    resolved: Annotated[
+        bool, typer.Option("--resolved", help="Every field, as a run would store it.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Show an experiment's file, or every field it stands for."""
+    from vitcli.runner import experiments
+    from vitcli.runner.config import config_text
+
+    about = experiments.describe_experiment(name)
+    if resolved:
+        spec = experiments.resolved(name).spec
+        content = config_text(spec)
+    else:
+        content = experiments.read_text(name)
+    if json:
+        body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
+        emit_json(asdict(about) | body)
+        return
+    typer.echo("\t".join(clean(part) for part in content.split("\t")), nl=False)
+    say(f"next: vitcli {'ablate' if about.kind == 'study' else 'train'} {shlex.quote(name)}")
+
+
+@commands.command()
+def cp(
+    name: Name,
+    dest: Annotated[
+        Path | None,
+        typer.Argument(metavar="DEST", help="A file or folder.", show_default="here"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    json: Json = False,
+) -> None:
+    """Copy an experiment's file to make it your own."""
+    from vitcli.runner.experiments import copy_experiment
+
+    target = copy_experiment(name, dest, force=force)
+    if json:
+        emit_json({"path": str(target)})
+    else:
+        emit(str(target))
+        file = shlex.quote(str(target))
+        say(f"next: edit it, then vitcli experiments validate {file} && vitcli train {file}")
+
+
+@commands.command()
+def validate(
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names or files.")],
+    json: Json = False,
+) -> None:
+    """Check every field and build the models. Trains nothing."""
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiments import validate as check
+
+    verdicts = [check(name) for name in names]
+    if json:
+        emit_json([asdict(verdict) for verdict in verdicts])
+    else:
+        for verdict in verdicts:
+            emit(f"{'ok   ' if verdict.ok else 'error'}  {verdict.name}: {verdict.detail}")
+    wrong = sum(not verdict.ok for verdict in verdicts)
+    if wrong:
+        raise ConfigError(f"{wrong} of {len(verdicts)} experiment files are wrong")
+    say(f"next: vitcli train {shlex.quote(names[0])}")
+
+
+@commands.command()
+def schema(json: Json = False) -> None:
+    """Print the JSON schema of experiment files: every field."""
+    from vitcli.runner.experiments import schema as file_schema
+
+    emit_json(file_schema())

@@ -1,0 +1,233 @@
+"""`vitcli runs`: what was trained here."""
+
+import shlex
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitcli.cli.app import Json, Run, app, group
+from vitcli.cli.console import clean, duration, emit, emit_json, percent, say, table
+
+if TYPE_CHECKING:
+    from vitcli.runner.run_dir import RunDir
+    from vitcli.runner.runs import RunSummary
+
+LAST_EPOCHS = 5
+
+commands = group(help="List, show, compare, record and remove runs.")
+app.add_typer(commands, name="runs")
+
+Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Folders, or names under runs/.")]
+
+
+@commands.command()
+def ls(
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only the N most accurate, best first.", show_default=False),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """List the runs below runs/, oldest first."""
+    from vitcli.runner.run_dir import list_runs
+    from vitcli.runner.runs import best, summarize
+
+    runs = [summarize(run) for run in list_runs()]
+    if top is not None:
+        runs = best(runs, top)
+    if json:
+        emit_json([asdict(run) for run in runs])
+    elif runs:
+        header = ["run", "state", "epochs", "test accuracy", "parameters", "time", "seed"]
+        emit(table(header, [row(run) for run in runs], numeric=[2, 3, 4, 5, 6]))
+        say(f"next: vitcli runs show {shlex.quote(runs[0 if top else -1].name)}")
+    else:
+        say("no runs here yet; start with: vitcli train")
+
+
+def row(run: "RunSummary") -> list[str]:
+    """One line of the table; what is not known is a dash."""
+    epochs = str(run.epochs)
+    if run.epochs_planned not in (None, run.epochs):
+        epochs += f"/{run.epochs_planned}"
+    return [
+        run.name,
+        run.state,
+        epochs,
+        "-" if run.test_accuracy is None else percent(run.test_accuracy),
+        "-" if run.parameters is None else f"{run.parameters:,}",
+        "-" if run.train_seconds is None else duration(run.train_seconds),
+        "-" if run.seed is None else str(run.seed),
+    ]
+
+
+@commands.command()
+def show(run: Run, json: Json = False) -> None:
+    """Show the state, configuration, last epochs and result of a run."""
+    from vitcli.runner.compare import changed_fields, readable_metrics
+    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.runs import live_state
+
+    found = find_run(run)
+    state, reason = live_state(found)
+    status = found.status() | {"state": state, "reason": reason}
+    records = readable_metrics(found)
+    parts = {
+        "config": changed_fields(found.spec()),
+        "result": found.read("result.json"),
+        "meta": found.read("meta.json"),
+    }
+    if json:
+        head = {"name": found.name, "path": str(found.path), "status": status}
+        emit_json({**head, **parts, "metrics": records})
+        return
+    emit(f"run     {found.name}\nfolder  {found.path}")
+    emit(f"state   {state} at step {status['step']}" + (f" ({reason})" if reason else ""))
+    titles = {"config": "config, where it differs from the defaults"}
+    for name, values in parts.items():
+        emit(section(titles.get(name, name), values))
+    emit(epochs(records))
+    say(f"next: {next_command(found, state)}")
+
+
+def section(title: str, values: dict[str, Any]) -> str:
+    """A title, and below it one indented line a value."""
+    known = {name: value for name, value in values.items() if value is not None}
+    width = max(map(len, known), default=0)
+    lines = [f"  {name:<{width}}  {text(name, value)}" for name, value in known.items()]
+    return "\n".join(["", title, *(lines or ["  nothing"])])
+
+
+def epochs(records: list[dict[str, Any]]) -> str:
+    """The last epochs as a table."""
+    shown = records[-LAST_EPOCHS:]
+    if not shown:
+        return "\nno epoch is finished yet"
+    names = [name for name in shown[-1] if name != "step"]
+    rows = [[text(name, record.get(name)) for name in names] for record in shown]
+    header = [name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names]
+    return f"\nlast epochs\n{table(header, rows, numeric=range(len(names)))}"
+
+
+def text(name: str, value: Any) -> str:
+    """A value as a person reads it."""
+    if value is None:
+        return "-"
+    if isinstance(value, float) and name.endswith(("accuracy", "calibration_error")):
+        return percent(value)
+    if isinstance(value, float) and name.endswith("seconds"):
+        return duration(value)
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    if name == "parameters":
+        return f"{value:,}"
+    return ", ".join(text("", v) for v in value) if isinstance(value, tuple | list) else str(value)
+
+
+def next_command(run: "RunDir", state: str) -> str:
+    """What one does with a run in this state."""
+    name, folder = shlex.quote(run.name), shlex.quote(str(run.path))
+    if state == "finished":
+        return f"vitcli eval {name}"
+    if state == "running":
+        return f"tensorboard --logdir {folder}"
+    if state == "diverged":
+        return f"vitcli train {folder}/config.yaml -s optim.lr={run.spec().optim.lr / 3:.1g}"
+    return f"vitcli train --resume {name}"
+
+
+@commands.command()
+def diff(
+    one: Annotated[str, typer.Argument(metavar="A", help="A run folder, or a name under runs/.")],
+    other: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    json: Json = False,
+) -> None:
+    """Compare two runs: what was set differently, and what came of it."""
+    from vitcli.runner.compare import compare_runs
+    from vitcli.runner.run_dir import find_run
+
+    left, right = find_run(one), find_run(other)
+    found = compare_runs(left, right)
+    if json:
+        emit_json({"a": left.name, "b": right.name, **asdict(found)})
+        return
+    names = [left.name, right.name]
+    for title, pairs in (("config", found.config), ("circumstances", found.facts)):
+        rows = [[name, text(name, a), text(name, b)] for name, (a, b) in pairs.items()]
+        emit(f"{table([title, *names], rows)}\n" if rows else f"{title}: the same\n")
+    rows = [
+        [name, text(name, a), text(name, b), gain(name, a, b)]
+        for name, (a, b) in found.measures.items()
+    ]
+    emit(table(["measured", *names, "B - A"], rows, numeric=[1, 2, 3]))
+    say("note: one run each; another seed alone moves these numbers")
+
+
+def gain(name: str, a: Any, b: Any) -> str:
+    """The difference of two numbers, with its sign."""
+    if a is None or b is None:
+        return "-"
+    sign = "+" if b > a else "-" if b < a else ""
+    return sign + text(name, abs(b - a))
+
+
+@commands.command()
+def rm(
+    runs: Runs,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    json: Json = False,
+) -> None:
+    """Remove runs with their checkpoints."""
+    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.runs import remove_runs
+
+    found = [find_run(run) for run in runs]
+    names = [run.name for run in found]
+    if not yes and not confirmed(names):
+        say("nothing was removed")
+        return
+    for path in remove_runs(found):
+        say(f"left alone, not written by vitcli: {path}")
+    if json:
+        emit_json({"removed": names})
+    else:
+        emit("\n".join(f"removed {name}" for name in names))
+
+
+def confirmed(names: list[str]) -> bool:
+    """Ask on a terminal; elsewhere nobody could answer."""
+    from vitcli.runner.errors import ConfigError
+
+    if not sys.stdin.isatty():
+        raise ConfigError("runs rm asks before it removes; without a terminal, type --yes")
+    try:
+        return typer.confirm(clean(f"remove {', '.join(names)}?"), err=True)
+    except typer.Abort as error:
+        say("\nnothing was removed")
+        raise typer.Exit(130) from error
+
+
+@commands.command()
+def record(
+    runs: Runs,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="The file to write.", show_default="stdout"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Collect finished runs of one experiment into a result file."""
+    from vitcli.runner.results import collect, write
+    from vitcli.runner.run_dir import find_run
+
+    document = collect([find_run(run) for run in runs])
+    if document["dirty"]:
+        say("note: the code had uncommitted changes; the commit alone does not give these numbers")
+    if output is not None:
+        write(document, output)
+        say(f"wrote {output}")
+    if json or output is None:
+        emit_json(document)
