@@ -71,14 +71,17 @@ def contact_sheet(data: DataSet) -> Image.Image:
 
 
 def _title(draw: ImageDraw.ImageDraw, data: DataSet, num_rows: int, width: int) -> None:
-    height, breadth = data.img_size
-    about = f"{len(data.train):,} training images, {height}x{breadth}, {data.num_classes} classes"
-    if num_rows < data.num_classes:
-        about += f", the first {num_rows} shown"
     name = one_line(data.name.rpartition("/")[2])
     draw.text((MARGIN, MARGIN), name, fill=INK, font=font(TITLE_SIZE), anchor="lt")
     right = (width - MARGIN, MARGIN + 3)
-    draw.text(right, about, fill=MUTED, font=font(LABEL_SIZE - 3), anchor="rt")
+    draw.text(right, about(data, num_rows), fill=MUTED, font=font(LABEL_SIZE - 3), anchor="rt")
+
+
+def about(data: DataSet, num_rows: int) -> str:
+    """What the sheet was taken from."""
+    height, width = data.img_size
+    text = f"{len(data.train):,} training images, {height}x{width}, {data.num_classes} classes"
+    return text if num_rows == data.num_classes else f"{text}, the first {num_rows} shown"
 
 
 def examples(data: DataSet, label: int) -> Tensor:

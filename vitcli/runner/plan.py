@@ -21,7 +21,7 @@ from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.config import Experiment, config_text, fit_to_data
 from vitcli.runner.datasets import describe_data
 from vitcli.runner.device import choose_kernels, hardware, pick_device, pick_precision
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiments import build_abstract
 
 STATE_COPIES = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 1.2}
 PROBE_IMAGES = 32
@@ -78,12 +78,7 @@ def make_plan(experiment: Experiment, device_name: str = "auto") -> Plan:
     spec = fit_to_data(experiment.spec, facts)
     assert spec.model.img_size is not None
     assert spec.model.in_chans is not None
-    try:
-        with torch.device("meta"):
-            abstract = build_vit(spec.model)
-        model = build_vit(spec.model)
-    except ValueError as error:
-        raise ConfigError(f"model: {error}") from error
+    abstract, model = build_abstract(spec), build_vit(spec.model)
     shape = (spec.model.in_chans, *spec.model.img_size)
     per_image = activation_bytes(abstract, shape)
     steps = min(facts.num_train // spec.train.batch_size, spec.train.limit_batches or 2**31)

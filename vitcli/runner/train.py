@@ -15,6 +15,7 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.checkpoint import latest_checkpoint
+from vitcli.runner.compare import differences
 from vitcli.runner.config import Experiment, config_hash, fit_to_data
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import environment, pick_device
@@ -82,9 +83,9 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
         run.clear()
         return False
     stored = run.spec()
-    if differences := differing_fields(filled(spec, stored), stored):
+    if differ := differences(stored, filled(spec, stored)):
         raise ConfigError(
-            f"{run.path} holds a run with another configuration ({', '.join(differences)});"
+            f"{run.path} holds a run with another configuration ({', '.join(differ)});"
             " choose another folder with -o, or replace it with --rerun"
         )
     status = run.status()
@@ -104,14 +105,6 @@ def filled(spec: ExperimentSpec, stored: ExperimentSpec) -> ExperimentSpec:
     follow = ("class_names", "mean", "std")
     data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}
     return spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**data))
-
-
-def differing_fields(one: ExperimentSpec, other: ExperimentSpec) -> list[str]:
-    """Dotted names of the fields in which two specs differ."""
-    from vitcli.runner.tensorboard import flatten
-
-    left, right = flatten(one.model_dump(mode="json")), flatten(other.model_dump(mode="json"))
-    return [name for name in left | right if left.get(name) != right.get(name)]
 
 
 def _train(

@@ -1,0 +1,87 @@
+"""What only a CUDA device can show. Run with: pytest -m gpu"""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.core.specs import build
+from vitcli.core.train.evaluate import compute_logits
+from vitcli.runner import training
+from vitcli.runner.config import load_experiment
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.signals import StopFlag
+from vitcli.runner.train import Request, train
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_every_precision_learns_compiled_or_not(tiny, precision, compiled):
+    changes = {"train.precision": precision, "train.compile": compiled, "train.epochs": 12}
+    messages: list[str] = []
+    outcome = train(
+        load_experiment(str(tiny), changes),
+        Request(device="cuda", output=Path("run")),
+        on_message=messages.append,
+    )
+    assert outcome.result["test_accuracy"] > 0.9
+    assert outcome.result["precision"] == precision
+    assert not [text for text in messages if "failed" in text]
+
+
+@pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
+def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy):
+    from vitcli.core.data.batches import train_batches
+    from vitcli.core.spec import AugmentSpec, DataSpec
+    from vitcli.runner.datasets import load_data
+
+    data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
+    spec = AugmentSpec(crop_padding=1, flip="random", policy=policy, erasing=0.5, cutmix=1.0)
+    options = {
+        "mean": data.mean, "std": data.std, "num_classes": 2, "batch_size": 16, "seed": 0, "epoch": 0,
+    }  # fmt: skip
+    here = train_batches(data.train, spec, **options)
+    there = train_batches(data.train.to("cuda"), spec, **options)
+    for one, other in zip(here, there, strict=True):
+        assert_close(other["images"].cpu(), one["images"])
+        assert_close(other["targets"].cpu(), one["targets"])
+
+
+def test_the_model_computes_what_it_computes_on_a_cpu():
+    model, images = build(), torch.randn(4, 3, 16, 16, dtype=torch.float64)
+    expected = compute_logits(model, [{"images": images}])
+    found = compute_logits(model.cuda(), [{"images": images.cuda()}])
+    assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
+
+
+class StopAt(StopFlag):
+    """Asks to stop after so many looks."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.seen = 0
+
+    @property
+    def number(self) -> int | None:  # type: ignore[override]
+        self.seen += 1
+        return 15 if self.seen >= self.step else None
+
+
+def test_a_stopped_run_goes_on_where_it_was(tiny, monkeypatch):
+    """Bits are promised on a CPU; here the results must agree to rounding."""
+    experiment = load_experiment(str(tiny), {"train.precision": "fp32", "train.compile": False})
+    calm = train(experiment, Request(device="cuda", output=Path("calm")))
+    original = training.Training.train
+    with monkeypatch.context() as patch:
+        patch.setattr(training.Training, "train", lambda self, _stop: original(self, StopAt(7)))
+        with pytest.raises(StoppedError):
+            train(experiment, Request(device="cuda", output=Path("stopped")))
+    resumed = train(experiment, Request(device="cuda", output=Path("stopped"), resume=True))
+    for one, other in zip(calm.run.metrics(), resumed.run.metrics(), strict=True):
+        assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
