@@ -11,9 +11,9 @@ python -m vitcli doctor --json > "$out/doctor.json"
 
 if python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then
   python -m pytest -q -m gpu tests/runner/test_gpu.py 2>&1 | tee "$out/pytest.txt"
-  size=(); epochs=10
+  size=() epochs=10 compile=(true false)
 else
-  size=(--limit-batches 2); epochs=1
+  size=(--limit-batches 2) epochs=1 compile=(false)
 fi
 
 train() {  # NAME OPTIONS...: a training of a few epochs, its result kept as NAME.json
@@ -23,7 +23,7 @@ train() {  # NAME OPTIONS...: a training of a few epochs, its result kept as NAM
 train quickstart quickstart
 if [ -n "$data" ]; then
   for precision in fp32 bf16; do
-    for compiled in true false; do
+    for compiled in "${compile[@]}"; do
       train "small-$precision-compile-$compiled" cifar10-small --data-dir "$data" \
         --precision "$precision" -s train.compile=$compiled -s train.batch_size=500
     done

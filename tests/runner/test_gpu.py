@@ -43,9 +43,8 @@ def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy):
 
     data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
     spec = AugmentSpec(crop_padding=1, flip="random", policy=policy, erasing=0.5, cutmix=1.0)
-    options = {
-        "mean": data.mean, "std": data.std, "num_classes": 2, "batch_size": 16, "seed": 0, "epoch": 0,
-    }  # fmt: skip
+    options = {"mean": data.mean, "std": data.std, "num_classes": 2, "batch_size": 16}
+    options |= {"seed": 0, "epoch": 0}
     here = train_batches(data.train, spec, **options)
     there = train_batches(data.train.to("cuda"), spec, **options)
     for one, other in zip(here, there, strict=True):

@@ -33,14 +33,14 @@ class Split(StrEnum):
 @app.command("eval")
 def evaluate(
     run: Run,
-    split: Annotated[Split, typer.Option()] = Split.test,
+    split: Annotated[Split, typer.Option(help="Which images.")] = Split.test,
     tta: Annotated[
         bool, typer.Option("--tta", help="Average over each image and its mirror image.")
     ] = False,
     step: Annotated[
         int | None, typer.Option(help="The checkpoint of this step.", show_default="the last")
     ] = None,
-    form: Annotated[Format, typer.Option("--format")] = Format.text,
+    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.text,
     predictions: Annotated[
         Path | None, typer.Option(help="Write logits and labels to this .npz.", show_default=False)
     ] = None,

@@ -16,8 +16,12 @@ def train(
         typer.Argument(metavar="EXPERIMENT", help="A name ('vitcli experiments ls') or a file."),
     ] = None,
     sets: Sets = None,
-    seed: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
-    epochs: Annotated[int | None, typer.Option(min=0, show_default=False)] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Of weights, order and dropout.", show_default=False)
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(min=0, help="How long to train.", show_default=False)
+    ] = None,
     device: Device = "auto",
     precision: Annotated[
         str | None, typer.Option(help="fp32, bf16, fp16 or auto.", show_default=False)
