@@ -16,13 +16,13 @@ from vitcli.core.train.evaluate import compute_logits, score
 from vitcli.core.train.loop import fit as fit_steps
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
-from vitcli.runner.config import load_experiment
 from vitcli.runner.datasets import load_data as read_data
 from vitcli.runner.evaluate import load_model
+from vitcli.runner.experiments import resolved
 
 __all__ = ["attention_maps", "build_model", "fit", "load_data", "load_model"]
 
-SHAPE = {"img_size": 32, "in_chans": 3, "num_classes": 10}
+SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
 
 
 def build_model(
@@ -33,12 +33,12 @@ def build_model(
     Args:
         experiment: Take the ``model`` part of this experiment; the defaults unless given.
         seed: Of the initial weights.
-        fields: Any field of ``ModelSpec``. Images are 32x32 RGB and classes ten unless set.
+        fields: Any field of ``ModelSpec``. Without an experiment, images are 32x32 RGB and
+            classes ten unless set.
     """
-    spec = load_experiment(experiment).spec.model if experiment else ModelSpec()
-    missing = {key: value for key, value in SHAPE.items() if getattr(spec, key) is None}
+    spec = resolved(experiment).spec.model if experiment else ModelSpec(**SHAPE)
     torch.manual_seed(seed)
-    return build_vit(spec.replace(**(missing | fields)))
+    return build_vit(spec.replace(**fields))
 
 
 def load_data(

@@ -13,7 +13,7 @@ from vitcli.core.nn.attention import (
     attention,
     attention_weights,
 )
-from vitcli.core.nn.pos_embed import RelativeBias
+from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(3, 4), num_prefix_tokens=1)
 
@@ -28,6 +28,10 @@ def layer(position: Position | None = None, **fields) -> SelfAttention:
         for parameter in shell.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
     return shell
+
+
+def rope() -> Rope2d:
+    return Rope2d((3, 4), 8, num_prefix_tokens=1)
 
 
 @pytest.fixture
@@ -61,16 +65,28 @@ def test_the_fused_path_is_the_explicit_path(keys, extra):
 
 
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("relative", [True, False])
-def test_reported_weights_are_the_weights_used(x, scale, relative):
-    position = RelativeBias((3, 4), 3, 1) if relative else None
-    shell = layer(position, attn_scale=scale)
+@pytest.mark.parametrize("clamp", [True, False])
+@pytest.mark.parametrize("make", [Position, lambda: RelativeBias((3, 4), 3, 1), rope])
+def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
+    shell = layer(make(), attn_scale=scale, attn_clamp=clamp)
+    with torch.no_grad():
+        shell.qkv.weight *= 200 if clamp else 1  # so far that the clamp acts
     weights = shell.attention_weights(x)
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     out = (weights @ shell.heads(x)[2]).transpose(1, 2).flatten(2)
     assert_close(shell.proj(out), shell(x))
     shell.fused = False
     assert_close(shell.proj(out), shell(x))
+
+
+def test_rotary_scores_of_equal_tokens_depend_on_their_offset_only(x):
+    """Both q and k are turned: turning one of them would make scores depend on its place."""
+    q, k, v = layer(rope()).heads(x[:, :1].expand_as(x))
+    scores = (q @ k.mT)[:, :, 1:, 1:].unflatten(-1, (3, 4)).unflatten(-3, (3, 4))
+    assert_close(scores[:, :, 0, 0, 1, 2], scores[:, :, 1, 1, 2, 3])
+    assert_close(scores[:, :, 2, 3, 1, 3], scores[:, :, 1, 0, 0, 0])
+    assert not torch.allclose(scores[:, :, 0, 0, 1, 2], scores[:, :, 0, 0, 1, 1])
+    assert_close(v, v[:, :, :1].expand_as(v))
 
 
 @pytest.mark.parametrize("num_heads", [1, 3])
@@ -163,8 +179,26 @@ def test_dropout_of_weights_keeps_the_expectation():
     q, k, v = qkv(2, 3)
     q, k, v = (t[:1, :1].expand(20_000, 1, -1, -1) for t in (q, k, v))
     for fused in (True, False):
-        out = attention(q, k, v, dropout=0.3, fused=fused).mean(0)
-        assert_close(out, attention(q, k, v)[0], atol=0.05, rtol=0)
+        out = attention(q, k, v, dropout=0.3, fused=fused)
+        assert_close(out.mean(0), attention(q, k, v)[0], atol=0.05, rtol=0)
+        assert out.std(0).min() > 0.01
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_attn_drop_acts_in_training_only(x, fused):
+    shell = layer(attn_drop=0.5)
+    shell.fused = fused
+    calm = shell(x)
+    assert_close(calm, shell(x))
+    assert not torch.allclose(shell.train()(x), calm)
+
+
+def test_proj_drop_drops_what_leaves_the_layer(x):
+    shell = layer(proj_drop=0.5)
+    calm, dropped = shell(x), shell.train()(x)
+    kept = dropped != 0
+    assert 0.4 < kept.double().mean() < 0.6
+    assert_close(dropped[kept], 2 * calm[kept])
 
 
 def test_heads_must_divide_the_width():
@@ -175,9 +209,10 @@ def test_heads_must_divide_the_width():
         )  # fmt: skip
 
 
+@pytest.mark.parametrize("place", ["pre", "post"])
 @pytest.mark.parametrize("layers", [None, [0], [-1]])
-def test_a_model_reports_the_weights_it_uses(layers):
-    model, images = build(), torch.randn(2, 3, 16, 16, dtype=torch.float64)
+def test_a_model_reports_the_weights_it_uses(layers, place):
+    model, images = build(norm_position=place), torch.randn(2, 3, 16, 16, dtype=torch.float64)
     found = model.attention_weights(images, layers)
     assert set(found) == {None: {0, 1}, 0: {0}, -1: {1}}[layers and layers[0]]
     seen = {}

@@ -19,16 +19,21 @@ def make(init: str, **fields) -> VisionTransformer:
 
 
 @pytest.mark.parametrize("init", INITS)
-@pytest.mark.parametrize("ffn", ["gelu", "swiglu"])
-def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, ffn):
-    model = make(init, ffn=ffn)
+@pytest.mark.parametrize(
+    "fields",
+    [{"ffn": "gelu"}, {"ffn": "swiglu"}, {"patch_embed": "conv"}, {"patch_embed": "conv_stem"}],
+    ids=str,
+)
+def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, fields):
+    model = make(init, reg_tokens=2, **fields)
     for module in model.modules():
-        if isinstance(module, nn.Linear):
+        if isinstance(module, nn.Linear | nn.Conv2d) and module.bias is not None:
             assert module.bias.abs().max() == 0
             assert module.weight.abs().max() > 0
         if isinstance(module, nn.LayerNorm):
             assert_close(module.weight, torch.ones_like(module.weight))
-    assert 0.01 < model.cls_token.std() < 0.03
+    for tokens in (model.cls_token, model.reg_tokens):
+        assert 0.01 < tokens.std() < 0.03
 
 
 @pytest.mark.parametrize("init", INITS)
@@ -38,6 +43,15 @@ def test_the_seed_decides(init):
     torch.manual_seed(1)
     other = build_vit(one.spec)
     assert not one.blocks[0].attn.inner.qkv.weight.equal(other.blocks[0].attn.inner.qkv.weight)
+
+
+@pytest.mark.parametrize("init", INITS)
+def test_a_convolution_that_cuts_patches_starts_as_the_linear_layer_that_it_is(init):
+    """Otherwise an ablation of ``patch_embed`` would compare initial weights."""
+    linear, conv = (make(init, patch_embed=name) for name in ("linear", "conv"))
+    assert conv.patch_embed[0].proj.weight.ndim == 4
+    for one, other in zip(linear.parameters(), conv.parameters(), strict=True):
+        assert one.equal(other.view_as(one))
 
 
 def test_xavier_has_variance_two_over_fan_in_plus_fan_out():
@@ -54,6 +68,11 @@ def test_an_ffn_of_ratio_three_is_not_taken_for_qkv():
     fc1 = model.blocks[0].ffn.inner.fc1.weight
     assert fc1.shape == (576, 192)
     assert fc1.var().item() == pytest.approx(2 / (192 + 576), rel=0.05)
+
+
+@pytest.mark.parametrize("init", ["trunc_normal", "xavier_normal"])
+def test_learned_positions_start_narrow_and_apart(init):
+    assert make(init).pos_embed.table.std().item() == pytest.approx(0.02, rel=0.1)
 
 
 def test_trunc_normal_is_narrow():

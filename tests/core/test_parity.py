@@ -63,7 +63,7 @@ def scramble(model: nn.Module) -> None:
         ({"img_size": (16, 32), "patch_size": 8}, {}),
         ({"qkv_bias": False, "mlp_ratio": 2.0}, {"qkv_bias": False, "mlp_ratio": 2.0}),
         ({"reg_tokens": 2}, {"reg_tokens": 2}),
-        ({"layer_scale": 0.3}, {"init_values": 0.3}),
+        ({"layer_scale_init": 0.3}, {"init_values": 0.3}),
         ({"pool": "mean"}, {"global_pool": "avg", "class_token": False, "fc_norm": False}),
         ({"pos_embed_prefix": False}, {"no_embed_class": True}),
     ],

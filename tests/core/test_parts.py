@@ -45,6 +45,7 @@ def test_the_stem_reaches_the_grid_and_sees_beyond_a_patch(patch_size):
     spec = changed(patch_size=patch_size, patch_embed="conv_stem")
     stem = build_patch_embed(spec).double().eval()
     images = pictures()
+    assert not torch.allclose(stem(images) + stem(-images), 2 * stem(0 * images))  # not linear
     side = 16 // patch_size
     assert stem(images).shape == (2, side * side, 24)
     if patch_size < 16:
@@ -99,6 +100,38 @@ def test_the_ffns_are_their_equations():
     assert_close(ffn(x), hidden @ ffn.fc2.weight.T + ffn.fc2.bias)
 
 
+@pytest.mark.parametrize("name", [name for name, make in FFNS.items() if make])
+def test_an_ffn_drops_after_the_activation_and_after_the_second_layer(name):
+    x = torch.randn(20, 24, dtype=torch.float64)
+    ffn = FFNS[name](changed(ffn=name, proj_drop=0.5)).double()
+    calm, dropped = ffn.eval()(x), ffn.train()(x)
+    assert 0.4 < (dropped == 0).double().mean() < 0.6
+    ffn.drop2.p = 0.0
+    inside = ffn(x)
+    assert (inside != 0).all()
+    assert not torch.allclose(inside, calm)
+    ffn.drop1.p = 0.0
+    assert_close(ffn(x), calm)
+
+
+def test_pos_drop_drops_embedded_tokens():
+    model = build(pos_drop=0.5)
+    calm, dropped = model.embed(pictures()), model.train().embed(pictures())
+    assert calm.count_nonzero() == calm.numel()
+    assert 0.4 < (dropped == 0).double().mean() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "centred"),
+    [("layer_norm", (-1,), True), ("rms_norm", (-1,), False), ("batch_norm", (0, 1), True)],
+)
+def test_the_norms_are_their_equations(name, over, centred):
+    x, eps = 2 + torch.randn(4, 5, 24, dtype=torch.float64), 0.5
+    centre = x - x.mean(over, keepdim=True) if centred else x
+    expected = centre / (centre.square().mean(over, keepdim=True) + eps).sqrt()
+    assert_close(NORMS[name](24, eps).double()(x), expected)
+
+
 @pytest.mark.parametrize(
     ("name", "depends"), [("layer_norm", False), ("rms_norm", False), ("batch_norm", True)]
 )
@@ -119,7 +152,7 @@ def test_batch_norm_cannot_train_on_a_single_token():
 
 def test_batch_norm_evaluates_with_running_statistics():
     norm = NORMS["batch_norm"](24, 1e-6).double()
-    for _ in range(200):
+    for _ in range(80):
         norm(3 + 2 * torch.randn(16, 5, 24, dtype=torch.float64))
     norm.eval()
     x = 3 + 2 * torch.randn(400, 5, 24, dtype=torch.float64)
@@ -154,7 +187,7 @@ def test_drop_path_grows_with_depth():
 def test_layer_scale_scales_each_feature():
     scale, x = LayerScale(3, 1e-2), torch.randn(2, 4, 3)
     assert_close(scale(x), 0.01 * x)
-    small, none = build_vit(changed(layer_scale=1e-9)), build_vit(changed(depth=0))
+    small, none = build_vit(changed(layer_scale_init=1e-9)), build_vit(changed(depth=0))
     none.load_state_dict(small.state_dict(), strict=False)
     images = pictures().float()
     assert_close(small(images), none(images))

@@ -48,6 +48,12 @@ def test_two_dimensions_are_the_row_and_the_column():
     assert len(table.flatten(0, 1).unique(dim=0)) == 15
 
 
+@pytest.mark.parametrize("name", POS_EMBEDS)
+def test_what_is_fixed_is_not_saved(name):
+    model = build(pos_embed=name)
+    assert model.state_dict().keys() == dict(model.named_parameters()).keys()
+
+
 @pytest.mark.parametrize(("prefix", "length"), [(False, 16), (True, 18)])
 @pytest.mark.parametrize("name", ["learned", "sincos1d", "sincos2d"])
 def test_the_prefix_has_positions_only_where_asked(name, prefix, length):

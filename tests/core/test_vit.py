@@ -37,7 +37,7 @@ TABLES: dict[str, dict] = {
 ROWS = [(slot, row) for slot, table in TABLES.items() for row in table]
 OTHERS = [
     {"reg_tokens": 3},
-    {"layer_scale": 1e-4},
+    {"layer_scale_init": 1e-4},
     {"drop_path": 0.2, "attn_drop": 0.1, "proj_drop": 0.1, "pos_drop": 0.1},
     {"attn_clamp": True},
     {"attn_proj": False},
@@ -147,7 +147,7 @@ D, DEPTH, HIDDEN, PATCHES = 24, 2, 96, 16
         ({"pool": "mean"}, D),
         ({"norm_position": "post"}, 2 * D),
         ({"attn_scale": "learned"}, -DEPTH * 3),
-        ({"layer_scale": 0.1}, -DEPTH * 2 * D),
+        ({"layer_scale_init": 0.1}, -DEPTH * 2 * D),
     ],
     ids=str,
 )
@@ -201,6 +201,30 @@ def test_recomputing_blocks_gives_exactly_the_same_gradients(drop):
     assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
 
 
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_recomputing_blocks_counts_running_statistics_once(place):
+    """Also where one forward pass has two backward passes, which recompute it twice."""
+    found = []
+    for recompute in (False, True):
+        torch.manual_seed(1)
+        model = build_vit(changed(norm="batch_norm", norm_position=place)).double().train()
+        model.grad_checkpointing = recompute
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        images = pictures(4)
+        model(images).square().sum().backward()
+        loss = model(images).square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        found.append(([p.grad for p in model.parameters()], dict(model.named_buffers())))
+    (gradients, buffers), (again, recomputed) = found
+    assert all(torch.equal(a, b) for a, b in zip(gradients, again, strict=True))
+    assert buffers.keys() == recomputed.keys()
+    for name, buffer in buffers.items():
+        assert torch.equal(buffer, recomputed[name]), name
+        assert not torch.equal(buffer, before[name]), name
+    assert {m.momentum for m in model.modules() if isinstance(m, norm.TokenBatchNorm)} == {0.1}
+
+
 def test_recomputing_blocks_saves_memory():
     spec = changed(depth=6)
     with torch.device("meta"):
@@ -230,6 +254,13 @@ def test_attention_maps_leave_the_mode_alone_and_reshape_to_the_grid():
     assert_close(grid[0, 1, 1, 2], maps[0][0, 1, 0, 3 + 1 * 4 + 2])
 
 
+def test_a_wrong_layer_leaves_the_mode_alone_too():
+    model = build().train()
+    with pytest.raises(ValueError, match="layer 9 is out of range"):
+        attention_maps(model, pictures(), [9])
+    assert model.training
+
+
 def test_there_is_no_cls_map_without_cls():
     model = build(pool="mean", reg_tokens=1)
     weights = attention_maps(model, pictures())[0]
@@ -241,6 +272,18 @@ def test_there_is_no_cls_map_without_cls():
 def test_an_open_size_is_an_error(fields):
     with pytest.raises(ValueError, match="set"):
         build_vit(changed(**fields))
+
+
+@pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (3, 32, 32), (1, 16, 16)])
+@pytest.mark.parametrize("pos_embed", ["none", "learned"])
+def test_images_of_another_size_are_refused(shape, pos_embed):
+    """12x12 has fewer patches than the table: what is left over must not become prefix tokens."""
+    model = build(pos_embed=pos_embed)
+    wanted = "takes images of 3x16x16 .*, got {}x{}x{}".format(*shape)
+    with pytest.raises(ValueError, match=wanted):
+        model(torch.randn(2, *shape, dtype=torch.float64))
+    with pytest.raises(ValueError, match=wanted):
+        model.attention_weights(torch.randn(2, *shape, dtype=torch.float64))
 
 
 @pytest.mark.slow

@@ -8,16 +8,15 @@ from torch.testing import assert_close
 
 from vitcli.runner import files
 from vitcli.runner.checkpoint import (
-    MANIFEST,
     TENSORS,
     Checkpoint,
     latest_checkpoint,
     load_checkpoint,
     prune,
     save_checkpoint,
-    steps,
 )
 from vitcli.runner.errors import InputError
+from vitcli.runner.run_dir import MANIFEST, steps
 
 
 def make(step: int) -> Checkpoint:

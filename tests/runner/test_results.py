@@ -92,7 +92,7 @@ def test_a_run_without_its_records_is_refused(file):
 CHANGES = {
     "model.depth": 2,
     "model.norm": "rms_norm",
-    "model.layer_scale": 1e-5,
+    "model.layer_scale_init": 1e-5,
     "model.pos_embed": "none",
     "data.mean": [0.4914, 0.4822, 0.4465],
     "data.std": [0.2023, 0.1994, 0.201],

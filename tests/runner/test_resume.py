@@ -10,10 +10,10 @@ import pytest
 
 from vitcli.core.train import loop
 from vitcli.runner import training
-from vitcli.runner.checkpoint import latest_checkpoint, steps
+from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import ConfigError, DivergedError, InUseError, StoppedError
-from vitcli.runner.run_dir import RunDir
+from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.signals import StopFlag
 from vitcli.runner.train import Request, train
 

@@ -1,12 +1,15 @@
 """`vitcli train`: train an experiment, or continue one."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli.app import DataDir, Device, Json, LimitBatches, Offline, Sets, app
 from vitcli.cli.console import duration, emit, emit_json, percent, say
+
+if TYPE_CHECKING:
+    from vitcli.runner.config import Experiment
 
 
 @app.command()
@@ -56,8 +59,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Train an experiment ('quickstart' unless named) and test it."""
-    from vitcli.runner.config import load_experiment, parse_set
-    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.config import parse_set
 
     options: dict[str, Any] = {
         "seed": seed,
@@ -69,21 +71,49 @@ def train(
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     changes |= {key: value for key, value in options.items() if value is not None}
-    if resume and resume != "auto":
-        if experiment or changes or output:
-            raise ConfigError(
-                f"--resume {resume} continues that run as it is; leave out the experiment,"
-                " --set and -o (or train anew with changes)"
-            )
-        from vitcli.runner.train import resume_experiment
-
-        chosen, output = resume_experiment(resume)
-    else:
-        chosen = load_experiment(experiment or "quickstart", changes)
+    chosen, output = choose(experiment, changes, resume, output, rerun)
     if dry_run:
         show_plan(chosen, device, json)
         return
+    run(chosen, device, data_dir, offline, output, resume is not None, rerun, json)
 
+
+def choose(
+    experiment: str | None,
+    changes: dict[str, Any],
+    resume: str | None,
+    output: Path | None,
+    rerun: bool,
+) -> "tuple[Experiment, Path | None]":
+    """The experiment to train and its folder: a new one, or that of the run to continue."""
+    from vitcli.runner.config import load_experiment
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.train import resume_experiment
+
+    if resume in (None, "auto"):
+        if changes.get("train.init"):
+            changes["train.init"] = find_run(changes["train.init"]).name
+        return load_experiment(experiment or "quickstart", changes), output
+    if experiment or changes or output or rerun:
+        raise ConfigError(
+            f"--resume {resume} continues that run as it is; leave out the experiment, --set, -o"
+            " and --rerun (or train anew with changes)"
+        )
+    return resume_experiment(str(resume))
+
+
+def run(
+    experiment: "Experiment",
+    device: str,
+    data_dir: Path | None,
+    offline: bool,
+    output: Path | None,
+    resume: bool,
+    rerun: bool,
+    json: bool,
+) -> None:
+    """Train, show how it goes, and say what came of it."""
     from vitcli.cli.live import view
     from vitcli.runner.train import Request
     from vitcli.runner.train import train as run_training
@@ -93,12 +123,12 @@ def train(
         data_dir=data_dir,
         offline=offline,
         output=output,
-        resume=resume is not None,
+        resume=resume,
         rerun=rerun,
     )
-    say(f"experiment {chosen.name} ({chosen.path})")
+    say(f"experiment {experiment.name} ({experiment.path})")
     with view() as screen:
-        outcome = run_training(chosen, request, on_event=screen.show, on_message=screen.say)
+        outcome = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
     if json:
         emit_json(outcome.result | {"run": str(outcome.run.path)})
         return

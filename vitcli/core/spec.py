@@ -94,10 +94,10 @@ class ModelSpec(Spec):
     final_norm: bool | None = None
     """A norm before the head; unless set, pre-norm has one and post-norm has none."""
     residual: Literal["add", "none"] = "add"
-    layer_scale: float | None = Field(None, gt=0, le=1)
+    layer_scale_init: float | None = Field(None, gt=0, le=1)
     """Initial value of LayerScale; no LayerScale unless set."""
     drop_path: Rate = 0.0
-    """Stochastic-depth rate of the last block; earlier blocks scale linearly from 0."""
+    """Stochastic-depth rate of the last block; it grows linearly from 0 at the first."""
     attn_drop: Rate = 0.0
     """Dropout of attention weights."""
     proj_drop: Rate = 0.0
@@ -229,12 +229,15 @@ class OptimSpec(Spec):
     decay_all: bool = False
     """Decay norms, biases, positions and tokens too, as a bare torch.optim call does."""
     momentum: Rate = 0.9
-    """For SGD and Muon."""
+    """For SGD."""
     nesterov: bool = False
+    """For SGD."""
     betas: Annotated[tuple[Rate, Rate], BeforeValidator(_tuple)] = (0.9, 0.999)
     eps: float = Field(1e-8, gt=0, le=1)
     muon_lr: float = Field(0.02, gt=0, le=100)
     """Peak rate of the matrices under Muon; the other parameters take ``lr`` with AdamW."""
+    muon_momentum: Rate = 0.95
+    """Nesterov momentum of the matrices under Muon."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
     warmup_epochs: float = Field(0.0, ge=0)
     """Linear warm-up; may be a fraction of an epoch."""

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, commit_json, sha256
+from vitcli.runner.run_dir import MANIFEST, steps
 
 FORMAT = 1
 TENSORS = "tensors.safetensors"
-MANIFEST = "manifest.json"
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     path.mkdir(parents=True, exist_ok=True)
     tensors = {name: tensor.detach().cpu() for name, tensor in checkpoint.tensors.items()}
     content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
+    (path / MANIFEST).unlink(missing_ok=True)  # an old one must not vouch for new tensors
     commit(path / TENSORS, content)
     files = {TENSORS: {"sha256": sha256(content), "bytes": len(content)}}
     manifest = {
@@ -79,12 +80,6 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not complete:
         raise InputError(f"{path}: no readable checkpoint manifest")
     return dict(manifest)
-
-
-def steps(folder: Path) -> list[int]:
-    """Steps that have a manifest, newest first."""
-    names = [path.parent.name for path in folder.glob(f"*/{MANIFEST}")]
-    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
 def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:

@@ -17,6 +17,10 @@ from vitcli.runner.yaml_text import Document, dump, read_mapping
 FORMAT = 1
 """Raised when the meaning of a field changes, so that old results are not taken for new ones."""
 MAX_BASES = 4
+SIZES = ("img_size", "in_chans", "num_classes")
+"""Fields of the model that follow the data set unless they are set."""
+STATISTICS = ("mean", "std")
+"""Fields of the data that follow the data set unless they are set."""
 
 
 class DataFacts(Protocol):
@@ -190,11 +194,11 @@ def field_names(spec: type[BaseModel] = ExperimentSpec, prefix: str = "") -> lis
 
 def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
     """Fill what follows the data set; a field that was set to something else is a clash."""
-    facts = {"img_size": data.img_size, "in_chans": data.in_chans, "num_classes": data.num_classes}
+    facts = {name: getattr(data, name) for name in SIZES}
     for name, fact in facts.items():
         _refuse_clash(f"model.{name}", getattr(spec.model, name), fact, spec.data.name)
     _refuse_clash("data.class_names", spec.data.class_names, data.class_names, spec.data.name)
-    for name in ("mean", "std"):
+    for name in STATISTICS:
         given = getattr(spec.data, name)
         if given is not None and len(given) != data.in_chans:
             raise ConfigError(f"data.{name} has {len(given)} values for {data.in_chans} channels")

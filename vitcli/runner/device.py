@@ -85,6 +85,8 @@ def compile_model(
         with autocast_to(images.device, autocast):
             loss = compiled(images).float().sum()
         loss.backward()
+    except torch.OutOfMemoryError:
+        raise
     except Exception as error:  # a missing compiler is no reason not to train
         reason = str(error).partition("\n")[0]
         on_message(f"torch.compile failed, training without it: {reason}")

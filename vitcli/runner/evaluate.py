@@ -11,13 +11,13 @@ from vitcli.core.data.source import Images
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.train.evaluate import Scores, score
-from vitcli.runner.checkpoint import latest_checkpoint, load_checkpoint, steps
+from vitcli.runner.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import pick_device
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.measure import logits_and_labels, save_predictions
 from vitcli.runner.pictures import read_picture
-from vitcli.runner.run_dir import RunDir, find_run, list_runs
+from vitcli.runner.run_dir import RunDir, find_run, list_runs, steps
 
 
 def ignore(_: str) -> None:

@@ -13,6 +13,7 @@ from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.device import precision_name
 from vitcli.runner.files import commit_json
 from vitcli.runner.measure import logits_and_labels, save_predictions
+from vitcli.runner.run_dir import steps
 from vitcli.runner.tensorboard import Board
 from vitcli.runner.training import Training
 
@@ -24,6 +25,8 @@ def finish(training: Training) -> dict[str, Any]:
     run, spec = training.run, training.spec
     logits, labels = logits_and_labels(training.evaluated, training.data.test, spec)
     scores = score(logits, labels)
+    if not steps(run.checkpoints):  # nothing was trained, but the weights must be there to be read
+        training.save()
     save_predictions(run.path / "predictions.npz", logits, labels)
     with contextlib.closing(Board(run.path, training.records)) as board:
         board.hparams(spec, {"test_accuracy": scores.accuracy, "test_loss": scores.loss})
@@ -44,6 +47,8 @@ def summarise(training: Training, scores: Scores) -> dict[str, Any]:
         "test_top5_accuracy": scores.top5_accuracy,
         "calibration_error": scores.calibration_error,
         "val_accuracy": last.get("val_accuracy"),
+        "best_val_accuracy": training.best[0] if training.data.val else None,
+        "best_val_step": training.best[1] if training.data.val else None,
         "train_loss": last.get("train_loss"),
         "train_accuracy": last.get("train_accuracy"),
         "parameters": count_parameters(training.model),

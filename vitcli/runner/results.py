@@ -9,7 +9,13 @@ from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.compare import differences, readable_metrics
-from vitcli.runner.config import config_hash, find_experiment, load_experiment
+from vitcli.runner.config import (
+    SIZES,
+    STATISTICS,
+    config_hash,
+    find_experiment,
+    load_experiment,
+)
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run_dir import RunDir
@@ -19,8 +25,6 @@ STATES = ("finished", "diverged")
 """A diverged training is a result too: leaving it out would flatter the rest."""
 SHARED = ("experiment", "data_hash", "commit", "hardware", "torch")
 MEASURED = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
-FACTS_OF_DATA = ("img_size", "in_chans", "num_classes")
-STATISTICS = ("mean", "std")
 
 
 def collect(runs: Sequence[RunDir]) -> dict[str, Any]:
@@ -44,7 +48,7 @@ def collect(runs: Sequence[RunDir]) -> dict[str, Any]:
         "name": meta["experiment"],
         "command": command(meta, spec, [trial["seed"] for trial in trials]),
         "commit": meta.get("commit"),
-        "dirty": any(each.get("dirty") for each in metas),
+        "dirty": any(map(_is_dirty, metas)),
         "date": max(str(each.get("started", ""))[:10] for each in metas),
         "hardware": meta.get("hardware"),
         "torch": meta.get("torch"),
@@ -71,6 +75,12 @@ def _meta(run: RunDir) -> dict[str, Any]:
     ):
         raise InputError(f"{run.name}: its result.json is missing or damaged")
     return meta
+
+
+def _is_dirty(meta: dict[str, Any]) -> bool:
+    """Whether any part of a run was trained by other code than its commit."""
+    parts = [meta, *meta.get("sessions", [])]
+    return any(part.get("dirty") or part.get("commit") != meta.get("commit") for part in parts)
 
 
 def _refuse_mixture(
@@ -132,7 +142,7 @@ def without_data(spec: ExperimentSpec, file: ExperimentSpec, asked_hash: str) ->
     Mean and std that were typed look the same in a run as those of the data set; the hash of what
     was asked for tells them apart.
     """
-    model = {key: None for key in FACTS_OF_DATA if getattr(file.model, key) is None}
+    model = {key: None for key in SIZES if getattr(file.model, key) is None}
     data = {key: None for key in STATISTICS if getattr(file.data, key) is None}
     names = {"class_names": file.data.class_names}
     facts = spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**names))

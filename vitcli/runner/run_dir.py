@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +16,8 @@ from vitcli.runner.files import commit, commit_json
 from vitcli.runner.yaml_text import read_mapping
 
 RUNS = Path("runs")
+MANIFEST = "manifest.json"
+"""Written last into a checkpoint's folder; without it there is no checkpoint."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 
 
@@ -43,13 +44,9 @@ class RunDir:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
         commit(self.path / "config.yaml", config_text(spec).encode())
 
-    def clear(self) -> None:
-        """Remove everything but the lock."""
-        for path in self.path.iterdir():
-            if path.is_dir():
-                shutil.rmtree(path)
-            elif path.name != ".lock":
-                path.unlink()
+    def last_step(self) -> int:
+        """The step of the newest checkpoint; 0 where there is none."""
+        return max(steps(self.checkpoints), default=0)
 
     def spec(self) -> ExperimentSpec:
         document = read_mapping(self.path / "config.yaml")
@@ -96,6 +93,12 @@ class RunDir:
             yield
         finally:
             lock.release()
+
+
+def steps(checkpoints: Path) -> list[int]:
+    """The steps of a run's checkpoints, newest first."""
+    names = [path.parent.name for path in checkpoints.glob(f"*/{MANIFEST}")]
+    return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
 def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:

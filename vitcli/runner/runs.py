@@ -123,8 +123,8 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
     return left
 
 
-def _remove(folder: Path) -> list[str]:
-    """Delete what a run consists of, then the folders that this leaves empty."""
+def clear(folder: Path) -> None:
+    """Delete what a run consists of, and nothing else."""
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     for name in FILES:
         for path in (*folder.glob(f".{name}.*"), folder / name):
@@ -132,17 +132,24 @@ def _remove(folder: Path) -> list[str]:
         if name == "predictions.npz":
             for path in folder.glob("events.out.tfevents.*"):
                 path.unlink()
+
+
+def _remove(folder: Path) -> list[str]:
+    """Delete a run, then the folders that this leaves empty."""
+    clear(folder)
     left = [str(path) for path in sorted(folder.iterdir()) if path.name != ".lock"]
     if not left:
-        (folder / ".lock").unlink()
-        _remove_empty(folder)
+        drop_empty(folder)
     return left
 
 
-def _remove_empty(folder: Path) -> None:
-    """Remove an empty folder and, under runs/, the empty folders around it."""
-    top = RUNS.resolve()
+def drop_empty(folder: Path) -> None:
+    """Remove a folder that holds a lock at most and, under runs/, the empty folders around it."""
+    if any(path.name != ".lock" for path in folder.iterdir()):
+        return
+    (folder / ".lock").unlink(missing_ok=True)
     folder.rmdir()
+    top, folder = RUNS.resolve(), folder.resolve()
     for parent in folder.parents:
         if top not in parent.parents:
             return

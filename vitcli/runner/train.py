@@ -1,10 +1,11 @@
 """Train one experiment in one run folder: prepare, consume fit(), evaluate, save, stop, resume."""
 
+import contextlib
 import errno
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.compare import differences
-from vitcli.runner.config import Experiment, config_hash, fit_to_data
+from vitcli.runner.config import SIZES, STATISTICS, Experiment, config_hash, fit_to_data
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import environment, pick_device
-from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.events import Event
 from vitcli.runner.files import commit_json
 from vitcli.runner.outcome import finish
 from vitcli.runner.run_dir import RunDir, default_path, find_run
+from vitcli.runner.runs import clear, drop_empty, is_run_folder
 from vitcli.runner.signals import StopFlag
 from vitcli.runner.training import Training
 
@@ -71,19 +73,34 @@ def train(
     with run.lock():
         if is_done(run, experiment.spec, request):
             return Outcome(run, run.read("result.json"), trained=False)
-        with resource_errors():
-            return _train(experiment, request, run, device, on_event, on_message)
+        try:
+            with resource_errors():
+                training = prepare(experiment, request, run, device, on_event, on_message)
+                with StopFlag() as stop:
+                    training.train(stop)
+                return Outcome(run, finish(training), trained=True)
+        except UserError:
+            if not run.exists:
+                drop_empty(run.path)
+            raise
+        except Exception as error:
+            if run.exists:
+                run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")
+            raise
 
 
 def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
     """Decide between starting, continuing and nothing to do; refuse what would lose something."""
-    if not run.exists:
+    if not run.exists and not run.last_step():
         return False
     if request.rerun:
-        run.clear()
+        if not is_run_folder(run):
+            raise ConfigError(
+                f"{run.path} holds files that vitcli did not write; choose another -o"
+            )
         return False
     stored = run.spec()
-    if differ := differences(stored, filled(spec, stored)):
+    if differ := differences(stored, filled(spec, stored, run.read("meta.json"))):
         raise ConfigError(
             f"{run.path} holds a run with another configuration ({', '.join(differ)});"
             " choose another folder with -o, or replace it with --rerun"
@@ -99,39 +116,51 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
     )
 
 
-def filled(spec: ExperimentSpec, stored: ExperimentSpec) -> ExperimentSpec:
-    """``spec`` with the fields that follow the data set taken from a stored, resolved spec."""
-    model = {k: v for k, v in stored.model.model_dump().items() if getattr(spec.model, k) is None}
-    follow = ("class_names", "mean", "std")
+def filled(spec: ExperimentSpec, stored: ExperimentSpec, meta: dict[str, Any]) -> ExperimentSpec:
+    """``spec`` with the fields that follow the data set taken from a stored, resolved spec.
+
+    Mean and std follow it too, unless they were typed for the stored run.
+    """
+    typed = meta.get("typed", [])
+    follow = ["class_names", *(name for name in STATISTICS if name not in typed)]
+    model = {k: getattr(stored.model, k) for k in SIZES if getattr(spec.model, k) is None}
     data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}
     return spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**data))
 
 
-def _train(
+def prepare(
     experiment: Experiment,
     request: Request,
     run: RunDir,
     device: torch.device,
     on_event: Callable[[Event], None],
     on_message: Callable[[str], None],
-) -> Outcome:
-    spec = experiment.spec
-    checkpoint = latest_checkpoint(run.checkpoints, on_message) if run.exists else None
+) -> Training:
+    """Everything that can fail comes first; only then is the run folder written."""
+    old = run.exists and not request.rerun
+    checkpoint = latest_checkpoint(run.checkpoints, on_message) if old else None
     data = load_data(
-        spec.data, data_dir=request.data_dir, offline=request.offline, on_message=on_message
+        experiment.spec.data,
+        data_dir=request.data_dir,
+        offline=request.offline,
+        on_message=on_message,
     )
-    spec = resolve(spec, data)
-    refuse_other_data(run, data)
-    model = initial_model(spec, on_message)
-    run.create(spec)
-    run.set_status("running", checkpoint.step if checkpoint else 0)
+    spec = resolve(experiment.spec, data)
+    if old:
+        refuse_other_data(run, data)
+    model = new_model(spec)
+    if spec.train.init and checkpoint is None:
+        load_initial_weights(model, spec.train.init, on_message)
     training = Training(spec, model, data.to(device), run, device, on_event, on_message)
-    commit_json(run.path / "meta.json", training_facts(experiment, data, device))
+    meta = run.read("meta.json") if old else {}
+    if request.rerun:
+        clear(run.path)
+    run.create(spec)
+    commit_json(run.path / "meta.json", facts(experiment, data, device, meta))
+    run.set_status("running", checkpoint.step if checkpoint else 0)
     if checkpoint:
         training.restore(checkpoint)
-    with StopFlag(on_message) as stop:
-        training.train(stop)
-    return Outcome(run, finish(training), trained=True)
+    return training
 
 
 def resolve(spec: ExperimentSpec, data: DataSet) -> ExperimentSpec:
@@ -150,16 +179,13 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
         )
 
 
-def initial_model(spec: ExperimentSpec, on_message: Callable[[str], None]) -> VisionTransformer:
-    """A freshly initialised model, or one that starts from another run's weights."""
+def new_model(spec: ExperimentSpec) -> VisionTransformer:
+    """A freshly initialised model."""
     torch.manual_seed(spec.seed)
     try:
-        model = build_vit(spec.model)
+        return build_vit(spec.model)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
-    if spec.train.init:
-        load_initial_weights(model, spec.train.init, on_message)
-    return model
 
 
 def load_initial_weights(
@@ -176,46 +202,59 @@ def load_initial_weights(
         names += sorted(weights.keys() - own.keys())
         raise ConfigError(f"train.init: the weights of {source} do not fit: {names[0]} differs")
     if differs:
-        on_message(f"starting from {source} with a new head ({own['head.bias'].numel()} classes)")
+        on_message(f"starting from {source} with a new head ({model.spec.num_classes} classes)")
     model.load_state_dict(weights | {k: own[k] for k in differs})
 
 
-def training_facts(experiment: Experiment, data: DataSet, device: torch.device) -> dict[str, Any]:
-    """meta.json: what was run, on what, from which code."""
+def facts(
+    experiment: Experiment, data: DataSet, device: torch.device, meta: dict[str, Any]
+) -> dict[str, Any]:
+    """meta.json: what was run, on what, from which code.
+
+    A run that is continued keeps what it was, and gains a line in ``sessions``.
+    """
+    session = {
+        "command": shlex.join(["vitcli", *sys.argv[1:]]),
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        **environment(device),
+    }
+    if meta:
+        return meta | {"sessions": [*meta.get("sessions", []), session]}
+    spec = experiment.spec
     return {
         "experiment": experiment.name,
-        "command": shlex.join(["vitcli", *sys.argv[1:]]),
-        "config_hash": config_hash(experiment.spec),
+        "config_hash": config_hash(spec),
+        "typed": [name for name in STATISTICS if getattr(spec.data, name) is not None],
         "data": data.name,
         "data_hash": data.data_hash,
         "num_train": len(data.train),
         "num_val": len(data.val) if data.val else 0,
         "num_test": len(data.test),
-        "seed": experiment.spec.seed,
-        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **environment(device),
+        "seed": spec.seed,
+        **session,
+        "sessions": [],
     }
 
 
-class resource_errors:  # noqa: N801  (reads as the verb it is: with resource_errors())
+@contextlib.contextmanager
+def resource_errors() -> Iterator[None]:
     """Turn exhausted memory and disk into errors that name the smaller setting to try."""
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+    try:
+        yield
+    except (OSError, MemoryError, RuntimeError) as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise ResourceError(
                 f"disk full while writing {error.filename or 'the run folder'};"
                 " free some space and continue with --resume auto"
             ) from error
         if isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-            isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+            "can't allocate memory" in str(error)
         ):
             raise ResourceError(
-                "out of memory; try -s train.accumulate=2 (same result in smaller parts)"
+                "out of memory; try -s train.accumulate=2 (the batch in smaller parts)"
                 " or -s train.grad_checkpointing=true"
             ) from error
+        raise
 
 
 def resume_experiment(name: str) -> tuple[Experiment, Path]:

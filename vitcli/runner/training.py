@@ -10,22 +10,22 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import num_batches, train_batches
-from vitcli.core.data.source import DataSet
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.evaluate import score
+from vitcli.core.train.evaluate import Scores, score
 from vitcli.core.train.loop import Batch, Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
-from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint, steps
+from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
 from vitcli.runner.events import EpochDone, Event, Progress, Started
 from vitcli.runner.measure import logits_and_labels
-from vitcli.runner.run_dir import RunDir
+from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.signals import StopFlag
 from vitcli.runner.tensorboard import Board
 
@@ -90,13 +90,13 @@ class Training:
 
     def checkpoint(self) -> Checkpoint:
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
+        tensors["progress.sums"] = self.sums
         if self.ema:
             tensors |= {f"ema.{k}": v for k, v in self.ema.model.state_dict().items()}
         for i, optimizer in enumerate(self.optimizers):
             for index, values in optimizer.state_dict()["state"].items():
                 tensors |= {f"optim.{i}.{index}.{k}": v for k, v in values.items() if v is not None}
         state = {
-            "sums": self.sums.tolist(),
             "step_seconds": self.step_seconds,
             "wall_seconds": self.wall_seconds,
             "best": list(self.best),
@@ -123,7 +123,7 @@ class Training:
         if self.scaler:
             self.scaler.load_state_dict(checkpoint.state["scaler"])
         self.step = checkpoint.step
-        self.sums = self.sums.new_tensor(checkpoint.state["sums"])
+        self.sums = checkpoint.part("progress")["sums"].to(self.sums)
         self.step_seconds = checkpoint.state["step_seconds"]
         self.wall_seconds = checkpoint.state["wall_seconds"]
         self.best = (checkpoint.state["best"][0], checkpoint.state["best"][1])
@@ -201,17 +201,23 @@ class Training:
             self.step = step.step
             if self.ema:
                 self.ema.update(self.step)
-            self.sums += torch.stack([step.scalars[name].to(self.sums) for name in SUMS])
+            self._add(step)
             now = time.perf_counter()
             if now - reported > REPORT_SECONDS:
                 reported = now
-                self._report(epoch, step, (now - began) / (self.step - begun_at))
+                self._report(epoch, step, began, self.step - begun_at)
             if stop.number is not None and self.step < (epoch + 1) * self.steps_per_epoch:
                 self.step_seconds += time.perf_counter() - began
                 self._interrupt(stop.number)
         self._finish_epoch(epoch, step.lr, began, self.step - begun_at)
         if stop.number is not None and self.step < self.num_steps:
             self._interrupt(stop.number)
+
+    def _add(self, step: Step) -> None:
+        values = torch.stack([step.scalars[name].to(self.sums) for name in SUMS])
+        if self.scaler and not values[2].isfinite():  # fp16 skipped this step
+            values[2] = 0
+        self.sums += values
 
     def _fit(self, task: Classify, batches: Iterator[Batch]) -> Iterator[Step]:
         optim, warmup = self.spec.optim, self.spec.optim.warmup_epochs * self.steps_per_epoch
@@ -235,13 +241,16 @@ class Training:
             scaler=self.scaler,
         )
 
-    def _report(self, epoch: int, step: Step, seconds_per_step: float) -> None:
-        gpu = torch.cuda.max_memory_allocated() if self.device.type == "cuda" else None
+    def _report(self, epoch: int, step: Step, began: float, num_steps: int) -> None:
+        loss = step.scalars["loss"].item()  # waits for the device, so the clock is read after it
+        seconds_per_step = (time.perf_counter() - began) / num_steps
+        is_gpu = self.device.type == "cuda"
+        gpu = torch.cuda.max_memory_allocated(self.device) if is_gpu else None
         progress = Progress(
             epoch=epoch + 1,
             batch=self.step - epoch * self.steps_per_epoch,
             step=self.step,
-            loss=step.scalars["loss"].item(),
+            loss=loss,
             accuracy=step.scalars["accuracy"].item(),
             lr=step.lr,
             images_per_second=self.spec.train.batch_size / seconds_per_step,
@@ -255,7 +264,7 @@ class Training:
         means = [total / self.steps_per_epoch for total in self.sums.tolist()]
         seconds = time.perf_counter() - began
         self.step_seconds += seconds
-        self._refuse_divergence(*(means if self.scaler is None else means[:2]))
+        self._refuse_divergence(*means)
         self.sums = self._zeros()
         record = {
             "step": self.step,
@@ -263,7 +272,7 @@ class Training:
             "lr": lr,
             "train_loss": means[0],
             "train_accuracy": means[1],
-            "grad_norm": means[2] if math.isfinite(means[2]) else None,
+            "grad_norm": means[2],
             "images_per_second": num_steps * self.spec.train.batch_size / seconds,
         }
         last = epoch + 1 == self.spec.train.epochs
@@ -283,23 +292,29 @@ class Training:
         self._started = now
 
     def _evaluate_epoch(self, last: bool) -> dict[str, float]:
-        """With a validation split the test set is touched once, at the end."""
+        """With a validation split the test set is left alone until the end."""
         found: dict[str, float] = {}
         if self.data.val:
-            val = score(*logits_and_labels(self.evaluated, self.data.val, self.spec))
+            val = self.score(self.data.val)
             found |= {"val_loss": val.loss, "val_accuracy": val.accuracy}
             self.best = max(self.best, (val.accuracy, self.step))
         if last or not self.data.val:
-            test = score(*logits_and_labels(self.evaluated, self.data.test, self.spec))
+            test = self.score(self.data.test)
             found |= {"test_loss": test.loss, "test_accuracy": test.accuracy}
         return found
+
+    def score(self, images: Images) -> Scores:
+        """Measure the weights that count; logits that are not finite are a divergence."""
+        logits, labels = logits_and_labels(self.evaluated, images, self.spec)
+        self._refuse_divergence(logits.sum().item())
+        return score(logits, labels)
 
     def _refuse_divergence(self, *numbers: float) -> None:
         if all(math.isfinite(number) for number in numbers):
             return
         reason = f"loss or gradient is not finite at step {self.step}"
-        self.run.set_status("diverged", self.step, reason)
-        newest = next(iter(steps(self.run.checkpoints)), None)
+        newest = self.run.last_step()
+        self.run.set_status("diverged", newest, reason)
         kept = (
             f"the checkpoint of step {newest} is kept" if newest else "there is no checkpoint yet"
         )
@@ -310,6 +325,7 @@ class Training:
 
     def _interrupt(self, number: int) -> None:
         self._tick()
+        self._refuse_divergence(*self.sums.tolist())
         self.save()
         self.run.set_status("interrupted", self.step, f"signal {number}")
         raise StoppedError(

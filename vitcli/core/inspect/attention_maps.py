@@ -17,14 +17,18 @@ def attention_maps(
     """
     was_training = model.training
     model.eval()
-    with torch.no_grad():
-        found = model.attention_weights(images, layers)
-    model.train(was_training)
-    return found
+    try:
+        with torch.no_grad():
+            return model.attention_weights(images, layers)
+    finally:
+        model.train(was_training)
 
 
 def cls_map(weights: Tensor, grid_size: tuple[int, int], num_prefix_tokens: int) -> Tensor:
     """What CLS attends to among the patches: (B, h, N, N) -> (B, h, gh, gw).
+
+    Token 0 is taken for CLS, as it is where ``pool`` is ``cls``; with registers alone the row
+    would be that of a register.
 
     Raises:
         ValueError: There is no CLS token; take the row of a patch, or the mean of all rows.

@@ -59,16 +59,17 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Bytes that autograd keeps for the backward pass of one image in fp32, parameters left out."""
-    known = {id(p) for p in model.parameters()}
+    weights = {p.untyped_storage()._cdata for p in model.parameters()}
     seen: dict[int, int] = {}
+    kept: list[Tensor] = []  # alive to the end, so that no storage is counted under a reused id
 
     def note(tensor: Tensor) -> Tensor:
-        if id(tensor) not in known and not isinstance(tensor, nn.Parameter):
-            seen[id(tensor.untyped_storage())] = tensor.untyped_storage().nbytes()
+        storage = tensor.untyped_storage()
+        if storage._cdata not in weights:
+            seen[storage._cdata] = storage.nbytes()
             kept.append(tensor)
         return tensor
 
-    kept: list[Tensor] = []
     with saved_tensors_hooks(note, lambda tensor: tensor), torch.device("meta"):
         output = model(torch.empty(2, *image_shape))
     del output

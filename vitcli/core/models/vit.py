@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from vitcli.core.nn.attention import SelfAttention, TokenShape
-from vitcli.core.nn.block import PreNorm, build_block
+from vitcli.core.nn.block import PreNorm, build_block, recomputed
 from vitcli.core.nn.init import INITS
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
@@ -79,9 +78,10 @@ class VisionTransformer(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        if spec.img_size is None or spec.num_classes is None:
-            raise ValueError("img_size and num_classes must be set to build a model")
+        if spec.img_size is None or spec.in_chans is None or spec.num_classes is None:
+            raise ValueError("img_size, in_chans and num_classes must be set to build a model")
         self.spec = spec
+        self.image_shape = (spec.in_chans, *spec.img_size)
         self.grad_checkpointing = False
         height, width = (side // spec.patch_size for side in spec.img_size)
         self.grid_size = (height, width)
@@ -111,7 +111,13 @@ class VisionTransformer(nn.Module):
 
         As in the report, positions are added to the patches before the prefix is put in front;
         with ``pos_embed_prefix`` the prefix gets positions of its own.
+
+        Raises:
+            ValueError: The images are not of the size that the model was built for.
         """
+        if images.shape[1:] != self.image_shape:
+            wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
+            raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
         tokens = self.patch_embed(images)  # (B, patches, D)
         first = 0
         if self.pos_embed is not None:
@@ -133,7 +139,7 @@ class VisionTransformer(nn.Module):
         tokens = self.embed(images)
         for block in self.blocks:
             if self.grad_checkpointing and self.training:
-                tokens = checkpoint(block, tokens, use_reentrant=False)
+                tokens = recomputed(block, tokens)
             else:
                 tokens = block(tokens)
         return self.norm(tokens)

@@ -5,13 +5,15 @@ Axes: B batch, N tokens, D embed_dim.
 
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from vitcli.core.nn.attention import SelfAttention, TokenShape
 from vitcli.core.nn.ffn import FFNS
-from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.norm import NORMS, StatisticsHeld
 from vitcli.core.nn.pos_embed import POS_EMBEDS
 from vitcli.core.spec import ModelSpec
 
@@ -94,9 +96,21 @@ def build_block(spec: ModelSpec, shape: TokenShape, drop_path: float) -> nn.Sequ
 
     def branch(inner: nn.Module) -> PreNorm:
         dim = spec.embed_dim
-        scale = [LayerScale(dim, spec.layer_scale)] if spec.layer_scale else []
+        scale = [LayerScale(dim, spec.layer_scale_init)] if spec.layer_scale_init else []
         after = nn.Sequential(*scale, DropPath(drop_path))
         norm = NORMS[spec.norm](dim, spec.norm_eps)
         return NORM_POSITIONS[spec.norm_position](norm, inner, JOINS[spec.residual], after)
 
     return nn.Sequential(OrderedDict((name, branch(inner)) for name, inner in inners.items()))
+
+
+def recomputed(block: nn.Module, x: Tensor) -> Tensor:
+    """block(x) without storing what is inside: the backward pass computes it again.
+
+    Same dropout, same gradients, and BatchNorm counts the batch once. Chen et al. 2016,
+    https://arxiv.org/abs/1604.06174
+    """
+    if torch.compiler.is_compiling():  # there no statistics are counted in the second pass
+        return checkpoint(block, x, use_reentrant=False)
+    contexts = (nullcontext(), StatisticsHeld(block))
+    return checkpoint(block, x, use_reentrant=False, context_fn=lambda: contexts)

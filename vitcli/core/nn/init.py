@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.pos_embed import Learned, sincos2d
@@ -13,6 +13,19 @@ MIMETIC_QK, MIMETIC_VO = (0.7, 0.7), (0.4, 0.4)
 """alpha (noise) and beta (identity) of the two products."""
 
 
+def matrix(module: nn.Module) -> Tensor | None:
+    """The weight of a linear map, (out, in).
+
+    A convolution that cuts patches (kernel = stride) is one, and must start as one: otherwise an
+    ablation of the patch embedding would compare initial weights.
+    """
+    if isinstance(module, nn.Linear):
+        return module.weight.detach()
+    if isinstance(module, nn.Conv2d) and module.kernel_size == module.stride:
+        return module.weight.detach().flatten(1)
+    return None
+
+
 def zero_bias(module: nn.Module) -> None:
     bias = getattr(module, "bias", None)
     if isinstance(bias, nn.Parameter):
@@ -20,13 +33,14 @@ def zero_bias(module: nn.Module) -> None:
 
 
 def trunc_normal(model: nn.Module) -> None:
-    """Truncated normal, std 0.02, for linear layers and positions; tokens N(0, 0.02).
+    """Truncated normal, std 0.02, for linear maps and positions; tokens N(0, 0.02).
 
-    As ViT's and timm's; convolutions keep torch's own (Kaiming uniform).
+    As ViT's and timm's, but for the convolution that cuts patches, which timm leaves to torch.
+    The 3x3 convolutions of a stem keep torch's own (Kaiming uniform).
     """
     for module in model.modules():
-        if isinstance(module, nn.Linear):
-            nn.init.trunc_normal_(module.weight, std=STD)
+        if (weight := matrix(module)) is not None:
+            nn.init.trunc_normal_(weight, std=STD)
             zero_bias(module)
         if isinstance(module, Learned):
             nn.init.trunc_normal_(module.table, std=STD)
@@ -40,8 +54,11 @@ def xavier_normal(model: nn.Module) -> None:
     matrix is three D x D matrices and is filled as such.
     """
     for module in model.modules():
-        if isinstance(module, nn.Linear | nn.Conv2d):
-            nn.init.xavier_normal_(module.weight)
+        weight = matrix(module)
+        if weight is None and isinstance(module, nn.Conv2d):
+            weight = module.weight
+        if weight is not None:
+            nn.init.xavier_normal_(weight)
             zero_bias(module)
         if isinstance(module, Learned):
             nn.init.normal_(module.table, std=STD)

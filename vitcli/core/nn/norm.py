@@ -1,6 +1,7 @@
 """Normalisation layers. Axes: B batch, N tokens, D embed_dim."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from torch import Tensor, nn
 
@@ -15,6 +16,25 @@ class TokenBatchNorm(nn.BatchNorm1d):
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.flatten(0, 1)).view_as(x)
+
+
+class StatisticsHeld(AbstractContextManager[None]):
+    """Inside, BatchNorm normalises as ever, but its running statistics stand still.
+
+    For a forward pass that is only repeated, to get at its gradients. May be entered again.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.norms = [part for part in module.modules() if isinstance(part, TokenBatchNorm)]
+
+    def __enter__(self) -> None:
+        self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
+        for norm in self.norms:
+            norm.momentum, norm.num_batches_tracked = 0.0, None
+
+    def __exit__(self, *error: object) -> None:
+        for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):
+            norm.momentum, norm.num_batches_tracked = momentum, count
 
 
 def no_norm(dim: int, eps: float) -> nn.Module:

@@ -99,8 +99,8 @@ class Rope2d(Position):
 class RelativeBias(Position):
     """A learned bias per head and relative offset, as in Swin, one table per block.
 
-    Liu et al. 2021, https://arxiv.org/abs/2103.14030, with the whole grid as the window. Scores
-    from or to prefix tokens get none.
+    Liu et al. 2021, https://arxiv.org/abs/2103.14030, with the whole grid as the window, and
+    starting at zero. Scores from or to prefix tokens get none.
     """
 
     index: Tensor

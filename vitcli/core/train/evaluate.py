@@ -1,5 +1,6 @@
 """How good a classifier is. Axes: B batch, N images, K classes."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -33,7 +34,7 @@ def compute_logits(
             if flip:
                 mirrored = model(images.flip(-1)).float()
                 mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
-                logits = mean - torch.log(torch.tensor(2.0))
+                logits = mean - math.log(2)
         rows.append(logits)
     model.train(was_training)
     return torch.cat(rows)
@@ -57,7 +58,13 @@ class Scores:
 
 
 def score(logits: Tensor, labels: Tensor) -> Scores:
-    """Measure logits (N, K) against labels (N,)."""
+    """Measure logits (N, K) against labels (N,).
+
+    Raises:
+        ValueError: A logit is infinite or NaN.
+    """
+    if not logits.isfinite().all():
+        raise ValueError("a logit is infinite or NaN")
     logits, labels = logits.double().cpu(), labels.cpu()
     num_images, num_classes = logits.shape
     predicted = logits.argmax(-1)

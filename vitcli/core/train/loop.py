@@ -21,7 +21,7 @@ class Task(Protocol):
         """Return scalars to report; the one named ``loss`` is minimised."""
 
     def after_step(self, step: int) -> None:
-        """Hook for state outside the optimiser, such as an average of the weights."""
+        """Hook for state outside the optimiser, such as a teacher network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,12 +123,16 @@ def take_step(
     if scaler:
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
-    grad_norm = nn.utils.clip_grad_norm_(params, max_grad_norm or float("inf"))
-    for optimizer in optimizers:
-        if scaler:
-            scaler.step(optimizer)
-        else:
+    grad_norm = nn.utils.get_total_norm([p.grad for p in params if p.grad is not None])
+    if max_grad_norm is not None:
+        nn.utils.clip_grads_with_norm_(params, max_grad_norm, grad_norm)
+    if scaler is None:
+        for optimizer in optimizers:
             optimizer.step()
-    if scaler:
-        scaler.update()
-    return grad_norm.detach()
+        return grad_norm
+    # The scaler skips an optimiser whose own gradients overflowed; all must be skipped together.
+    if len(optimizers) == 1 or grad_norm.isfinite():
+        for optimizer in optimizers:
+            scaler.step(optimizer)
+    scaler.update()
+    return grad_norm

@@ -68,7 +68,7 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
         return adamw(rest, spec)
     groups = param_groups(hidden, spec, spec.muon_lr)
     return [
-        torch.optim.Muon(groups, momentum=spec.momentum, nesterov=spec.nesterov),
+        torch.optim.Muon(groups, momentum=spec.muon_momentum, nesterov=True),
         *adamw(rest, spec),
     ]
 
@@ -88,7 +88,7 @@ def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
 
 
 def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:
-    """Scale every group's peak rate; return the first group's rate."""
+    """Scale every group's peak rate; return that of the last optimiser, which follows ``lr``."""
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
