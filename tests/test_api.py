@@ -47,3 +47,9 @@ def test_fit_learns_and_a_run_can_be_loaded(tiny, pictures):
     assert not loaded.training
     maps = vitcli.attention_maps(loaded, data.normalize(data.test.pixels[:2]), [1])
     assert torch.allclose(maps[1].sum(-1), torch.ones(2, 2, 4))
+
+
+def test_an_experiments_model_is_the_one_that_is_trained():
+    model = vitcli.build_model("cifar10-tiny")
+    assert model.spec.img_size == (64, 64)
+    assert sum(p.numel() for p in model.parameters()) == 140_618

@@ -105,3 +105,31 @@ def test_seeds_of_steps_are_valid_and_differ(seed):
     assert len(seeds) == 1000
     assert all(0 <= s < 2**63 for s in seeds)
     assert not seeds & {step_seed(seed + 1, step) for step in range(1000)}
+
+
+def test_fp16_skips_all_optimisers_together():
+    """One matrix overflows: neither optimiser may step, and the next step is an ordinary one."""
+    model = network().eval()
+    halves = [list(model[0].parameters()), list(model[3].parameters())]
+    optimizers = [
+        torch.optim.SGD([{"params": half, "peak_lr": 0.1}], lr=0.1, momentum=0.9) for half in halves
+    ]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    rows = batches(3)
+    hook = model[0].weight.register_hook(lambda grad: grad * float("inf"))
+    before = weights(model)
+    for limit in (1.0, None):
+        taken, _ = run(model, rows[:1], optimizers=optimizers, scaler=scaler, max_grad_norm=limit)
+        assert not taken[0].scalars["grad_norm"].isfinite()
+        assert torch.equal(weights(model), before)
+    hook.remove()
+    run(model, rows[1:], optimizers=optimizers, scaler=scaler)
+    assert weights(model).isfinite().all()
+    assert not torch.equal(weights(model), before)
+
+
+def test_without_a_limit_the_gradient_is_left_alone():
+    models = [network().eval() for _ in range(2)]
+    for model, limit in zip(models, (None, 1e9), strict=True):
+        run(model, batches(2), max_grad_norm=limit)
+    assert_close(weights(models[0]), weights(models[1]))

@@ -249,7 +249,7 @@ def test_attention_maps_leave_the_mode_alone_and_reshape_to_the_grid():
     assert model.training
     assert not maps[0].requires_grad
     assert_close(maps[1], attention_maps(model, images)[1])
-    grid = cls_map(maps[0], model.grid_size, model.num_prefix_tokens)
+    grid = cls_map(model, maps[0])
     assert grid.shape == (2, 3, 2, 4)
     assert_close(grid[0, 1, 1, 2], maps[0][0, 1, 0, 3 + 1 * 4 + 2])
 
@@ -265,7 +265,7 @@ def test_there_is_no_cls_map_without_cls():
     model = build(pool="mean", reg_tokens=1)
     weights = attention_maps(model, pictures())[0]
     with pytest.raises(ValueError, match="no CLS token"):
-        cls_map(weights, model.grid_size, 0)
+        cls_map(model, weights)
 
 
 @pytest.mark.parametrize("fields", [{"img_size": None}, {"num_classes": None}, {"in_chans": None}])
@@ -291,3 +291,13 @@ def test_the_compiled_model_is_the_model():
     model = build()
     images = pictures()
     assert_close(torch.compile(model, fullgraph=True)(images), model(images))
+
+
+def test_weights_are_not_counted_as_activations():
+    """Twice the hidden width doubles what its two tensors a token take, whatever the weights do."""
+
+    def kept(mlp_dim: int) -> int:
+        with torch.device("meta"):
+            return activation_bytes(build_vit(changed(mlp_dim=mlp_dim, depth=1)), (3, 16, 16))
+
+    assert kept(200) - kept(100) == 2 * 100 * 17 * 4

@@ -30,7 +30,8 @@ def test_every_precision_learns_compiled_or_not(tiny, precision, compiled):
         Request(device="cuda", output=Path("run")),
         on_message=messages.append,
     )
-    assert outcome.result["test_accuracy"] > 0.9
+    losses = [record["test_loss"] for record in outcome.run.metrics()]
+    assert losses[-1] < 0.8 * losses[0]
     assert outcome.result["precision"] == precision
     assert not [text for text in messages if "failed" in text]
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from vitcli.core.data.batches import num_batches
 from vitcli.core.inspect.cost import (
     activation_bytes,
     count_parameters,
@@ -21,6 +22,7 @@ from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.config import Experiment, config_text, fit_to_data
 from vitcli.runner.datasets import describe_data
 from vitcli.runner.device import choose_kernels, hardware, pick_device, pick_precision
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiments import build_abstract
 
 STATE_COPIES = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 1.2}
@@ -80,8 +82,14 @@ def make_plan(experiment: Experiment, device_name: str = "auto") -> Plan:
     assert spec.model.in_chans is not None
     abstract, model = build_abstract(spec), build_vit(spec.model)
     shape = (spec.model.in_chans, *spec.model.img_size)
+    for each in (abstract, model):
+        each.grad_checkpointing = spec.train.grad_checkpointing
     per_image = activation_bytes(abstract, shape)
-    steps = min(facts.num_train // spec.train.batch_size, spec.train.limit_batches or 2**31)
+    try:
+        count = num_batches(facts.num_train, spec.train.batch_size)
+    except ValueError as error:
+        raise ConfigError(f"train.batch_size: {error}") from error
+    steps = min(count, spec.train.limit_batches or count)
     seconds = step_seconds(model, spec, device) * steps * spec.train.epochs
     return Plan(
         experiment=experiment,
@@ -121,6 +129,8 @@ def step_seconds(model: VisionTransformer, spec: ExperimentSpec, device: torch.d
         [batch] * (PROBE_STEPS + 1),
         build_optimizers(model, spec.optim),
         lambda step: 0.0,
+        accumulate=spec.train.accumulate if device.type == "cuda" else 1,
+        max_grad_norm=spec.optim.max_grad_norm,
         autocast=autocast,
     )
     seconds = []

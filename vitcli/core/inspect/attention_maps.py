@@ -24,15 +24,12 @@ def attention_maps(
         model.train(was_training)
 
 
-def cls_map(weights: Tensor, grid_size: tuple[int, int], num_prefix_tokens: int) -> Tensor:
+def cls_map(model: VisionTransformer, weights: Tensor) -> Tensor:
     """What CLS attends to among the patches: (B, h, N, N) -> (B, h, gh, gw).
-
-    Token 0 is taken for CLS, as it is where ``pool`` is ``cls``; with registers alone the row
-    would be that of a register.
 
     Raises:
         ValueError: There is no CLS token; take the row of a patch, or the mean of all rows.
     """
-    if not num_prefix_tokens:
+    if model.cls_token is None:
         raise ValueError("the model has no CLS token; look at the row of a patch, or at their mean")
-    return weights[:, :, 0, num_prefix_tokens:].unflatten(-1, grid_size)
+    return weights[:, :, 0, model.num_prefix_tokens :].unflatten(-1, model.grid_size)
