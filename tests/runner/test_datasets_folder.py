@@ -92,6 +92,16 @@ def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
     assert any("held out" in text for text in messages)
 
 
+def test_the_held_out_pictures_do_not_depend_on_the_size_they_are_read_at(root, tmp_path):
+    (root / "test").rename(tmp_path / "away")
+    for i, path in enumerate(sorted((root / "train").rglob("*.png"))):
+        Image.new("RGB", (16, 16), (i * 15, 0, 0)).save(path)
+    levels = [
+        sorted(load(root, resize=size).test.pixels[:, 0, 0, 0].tolist()) for size in (8, 12, None)
+    ]
+    assert levels[0] == levels[1] == levels[2]
+
+
 def test_copies_of_a_picture_stay_on_one_side(tmp_path):
     generator = np.random.default_rng(0)
     for name in ("a", "b"):

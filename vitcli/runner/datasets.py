@@ -9,12 +9,12 @@ from pathlib import Path
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data.arrays import TEST_SHARE, hold_out
+from vitcli.runner.data.arrays import hold_out
 from vitcli.runner.data.cache import Decoded
 from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_SHAPES, DataInfo, folder_path
 from vitcli.runner.data.decode import Listener, decode_folder, decode_named, decode_shapes
 from vitcli.runner.data.get import DataStatus, data_status, get_data, obtain, silent
-from vitcli.runner.data.image_folder import list_folder
+from vitcli.runner.data.image_folder import TEST_SHARE, list_folder
 from vitcli.runner.data.image_reader import natural_size
 from vitcli.runner.errors import ConfigError
 

@@ -16,7 +16,6 @@ from vitcli.runner.errors import ConfigError, ResourceError
 
 CHUNK = 64
 """Images resized at a time: small enough for the processor's cache."""
-TEST_SHARE = 0.2
 
 
 def pixel_digests(pixels: Tensor) -> list[bytes]:
@@ -73,24 +72,6 @@ def hold_out(images: Images, count: int) -> tuple[Images, Images]:
     out = torch.zeros(len(images), dtype=torch.bool)
     out[spare[turn.argsort()[:count]]] = True
     return _pick(images, ~out), _pick(images, out)
-
-
-def split_by_content(images: Images) -> tuple[Images, Images]:
-    """Split canonical images into (train, test): a fifth of each class by the hash of content.
-
-    Identical pictures stay on one side; a class of one picture stays in train.
-    """
-    digests, in_test = pixel_digests(images.pixels), torch.zeros(len(images), dtype=torch.bool)
-    start = 0
-    for count in torch.bincount(images.labels).tolist():
-        own = digests[start : start + count]
-        distinct = sorted(set(own))
-        share = max(1, round(TEST_SHARE * len(distinct))) if len(distinct) > 1 else 0
-        chosen = set(distinct[:share])
-        hits = [digest in chosen for digest in own]
-        in_test[start : start + count] = torch.tensor(hits, dtype=torch.bool)
-        start += count
-    return _pick(images, ~in_test), _pick(images, in_test)
 
 
 def _pick(images: Images, mask: Tensor) -> Images:

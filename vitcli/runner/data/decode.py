@@ -15,12 +15,11 @@ from vitcli.runner.data.arrays import (
     data_hash,
     require_memory,
     resized,
-    split_by_content,
 )
 from vitcli.runner.data.cache import FORMAT, Decoded, cached
 from vitcli.runner.data.catalogue import IN_CHANS, NUM_SHAPES, Row
 from vitcli.runner.data.find import Source, cache_root
-from vitcli.runner.data.image_folder import Folder, list_folder
+from vitcli.runner.data.image_folder import Folder, list_folder, split_by_content
 from vitcli.runner.data.image_reader import natural_size, read_labelled
 from vitcli.runner.data.readers import read_original
 from vitcli.runner.errors import InputError
@@ -87,14 +86,13 @@ def decode_folder(path: Path, resize: Size | None, on_message: Listener) -> Deco
         count = len(folder.train) + len(folder.test or ())
         on_message(f"reading {count:,} pictures from {shown(path)}")
         require_memory(count, IN_CHANS, size)
-        train = canonical(read_labelled(folder.train, size, IN_CHANS, on_message))
-        if folder.test is None:
-            train, test = split_by_content(train)
-        else:
-            test = canonical(read_labelled(folder.test, size, IN_CHANS, on_message))
-        if not len(test):
+        files = (
+            split_by_content(folder.train) if folder.test is None else (folder.train, folder.test)
+        )
+        if not len(files[1]):
             raise InputError(f"{shown(path)}: too few pictures to hold some out for testing")
-        return _decoded(folder.class_names, train, test)
+        splits = [canonical(read_labelled(part, size, IN_CHANS, on_message)) for part in files]
+        return _decoded(folder.class_names, *splits)
 
     key = _key(folder.stamp, *folder.class_names)
     decoded = cached(folder_array_file(path, resize), key, build, on_message)

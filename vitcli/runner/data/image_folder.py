@@ -1,4 +1,4 @@
-"""Pictures in folders named after their classes: what lies where; no picture is opened."""
+"""Pictures in folders named after their classes: what lies where; no picture is decoded."""
 
 import hashlib
 import os
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.pictures import shown
+from vitcli.runner.pictures import picture_bytes, shown
 
+TEST_SHARE = 0.2
 JUNK = ("thumbs.db", "desktop.ini")
 LAYOUT = "wanted: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
 
@@ -22,6 +23,26 @@ class Labelled:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+
+def split_by_content(files: Labelled) -> tuple[Labelled, Labelled]:
+    """Split into (train, test): a fifth of each class, by the SHA-256 of the files.
+
+    So the split does not depend on names, or on the size at which the pictures are read. Identical
+    files stay on one side; a class of one file stays in train.
+    """
+    by_class: dict[int, dict[bytes, list[str]]] = {}
+    for path, label in zip(files.paths, files.labels, strict=True):
+        digest = hashlib.sha256(picture_bytes(path)).digest()
+        by_class.setdefault(label, {}).setdefault(digest, []).append(path)
+    train, test = Labelled([], []), Labelled([], [])
+    for label, by_digest in by_class.items():
+        share = max(1, round(TEST_SHARE * len(by_digest))) if len(by_digest) > 1 else 0
+        for rank, digest in enumerate(sorted(by_digest)):
+            side = test if rank < share else train
+            side.paths.extend(by_digest[digest])
+            side.labels.extend([label] * len(by_digest[digest]))
+    return train, test
 
 
 @dataclass(frozen=True, kw_only=True)
