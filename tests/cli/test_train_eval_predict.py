@@ -158,6 +158,13 @@ def test_dry_run_needs_no_data_and_trains_nothing(here):
         (["train", "-s", "train.batch_size=20000"], 2, "do not fill one batch"),
         (["train", "--resume", "nowhere"], 4, "no run is called 'nowhere'"),
         (["train", "quickstart", "--resume", "nowhere"], 2, "leave out the experiment"),
+        (["train", ""], 2, "EXPERIMENT is empty"),
+        (["train", "--resume", ""], 2, "--resume is empty"),
+        (["train", "--init", ""], 2, "shell variable"),
+        (["train", "-s", "model.depth=4\nseed: 9"], 2, "one FIELD=VALUE"),
+        (["eval", ""], 2, "name of a run is empty"),
+        (["eval", "x" * 300], 2, "File name too long"),
+        (["train", "-o", "/dev/null/x"], 2, "/dev/null/x"),
         (["eval", "nowhere"], 4, "no run is called 'nowhere'"),
         (["predict", "x.png"], 4, "no finished run here"),
     ],
@@ -227,3 +234,62 @@ def test_a_terminal_gets_a_live_bar(tiny, environment):
     assert done.wait() == 0
     assert b"\x1b[" in seen
     assert b"epoch   2" in seen
+
+
+def test_a_limited_evaluation_sees_every_class(run):
+    code, out, _ = vitcli("eval", run, "--json")
+    assert code == 0
+    assert json.loads(out)["num_images"] == 24
+    from vitcli.core.data.source import Images
+    from vitcli.runner.measure import logits_and_labels
+    from vitcli.runner.run_dir import RunDir
+
+    spec = RunDir(Path(run)).spec()
+    spec = spec.replace(train=spec.train.replace(limit_batches=1))
+    labels = torch.arange(10).repeat_interleave(200)
+    images = Images(torch.zeros(2000, 3, 8, 8, dtype=torch.uint8), labels)
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(192, 10))
+    _, seen = logits_and_labels(model, images, spec)
+    assert seen.bincount().tolist() == [50] * 10
+
+
+def test_results_into_a_closed_pipe_are_no_failure(run, environment):
+    command = f"{sys.executable} -m vitcli experiments ls --json | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split()[-1] == "0"
+    assert "Traceback" not in done.stderr
+
+
+def test_training_goes_on_when_nobody_listens(tiny, environment):
+    command = [sys.executable, "-m", "vitcli", "train", str(tiny), "-o", "alone"]
+    process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
+    assert process.stderr is not None
+    process.stderr.close()
+    assert process.wait(100) == 0
+    assert json.loads(Path("alone/status.json").read_text())["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("status.json", "{}"),
+        ("status.json", '{"state": "finished"}'),
+        ("result.json", '{"test_accuracy": "abc"}'),
+        ("metrics.jsonl", "[1]\n"),
+        ("metrics.jsonl", "junk\n"),
+        ("meta.json", "[]"),
+        ("config.yaml", ": ["),
+    ],
+)
+def test_one_damaged_run_does_not_hide_the_others(tiny, name, content):
+    for seed in (0, 1):
+        assert vitcli("train", tiny, "--epochs", 1, "--seed", seed)[0] == 0
+    (damaged,) = Path("runs/tiny").glob("*/seed1")
+    (damaged / name).write_text(content)
+    code, out, _ = vitcli("runs", "ls")
+    assert code == 0
+    assert out.count("seed") == 3  # a column and two runs
+    assert vitcli("runs", "show", damaged)[0] in (0, 2, 4)
+    assert vitcli("train", "--resume", damaged)[0] in (0, 2, 4)

@@ -54,11 +54,9 @@ def test_an_operation_is_torchvisions(name):
         assert strength == 0 or not torch.equal(ours, images)
 
 
-@pytest.mark.parametrize("name", OPS)
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.rand])
 def test_at_its_neutral_strength_an_operation_changes_nothing(name):
     op = OPS[name]
-    if op.rand == 0:
-        pytest.skip("has no strength")
     images = pictures()
     neutral = torch.full((len(images),), float(op.neutral))
     assert torch.equal(op.apply(images, neutral), images)

@@ -1,6 +1,7 @@
 """A checkpoint is whole or it is not there, and damage is seen."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from vitcli.runner.checkpoint import (
     prune,
     save_checkpoint,
 )
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.run_dir import MANIFEST, steps
 
 
@@ -47,7 +48,18 @@ def test_every_flipped_bit_of_the_tensors_is_seen(tmp_path):
     load_checkpoint(path.parent)
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 1}', "null", "\x00"])
+BROKEN = [
+    "", "[]", "{}", '{"format": 1}', "null", "\x00", "[" * 100_000,
+    '{"format": 1, "step": 1, "files": "x", "state": {}}',
+    '{"format": 1, "step": 1, "files": {"tensors.safetensors": {}}, "state": {}}',
+    '{"format": 1, "step": 7, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
+    ' "state": {}}',
+    '{"format": 1, "step": 1, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
+    ' "state": []}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
 def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
     path = save_checkpoint(tmp_path, make(1))
     (path / MANIFEST).write_text(text)
@@ -55,11 +67,11 @@ def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
         load_checkpoint(path)
 
 
-def test_a_newer_format_is_named(tmp_path):
+def test_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
     path = save_checkpoint(tmp_path, make(1)) / MANIFEST
     path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
     with pytest.raises(InputError, match="format 99"):
-        load_checkpoint(path.parent)
+        latest_checkpoint(tmp_path, print)
 
 
 def test_the_newest_whole_checkpoint_is_taken(tmp_path):
@@ -81,11 +93,36 @@ def test_only_damaged_checkpoints_are_an_error_and_none_is_a_start(tmp_path):
         latest_checkpoint(tmp_path, lambda _: None)
 
 
+def test_bytes_that_are_no_tensors_are_damage_even_with_the_right_hash(tmp_path):
+    path = save_checkpoint(tmp_path, make(1))
+    (path / TENSORS).write_bytes(b"garbage")
+    manifest = json.loads((path / MANIFEST).read_text())
+    manifest["files"][TENSORS] = {"sha256": files.sha256(b"garbage"), "bytes": 7}
+    (path / MANIFEST).write_text(json.dumps(manifest))
+    with pytest.raises(InputError, match="damaged"):
+        load_checkpoint(path)
+
+
 def test_prune_keeps_what_it_is_told(tmp_path):
     for step in (1, 2, 3):
         save_checkpoint(tmp_path, make(step))
     prune(tmp_path, {1, 3})
     assert steps(tmp_path) == [3, 1]
+
+
+def test_a_write_follows_links_and_leaves_devices_alone(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    files.commit(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert target.stat().st_mode & 0o777 == 0o600
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ConfigError, match="not a regular file"):
+            files.commit(place, b"new")
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """The Typer application: shared options, and the one place where an error becomes an exit code."""
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ from vitcli import __version__
 from vitcli.cli.console import say
 from vitcli.runner.errors import UserError
 
+RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
+
 
 class Commands(TyperGroup):
     """Shows a UserError as one message and its exit code; a bug keeps its traceback."""
@@ -23,8 +26,16 @@ class Commands(TyperGroup):
             say(f"error: {error}")
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            say("stopped at once; the last checkpoint is kept")
+            say("stopped at once")
             raise typer.Exit(130) from error
+        except BrokenPipeError as error:  # 'vitcli runs ls | head -1' is no failure
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(0) from error
+        except OSError as error:
+            if os.environ.get("VITCLI_TRACEBACK") or error.filename is None:
+                raise
+            say(f"error: {error.filename}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)")
+            raise typer.Exit(5 if error.errno in RESOURCES else 2) from error
 
 
 def group(**options: Any) -> typer.Typer:

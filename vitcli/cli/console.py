@@ -1,5 +1,6 @@
 """Text out: results on stdout, talk on stderr, nothing that could steer a terminal."""
 
+import contextlib
 import json
 import os
 import sys
@@ -15,8 +16,9 @@ def clean(text: str) -> str:
 
 
 def say(text: str) -> None:
-    """Talk: to stderr."""
-    typer.echo(clean(text), err=True)
+    """Talk: to stderr. Where nobody listens any more, work goes on."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        typer.echo(clean(text), err=True)
 
 
 def emit(text: str) -> None:
@@ -32,7 +34,7 @@ def emit_json(value: Any) -> None:
 def is_live(stream: Any = None) -> bool:
     """Whether a moving display makes sense on the stream (stderr unless given)."""
     stream = stream or sys.stderr
-    return stream.isatty() and os.environ.get("TERM") != "dumb"
+    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:

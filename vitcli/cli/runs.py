@@ -201,7 +201,7 @@ def confirmed(names: list[str]) -> bool:
     """Ask on a terminal; elsewhere nobody could answer."""
     from vitcli.runner.errors import ConfigError
 
-    if not sys.stdin.isatty():
+    if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError("runs rm asks before it removes; without a terminal, type --yes")
     try:
         return typer.confirm(clean(f"remove {', '.join(names)}?"), err=True)

@@ -91,6 +91,11 @@ def choose(
     from vitcli.runner.run_dir import find_run
     from vitcli.runner.train import resume_experiment
 
+    for option, value in {"EXPERIMENT": experiment, "--resume": resume}.items():
+        if value == "":
+            raise ConfigError(f"{option} is empty; is a shell variable unset?")
+    if changes.get("train.init") == "" or (output is not None and not output.name):
+        raise ConfigError("--init and -o need a name; is a shell variable unset?")
     if resume in (None, "auto"):
         if changes.get("train.init"):
             changes["train.init"] = find_run(changes["train.init"]).name
@@ -133,7 +138,7 @@ def run(
         emit_json(outcome.result | {"run": str(outcome.run.path)})
         return
     if not outcome.trained:
-        say("already finished with this configuration; --rerun trains it again")
+        say("already finished (the data was not read again); --rerun trains it anew")
     show_result(outcome.run.path, outcome.run.name, outcome.result)
 
 

@@ -239,7 +239,7 @@ class OptimSpec(Spec):
     muon_momentum: Rate = 0.95
     """Nesterov momentum of the matrices under Muon."""
     schedule: Literal["cosine", "linear", "constant"] = "cosine"
-    warmup_epochs: float = Field(0.0, ge=0)
+    warmup_epochs: float = Field(0.0, ge=0, le=100_000)
     """Linear warm-up; may be a fraction of an epoch."""
     min_lr_ratio: float = Field(0.0, ge=0, le=1)
     """Where the schedule ends, as a share of the peak."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+from safetensors import SafetensorError
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
@@ -20,6 +21,10 @@ from vitcli.runner.run_dir import MANIFEST, steps
 
 FORMAT = 1
 TENSORS = "tensors.safetensors"
+
+
+class FormatError(InputError):
+    """A whole checkpoint of another vitcli; it must not be taken for a damaged one."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read one checkpoint folder after checking every byte of it."""
+    """Read one checkpoint folder after checking every byte of it.
+
+    Raises:
+        InputError: It is damaged, or of another format.
+    """
     manifest = _read_manifest(path)
     expected = manifest["files"][TENSORS]
     try:
@@ -65,21 +74,35 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise InputError(f"{path}: checkpoint without tensors: {error.strerror}") from error
     if len(content) != expected["bytes"] or sha256(content) != expected["sha256"]:
         raise InputError(f"{path}: checkpoint is damaged: its SHA-256 differs from the manifest's")
-    return Checkpoint(manifest["step"], safetensors.torch.load(content), manifest["state"])
+    try:
+        tensors = safetensors.torch.load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise InputError(f"{path}: checkpoint is damaged: {error}") from error
+    return Checkpoint(manifest["step"], tensors, manifest["state"])
 
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads((path / MANIFEST).read_text())
-        version = manifest["format"]
-        complete = {"step", "files", "state"} <= manifest.keys() and TENSORS in manifest["files"]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
-    if version != FORMAT:
-        raise InputError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
-    if not complete:
+    version = manifest.get("format") if isinstance(manifest, dict) else None
+    if isinstance(version, int) and version != FORMAT:
+        raise FormatError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
+    if version is None or not _is_complete(manifest, path.name):
         raise InputError(f"{path}: no readable checkpoint manifest")
     return dict(manifest)
+
+
+def _is_complete(manifest: dict[str, Any], name: str) -> bool:
+    files, state = manifest.get("files"), manifest.get("state")
+    entry = files.get(TENSORS) if isinstance(files, dict) else None
+    return (
+        str(manifest.get("step")) == name
+        and isinstance(state, dict)
+        and isinstance(entry, dict)
+        and {"sha256", "bytes"} <= entry.keys()
+    )
 
 
 def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
@@ -92,6 +115,8 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
     for step in found:
         try:
             return load_checkpoint(folder / str(step))
+        except FormatError:
+            raise
         except InputError as error:
             on_message(f"{error}; trying the one before it")
     if found:

@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.errors import InputError
 from vitcli.runner.run_dir import RunDir
 
 Pair = tuple[Any, Any]
@@ -56,7 +57,7 @@ def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
     """The epochs of a run; none where metrics.jsonl is damaged."""
     try:
         return run.metrics()
-    except ValueError:
+    except InputError:
         return []
 
 
@@ -67,7 +68,8 @@ def last_measures(run: RunDir) -> dict[str, Any]:
         measured |= {name: value for name, value in record.items() if value is not None}
     if "epoch" in measured:
         measured["epochs"] = measured.pop("epoch")
-    return run.read("result.json") or measured
+    found = run.read("result.json") or measured
+    return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
 
 
 def compare_runs(one: RunDir, other: RunDir) -> Comparison:

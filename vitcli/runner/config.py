@@ -58,7 +58,8 @@ def experiment_files() -> dict[str, Path]:
     found: dict[str, Path] = {}
     for folder in folders():
         for path in sorted(folder.glob("*.yaml")):
-            found.setdefault(path.stem, path)
+            if path.is_file():
+                found.setdefault(path.stem, path)
     return found
 
 
@@ -141,7 +142,10 @@ def parse_set(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
     if not (path.strip() and equals):
         raise ConfigError(f"--set wants FIELD=VALUE, such as model.depth=4, got {text!r}")
-    return {path.strip(): Document(f"value: {value}", f"--set {text}").data["value"]}
+    data = Document(f"value: {value}", f"--set {text!r}").data
+    if set(data) != {"value"}:
+        raise ConfigError(f"--set wants one FIELD=VALUE, got {text!r}")
+    return {path.strip(): data["value"]}
 
 
 def check(raw: Mapping[str, Any], document: Document) -> ExperimentSpec:

@@ -203,7 +203,7 @@ def _data(report: Report) -> None:
 
     chosen = os.environ.get(DATA_VARIABLE)
     facts: dict[str, Any] = {"offline": is_offline(False)}
-    facts[DATA_VARIABLE] = private(Path(chosen).expanduser()) if chosen else None
+    facts[DATA_VARIABLE] = private(Path(os.path.expanduser(chosen))) if chosen else None
     on_disk = False
     for name in DATA_SETS:
         try:

@@ -40,7 +40,10 @@ def run_weights(
                 f" train it: vitcli train --resume {run.name}"
             )
         checkpoint = found
-    return checkpoint.part(str(checkpoint.state["weights"]))
+    weights = checkpoint.part(str(checkpoint.state.get("weights")))
+    if not weights or not all(tensor.isfinite().all() for tensor in weights.values()):
+        raise InputError(f"{run.path}: the weights of step {checkpoint.step} are not finite")
+    return weights
 
 
 def load_model(
@@ -61,8 +64,11 @@ def load_model(
     """
     run = run if isinstance(run, RunDir) else find_run(str(run))
     weights = run_weights(run, step, on_message)
-    model = build_vit(run.spec().model)
-    model.load_state_dict(weights)
+    try:
+        model = build_vit(run.spec().model)
+        model.load_state_dict(weights)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"{run.path}: checkpoint and config.yaml do not fit together") from error
     return model.to(pick_device(device)).eval()
 
 
@@ -103,8 +109,12 @@ def evaluate_run(
     images = {"test": data.test, "val": data.val, "train": data.train}[split]
     if images is None:
         raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")
-    if limit_batches:
-        spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
+    if images.pixels.shape[2:] != spec.model.img_size or images.pixels.shape[1] != data.in_chans:
+        raise InputError(
+            f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
+            f" {tuple(images.pixels.shape[2:])}"
+        )
+    spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
     logits, labels = logits_and_labels(model, images.to(where), spec, flip=tta)
     if predictions:
         save_predictions(predictions, logits, labels)
@@ -138,9 +148,8 @@ class Predictor:
     def predict(self, path: str, num_top: int = 5) -> Prediction:
         """Classify one picture file (or ``-``, standard input)."""
         model, names = self.spec.model, self.spec.data.class_names
-        assert model.img_size is not None
-        assert model.in_chans is not None
-        assert names is not None
+        if not (model.img_size and model.in_chans and names and len(names) == model.num_classes):
+            raise InputError(f"{self.run.path}: its config.yaml does not name sizes and classes")
         picture = read_picture(path, size=model.img_size, in_chans=model.in_chans)
         images = Images(picture[None], torch.zeros(1, dtype=torch.long)).to(self.device)
         logits = logits_and_labels(self.model, images, self.spec)[0]
@@ -154,5 +163,10 @@ def default_run() -> RunDir:
     finished = [run for run in list_runs() if run.status()["state"] == "finished"]
     if not finished:
         raise InputError("no finished run here; train one with 'vitcli train', or name one: --run")
-    real = [run for run in finished if run.spec().data.name != "shapes"]
+    real = [run for run in finished if data_name(run) != "shapes"]
     return (real or finished)[-1]
+
+
+def data_name(run: RunDir) -> str:
+    """The data set that a run was trained on, as its meta.json says."""
+    return str(run.read("meta.json").get("data"))

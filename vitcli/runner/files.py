@@ -8,20 +8,30 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from vitcli.runner.errors import ConfigError
+
 
 def commit(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content`` atomically and durably.
 
     A temporary file in the same folder is written, synced and renamed over ``path``; then the
-    folder is synced, so that the new name survives a power cut.
+    folder is synced, so that the new name survives a power cut. A link is followed; what is there
+    and is no regular file (a device, a folder) is left alone.
+
+    Raises:
+        ConfigError: ``path`` is there and is no regular file.
     """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: not a regular file")
+    mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)
+        os.chmod(temporary, mode)
         os.replace(temporary, path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -4,6 +4,7 @@ import io
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import eval_batches
@@ -20,14 +21,17 @@ def logits_and_labels(
 ) -> tuple[Tensor, Tensor]:
     """Logits (N, K) and labels (N,) of a split, normalised as the spec says.
 
-    ``train.limit_batches`` limits this too, in batches of 500. ``flip`` averages over each image
-    and its mirror image.
+    ``train.limit_batches`` limits this too, to so many times 500 images, evenly spaced over the
+    split, which is sorted by class. ``flip`` averages over each image and its mirror image.
     """
     assert spec.data.mean is not None
     assert spec.data.std is not None
     limit = spec.train.limit_batches
-    count = min(len(images), limit * BATCH) if limit else len(images)
-    part = Images(images.pixels[:count], images.labels[:count])
+    part = images
+    if limit and limit * BATCH < len(images):
+        index = torch.arange(limit * BATCH, device=images.labels.device) * len(images)
+        index //= limit * BATCH
+        part = Images(images.pixels[index], images.labels[index])
     batches = eval_batches(part, mean=spec.data.mean, std=spec.data.std, batch_size=BATCH)
     return compute_logits(model, batches, flip=flip), part.labels
 

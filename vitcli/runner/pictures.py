@@ -92,6 +92,8 @@ def decode(content: bytes, name: object, size: tuple[int, int], in_chans: int) -
 @contextlib.contextmanager
 def _opened(path: Path | str) -> Iterator[BinaryIO]:
     if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("-: standard input is closed")
         yield sys.stdin.buffer
         return
     try:

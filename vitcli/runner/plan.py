@@ -24,6 +24,7 @@ from vitcli.runner.datasets import describe_data
 from vitcli.runner.device import choose_kernels, hardware, pick_device, pick_precision
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiments import build_abstract
+from vitcli.runner.resources import resource_errors
 
 STATE_COPIES = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 1.2}
 PROBE_IMAGES = 32
@@ -73,6 +74,7 @@ class Plan:
         return "\n".join(rows).rstrip()
 
 
+@resource_errors()
 def make_plan(experiment: Experiment, device_name: str = "auto") -> Plan:
     """Build the model and count; needs no data set."""
     device = pick_device(device_name)

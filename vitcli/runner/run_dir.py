@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import filelock
 
@@ -55,7 +55,9 @@ class RunDir:
     def status(self) -> dict[str, Any]:
         """``state``, ``step``, ``reason``; an unreadable file counts as failed."""
         status = self.read("status.json")
-        return status if "state" in status else {"state": "failed", "step": 0, "reason": "unknown"}
+        if status.get("state") in get_args(State) and isinstance(status.get("step"), int):
+            return {"reason": "", **status}
+        return {"state": "failed", "step": 0, "reason": "unknown"}
 
     def set_status(self, state: State, step: int, reason: str = "") -> None:
         commit_json(self.path / "status.json", {"state": state, "step": step, "reason": reason})
@@ -63,18 +65,34 @@ class RunDir:
     def read(self, name: str) -> dict[str, Any]:
         """A JSON file of the folder; {} where it is missing or damaged."""
         try:
-            value = json.loads((self.path / name).read_text())
-        except (OSError, ValueError):
+            text = (self.path / name).read_text()
+            value = json.loads(text, parse_constant=_refuse_constant)
+        except (OSError, ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl; a torn last line is dropped."""
+        """The records of metrics.jsonl; a torn last line is dropped.
+
+        Raises:
+            InputError: Another line is no record.
+        """
         try:
             lines = (self.path / "metrics.jsonl").read_text().splitlines(keepends=True)
-        except OSError:
+        except (OSError, UnicodeDecodeError):
             return []
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        records = []
+        for number, line in enumerate(lines, start=1):
+            if not line.endswith("\n"):
+                break
+            try:
+                record = json.loads(line, parse_constant=_refuse_constant)
+            except (ValueError, RecursionError):
+                record = None
+            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
+                raise InputError(f"{self.path / 'metrics.jsonl'}:{number}: not a record")
+            records.append(record)
+        return records
 
     def set_metrics(self, records: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
@@ -101,8 +119,14 @@ def steps(checkpoints: Path) -> list[int]:
     return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
+
+
 def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
     """runs/<experiment>/train/seed<k>, with ``train-<hash8>`` for a changed experiment."""
+    if name.startswith("."):
+        raise ConfigError(f"an experiment cannot be called {name!r}; rename its file")
     variant = f"train-{config_hash(spec)[:8]}" if changed else "train"
     return RUNS / name / variant / f"seed{spec.seed}"
 
@@ -122,6 +146,8 @@ def _changed_at(run: RunDir) -> float:
 
 def find_run(text: str) -> RunDir:
     """A run by folder, or by name under runs/; a name that holds several runs lists them."""
+    if not text:
+        raise ConfigError("the name of a run is empty; is a shell variable unset?")
     for folder in (Path(text), RUNS / text):
         if (folder / "config.yaml").is_file():
             return RunDir(folder)

@@ -1,11 +1,9 @@
 """Train one experiment in one run folder: prepare, consume fit(), evaluate, save, stop, resume."""
 
-import contextlib
-import errno
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,10 +18,11 @@ from vitcli.runner.compare import differences
 from vitcli.runner.config import SIZES, STATISTICS, Experiment, config_hash, fit_to_data
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import environment, pick_device
-from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.events import Event
 from vitcli.runner.files import commit_json
 from vitcli.runner.outcome import finish
+from vitcli.runner.resources import resource_errors
 from vitcli.runner.run_dir import RunDir, default_path, find_run
 from vitcli.runner.runs import clear, drop_empty, is_run_folder
 from vitcli.runner.signals import StopFlag
@@ -106,7 +105,10 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
             " choose another folder with -o, or replace it with --rerun"
         )
     status = run.status()
-    if status["state"] == "finished":
+    if (
+        status["state"] == "finished"
+        and {"test_accuracy", "train_seconds"} <= run.read("result.json").keys()
+    ):
         return True
     if request.resume:
         return False
@@ -139,6 +141,8 @@ def prepare(
     """Everything that can fail comes first; only then is the run folder written."""
     old = run.exists and not request.rerun
     checkpoint = latest_checkpoint(run.checkpoints, on_message) if old else None
+    if old and checkpoint is None:
+        on_message("no checkpoint was saved yet; starting at step 0")
     data = load_data(
         experiment.spec.data,
         data_dir=request.data_dir,
@@ -166,7 +170,9 @@ def prepare(
 def resolve(spec: ExperimentSpec, data: DataSet) -> ExperimentSpec:
     """The spec with everything that follows the data set written out."""
     spec = fit_to_data(spec, data)
-    mean, std = spec.data.mean or data.mean, spec.data.std or data.std
+    # A channel of one level has no spread to divide by; it is only centred.
+    std = spec.data.std or tuple(value or 1.0 for value in data.std)
+    mean = spec.data.mean or data.mean
     return spec.replace(data=spec.data.replace(mean=mean, std=std))
 
 
@@ -234,27 +240,6 @@ def facts(
         **session,
         "sessions": [],
     }
-
-
-@contextlib.contextmanager
-def resource_errors() -> Iterator[None]:
-    """Turn exhausted memory and disk into errors that name the smaller setting to try."""
-    try:
-        yield
-    except (OSError, MemoryError, RuntimeError) as error:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise ResourceError(
-                f"disk full while writing {error.filename or 'the run folder'};"
-                " free some space and continue with --resume auto"
-            ) from error
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-            "can't allocate memory" in str(error)
-        ):
-            raise ResourceError(
-                "out of memory; try -s train.accumulate=2 (the batch in smaller parts)"
-                " or -s train.grad_checkpointing=true"
-            ) from error
-        raise
 
 
 def resume_experiment(name: str) -> tuple[Experiment, Path]:

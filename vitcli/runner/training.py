@@ -22,7 +22,7 @@ from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
-from vitcli.runner.errors import ConfigError, DivergedError, StoppedError
+from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.events import EpochDone, Event, Progress, Started
 from vitcli.runner.measure import logits_and_labels
 from vitcli.runner.run_dir import RunDir, steps
@@ -107,10 +107,25 @@ class Training:
         return Checkpoint(self.step, tensors, state)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take everything from a checkpoint; later records of metrics.jsonl are dropped."""
-        before, now = checkpoint.state["precision"], precision_name(self.autocast)
+        """Take everything from a checkpoint; later records of metrics.jsonl are dropped.
+
+        Raises:
+            ConfigError: Here the run would go on in another precision.
+            InputError: The checkpoint does not fit the configuration.
+        """
+        before, now = checkpoint.state.get("precision"), precision_name(self.autocast)
         if before != now:
-            raise ConfigError(f"this run was trained in {before}, here it would go on in {now}")
+            raise ConfigError(
+                f"this run was trained in {before}, here it would go on in {now}; continue it on"
+                f" hardware like the first, or start anew with --precision {now} --rerun"
+            )
+        try:
+            self._restore(checkpoint)
+        except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:
+            where = self.run.checkpoints / str(checkpoint.step)
+            raise InputError(f"{where} does not fit config.yaml: {error}") from error
+
+    def _restore(self, checkpoint: Checkpoint) -> None:
         self.model.load_state_dict(checkpoint.part("model"))
         if self.ema:
             self.ema.model.load_state_dict(checkpoint.part("ema"))

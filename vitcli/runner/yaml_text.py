@@ -14,6 +14,14 @@ from vitcli.runner.errors import ConfigError
 
 MAX_BYTES = 1 << 20
 MAX_DEPTH = 16
+MAX_TOKENS = 20_000
+OPENING = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 INTEGER = re.compile(r"[-+]?(0|[1-9]\d{0,30})")
 FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?")
 WORDS = {"null": None, "~": None, "": None, "true": True, "false": False}
@@ -27,14 +35,19 @@ class Document:
     def __init__(self, text: str, origin: str) -> None:
         self.origin = origin
         self.lines: dict[FieldPath, int] = {}
-        if len(text.encode()) > MAX_BYTES:
+        if len(text.encode(errors="surrogateescape")) > MAX_BYTES:
             raise ConfigError(f"{origin}: larger than {MAX_BYTES} bytes")
         node = self._compose(text)
         self.data: Any = {} if node is None else self._read(node, ())
 
     def _compose(self, text: str) -> yaml.Node | None:
         try:
-            for token in yaml.scan(text, Loader=yaml.SafeLoader):
+            depth = 0
+            for count, token in enumerate(yaml.scan(text, Loader=yaml.SafeLoader)):
+                depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
+                if depth > MAX_DEPTH or count > MAX_TOKENS:
+                    line = token.start_mark.line + 1
+                    raise ConfigError(f"{self.origin}:{line}: nested too deeply or too long")
                 if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
                     line = token.start_mark.line + 1
                     raise ConfigError(f"{self.origin}:{line}: anchors and tags are not read here")

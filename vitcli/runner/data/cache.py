@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 from vitcli.core.data.source import Images
@@ -53,7 +53,11 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{path}.lock")
-        lock.acquire()
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            on_message(f"waiting for another process that prepares {shown(path)}")
+            lock.acquire()
     except (OSError, NotImplementedError) as error:
         on_message(f"the cache {shown(path.parent)} cannot be written: {shown(error)}")
         yield False

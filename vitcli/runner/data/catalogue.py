@@ -1,5 +1,6 @@
 """What is known about the named data sets before a single image is read."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -82,7 +83,7 @@ class Row:
 def folder_path(name: str) -> Path | None:
     """The folder that ``imagefolder:PATH`` names; None for any other name."""
     path = name.partition("imagefolder:")[2]
-    return Path(path).expanduser() if path else None
+    return Path(os.path.expanduser(path)) if path else None
 
 
 def _mirrors(name: str, *folders: str) -> tuple[str, ...]:

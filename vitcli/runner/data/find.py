@@ -29,7 +29,9 @@ class Source:
 def cache_root() -> Path:
     """The folder for downloads and decoded arrays; ``VITCLI_CACHE`` overrides the system's."""
     chosen = os.environ.get(CACHE_VARIABLE)
-    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("vitcli"))
+    return (
+        Path(os.path.expanduser(chosen)) if chosen else Path(platformdirs.user_cache_dir("vitcli"))
+    )
 
 
 def download_folder(name: str) -> Path:
@@ -61,7 +63,7 @@ def places(name: str, data_dir: Path | None) -> list[Path]:
     if data_dir is not None:
         return [data_dir]
     chosen = os.environ.get(DATA_VARIABLE)
-    return [*([Path(chosen).expanduser()] if chosen else []), download_folder(name)]
+    return [*([Path(os.path.expanduser(chosen))] if chosen else []), download_folder(name)]
 
 
 def find_in(name: str, place: Path) -> Source | None:

@@ -1,6 +1,7 @@
 """Bring named data sets to this machine, and say what is here: for ``vitcli data``."""
 
 import difflib
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,7 +86,7 @@ def get_data(
             raise InputError(f"{shown(source)} cannot be fetched offline; give a PATH")
         decode_named(row, _fetch(name, on_message, source.rstrip("/")), None, on_message)
     else:
-        _copy(row, Path(source).expanduser(), on_message)
+        _copy(row, Path(os.path.expanduser(source)), on_message)
     return data_status(name)
 
 
