@@ -64,7 +64,8 @@ def precision_name(dtype: torch.dtype | None) -> str:
 def choose_kernels(model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> None:
     """Set each attention's path: two plain matrix products where torch's fused kernel is slower.
 
-    On CPUs in bf16 they train a 64-token ViT 2.3 times as fast; in fp32 there is no difference.
+    On an AVX512-bf16 CPU they train a 64-token ViT 1.7 (2 threads) to 2.3 times (1 thread) as fast
+    in bf16; in fp32 there is no difference (benchmarks/cpu_attention.py).
     """
     fused = not (device.type == "cpu" and autocast is torch.bfloat16)
     for module in model.modules():
