@@ -103,9 +103,9 @@ def main() -> None:
     if sys.platform == "win32":
         say("error: vitcli does not run on Windows itself; use WSL2")
         sys.exit(2)
-    # Threads that wait for each other must not spin: where another program wants a core too, a
-    # training is several times slower for it. libgomp reads this when torch is imported.
+    # Threads that wait for each other must not spin for long: where another program wants a core
+    # too, a training is several times slower for it. libgomp reads this when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
-        os.environ.setdefault("GOMP_SPINCOUNT", "0")
+        os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     register()
     app()
