@@ -7,11 +7,10 @@ import torch
 from torch.testing import assert_close
 
 from tests.core.specs import build
+from tests.stopping import stop_after
 from vitcli.core.train.evaluate import compute_logits
-from vitcli.runner import training
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import StoppedError
-from vitcli.runner.signals import StopFlag
 from vitcli.runner.train import Request, train
 
 pytestmark = [
@@ -60,26 +59,12 @@ def test_the_model_computes_what_it_computes_on_a_cpu():
     assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
 
 
-class StopAt(StopFlag):
-    """Asks to stop after so many looks."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.seen = 0
-
-    @property
-    def number(self) -> int | None:  # type: ignore[override]
-        self.seen += 1
-        return 15 if self.seen >= self.step else None
-
-
 def test_a_stopped_run_goes_on_where_it_was(tiny, monkeypatch):
     """Bits are promised on a CPU; here the results must agree to rounding."""
     experiment = load_experiment(str(tiny), {"train.precision": "fp32", "train.compile": False})
     calm = train(experiment, Request(device="cuda", output=Path("calm")))
-    original = training.Training.train
     with monkeypatch.context() as patch:
-        patch.setattr(training.Training, "train", lambda self, _stop: original(self, StopAt(7)))
+        stop_after(patch, 7)
         with pytest.raises(StoppedError):
             train(experiment, Request(device="cuda", output=Path("stopped")))
     resumed = train(experiment, Request(device="cuda", output=Path("stopped"), resume=True))

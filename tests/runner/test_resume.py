@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.stopping import stop_after
 from vitcli.core.train import loop
 from vitcli.runner import training
 from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import ConfigError, DivergedError, InUseError, StoppedError
 from vitcli.runner.run_dir import RunDir, steps
-from vitcli.runner.signals import StopFlag
 from vitcli.runner.train import Request, train
 
 
@@ -86,26 +86,6 @@ def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
 
 def run(tiny: Path, folder: str, **options):
     return train(load_experiment(str(tiny)), Request(output=Path(folder), **options))
-
-
-class StopAt(StopFlag):
-    """Stands in for the signals: asks to stop after so many looks."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.seen = 0
-
-    @property
-    def number(self) -> int | None:  # type: ignore[override]
-        self.seen += 1
-        return signal.SIGTERM if self.seen >= self.step else None
-
-
-def stop_after(monkeypatch, count: int) -> None:
-    original = training.Training.train
-    monkeypatch.setattr(
-        training.Training, "train", lambda self, _stop: original(self, StopAt(count))
-    )
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 13])

@@ -12,49 +12,55 @@ if TYPE_CHECKING:
     from vitcli.runner.config import Experiment
 
 
+Name = Annotated[
+    str | None,
+    typer.Argument(metavar="EXPERIMENT", help="A name ('vitcli experiments ls') or a file."),
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Of weights, order and dropout.", show_default=False)
+]
+Epochs = Annotated[int | None, typer.Option(min=0, help="How long to train.", show_default=False)]
+Precision = Annotated[
+    str | None, typer.Option(help="fp32, bf16, fp16 or auto.", show_default=False)
+]
+Data = Annotated[
+    str | None, typer.Option(help="A data set, such as imagefolder:PATH.", show_default=False)
+]
+Init = Annotated[
+    str | None,
+    typer.Option(metavar="RUN", help="Start from this run's weights.", show_default=False),
+]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="The run folder.", show_default="runs/...")
+]
+Resume = Annotated[
+    str | None,
+    typer.Option(
+        metavar="RUN|auto", help="Continue a run; 'auto' starts it if need be.", show_default=False
+    ),
+]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Replace a run that is there.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Show size, cost and configuration; train nothing.")
+]
+
+
 @app.command()
 def train(
-    experiment: Annotated[
-        str | None,
-        typer.Argument(metavar="EXPERIMENT", help="A name ('vitcli experiments ls') or a file."),
-    ] = None,
+    experiment: Name = None,
     sets: Sets = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Of weights, order and dropout.", show_default=False)
-    ] = None,
-    epochs: Annotated[
-        int | None, typer.Option(min=0, help="How long to train.", show_default=False)
-    ] = None,
+    seed: Seed = None,
+    epochs: Epochs = None,
     device: Device = "auto",
-    precision: Annotated[
-        str | None, typer.Option(help="fp32, bf16, fp16 or auto.", show_default=False)
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(help="A data set, such as imagefolder:PATH.", show_default=False),
-    ] = None,
+    precision: Precision = None,
+    data: Data = None,
     data_dir: DataDir = None,
-    init: Annotated[
-        str | None,
-        typer.Option(metavar="RUN", help="Start from this run's weights.", show_default=False),
-    ] = None,
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="The run folder.", show_default="runs/..."),
-    ] = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            metavar="RUN|auto",
-            help="Continue a run; 'auto' starts it if need be.",
-            show_default=False,
-        ),
-    ] = None,
-    rerun: Annotated[bool, typer.Option("--rerun", help="Replace a run that is there.")] = False,
+    init: Init = None,
+    output: Output = None,
+    resume: Resume = None,
+    rerun: Rerun = False,
     limit_batches: LimitBatches = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show size, cost and configuration; train nothing.")
-    ] = False,
+    dry_run: DryRun = False,
     offline: Offline = False,
     json: Json = False,
 ) -> None:

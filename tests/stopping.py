@@ -1,0 +1,26 @@
+"""Stop a training after so many steps, without signals."""
+
+import signal
+
+from vitcli.runner import training
+from vitcli.runner.signals import StopFlag
+
+
+class StopAt(StopFlag):
+    """Stands in for the signals: asks to stop after so many looks."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.seen = 0
+
+    @property
+    def number(self) -> int | None:  # type: ignore[override]
+        self.seen += 1
+        return signal.SIGTERM if self.seen >= self.step else None
+
+
+def stop_after(monkeypatch, count: int) -> None:
+    original = training.Training.train
+    monkeypatch.setattr(
+        training.Training, "train", lambda self, _stop: original(self, StopAt(count))
+    )
