@@ -37,6 +37,26 @@ def test_rerun_refuses_a_folder_that_is_no_run(tiny, here):
     assert (here / "proj" / "config.yaml").read_text() == "other: program"
 
 
+@pytest.mark.parametrize("rerun", [True, False])
+@pytest.mark.parametrize("inside", ["notes.txt", "checkpoints/20240101/weights.bin"])
+def test_a_folder_of_other_files_is_left_alone(tiny, here, inside, rerun):
+    path = here / "proj" / inside
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="vitcli did not write"):
+        run(tiny, "proj", rerun=rerun)
+    assert path.read_text() == "mine"
+    assert not (here / "proj" / "config.yaml").exists()
+
+
+def test_checkpoints_without_their_config_are_not_trained_over(tiny, here):
+    run(tiny)
+    (here / "run" / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match="vitcli did not write"):
+        run(tiny, resume=True)
+    assert run(tiny, rerun=True).trained
+
+
 @pytest.mark.parametrize(
     "changes",
     [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"model.patch_size": 3}],

@@ -90,13 +90,11 @@ def train(
 
 def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
     """Decide between starting, continuing and nothing to do; refuse what would lose something."""
-    if not run.exists and not run.last_step():
+    if is_free(run.path):
         return False
+    if not (is_run_folder(run) if request.rerun else run.exists):
+        raise ConfigError(f"{run.path} holds files that vitcli did not write; choose another -o")
     if request.rerun:
-        if not is_run_folder(run):
-            raise ConfigError(
-                f"{run.path} holds files that vitcli did not write; choose another -o"
-            )
         return False
     stored = run.spec()
     if differ := differences(stored, filled(spec, stored, run.read("meta.json"))):
@@ -115,6 +113,14 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
     raise ConfigError(
         f"{run.path} holds an unfinished run ({status['state']} at step {status['step']});"
         f" continue it: vitcli train --resume {shlex.quote(run.name)}   start over: --rerun"
+    )
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nothing is lost by writing a run here: the folder is as good as empty."""
+    rest = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return not rest or (
+        [path.name for path in rest] == ["checkpoints"] and not any(rest[0].iterdir())
     )
 
 
