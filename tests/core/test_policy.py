@@ -54,6 +54,19 @@ def test_an_operation_is_torchvisions(name):
         assert strength == 0 or not torch.equal(ours, images)
 
 
+@pytest.mark.parametrize("name", ["translate_x", "translate_y", "posterize", "equalize"])
+def test_whole_number_operations_are_torchvisions_to_the_level(name):
+    images = pictures()
+    images[:, 1] //= 40  # one channel of few levels, one of a single level
+    images[:, 2] = 77
+    strength = float(STRENGTHS.get(name, [0])[-1])
+    ours = OPS[name].apply(images, torch.full((len(images),), strength))
+    given = int(strength)
+    assert torch.equal(
+        ours, _apply_op(images, THEIRS[name], given, InterpolationMode.NEAREST, None)
+    )
+
+
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.rand])
 def test_at_its_neutral_strength_an_operation_changes_nothing(name):
     op = OPS[name]
@@ -99,6 +112,7 @@ def test_rand_augment_draws_every_operation_at_one_magnitude():
     moved = strength[op == names.index("translate_x")].unique()
     assert moved.tolist() == pytest.approx([-75 / 331 * 64, 75 / 331 * 64])
     assert strength[op == names.index("posterize")].unique().tolist() == [6]
+    assert strength[op == names.index("solarize")].unique().tolist() == [128]
 
 
 def test_trivial_augment_draws_one_operation_at_any_magnitude():

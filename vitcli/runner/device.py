@@ -116,16 +116,16 @@ def hardware(device: torch.device) -> str:
     return f"{cpu_name()}, {threads} thread{'s' if threads > 1 else ''}"
 
 
-def source_commit() -> tuple[str | None, bool]:
-    """Commit of the checkout that this code runs from, and whether it has changes."""
+def source_commit() -> tuple[str | None, bool | None]:
+    """Commit of the checkout that this code runs from and whether it has changes; None: unknown."""
     root = Path(__file__).resolve().parents[2]
     if not (root / ".git").exists():
-        return None, False
+        return None, None
     try:
         commit = _git(root, "rev-parse", "HEAD")
         return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
     except (OSError, subprocess.SubprocessError):
-        return None, False
+        return None, None
 
 
 def _git(root: Path, *words: str) -> str:

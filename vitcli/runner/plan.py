@@ -62,11 +62,12 @@ class Plan:
         width = max(len(part) for part in [*self.parts, "parameters"])
         rows = [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
         rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
-        minutes = self.seconds / 60
+        hours, minutes = divmod(round(self.seconds / 60), 60)
+        estimate = f"{hours} h {minutes:02d} min" if hours else f"{minutes or 'under one'} min"
         rows += [
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP an image; training 3 times that",
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
-            f"time           about {minutes:.1f} minutes on {self.hardware}"
+            f"time           about {estimate} on {self.hardware}"
             " (measured on random images; evaluation not counted)",
             "",
             config_text(self.spec),

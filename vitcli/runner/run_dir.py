@@ -16,6 +16,8 @@ from vitcli.runner.files import commit, commit_json
 from vitcli.runner.yaml_text import read_mapping
 
 RUNS = Path("runs")
+PLAIN = Path("train/seed0")
+"""The run of an experiment as it is written."""
 MANIFEST = "manifest.json"
 """Written last into a checkpoint's folder; without it there is no checkpoint."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
@@ -145,7 +147,10 @@ def _changed_at(run: RunDir) -> float:
 
 
 def find_run(text: str) -> RunDir:
-    """A run by folder, or by name under runs/; a name that holds several runs lists them."""
+    """A run by folder, or by name under runs/.
+
+    An experiment's name stands for its only run, or for the unchanged one of seed 0.
+    """
     if not text:
         raise ConfigError("the name of a run is empty; is a shell variable unset?")
     for folder in (Path(text), RUNS / text):
@@ -154,6 +159,8 @@ def find_run(text: str) -> RunDir:
         if folder.is_dir() and (inside := list_runs(folder)):
             if len(inside) == 1:
                 return inside[0]
+            if (folder / PLAIN / "config.yaml").is_file():
+                return RunDir(folder / PLAIN)
             names = ", ".join(run.name for run in inside[:6])
             raise ConfigError(f"{text} holds {len(inside)} runs; name one of them: {names}")
     if Path(text).is_dir():

@@ -70,7 +70,10 @@ class Training:
         try:
             count = num_batches(len(self.data.train), self.spec.train.batch_size)
         except ValueError as error:
-            raise ConfigError(f"train.batch_size: {error}") from error
+            fewer = max(1, len(self.data.train) // 4)
+            raise ConfigError(
+                f"train.batch_size: {error}; try -s train.batch_size={fewer}"
+            ) from error
         return min(count, self.spec.train.limit_batches or count)
 
     def _zeros(self) -> Tensor:

@@ -1,0 +1,124 @@
+"""Each batched change of an image against the same thing done one image at a time."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitcli.core.data import augment as aug
+from vitcli.core.data.batches import epoch_generator
+
+B, H, W = 12, 7, 9
+
+
+def generator(purpose: str = "test") -> torch.Generator:
+    return epoch_generator(3, 0, purpose)
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return torch.randint(1, 256, (B, 3, H, W), generator=generator(), dtype=torch.uint8)
+
+
+def cut(image: torch.Tensor, top: int, left: int, padding: int) -> torch.Tensor:
+    """One image, pixel by pixel, where ``crop`` cuts windows out of a padded batch."""
+    out = torch.zeros_like(image)
+    for y in range(H):
+        for x in range(W):
+            source_y, source_x = y + top - padding, x + left - padding
+            if 0 <= source_y < H and 0 <= source_x < W:
+                out[:, y, x] = image[:, source_y, source_x]
+    return out
+
+
+def test_crop_is_a_window_at_top_and_left(images):
+    offset = aug.draw_crop(B, 2, generator())
+    expected = [cut(image, *row.tolist(), 2) for image, row in zip(images, offset, strict=True)]
+    assert torch.equal(aug.crop(images, offset, 2), torch.stack(expected))
+    assert not torch.equal(aug.crop(images, offset.flip(1), 2), torch.stack(expected))
+
+
+def test_crop_offsets_reach_both_ends_evenly():
+    offset = aug.draw_crop(9000, 1, generator())
+    counts = (offset @ torch.tensor([3, 1])).bincount(minlength=9)
+    assert len(counts) == 9
+    assert counts.min() > 850
+    assert counts.max() < 1150
+
+
+def test_a_centred_crop_and_a_zero_coin_change_nothing(images):
+    assert torch.equal(aug.crop(images, torch.full((B, 2), 4), 4), images)
+    assert torch.equal(aug.flip(images, torch.zeros(B, dtype=torch.bool)), images)
+
+
+def test_a_box_holds_the_pixels_it_names():
+    box = torch.tensor([[1, 2, 4, 8], [0, 0, 0, 0], [0, 0, H, W], [3, 3, 3, 9]])
+    slow = torch.zeros(4, 1, H, W, dtype=torch.bool)
+    for row, (top, left, bottom, right) in zip(slow, box.tolist(), strict=True):
+        row[:, top:bottom, left:right] = True
+    assert torch.equal(aug.inside(box, H, W), slow)
+
+
+def test_erasing_reaches_every_pixel_of_an_oblong_image_and_stays_in_it():
+    box = aug.draw_erase(5000, (H, W), 1.0, generator())
+    assert box.amin(0).tolist()[:2] == [0, 0]
+    assert box.amax(0).tolist()[2:] == [H, W]
+    share = aug.inside(box, H, W).float().mean(0)[0]
+    assert share.min() > 0.03
+
+
+def test_erased_boxes_are_as_often_tall_as_wide():
+    box = aug.draw_erase(5000, (64, 64), 1.0, generator())
+    height, width = (box[:, 2] - box[:, 0]).double(), (box[:, 3] - box[:, 1]).double()
+    assert (height > width).float().mean().item() == pytest.approx(0.5, abs=0.03)
+    assert (height / width).log().mean().item() == pytest.approx(0, abs=0.03)
+    assert (height / width).max() > 2.5
+
+
+@pytest.mark.parametrize(
+    ("share", "centre", "box"),
+    [
+        (0.75, (16, 16), (8, 8, 24, 24)),
+        (0.75, (0, 31), (0, 23, 8, 32)),
+        (1.0, (16, 16), (16, 16, 16, 16)),
+        (0.0, (16, 16), (0, 0, 32, 32)),
+    ],
+)
+def test_cut_box_has_the_area_that_is_given_away(share, centre, box):
+    drawn = aug.cut_box(
+        torch.tensor([share], dtype=torch.float64), torch.tensor([centre]), (32, 32)
+    )
+    assert drawn.tolist() == [list(box)]
+
+
+def test_cutmix_targets_count_the_pixels():
+    lam, box = aug.draw_mix(
+        B, (H, W), mixup=0.0, cutmix=1.0, prob=1.0, switch_prob=0.5, generator=generator()
+    )
+    assert lam.tolist() == [1.0] * B
+    own = torch.arange(B).view(B, 1, 1, 1).expand(B, 1, H, W).float()
+    mixed, targets = aug.mix(own, torch.arange(B), lam, box, B)
+    for i in range(B):
+        counted = torch.bincount(mixed[i].flatten().long(), minlength=B) / (H * W)
+        assert_close(targets[i], counted)
+    assert (targets.max(1).values < 1).any()
+
+
+@pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
+def test_mixup_shares_follow_beta(alpha):
+    lam, box = aug.draw_mix(
+        20_000, (H, W), mixup=alpha, cutmix=0.0, prob=1.0, switch_prob=0.5, generator=generator()
+    )
+    assert not box.any()
+    variance = 1 / (4 * (2 * alpha + 1))  # of Beta(alpha, alpha)
+    assert lam.mean().item() == pytest.approx(0.5, abs=0.015)
+    assert lam.var().item() == pytest.approx(variance, rel=0.05)
+
+
+def test_switch_probability_is_that_of_cutmix():
+    lam, box = aug.draw_mix(
+        5000, (32, 32), mixup=1.0, cutmix=1.0, prob=0.8, switch_prob=0.25, generator=generator()
+    )
+    assert (lam < 1).float().mean().item() == pytest.approx(0.8 * 0.75, abs=0.03)
+    is_cut = (box[:, 2] > box[:, 0]) & (box[:, 3] > box[:, 1])
+    assert is_cut.float().mean().item() == pytest.approx(0.8 * 0.25, abs=0.03)
+    assert not ((lam < 1) & is_cut).any()
