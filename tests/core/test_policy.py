@@ -54,17 +54,17 @@ def test_an_operation_is_torchvisions(name):
         assert strength == 0 or not torch.equal(ours, images)
 
 
-@pytest.mark.parametrize("name", ["translate_x", "translate_y", "posterize", "equalize"])
-def test_whole_number_operations_are_torchvisions_to_the_level(name):
+@pytest.mark.parametrize(
+    ("name", "strength"),
+    [("translate_x", 3.7), ("translate_y", -2.7), ("posterize", 3.4), ("equalize", 0.0)],
+)
+def test_whole_number_operations_are_torchvisions_to_the_level(name, strength):
     images = pictures()
     images[:, 1] //= 40  # one channel of few levels, one of a single level
     images[:, 2] = 77
-    strength = float(STRENGTHS.get(name, [0])[-1])
     ours = OPS[name].apply(images, torch.full((len(images),), strength))
-    given = int(strength)
-    assert torch.equal(
-        ours, _apply_op(images, THEIRS[name], given, InterpolationMode.NEAREST, None)
-    )
+    theirs = _apply_op(images, THEIRS[name], int(strength), InterpolationMode.NEAREST, None)
+    assert torch.equal(ours, theirs)
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.rand])
