@@ -1,0 +1,116 @@
+"""What a study has found, as data: the schema of ``experiments/results/<study>.json``.
+
+Everything that is shown of a study (table, figures, page, README) is a function of this document.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from vitcli.core.spec import Spec
+
+State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
+"""Only ``finished`` has numbers; only ``finished`` and ``diverged`` are results."""
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _pairs(value: Any) -> Any:
+    return tuple(_tuple(pair) for pair in value) if isinstance(value, list) else value
+
+
+class TrialResult(Spec):
+    """One training of one variant with one seed."""
+
+    seed: int
+    state: State
+    reason: str = ""
+    """Why a trial failed, diverged or is stale."""
+    config_hash: str
+    epochs: int = 0
+    """Epochs that were trained."""
+    test_accuracy: float | None = None
+    """Share of the test images, last epoch; a trial has it if and only if it is finished."""
+    test_loss: float | None = None
+    train_loss: float | None = None
+    train_seconds: float | None = None
+    images_per_second: float | None = None
+    curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(_pairs)] = ()
+    """(epoch, accuracy) after each evaluated epoch: of the validation split where there is one."""
+
+
+class Candidate(Spec):
+    """One setting of a tuned variant and what it reached on the validation split."""
+
+    setting: dict[str, Any]
+    val_accuracy: float | None
+    """Mean share over the seeds; None where a trial diverged or is not finished."""
+    num_diverged: int = 0
+
+
+class VariantResult(Spec):
+    """One row: a variant and its trials, in the order of the study's seeds."""
+
+    variant: str
+    changes: dict[str, Any] = Field(default_factory=dict)
+    """Dotted field -> value, against the baseline; an ``experiment`` entry names another file."""
+    parameters: int | None = None
+    trials: Annotated[tuple[TrialResult, ...], BeforeValidator(_tuple)]
+    candidates: Annotated[tuple[Candidate, ...], BeforeValidator(_tuple)] = ()
+    """Empty unless the study tunes; the trials above are those of ``chosen``."""
+    chosen: dict[str, Any] | None = None
+    """The setting with the best mean validation accuracy; None until every candidate is done."""
+
+
+class ReferenceRow(Spec):
+    """A source's numbers for one variant."""
+
+    accuracy: float = Field(ge=0, le=100)
+    """Percent."""
+    parameters: float | None = Field(None, gt=0)
+    hours: float | None = Field(None, gt=0)
+
+
+class Reference(Spec):
+    """What a source says, to be compared with."""
+
+    source: str
+    """Citation."""
+    experiment: str | None = None
+    """The experiment that is the source's own model and length."""
+    rows: dict[str, ReferenceRow]
+
+
+class StudyResult(Spec):
+    """A whole study. The first row is the baseline; differences are taken from it."""
+
+    name: str
+    question: str = ""
+    command: str
+    """What to type to get it again."""
+    commits: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    """Commits of the code that trained the trials; more than one after an update in between."""
+    dirty: bool = False
+    date: str = ""
+    """Day of the last trial, YYYY-MM-DD."""
+    hardware: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    torch: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    precision: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    threads: int = 1
+    """CPU threads of each trial."""
+    data: str
+    data_hash: str = ""
+    num_train: int | None = None
+    num_test: int | None = None
+    epochs: int
+    """Of the baseline."""
+    num_comparisons: int
+    """Variants of the study beside the baseline, shown or not; Holm's m."""
+    base_config: dict[str, Any]
+    """The baseline's fields that differ from vitcli's defaults, dotted."""
+    reference: Reference | None = None
+    same_setting: bool = False
+    """Whether model, data and epochs are those of ``reference.experiment``."""
+    rows: Annotated[tuple[VariantResult, ...], BeforeValidator(_tuple)]
