@@ -20,7 +20,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 HEAVY = ("torch", "torchvision", "matplotlib", "scipy", "numpy", "tensorboard")
 ONLY_YAML = PACKAGE / "runner" / "yaml_text.py"
-LAZY = ("cli/live.py",)
+LAZY = ("cli/live.py", "cli/trials.py")
 """Modules of the cli that are imported inside commands only."""
 
 

@@ -95,7 +95,16 @@ def vitcli(
 
 def register() -> None:
     """Import every command module; each adds itself to the application."""
-    from vitcli.cli import data, doctor, eval, experiments, predict, runs, train  # noqa: F401
+    from vitcli.cli import (  # noqa: F401
+        ablate,
+        data,
+        doctor,
+        eval,
+        experiments,
+        predict,
+        runs,
+        train,
+    )
 
 
 def main() -> None:

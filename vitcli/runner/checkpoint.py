@@ -21,6 +21,8 @@ from vitcli.runner.run_dir import MANIFEST, steps
 
 FORMAT = 1
 TENSORS = "tensors.safetensors"
+WEIGHTS = "weights.safetensors"
+"""What is left of the tensors once only the weights are kept."""
 
 
 class FormatError(InputError):
@@ -49,15 +51,17 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
     (path / MANIFEST).unlink(missing_ok=True)  # an old one must not vouch for new tensors
     commit(path / TENSORS, content)
-    files = {TENSORS: {"sha256": sha256(content), "bytes": len(content)}}
-    manifest = {
+    commit_json(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
+    return path
+
+
+def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> dict[str, Any]:
+    return {
         "format": FORMAT,
         "step": checkpoint.step,
-        "files": files,
+        "files": {name: {"sha256": sha256(content), "bytes": len(content)}},
         "state": checkpoint.state,
     }
-    commit_json(path / MANIFEST, manifest)
-    return path
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -67,9 +71,9 @@ def load_checkpoint(path: Path) -> Checkpoint:
         InputError: It is damaged, or of another format.
     """
     manifest = _read_manifest(path)
-    expected = manifest["files"][TENSORS]
+    ((name, expected),) = manifest["files"].items()
     try:
-        content = (path / TENSORS).read_bytes()
+        content = (path / name).read_bytes()
     except OSError as error:
         raise InputError(f"{path}: checkpoint without tensors: {error.strerror}") from error
     if len(content) != expected["bytes"] or sha256(content) != expected["sha256"]:
@@ -96,7 +100,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _is_complete(manifest: dict[str, Any], name: str) -> bool:
     files, state = manifest.get("files"), manifest.get("state")
-    entry = files.get(TENSORS) if isinstance(files, dict) else None
+    names = list(files) if isinstance(files, dict) else []
+    entry = manifest["files"][names[0]] if names in ([TENSORS], [WEIGHTS]) else None
     return (
         str(manifest.get("step")) == name
         and isinstance(state, dict)
@@ -122,6 +127,24 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
     if found:
         raise InputError(f"{folder}: every checkpoint is damaged; '--rerun' starts over")
     return None
+
+
+def keep_weights(folder: Path) -> None:
+    """Of a finished run's checkpoints, keep the weights of the last one, and nothing else.
+
+    The manifest changes hands in one rename, so at any instant the last step can be read.
+    """
+    found = steps(folder)
+    path = folder / str(found[0])
+    if (path / TENSORS).exists():
+        checkpoint = load_checkpoint(path)
+        part = str(checkpoint.state["weights"])
+        weights = {f"{part}.{name}": tensor for name, tensor in checkpoint.part(part).items()}
+        content = safetensors.torch.save(weights)
+        commit(path / WEIGHTS, content)
+        commit_json(path / MANIFEST, _manifest(checkpoint, WEIGHTS, content))
+        (path / TENSORS).unlink()
+    prune(folder, found[:1])
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:

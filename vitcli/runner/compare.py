@@ -6,6 +6,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.config import SIZES, STATISTICS
 from vitcli.runner.errors import InputError
 from vitcli.runner.run_dir import RunDir
 
@@ -46,6 +47,18 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
         elif left != right:
             found[prefix + name] = (left, right)
     return found
+
+
+def filled(spec: ExperimentSpec, stored: ExperimentSpec, meta: dict[str, Any]) -> ExperimentSpec:
+    """``spec`` with the fields that follow the data set taken from a stored, resolved spec.
+
+    Mean and std follow it too, unless they were typed for the stored run.
+    """
+    typed = meta.get("typed", [])
+    follow = ["class_names", *(name for name in STATISTICS if name not in typed)]
+    model = {k: getattr(stored.model, k) for k in SIZES if getattr(spec.model, k) is None}
+    data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}
+    return spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**data))
 
 
 def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:

@@ -44,6 +44,8 @@ class Experiment:
     spec: ExperimentSpec
     path: Path
     changed: bool = False
+    variant: str | None = None
+    """The row of a study that this is."""
 
 
 def folders() -> list[Path]:

@@ -13,6 +13,12 @@ class ConfigError(UserError):
     exit_code = 2
 
 
+class PartlyError(UserError):
+    """Some of what was asked for is done, and the output says which part is not."""
+
+    exit_code = 3
+
+
 class InputError(UserError):
     """An input is missing, damaged, hostile or of the wrong kind."""
 

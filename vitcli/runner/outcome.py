@@ -29,7 +29,10 @@ def finish(training: Training) -> dict[str, Any]:
         training.save()
     save_predictions(run.path / "predictions.npz", logits, labels)
     with contextlib.closing(Board(run.path, training.records)) as board:
-        board.hparams(spec, {"test_accuracy": scores.accuracy, "test_loss": scores.loss})
+        meta = run.read("meta.json")
+        groups = {name: meta.get(name) for name in ("experiment", "variant")}
+        measured = {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
+        board.hparams(spec, measured, groups)
         show_images(training, board)
     result = summarise(training, scores)
     commit_json(run.path / "result.json", result)

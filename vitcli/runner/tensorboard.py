@@ -46,9 +46,15 @@ class Board:
             images = images.mean(1, keepdim=True)
         self.writer.add_images(tag, images.float().cpu(), step)
 
-    def hparams(self, spec: ExperimentSpec, result: dict[str, float]) -> None:
-        """The three hparams records in this file; ``add_hparams`` would start a second run."""
-        flat = {k: v for k, v in flatten(spec.model_dump(mode="json")).items() if v is not None}
+    def hparams(
+        self, spec: ExperimentSpec, result: dict[str, float], labels: dict[str, Any]
+    ) -> None:
+        """The three hparams records in this file; ``add_hparams`` would start a second run.
+
+        ``labels``, such as study and variant, are columns to group by; None is left out.
+        """
+        fields = labels | spec.model_dump(mode="json")
+        flat = {k: v for k, v in flatten(fields).items() if v is not None}
         values = {
             k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in flat.items()
         }

@@ -14,8 +14,8 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.checkpoint import latest_checkpoint
-from vitcli.runner.compare import differences
-from vitcli.runner.config import SIZES, STATISTICS, Experiment, config_hash, fit_to_data
+from vitcli.runner.compare import differences, filled
+from vitcli.runner.config import STATISTICS, Experiment, config_hash, fit_to_data
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import environment, pick_device
 from vitcli.runner.errors import ConfigError, InputError, UserError
@@ -39,6 +39,8 @@ class Request:
     output: Path | None = None
     resume: bool = False
     rerun: bool = False
+    command: str | None = None
+    """What meta.json says was typed, where that is not this process's command line."""
 
 
 @dataclass(frozen=True)
@@ -60,8 +62,9 @@ def train(
     *,
     on_event: Callable[[Event], None] = ignore,
     on_message: Callable[[str], None] = ignore,
+    load: Callable[..., DataSet] = load_data,
 ) -> Outcome:
-    """Train an experiment to its end, or continue it.
+    """Train an experiment to its end, or continue it; ``load`` reads the data set.
 
     Raises:
         UserError: One of its kinds; StoppedError and DivergedError leave a run that can be read.
@@ -74,7 +77,7 @@ def train(
             return Outcome(run, run.read("result.json"), trained=False)
         try:
             with resource_errors():
-                training = prepare(experiment, request, run, device, on_event, on_message)
+                training = prepare(experiment, request, run, device, on_event, on_message, load)
                 with StopFlag() as stop:
                     training.train(stop)
                 return Outcome(run, finish(training), trained=True)
@@ -124,18 +127,6 @@ def is_free(folder: Path) -> bool:
     )
 
 
-def filled(spec: ExperimentSpec, stored: ExperimentSpec, meta: dict[str, Any]) -> ExperimentSpec:
-    """``spec`` with the fields that follow the data set taken from a stored, resolved spec.
-
-    Mean and std follow it too, unless they were typed for the stored run.
-    """
-    typed = meta.get("typed", [])
-    follow = ["class_names", *(name for name in STATISTICS if name not in typed)]
-    model = {k: getattr(stored.model, k) for k in SIZES if getattr(spec.model, k) is None}
-    data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}
-    return spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**data))
-
-
 def prepare(
     experiment: Experiment,
     request: Request,
@@ -143,13 +134,14 @@ def prepare(
     device: torch.device,
     on_event: Callable[[Event], None],
     on_message: Callable[[str], None],
+    load: Callable[..., DataSet] = load_data,
 ) -> Training:
     """Everything that can fail comes first; only then is the run folder written."""
     old = run.exists and not request.rerun
     checkpoint = latest_checkpoint(run.checkpoints, on_message) if old else None
     if old and checkpoint is None:
         on_message("no checkpoint was saved yet; starting at step 0")
-    data = load_data(
+    data = load(
         experiment.spec.data,
         data_dir=request.data_dir,
         offline=request.offline,
@@ -166,7 +158,7 @@ def prepare(
     if request.rerun:
         clear(run.path)
     run.create(spec)
-    commit_json(run.path / "meta.json", facts(experiment, data, device, meta))
+    commit_json(run.path / "meta.json", facts(experiment, data, device, meta, request.command))
     run.set_status("running", checkpoint.step if checkpoint else 0)
     if checkpoint:
         training.restore(checkpoint)
@@ -219,14 +211,18 @@ def load_initial_weights(
 
 
 def facts(
-    experiment: Experiment, data: DataSet, device: torch.device, meta: dict[str, Any]
+    experiment: Experiment,
+    data: DataSet,
+    device: torch.device,
+    meta: dict[str, Any],
+    command: str | None = None,
 ) -> dict[str, Any]:
     """meta.json: what was run, on what, from which code.
 
     A run that is continued keeps what it was, and gains a line in ``sessions``.
     """
     session = {
-        "command": shlex.join(["vitcli", *sys.argv[1:]]),
+        "command": command or shlex.join(["vitcli", *sys.argv[1:]]),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **environment(device),
     }
@@ -235,6 +231,7 @@ def facts(
     spec = experiment.spec
     return {
         "experiment": experiment.name,
+        "variant": experiment.variant,
         "config_hash": config_hash(spec),
         "typed": [name for name in STATISTICS if getattr(spec.data, name) is not None],
         "data": data.name,

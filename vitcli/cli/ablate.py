@@ -1,0 +1,236 @@
+"""`vitcli ablate`: train every variant of a study with every seed, and compare them."""
+
+import re
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitcli.cli.app import DataDir, Device, Offline, app
+from vitcli.cli.console import duration, emit, say, table
+
+if TYPE_CHECKING:
+    from vitcli.runner.study.execute import Todo
+    from vitcli.runner.study.plan import Study
+
+STUDY = "ablation-quickstart"
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+Name = Annotated[
+    str,
+    typer.Argument(metavar="STUDY", help="A name ('vitcli experiments ls') or a file."),
+]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(metavar="VARIANT", help="Only this variant and the baseline; may be repeated."),
+]
+Seeds = Annotated[
+    str | None,
+    typer.Option(metavar="0-7", help="Other seeds than the study's.", show_default=False),
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "-j", "--jobs", min=1, max=256, help="Trials at once.", show_default="one a core, or GPU"
+    ),
+]
+Form = Annotated[str, typer.Option("--format", help="text, md, latex, csv, json or html.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="The study's folder.", show_default="runs/...")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Say what would be trained, and what it takes.")
+]
+Status = Annotated[bool, typer.Option("--status", help="Show the state of every trial.")]
+TableOnly = Annotated[
+    bool, typer.Option("--table-only", help="Print the table of what is there; train nothing.")
+]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Train finished trials anew, too.")]
+FailFast = Annotated[
+    bool, typer.Option("--fail-fast/--keep-going", help="Stop at the first trial that fails.")
+]
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="2h", help="Stop after so long; the next call goes on.", show_default=False
+    ),
+]
+Checklist = Annotated[
+    Path | None,
+    typer.Option(help="Write answers to a reproducibility checklist.", show_default=False),
+]
+
+
+@app.command()
+def ablate(
+    study: Name = STUDY,
+    only: Only = None,
+    seeds: Seeds = None,
+    jobs: Jobs = None,
+    form: Form = "text",
+    output: Output = None,
+    dry_run: DryRun = False,
+    status: Status = False,
+    table_only: TableOnly = False,
+    rerun: Rerun = False,
+    fail_fast: FailFast = False,
+    budget: Budget = None,
+    checklist: Checklist = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    offline: Offline = False,
+) -> None:
+    """Train the variants of a study with every seed, and print their table.
+
+    A second call trains only what is missing, and prints the same table.
+    """
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.study.execute import Options, default_root
+    from vitcli.runner.study.plan import load_study, parse_seeds, select
+    from vitcli.runner.study.table import FORMATS
+
+    if form not in FORMATS:
+        raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
+    chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None)
+    names = select(chosen, only or [])
+    root = output or default_root(chosen)
+    if status:
+        show_status(chosen, root, names)
+        return
+    options = Options(
+        jobs=jobs,
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        rerun=rerun,
+        fail_fast=fail_fast,
+        budget=parse_duration(budget) if budget is not None else None,
+        command=shlex.join(["vitcli", *sys.argv[1:]]),
+    )
+    if table_only:
+        show_table(chosen, root, names, form, checklist)
+        return
+    run(chosen, root, names, options, form, checklist, dry_run)
+
+
+def parse_duration(text: str) -> float:
+    """``90s``, ``30m``, ``1.5h``, ``2d`` in seconds."""
+    from vitcli.runner.errors import ConfigError
+
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text.strip())
+    if not match or not float(match[1]):
+        raise ConfigError(f"--budget wants a time such as 30m or 2h, got {text!r}")
+    return float(match[1]) * UNITS[match[2]]
+
+
+def run(
+    study: "Study",
+    root: Path,
+    names: tuple[str, ...],
+    options: Any,
+    form: str,
+    checklist: Path | None,
+    dry_run: bool,
+) -> None:
+    """Train what is missing, then print the table and say what is not in it."""
+    from vitcli.cli.trials import view
+    from vitcli.runner.errors import PartlyError
+    from vitcli.runner.study.execute import run_study, survey, unfinished
+
+    todo = survey(study, root, names, rerun=options.rerun)
+    announce(todo)
+    if dry_run:
+        show_plan(todo, options)
+        return
+    with view(todo, options) as screen:
+        found = run_study(todo, options, screen.show)
+    show_table(study, root, names, form, checklist, publish_too=True)
+    if left := unfinished(found):
+        say("")
+        for folder, (state, reason) in left.items():
+            say(f"{folder}: {state}{f' ({reason})' if reason else ''}")
+        raise PartlyError(
+            f"{len(left)} of {len(found)} trials have no result; try them again: {options.command}"
+        )
+    say(f"report  {root / 'report.html'}")
+    say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
+
+
+def announce(todo: "Todo") -> None:
+    """What the study is, and what is still to do and why."""
+    from vitcli.runner.study.execute import summary
+
+    study = todo.study
+    say(f"study {study.name} ({study.path})")
+    seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
+    say(f"{len(todo.names)} variants x {seeds}: {summary(todo.found)}")
+    for trial in todo.trials:
+        state, reason = todo.found[trial.folder]
+        if state not in ("missing", "finished", "diverged"):
+            say(f"  {trial.folder}: {state}{f' ({reason})' if reason else ''}")
+
+
+def show_plan(todo: "Todo", options: Any) -> None:
+    """The trials to train, the time they take and the room they need."""
+    from vitcli.runner.study.execute import estimate
+
+    seconds = estimate(todo, options)
+    rows = [
+        [
+            trial.folder,
+            todo.found[trial.folder][0],
+            f"{todo.parameters[trial.variant]:,}",
+            duration(seconds.by_variant[trial.variant]),
+        ]
+        for trial in todo.trials
+    ]
+    if rows:
+        emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
+    emit(f"to train  {len(rows)} of {len(todo.found)} trials")
+    emit(f"time      about {duration(seconds.total)}, {seconds.count} at once")
+    emit(f"disk      {todo.disk_bytes / 1e6:,.0f} MB when done ({todo.root})")
+
+
+def show_status(study: "Study", root: Path, names: tuple[str, ...]) -> None:
+    """A word for each trial; reasons below."""
+    from vitcli.runner.study.cells import cells
+    from vitcli.runner.study.execute import summary
+
+    found = cells(study, root, names)
+    header = ["variant", *(f"seed {seed}" for seed in study.seeds)]
+    rows: dict[str, list[str]] = {}
+    for trial in study.trials(names):
+        rows.setdefault(trial.folder.rpartition("/")[0], []).append(found[trial.folder][0])
+    emit(table(header, [[name, *states] for name, states in rows.items()]))
+    for folder, (state, reason) in found.items():
+        if reason:
+            emit(f"{folder}: {state}: {reason}")
+    emit(summary(found))
+
+
+def show_table(
+    study: "Study",
+    root: Path,
+    names: tuple[str, ...],
+    form: str,
+    checklist: Path | None,
+    *,
+    publish_too: bool = False,
+) -> None:
+    """The table on stdout; with ``publish_too`` its files are written beside the trials."""
+    from vitcli.runner.study.cells import read_results
+    from vitcli.runner.study.table import render
+
+    doc = read_results(study, root, names)
+    if publish_too:
+        from vitcli.runner.study.publish import publish
+
+        publish(doc, root)
+    if checklist is not None:
+        from vitcli.runner.files import commit
+        from vitcli.runner.study.checklist import checklist as answers
+
+        commit(checklist, f"{answers(doc)}\n".encode())
+    typer.echo(render(doc, form))

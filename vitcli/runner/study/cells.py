@@ -1,0 +1,262 @@
+"""What lies on disk for each trial of a study, and the document that this makes. No torch."""
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.compare import changed_fields, differences, filled, readable_metrics
+from vitcli.runner.config import config_hash
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.results import flow, portable
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.runs import live_state
+from vitcli.runner.study.document import (
+    Candidate,
+    State,
+    StudyResult,
+    TrialResult,
+    VariantResult,
+)
+from vitcli.runner.study.plan import Study, Trial, Variant, is_same_setting, read_plan
+
+RESULTS = ("finished", "diverged")
+"""States that need no further work."""
+Cell = tuple[State, str]
+"""A trial's state and the reason for it."""
+
+
+def state_of(trial: Trial, run: RunDir, threads: int) -> Cell:
+    """What a trial's folder holds; one that is not exactly this trial is stale."""
+    if not run.exists:
+        return "missing", ""
+    try:
+        stored = run.spec()
+    except ConfigError as error:
+        return "stale", f"its config.yaml cannot be read: {error}"
+    meta = run.read("meta.json")
+    wanted = filled(trial.spec, stored, meta)
+    for field, (there, here) in differences(stored, wanted).items():
+        return "stale", f"{field} is {flow(there)} in its folder, {flow(here)} in the study"
+    used = {part.get("threads", threads) for part in [meta, *meta.get("sessions", [])]}
+    if meta.get("device", "cpu") == "cpu" and used != {threads}:
+        count = max(used - {threads})
+        return "stale", f"trained with {count} threads; the study fixes {threads}"
+    state, reason = live_state(run)
+    if state != "finished":
+        return state, reason  # type: ignore[return-value]
+    return _check_result(run)
+
+
+def _check_result(run: RunDir) -> Cell:
+    """A finished trial whose accuracy is that of its predictions."""
+    accuracy = run.read("result.json").get("test_accuracy")
+    if not isinstance(accuracy, float | int):
+        return "failed", "its result.json is missing or damaged"
+    try:
+        predicted = accuracy_of(run.path / "predictions.npz")
+    except (OSError, ValueError, KeyError, IndexError):
+        return "stale", "its predictions.npz is missing or damaged"
+    if abs(predicted - accuracy) > 1e-6:
+        return "stale", f"its result.json says {accuracy:.4f}, its predictions {predicted:.4f}"
+    return "finished", ""
+
+
+def accuracy_of(path: Path) -> float:
+    """Share of the stored logits (N, K) whose largest is at the label (N,)."""
+    import numpy as np
+
+    with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
+        return float((file["logits"].argmax(1) == file["labels"]).mean())
+
+
+def read_results(study: Study, root: Path, only: Sequence[str] = ()) -> StudyResult:
+    """The document about what lies in a study's folder now."""
+    return collect(study, root, cells(study, root, only), known_parameters(root), only)
+
+
+def known_parameters(root: Path) -> dict[str, int]:
+    """Variant -> parameters, as the plan of an earlier run has them."""
+    try:
+        return {str(k): int(v) for k, v in read_plan(root)["parameters"].items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return {}
+
+
+def cells(study: Study, root: Path, only: Sequence[str] = ()) -> dict[str, Cell]:
+    """Trial folder -> the state of every trial that was asked for."""
+    return {
+        trial.folder: state_of(trial, RunDir(root / trial.folder), study.threads)
+        for trial in study.trials(only)
+    }
+
+
+def collect(
+    study: Study,
+    root: Path,
+    found: Mapping[str, Cell],
+    parameters: Mapping[str, int],
+    only: Sequence[str] = (),
+) -> StudyResult:
+    """The document about what is on disk.
+
+    Args:
+        study: What was asked.
+        root: The study's folder.
+        found: Trial folder -> state.
+        parameters: Variant -> number of parameters, where known.
+        only: Variants to show; all if empty.
+
+    Raises:
+        InputError: Trials were trained on different images.
+    """
+    shown = [variant for variant in study.variants if not only or variant.name in only]
+    rows = tuple(_row(study, variant, root, found, parameters) for variant in shown)
+    metas = [
+        RunDir(root / trial.folder).read("meta.json")
+        for trial in study.trials(only)
+        if found[trial.folder][0] in RESULTS
+    ]
+    _refuse_mixed_data(metas, root)
+    results = [RunDir(root / trial.folder).read("result.json") for trial in study.trials(only)]
+    base = study.baseline.spec
+    sessions = [part for meta in metas for part in [meta, *meta.get("sessions", [])]]
+    first = metas[0] if metas else {}
+    return StudyResult(
+        name=study.name,
+        question=study.question,
+        command=command(study, only),
+        commits=_distinct(part.get("commit") for part in sessions),
+        dirty=any(part.get("dirty") for part in sessions),
+        date=max((str(part.get("started", ""))[:10] for part in sessions), default=""),
+        hardware=_distinct(part.get("hardware") for part in sessions),
+        torch=_distinct(part.get("torch") for part in sessions),
+        precision=_distinct(result.get("precision") for result in results),
+        threads=study.threads,
+        data=str(portable(base.data.name)),
+        data_hash=str(first.get("data_hash", "")),
+        num_train=first.get("num_train"),
+        num_test=next((r["num_test"] for r in results if r.get("num_test")), None),
+        epochs=base.train.epochs,
+        num_comparisons=len(study.variants) - 1,
+        base_config=plain(changed_fields(base.replace(seed=0))),
+        reference=study.reference,
+        same_setting=is_same_setting(study),
+        rows=rows,
+    )
+
+
+def _distinct(values: Any) -> tuple[str, ...]:
+    return tuple(sorted({str(value) for value in values if value}))
+
+
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that JSON gives back unchanged, without folders of this machine."""
+    return {
+        name: list(value) if isinstance(value, tuple) else portable(value)
+        for name, value in fields.items()
+    }
+
+
+def _refuse_mixed_data(metas: Sequence[Mapping[str, Any]], root: Path) -> None:
+    hashes = sorted({str(meta.get("data_hash"))[:12] for meta in metas})
+    if len(hashes) > 1:
+        raise InputError(
+            f"{root}: its trials were trained on different images (hashes {', '.join(hashes)});"
+            " --rerun trains them all on what is there now"
+        )
+
+
+def command(study: Study, only: Sequence[str] = ()) -> str:
+    """What to type to get this table."""
+    words = ["vitcli", "ablate", study.name]
+    if study.seeds != study.file_seeds:
+        words += ["--seeds", ",".join(map(str, study.seeds))]
+    if only and len(only) < len(study.variants):
+        words += [w for name in only if name != study.baseline.name for w in ("--only", name)]
+    return " ".join(words)
+
+
+def _row(
+    study: Study,
+    variant: Variant,
+    root: Path,
+    found: Mapping[str, Cell],
+    parameters: Mapping[str, int],
+) -> VariantResult:
+    per_setting = [
+        [trial for trial in study.trials([variant.name]) if trial.setting == setting]
+        for setting, _ in variant.settings
+    ]
+    results = [[_trial(t, root, found[t.folder]) for t in trials] for trials in per_setting]
+    candidates: tuple[Candidate, ...] = ()
+    index = 0
+    chosen: dict[str, Any] | None = None
+    if study.tune:
+        candidates, best = choose(per_setting, root, found)
+        if best is None:  # no choice yet: the row must not show any one setting as the variant
+            results = [[_pending(trial) for trial in results[0]]]
+        else:
+            index, chosen = best, variant.settings[best][0]
+    return VariantResult(
+        variant=variant.name,
+        changes=plain(variant.changes),
+        parameters=parameters.get(variant.name),
+        trials=tuple(results[index]),
+        candidates=candidates,
+        chosen=chosen,
+    )
+
+
+def _pending(trial: TrialResult) -> TrialResult:
+    done = trial.state in RESULTS
+    state: State = "missing" if done else trial.state
+    reason = "the settings are not all done" if done else trial.reason
+    return TrialResult(seed=trial.seed, state=state, reason=reason, config_hash=trial.config_hash)
+
+
+def choose(
+    per_setting: Sequence[Sequence[Trial]], root: Path, found: Mapping[str, Cell]
+) -> tuple[tuple[Candidate, ...], int | None]:
+    """The candidates, and the one with the best mean validation accuracy once all are done.
+
+    One that diverged with any seed is taken only where all did.
+    """
+    candidates, scores = [], []
+    for trials in per_setting:
+        states = [found[trial.folder][0] for trial in trials]
+        results = [RunDir(root / trial.folder).read("result.json") for trial in trials]
+        whole = all(state == "finished" for state in states)
+        mean = sum(r["val_accuracy"] for r in results) / len(results) if whole else None
+        candidates.append(
+            Candidate(
+                setting=plain(trials[0].setting),
+                val_accuracy=mean,
+                num_diverged=states.count("diverged"),
+            )
+        )
+        scores.append(-1.0 - states.count("diverged") if mean is None else mean)
+    is_done = all(found[t.folder][0] in RESULTS for trials in per_setting for t in trials)
+    return tuple(candidates), scores.index(max(scores)) if is_done else None
+
+
+def _trial(trial: Trial, root: Path, cell: Cell) -> TrialResult:
+    """A trial's entry; only a finished one has numbers."""
+    run, (state, reason) = RunDir(root / trial.folder), cell
+    entry: dict[str, Any] = {
+        "seed": trial.spec.seed,
+        "state": state,
+        "reason": reason,
+        "config_hash": config_hash(trial.spec),
+    }
+    if state not in RESULTS:
+        return TrialResult(**entry)
+    records = readable_metrics(run)
+    split = "val_accuracy" if trial.spec.data.val_split else "test_accuracy"
+    entry["epochs"] = records[-1]["epoch"] if records else 0
+    entry["curve"] = tuple((r["epoch"], r[split]) for r in records if split in r)
+    if state == "finished":
+        result = run.read("result.json")
+        names = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
+        entry |= {name: result.get(name) for name in names}
+    return TrialResult(**entry)

@@ -1,0 +1,295 @@
+"""Run what a study still needs, and collect what it has found."""
+
+import contextlib
+import os
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import filelock
+
+from vitcli.runner.config import Experiment, config_hash, fit_to_data
+from vitcli.runner.errors import (
+    ConfigError,
+    InputError,
+    InUseError,
+    PartlyError,
+    ResourceError,
+    StoppedError,
+    UserError,
+)
+from vitcli.runner.files import commit_json
+from vitcli.runner.run_dir import RUNS, RunDir
+from vitcli.runner.signals import StopFlag
+from vitcli.runner.study.cells import RESULTS, Cell, cells
+from vitcli.runner.study.engine import Event, Job, LocalEngine
+from vitcli.runner.study.plan import PLAN, Study, Trial
+
+ORPHAN_SECONDS = 15.0
+"""How long the workers of a killed driver may take to let go of their trials."""
+EXTRA_BYTES = 2_000_000
+"""Predictions, curves and pictures of one trial, roughly."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How to run a study; nothing here changes what is trained."""
+
+    jobs: int | None = None
+    device: str = "auto"
+    data_dir: Path | None = None
+    offline: bool = False
+    rerun: bool = False
+    fail_fast: bool = False
+    budget: float | None = None
+    """Seconds after which running trials are stopped, to be continued by the next call."""
+    command: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Todo:
+    """What a run would do: each trial's state, the trials to train, and what it takes."""
+
+    study: Study
+    root: Path
+    names: tuple[str, ...]
+    found: dict[str, Cell]
+    trials: list[Trial]
+    parameters: dict[str, int]
+    disk_bytes: int
+
+
+def default_root(study: Study) -> Path:
+    return RUNS / study.name
+
+
+def survey(study: Study, root: Path, only: tuple[str, ...], *, rerun: bool = False) -> Todo:
+    """Look at every trial and build every model without memory: mistakes come before training.
+
+    Raises:
+        ConfigError: A variant does not fit the data set.
+    """
+    from vitcli.core.inspect.cost import count_parameters
+    from vitcli.runner.datasets import describe_data
+    from vitcli.runner.experiments import build_abstract
+
+    parameters: dict[str, int] = {}
+    for variant in study.variants:
+        try:
+            for _, spec in variant.settings:
+                fitted = fit_to_data(spec, describe_data(spec.data))
+                parameters[variant.name] = count_parameters(build_abstract(fitted))
+        except ConfigError as error:
+            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
+    found = cells(study, root, only)
+    trials = [t for t in study.trials(only) if rerun or found[t.folder][0] not in RESULTS]
+    bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
+    return Todo(
+        study=study,
+        root=root,
+        names=only,
+        found=found,
+        trials=trials,
+        parameters=parameters,
+        disk_bytes=sum(bytes_each),
+    )
+
+
+def worker_count(study: Study, options: Options) -> int:
+    """``-j``, or as many as the processor has cores for; one on a GPU."""
+    from vitcli.runner.device import pick_device
+
+    if options.jobs:
+        return options.jobs
+    if pick_device(options.device).type != "cpu":
+        return 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (usable or 1) // study.threads)
+
+
+def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -> dict[str, Cell]:
+    """Train what is missing; the state of every trial afterwards.
+
+    Raises:
+        InUseError: Another process runs this study.
+        StoppedError: A signal came; every trial can be continued.
+        PartlyError: The budget was used up.
+    """
+    if not todo.trials:
+        return todo.found
+    todo.root.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(todo.root / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise InUseError(f"{todo.root}: another process is running this study") from error
+    try:
+        _wait_for_orphans(todo)
+        _check_disk(todo, worker_count(todo.study, options))
+        write_plan(todo, options)
+        for trial in todo.trials:
+            _set_aside(todo, trial, on_event)
+        _train(todo, options, on_event)
+        return cells(todo.study, todo.root, todo.names)
+    finally:
+        lock.release()
+
+
+def _wait_for_orphans(todo: Todo) -> None:
+    until = time.monotonic() + ORPHAN_SECONDS
+    for trial in todo.trials:
+        run = RunDir(todo.root / trial.folder)
+        while run.exists:
+            try:
+                with run.lock():
+                    break
+            except InUseError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.2)
+
+
+def _check_disk(todo: Todo, count: int) -> None:
+    """Final weights for each trial, and three times two checkpoints for those under way."""
+    largest = max(todo.parameters.values())
+    needed = todo.disk_bytes + count * 3 * 12 * largest
+    free = shutil.disk_usage(todo.root).free
+    if needed > free:
+        raise ResourceError(
+            f"{todo.root}: {needed / 1e9:.2f} GB are needed for {len(todo.trials)} trials,"
+            f" {free / 1e9:.2f} GB are free; make room, or choose another folder with -o"
+        )
+
+
+def write_plan(todo: Todo, options: Options) -> None:
+    """Everything a worker needs to know, before the first one starts."""
+    study = todo.study
+    trials = {
+        trial.folder: {
+            "variant": trial.variant,
+            "setting": trial.setting,
+            "config_hash": config_hash(trial.spec),
+            "config": trial.spec.model_dump(mode="json"),
+        }
+        for trial in study.trials()
+    }
+    plan = {
+        "study": study.name,
+        "threads": study.threads,
+        "device": options.device,
+        "data_dir": str(options.data_dir.resolve()) if options.data_dir else None,
+        "offline": options.offline,
+        "command": options.command,
+        "parameters": todo.parameters,
+        "trials": trials,
+    }
+    commit_json(todo.root / PLAN, plan)
+
+
+def _set_aside(todo: Todo, trial: Trial, on_event: Callable[[Event], None]) -> None:
+    """A stale trial is kept under another name: it may have taken hours."""
+    state, reason = todo.found[trial.folder]
+    if state != "stale":
+        return
+    path = todo.root / trial.folder
+    number = 1
+    while (target := path.with_name(f"{path.name}.stale{number}")).exists():
+        number += 1
+    path.rename(target)
+    text = f"stale, kept as {target.name}: {reason}"
+    on_event({"kind": "message", "folder": trial.folder, "text": text})
+
+
+def _train(todo: Todo, options: Options, on_event: Callable[[Event], None]) -> None:
+    jobs = [Job(trial.folder, options.rerun) for trial in todo.trials]
+    count = worker_count(todo.study, options)
+    engine = LocalEngine(todo.root, jobs, count=count, threads=todo.study.threads)
+    deadline = time.monotonic() + options.budget if options.budget else None
+    late = begun = False
+    with StopFlag() as stop, contextlib.ExitStack() as closing:
+
+        def tick() -> None:
+            nonlocal late
+            late = late or (deadline is not None and time.monotonic() > deadline)
+            if (late or stop.number) and not engine.stopping:
+                on_event({"kind": "stopping"})
+                engine.stop()
+
+        events = engine.events(tick)
+        closing.callback(events.close)
+        for event in events:
+            begun = begun or event["kind"] == "started"
+            if event["kind"] == "end" and event["state"] == "failed":
+                _mark_failed(todo.root, event)
+                if event.get("stage") == "data" and not begun:
+                    raise _as_error(event)
+                if options.fail_fast:
+                    engine.stop()
+            on_event(event)
+    if stop.number or late:
+        _tell_stopped(todo, options, stop.number)
+
+
+def _mark_failed(root: Path, event: Event) -> None:
+    """A killed worker leaves "running" behind; the trial says what happened to it."""
+    run = RunDir(root / event["folder"])
+    if run.exists and run.status()["state"] == "running":
+        run.set_status("failed", run.last_step(), event["reason"])
+
+
+def _as_error(event: Event) -> UserError:
+    kinds: Mapping[int, type[UserError]] = {2: ConfigError, 5: ResourceError}
+    return kinds.get(event.get("exit", 4), InputError)(event["reason"])
+
+
+def _tell_stopped(todo: Todo, options: Options, number: int | None) -> None:
+    found = cells(todo.study, todo.root, todo.names)
+    done = sum(state in RESULTS for state, _ in found.values())
+    text = f"{done} of {len(found)} trials are done. Continue: {options.command}"
+    if number:
+        raise StoppedError(f"stopped; checkpoints were saved, {text}", number)
+    raise PartlyError(f"the budget is used up; checkpoints were saved, {text}")
+
+
+def unfinished(found: Mapping[str, Cell]) -> dict[str, Cell]:
+    """Trials that are no results yet."""
+    return {folder: cell for folder, cell in found.items() if cell[0] not in RESULTS}
+
+
+def summary(found: Mapping[str, Cell]) -> str:
+    """Such as ``12 finished, 1 diverged, 5 missing``."""
+    states = [state for state, _ in found.values()]
+    return ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(sorted(states)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Seconds a trial of each variant takes, and the whole of what is to do, ``count`` at once."""
+
+    by_variant: dict[str, float]
+    total: float
+    count: int
+
+
+def estimate(todo: Todo, options: Options) -> Estimate:
+    """As measured where a trial is finished, else timed on a few random images."""
+    import torch
+
+    from vitcli.runner.plan import make_plan
+
+    torch.set_num_threads(todo.study.threads)
+    seconds: dict[str, float] = {}
+    for name in {trial.variant for trial in todo.trials}:
+        trials = todo.study.trials([name])
+        runs = [RunDir(todo.root / trial.folder) for trial in trials]
+        found = [run.read("result.json").get("train_seconds") for run in runs]
+        known = [float(value) for value in found if isinstance(value, int | float)]
+        experiment = Experiment(todo.study.name, trials[0].spec, todo.study.path)
+        seconds[name] = (
+            sum(known) / len(known) if known else make_plan(experiment, options.device).seconds
+        )
+    count = max(1, min(worker_count(todo.study, options), len(todo.trials)))
+    total = sum(seconds[trial.variant] for trial in todo.trials) / count
+    return Estimate(by_variant=seconds, total=total, count=count)

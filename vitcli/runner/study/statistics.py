@@ -1,0 +1,244 @@
+"""What a study's numbers say: pure functions of its document, in percentage points of accuracy.
+
+Only finished trials have numbers. Differences are taken from the first row, the baseline, and only
+between trials with the same seed, which share initialisation, data order and augmentation.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from vitcli.runner.study.document import StudyResult, VariantResult
+
+Verdict = Literal["replicates", "smaller", "larger", "same", "opposite", "undecided", "diverged"]
+
+ALPHA = 0.05
+"""Intervals are of level 1 - ALPHA; a p-value is given only where it could be so small."""
+RESAMPLES = 99_999
+"""Sign flips that are drawn where there are more than that many to enumerate."""
+MAX_EXACT_PAIRS = 16
+"""2^16 <= RESAMPLES < 2^17."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RowStatistics:
+    """One variant; accuracies in percent, differences in percentage points, times in seconds.
+
+    What cannot be said from the finished trials is None.
+    """
+
+    variant: str
+    n: int
+    """Finished trials: those that the mean is over."""
+    num_diverged: int
+    num_unfinished: int
+    """Failed, interrupted, running, stale or missing."""
+    accuracy_mean: float | None
+    accuracy_sd: float | None
+    """Sample standard deviation over the seeds (n - 1 in the denominator)."""
+    seconds_mean: float | None
+    """Training time of a finished trial."""
+    seconds_total: float | None
+    num_pairs: int = 0
+    """Seeds that finished both here and in the baseline."""
+    difference: float | None = None
+    """Mean over the pairs of accuracy here - accuracy of the baseline."""
+    ci_low: float | None = None
+    ci_high: float | None = None
+    """95 % t interval of the mean difference; not adjusted for the number of variants."""
+    p: float | None = None
+    """Two-sided sign-flip permutation test of the mean difference."""
+    p_holm: float | None = None
+    seeds_missing: int | None = None
+    """How many more pairs a test needs, where there are too few."""
+    source_accuracy: float | None = None
+    source_drop: float | None = None
+    """Of the source: accuracy of the variant - accuracy of the baseline; a loss is negative."""
+    verdict: Verdict | None = None
+
+
+def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
+    """Statistics of each row, in the order of the rows; the first is the baseline.
+
+    p-values are Holm-adjusted over all variants of the study, shown or not; a row without one
+    counts as p = 1, so that it never makes another row's smaller.
+    """
+    if not doc.rows:
+        return ()
+    baseline, *variants = doc.rows
+    rows = [_pair(_describe(row, doc), row, baseline, doc) for row in variants]
+    adjusted = holm([row.p for row in rows], num_tests(doc))
+    rows = [replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
+    return (_describe(baseline, doc), *rows)
+
+
+def accuracies(row: VariantResult) -> dict[int, float]:
+    """Seed -> test accuracy in percent, of the finished trials."""
+    return {
+        trial.seed: 100 * trial.test_accuracy
+        for trial in row.trials
+        if trial.state == "finished" and trial.test_accuracy is not None
+    }
+
+
+def num_tests(doc: StudyResult) -> int:
+    """Holm's m."""
+    return max(doc.num_comparisons, len(doc.rows) - 1)
+
+
+def seeds_needed(num_tests: int) -> int:
+    """Fewest pairs with which the smallest possible p, 2 / 2^pairs, survives Holm's first step."""
+    return next(n for n in itertools.count(2) if num_tests * 2 / 2**n <= ALPHA)
+
+
+def _describe(row: VariantResult, doc: StudyResult) -> RowStatistics:
+    values = list(accuracies(row).values())
+    diverged = sum(trial.state == "diverged" for trial in row.trials)
+    seconds = [
+        trial.train_seconds
+        for trial in row.trials
+        if trial.state == "finished" and trial.train_seconds is not None
+    ]
+    source = doc.reference.rows.get(row.variant) if doc.reference else None
+    return RowStatistics(
+        variant=row.variant,
+        n=len(values),
+        num_diverged=diverged,
+        num_unfinished=len(row.trials) - len(values) - diverged,
+        accuracy_mean=_round(np.mean(values)) if values else None,
+        accuracy_sd=_round(np.std(values, ddof=1)) if len(values) > 1 else None,
+        seconds_mean=float(np.mean(seconds)) if seconds else None,
+        seconds_total=float(np.sum(seconds)) if seconds else None,
+        source_accuracy=source.accuracy if source else None,
+    )
+
+
+def _pair(
+    described: RowStatistics, row: VariantResult, baseline: VariantResult, doc: StudyResult
+) -> RowStatistics:
+    ours, theirs = accuracies(row), accuracies(baseline)
+    differences = [_round(ours[seed] - theirs[seed]) for seed in ours if seed in theirs]
+    pairs, needed = len(differences), seeds_needed(num_tests(doc))
+    low, high = t_interval(differences) if pairs > 1 else (None, None)
+    drop = source_drop(doc, row.variant)
+    return replace(
+        described,
+        num_pairs=pairs,
+        difference=_round(np.mean(differences)) if differences else None,
+        ci_low=low,
+        ci_high=high,
+        p=sign_flip_p(differences) if pairs >= needed else None,
+        seeds_missing=needed - pairs if pairs < needed else None,
+        source_drop=drop,
+        verdict=_verdict((row, baseline), low, high, drop, doc),
+    )
+
+
+def _round(value: float | np.floating) -> float:
+    """Without float dust, which would make 84.4 - 93.1 other than -8.7, and ties no ties."""
+    return round(float(value), 9)
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Mean +- t(0.975, n - 1) sd / sqrt(n), of two values or more; of zero width without spread."""
+    mean, error = np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5
+    half = stats.t.ppf(1 - ALPHA / 2, len(values) - 1) * error
+    return _round(mean - half), _round(mean + half)
+
+
+def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    return np.round(values.mean(axis=axis), 9)
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Two-sided p of the mean difference: were variant and baseline the same, each pair's sign
+    would be a coin. Exact up to 16 pairs; beyond, 99,999 draws with a fixed seed.
+    """
+    result = stats.permutation_test(
+        (np.array(differences),),
+        _mean,
+        permutation_type="samples",
+        n_resamples=RESAMPLES,
+        random_state=0,
+    )
+    return float(result.pvalue)
+
+
+def holm(p_values: Sequence[float | None], m: int) -> list[float | None]:
+    """Step-down adjusted p-values of m tests; a missing p counts as 1 and stays missing.
+
+    The i-th smallest (from 0) becomes max over j <= i of min(1, (m - j) p_j).
+    Reference: Holm 1979, https://www.jstor.org/stable/4615733
+    """
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, i) in enumerate(known):
+        largest = max(largest, min(1.0, (m - rank) * p))
+        adjusted[i] = largest
+    return adjusted
+
+
+def source_drop(doc: StudyResult, variant: str) -> float | None:
+    """The source's accuracy of the variant - of the baseline, where it has both."""
+    rows = doc.reference.rows if doc.reference else {}
+    if variant not in rows or doc.rows[0].variant not in rows:
+        return None
+    return _round(rows[variant].accuracy - rows[doc.rows[0].variant].accuracy)
+
+
+def _verdict(
+    pair: tuple[VariantResult, VariantResult],
+    low: float | None,
+    high: float | None,
+    drop: float | None,
+    doc: StudyResult,
+) -> Verdict | None:
+    if drop is None:
+        return None
+    if any(trial.state == "diverged" for row in pair for trial in row.trials):
+        return "diverged"
+    if low is None or high is None:
+        return None
+    return judge(low, high, drop, same_setting=doc.same_setting)
+
+
+def judge(low: float, high: float, drop: float, *, same_setting: bool) -> Verdict:
+    """Hold the interval of our difference against the source's drop.
+
+    undecided: the interval contains 0. replicates: it excludes 0 and contains the drop. opposite:
+    it lies on the other side of 0 than the drop. smaller, larger: on the same side, and the drop
+    is outside. In another setting sizes mean nothing: same or opposite direction, or undecided.
+    A drop of exactly 0 has no direction: any difference is larger, and a direction undecided.
+    """
+    if low <= 0 <= high:
+        return "undecided"
+    same_side = (low > 0) == (drop > 0)
+    if not same_setting:
+        return "undecided" if drop == 0 else "same" if same_side else "opposite"
+    if drop == 0:
+        return "larger"
+    if not same_side:
+        return "opposite"
+    if low <= drop <= high:
+        return "replicates"
+    return "smaller" if abs(low + high) / 2 < abs(drop) else "larger"
+
+
+def sampling_error(doc: StudyResult) -> float | None:
+    """Half-width in points of the 95 % interval of the baseline's accuracy, for other test images.
+
+    1.96 sqrt(a (1 - a) / num_test), the normal approximation of the binomial; it shrinks to 0
+    where no image, or every one, is classified right. Not a spread over seeds.
+    """
+    baseline = _describe(doc.rows[0], doc).accuracy_mean if doc.rows else None
+    if baseline is None or not doc.num_test:
+        return None
+    share = baseline / 100
+    z = stats.norm.ppf(1 - ALPHA / 2)
+    return _round(100 * z * (share * (1 - share) / doc.num_test) ** 0.5)

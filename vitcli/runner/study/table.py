@@ -1,0 +1,221 @@
+"""The table of a study: a pure function of its document, the same bytes each time."""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from vitcli.runner.errors import InputError
+from vitcli.runner.study.document import StudyResult, VariantResult
+from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
+from vitcli.runner.study.notes import notes, seconds
+from vitcli.runner.study.statistics import RowStatistics, compare
+
+FORMATS = ("text", "md", "latex", "csv", "json", "html")
+
+SCREEN = {"text": to_text, "md": to_markdown, "latex": to_latex, "html": to_html}
+
+
+def render(doc: StudyResult, form: str) -> str:
+    """The document as a table in one of ``FORMATS``; no newline at the end."""
+    if form == "csv":
+        return to_csv(doc)
+    if form == "json":
+        return to_json(doc)
+    return SCREEN[form](build(doc))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Line:
+    """A row of the document with what its numbers say."""
+
+    row: VariantResult
+    found: RowStatistics
+    is_baseline: bool
+
+
+_Filled = tuple[Column, Callable[[_Line], str]]
+"""A column and how to fill it."""
+
+
+def build(doc: StudyResult) -> Table:
+    """The table as words; minus and plus-minus are the characters U+2212 and U+00B1."""
+    statistics = compare(doc)
+    lines = [
+        _Line(row=row, found=found, is_baseline=row is doc.rows[0])
+        for row, found in zip(doc.rows, statistics, strict=True)
+    ]
+    columns = _columns(doc)
+    return Table(
+        name=doc.name,
+        caption=f"{doc.name}: {doc.question}" if doc.question else doc.name,
+        columns=tuple(column for column, _ in columns),
+        rows=tuple(tuple(cell(line) for _, cell in columns) for line in lines),
+        notes=notes(doc, statistics),
+    )
+
+
+def _columns(doc: StudyResult) -> list[_Filled]:
+    """The columns that this study has something to say in."""
+    states = {trial.state for row in doc.rows for trial in row.trials}
+    every: list[tuple[object, _Filled]] = [
+        (True, (Column("variant", "l"), lambda line: line.row.variant)),
+        (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
+        (True, (Column("n", "r"), lambda line: str(line.found.n))),
+        (states - {"finished", "diverged"}, (Column("not finished", "l"), _unfinished)),
+        (True, (Column("accuracy, %", "r"), _accuracy)),
+        (True, (Column("difference [95 % CI]", "r"), _difference)),
+        (True, (Column("p (Holm)", "r"), _p)),
+        ("diverged" in states, (Column("diverged", "r"), _diverged)),
+        (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
+        (True, (Column("training time per trial", "r"), _time)),
+    ]
+    return [column for shown, column in every if shown] + _source_columns(doc)
+
+
+def _source_columns(doc: StudyResult) -> list[_Filled]:
+    source = doc.reference.rows if doc.reference else {}
+    if not source:
+        return []
+
+    def given(name: str) -> list[_Filled]:
+        def cell(line: _Line) -> str:
+            return _count(getattr(source.get(line.row.variant), name, None))
+
+        shown = any(getattr(row, name) for row in source.values())
+        return [(Column(f"source's {name}", "r"), cell)] if shown else []
+
+    return [
+        (Column("source's accuracy, %", "r"), lambda line: _points(line.found.source_accuracy)),
+        (Column("source's drop", "r"), lambda line: signed(line.found.source_drop)),
+        *given("parameters"),
+        *given("hours"),
+        (Column("verdict" if doc.same_setting else "direction only", "l"), _verdict),
+    ]
+
+
+def _points(value: float | None) -> str:
+    return "" if value is None else f"{value:.2f}"
+
+
+def signed(value: float | None) -> str:
+    """Percentage points with their sign, which a rounded 0 has none of."""
+    if value is None:
+        return ""
+    text = f"{value:+.2f}"
+    return "0.00" if float(text) == 0 else text.replace("-", "\u2212")
+
+
+def _count(value: float | None) -> str:
+    return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+
+
+def _unfinished(line: _Line) -> str:
+    """Such as ``2 of 3 missing, 1 failed``."""
+    states = Counter(trial.state for trial in line.row.trials)
+    parts = [f"{n} {state}" for state, n in states.items() if state not in ("finished", "diverged")]
+    return ", ".join(parts).replace(" ", f" of {len(line.row.trials)} ", 1)
+
+
+def _diverged(line: _Line) -> str:
+    n = line.found.num_diverged
+    return f"{n} of {len(line.row.trials)}" if n else "0"
+
+
+def _accuracy(line: _Line) -> str:
+    found = line.found
+    if found.accuracy_mean is None:
+        return "diverged" if found.num_diverged and not found.num_unfinished else "no result yet"
+    spread = "" if found.accuracy_sd is None else f" \u00b1 {found.accuracy_sd:.2f}"
+    return f"{found.accuracy_mean:.2f}{spread}"
+
+
+def _difference(line: _Line) -> str:
+    """The interval, or the number of pairs where it cannot be guessed from the row's n."""
+    found = line.found
+    if line.is_baseline:
+        return "baseline"
+    if found.difference is None:
+        return "no pair" if found.n else ""
+    interval = f" [{signed(found.ci_low)}, {signed(found.ci_high)}]"
+    pairs = "" if found.num_pairs == found.n > 1 else f" ({_plural(found.num_pairs, 'pair')})"
+    return signed(found.difference) + ("" if found.ci_low is None else interval) + pairs
+
+
+def _p(line: _Line) -> str:
+    if line.found.seeds_missing:
+        return _plural(line.found.seeds_missing, "more seed")
+    p = line.found.p_holm
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _time(line: _Line) -> str:
+    return seconds(line.found.seconds_mean)
+
+
+def _verdict(line: _Line) -> str:
+    found = line.found
+    return found.verdict or ("" if found.source_drop is None else "no interval yet")
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def setting_text(setting: dict[str, Any]) -> str:
+    return ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in setting.items())
+
+
+def _chosen(line: _Line) -> str:
+    return "not chosen yet" if line.row.chosen is None else setting_text(line.row.chosen)
+
+
+def to_csv(doc: StudyResult) -> str:
+    """One line a variant, numbers as they are, rounded to 6 digits; an empty cell is None."""
+    rows = []
+    for row, found in zip(doc.rows, compare(doc), strict=True):
+        source = doc.reference.rows.get(row.variant) if doc.reference else None
+        rows.append(
+            _rounded(found)
+            | {
+                "parameters": row.parameters,
+                "chosen": None if row.chosen is None else json.dumps(row.chosen),
+                "source_parameters": source.parameters if source else None,
+                "source_hours": source.hours if source else None,
+            }
+        )
+    out = io.StringIO()
+    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue().rstrip("\n")
+
+
+def to_json(doc: StudyResult) -> str:
+    """The document, and beside its fields the statistics that follow from it."""
+    statistics = [_rounded(found) for found in compare(doc)]
+    value = doc.model_dump(mode="json") | {"statistics": statistics}
+    return json.dumps(value, indent=2, allow_nan=False)
+
+
+def _rounded(found: RowStatistics) -> dict[str, Any]:
+    return {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(found).items()}
+
+
+def read_document(text: str) -> StudyResult:
+    """The document in what ``render(doc, "json")`` gave.
+
+    Raises:
+        InputError: It is no such text.
+    """
+    try:
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise ValueError("not a mapping")
+        return StudyResult.model_validate({k: v for k, v in value.items() if k != "statistics"})
+    except (ValueError, RecursionError) as error:
+        problem = str(error).partition("\n")[0]
+        raise InputError(f"not the document of a study: {problem}") from error

@@ -1,0 +1,176 @@
+"""A worker process: trains the trials it is told to, one after the other, and loads data once.
+
+``run_trial(folder)`` is the seam: whatever starts processes (this machine, later a cluster) needs
+only the plan beside the run folders and the name of one of them. As a program it reads one JSON
+line per trial from stdin and writes one JSON line per event to stdout; it ends with its stdin, so
+it never outlives the process that feeds it.
+
+    python -m vitcli.runner.study.worker ROOT            # fed through stdin
+    python -m vitcli.runner.study.worker ROOT FOLDER...  # these trials, then the end
+"""
+
+import json
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vitcli.core.spec import AugmentSpec, DataSpec
+from vitcli.runner.config import Experiment, check
+from vitcli.runner.errors import DivergedError, StoppedError, UserError
+from vitcli.runner.study.plan import PLAN, read_plan
+from vitcli.runner.yaml_text import Document
+
+GRACE_SECONDS = 30.0
+"""How long a trial may take to save its checkpoint after the driver has gone."""
+
+Send = Callable[[dict[str, Any]], None]
+
+
+def run_trial(
+    root: Path, folder: str, *, send: Send, load: "DataOnce", rerun: bool = False
+) -> None:
+    """Train one trial of the plan in its run folder, or continue it.
+
+    Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``; the last
+    carries the reason, and its traceback if it was no user's mistake goes to stderr.
+    """
+    from vitcli.runner.checkpoint import keep_weights
+    from vitcli.runner.train import Request, train
+
+    plan = read_plan(root)
+    entry = plan["trials"][folder]
+    spec = check(entry["config"], Document("", PLAN))
+    experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
+    request = Request(
+        device=plan["device"],
+        data_dir=Path(plan["data_dir"]) if plan["data_dir"] else None,
+        offline=plan["offline"],
+        output=root / folder,
+        resume=True,
+        rerun=rerun,
+        command=plan["command"],
+    )
+    try:
+        outcome = train(
+            experiment,
+            request,
+            on_event=lambda event: send(describe_event(event)),
+            on_message=lambda text: send({"kind": "message", "text": text}),
+            load=load,
+        )
+        keep_weights(outcome.run.checkpoints)
+        send({"kind": "end", "state": "finished", "accuracy": outcome.result["test_accuracy"]})
+    except DivergedError as error:
+        send({"kind": "end", "state": "diverged", "reason": str(error)})
+    except StoppedError as error:
+        send({"kind": "end", "state": "interrupted", "reason": str(error)})
+    except UserError as error:
+        send(
+            {
+                "kind": "end",
+                "state": "failed",
+                "reason": str(error),
+                "exit": error.exit_code,
+                "stage": "data" if load.has_failed else "training",
+            }
+        )
+    except Exception as error:
+        traceback.print_exc()
+        reason = f"{type(error).__name__}: {error}"
+        send({"kind": "end", "state": "failed", "reason": reason, "exit": 1})
+
+
+class DataOnce:
+    """Stands in for ``load_data``: trials of one worker share the tensors of their data set."""
+
+    def __init__(self) -> None:
+        self._key: DataSpec | None = None
+        self._data: Any = None
+        self.has_failed = False
+
+    def __call__(self, spec: DataSpec, **options: Any) -> Any:
+        from vitcli.runner.datasets import load_data
+
+        key = spec.replace(augment=AugmentSpec())  # drawn batch by batch, not when data is read
+        if key != self._key:
+            self._key, self._data = None, None  # free the old one first
+            try:
+                self._data, self._key = load_data(key, **options), key
+            except UserError:
+                self.has_failed = True
+                raise
+        return self._data
+
+
+def describe_event(event: Any) -> dict[str, Any]:
+    """A training's event as plain data."""
+    from vitcli.runner.events import EpochDone, Progress
+
+    if isinstance(event, EpochDone):
+        return {"kind": "epoch", "record": event.record}
+    if isinstance(event, Progress):
+        return {"kind": "progress", **asdict(event)}
+    return {
+        "kind": "started",
+        "device": str(event.device),
+        "precision": event.precision,
+        "epochs": event.spec.train.epochs,
+        "steps_per_epoch": event.steps_per_epoch,
+        "first_step": event.first_step,
+    }
+
+
+def feed(jobs: "queue.Queue[dict[str, Any] | None]", busy: threading.Event) -> None:
+    """Read jobs from stdin; at its end stop what runs, as if the driver had asked for it."""
+    for line in sys.stdin:
+        jobs.put(json.loads(line))
+    jobs.put(None)
+    if busy.is_set():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(GRACE_SECONDS)
+        os._exit(128 + signal.SIGTERM)
+
+
+def jobs_from_stdin(busy: threading.Event) -> Iterator[dict[str, Any]]:
+    jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
+    threading.Thread(target=feed, args=(jobs, busy), daemon=True).start()
+    while (job := jobs.get()) is not None:
+        busy.set()
+        yield job
+        busy.clear()
+
+
+def main(root: Path, folders: list[str]) -> None:
+    """Train trials until there are no more; see the head of this file."""
+    plan = read_plan(root)
+    # Only events go to stdout: whatever a library prints goes where errors go.
+    out = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    limit_threads(plan["threads"])
+    load = DataOnce()
+    named = [{"folder": folder} for folder in folders]
+    for job in named or jobs_from_stdin(threading.Event()):
+        folder = job["folder"]
+
+        def send(event: dict[str, Any], folder: str = folder) -> None:
+            out.write(json.dumps({"folder": folder, **event}) + "\n")
+
+        run_trial(root, folder, rerun=bool(job.get("rerun")), send=send, load=load)
+
+
+def limit_threads(count: int) -> None:
+    import torch
+
+    torch.set_num_threads(count)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), sys.argv[2:])
