@@ -16,6 +16,13 @@ app.add_typer(commands, name="experiments")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An experiment's name, or a file.")]
 
 
+def starter(name: str) -> str:
+    """The command that runs a file."""
+    from vitcli.runner.experiments import describe_experiment
+
+    return "vitcli ablate" if describe_experiment(name).kind == "study" else "vitcli train"
+
+
 @commands.command()
 def ls(json: Json = False) -> None:
     """List the experiments with a name, and what each asks."""
@@ -27,7 +34,7 @@ def ls(json: Json = False) -> None:
         return
     rows = [[each.name, each.kind, each.question] for each in found]
     emit(table(["name", "kind", "question"], rows))
-    say("next: vitcli experiments show NAME, vitcli train NAME")
+    say("next: vitcli experiments show NAME, vitcli train NAME, vitcli ablate STUDY")
 
 
 @commands.command()
@@ -53,7 +60,7 @@ def show(
         emit_json(asdict(about) | body)
         return
     typer.echo("\t".join(clean(part) for part in content.split("\t")), nl=False)
-    say(f"next: vitcli {'ablate' if about.kind == 'study' else 'train'} {shlex.quote(name)}")
+    say(f"next: {starter(name)} {shlex.quote(name)}")
 
 
 @commands.command()
@@ -75,7 +82,8 @@ def cp(
     else:
         emit(str(target))
         file = shlex.quote(str(target))
-        say(f"next: edit it, then vitcli experiments validate {file} && vitcli train {file}")
+        run = starter(str(target))
+        say(f"next: edit it, then vitcli experiments validate {file} && {run} {file}")
 
 
 @commands.command()
@@ -96,7 +104,7 @@ def validate(
     wrong = sum(not verdict.ok for verdict in verdicts)
     if wrong:
         raise ConfigError(f"{wrong} of {len(verdicts)} experiment files are wrong")
-    say(f"next: vitcli train {shlex.quote(names[0])}")
+    say(f"next: {starter(names[0])} {shlex.quote(names[0])}")
 
 
 @commands.command()

@@ -19,6 +19,8 @@ FORMAT = 1
 MAX_BASES = 4
 SIZES = ("img_size", "in_chans", "num_classes")
 """Fields of the model that follow the data set unless they are set."""
+ROWS = ("variants", "tune", "reference")
+"""What a study does not take from its base once it has variants of its own."""
 STATISTICS = ("mean", "std")
 """Fields of the data that follow the data set unless they are set."""
 
@@ -114,8 +116,10 @@ def resolve_bases(document: Document, path: Path, depth: int = 0) -> dict[str, A
             f"{document.where(('base',))}: base names one experiment, not in a circle"
         )
     base_path = find_experiment(base, beside=path.parent)
-    below = read_mapping(base_path)
-    return merge(resolve_bases(below, base_path, depth + 1), data)
+    below = resolve_bases(read_mapping(base_path), base_path, depth + 1)
+    if "variants" in data:  # a study's own rows replace those of its base, and what belongs to them
+        below = {key: value for key, value in below.items() if key not in ROWS}
+    return merge(below, data)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:

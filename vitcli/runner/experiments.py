@@ -102,7 +102,7 @@ def validate(name: str) -> Verdict:
     try:
         path = find_experiment(name)
         if is_study(path):
-            return Verdict(name=name, ok=True, detail="a study; its variants are not checked here")
+            return _validate_study(name)
         load_experiment(name)
         parameters = count_parameters(build_abstract(resolved(name).spec))
     except ConfigError as error:
@@ -112,6 +112,16 @@ def validate(name: str) -> Verdict:
         return Verdict(name=name, ok=True, detail=detail)
     detail = f"{parameters:,} parameters"
     return Verdict(name=name, ok=True, detail=detail, parameters=parameters)
+
+
+def _validate_study(name: str) -> Verdict:
+    from vitcli.runner.study.plan import load_study, model_sizes
+
+    study = load_study(name)
+    sizes = model_sizes(study)
+    counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
+    detail = f"a study of {len(sizes)} variants x {len(study.seeds)} seeds; parameters: {counts}"
+    return Verdict(name=name, ok=True, detail=detail, parameters=sizes[study.baseline.name])
 
 
 def build_abstract(spec: ExperimentSpec) -> Any:
@@ -172,12 +182,16 @@ class _FileSchema(GenerateJsonSchema):
 
 
 def schema() -> dict[str, Any]:
-    """The JSON schema of an experiment file, for editors."""
+    """The JSON schema of experiment and study files, for editors."""
+    from vitcli.runner.study.plan import StudyFields
+
     fields = ExperimentSpec.model_json_schema(schema_generator=_FileSchema)
     base = {"type": "string", "description": "An experiment whose fields this file changes."}
+    study = StudyFields.model_json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **fields,
-        "title": "vitcli experiment",
-        "properties": {"base": base, **fields["properties"]},
+        "title": "vitcli experiment, or study where it has variants",
+        "properties": {"base": base, **fields["properties"], **study["properties"]},
+        "$defs": fields["$defs"] | study["$defs"],
     }

@@ -171,10 +171,21 @@ def command(study: Study, only: Sequence[str] = ()) -> str:
     """What to type to get this table."""
     words = ["vitcli", "ablate", study.name]
     if study.seeds != study.file_seeds:
-        words += ["--seeds", ",".join(map(str, study.seeds))]
+        words += ["--seeds", ranges(study.seeds)]
     if only and len(only) < len(study.variants):
         words += [w for name in only if name != study.baseline.name for w in ("--only", name)]
     return " ".join(words)
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """``(0, 1, 2, 5)`` as ``0-2,5``, which ``--seeds`` reads back."""
+    groups: list[list[int]] = []
+    for seed in seeds:
+        if groups and seed == groups[-1][-1] + 1:
+            groups[-1].append(seed)
+        else:
+            groups.append([seed])
+    return ",".join(f"{g[0]}-{g[-1]}" if len(g) > 1 else str(g[0]) for g in groups)
 
 
 def _row(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import filelock
 
-from vitcli.runner.config import Experiment, config_hash, fit_to_data
+from vitcli.runner.config import Experiment, config_hash
 from vitcli.runner.errors import (
     ConfigError,
     InputError,
@@ -25,7 +25,7 @@ from vitcli.runner.run_dir import RUNS, RunDir
 from vitcli.runner.signals import StopFlag
 from vitcli.runner.study.cells import RESULTS, Cell, cells
 from vitcli.runner.study.engine import Event, Job, LocalEngine
-from vitcli.runner.study.plan import PLAN, Study, Trial
+from vitcli.runner.study.plan import PLAN, Study, Trial, model_sizes
 
 ORPHAN_SECONDS = 15.0
 """How long the workers of a killed driver may take to let go of their trials."""
@@ -71,18 +71,7 @@ def survey(study: Study, root: Path, only: tuple[str, ...], *, rerun: bool = Fal
     Raises:
         ConfigError: A variant does not fit the data set.
     """
-    from vitcli.core.inspect.cost import count_parameters
-    from vitcli.runner.datasets import describe_data
-    from vitcli.runner.experiments import build_abstract
-
-    parameters: dict[str, int] = {}
-    for variant in study.variants:
-        try:
-            for _, spec in variant.settings:
-                fitted = fit_to_data(spec, describe_data(spec.data))
-                parameters[variant.name] = count_parameters(build_abstract(fitted))
-        except ConfigError as error:
-            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
+    parameters = model_sizes(study)
     found = cells(study, root, only)
     trials = [t for t in study.trials(only) if rerun or found[t.folder][0] not in RESULTS]
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]

@@ -116,8 +116,9 @@ def to_markdown(table: Table) -> str:
 
 def _markdown(text: str) -> str:
     text = _signs(_one_line(text))
-    # An underscore inside a word is no markup; a backslash before it would break an address.
-    return re.sub(r"[\\`*|<>\[\]~$&]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", text)
+    # An underscore inside a word is no markup (a backslash would break an address), and neither
+    # are brackets without an address behind them.
+    return re.sub(r"[\\`*|<>~$&]|\](?=\()|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", text)
 
 
 LATEX = {

@@ -21,6 +21,7 @@ from vitcli.runner.config import (
     describe,
     did_you_mean,
     find_experiment,
+    fit_to_data,
     load_experiment,
     override,
     resolve_bases,
@@ -307,3 +308,24 @@ def parse_seeds(text: str) -> list[int]:
 def read_plan(root: Path) -> dict[str, Any]:
     """The plan that the driver wrote before anything ran."""
     return dict(json.loads((root / PLAN).read_text()))
+
+
+def model_sizes(study: Study) -> dict[str, int]:
+    """Variant -> parameters: every model is built, without memory, so mistakes come first.
+
+    Raises:
+        ConfigError: A variant does not fit its data set.
+    """
+    from vitcli.core.inspect.cost import count_parameters
+    from vitcli.runner.datasets import describe_data
+    from vitcli.runner.experiments import build_abstract
+
+    sizes: dict[str, int] = {}
+    for variant in study.variants:
+        try:
+            for _, spec in variant.settings:
+                fitted = fit_to_data(spec, describe_data(spec.data))
+                sizes[variant.name] = count_parameters(build_abstract(fitted))
+        except ConfigError as error:
+            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
+    return sizes
