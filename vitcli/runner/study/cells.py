@@ -1,8 +1,10 @@
 """What lies on disk for each trial of a study, and the document that this makes. No torch."""
 
 import io
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from vitcli.runner.compare import changed_fields, differences, filled, readable_metrics
@@ -20,6 +22,7 @@ from vitcli.runner.study.document import (
 )
 from vitcli.runner.study.plan import Study, Trial, Variant, is_same_setting, read_plan
 
+DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, zipfile.BadZipFile)
 RESULTS = ("finished", "diverged")
 """States that need no further work."""
 Cell = tuple[State, str]
@@ -55,7 +58,7 @@ def _check_result(run: RunDir) -> Cell:
         return "failed", "its result.json is missing or damaged"
     try:
         predicted = accuracy_of(run.path / "predictions.npz")
-    except (OSError, ValueError, KeyError, IndexError):
+    except DAMAGED:
         return "stale", "its predictions.npz is missing or damaged"
     if abs(predicted - accuracy) > 1e-6:
         return "stale", f"its result.json says {accuracy:.4f}, its predictions {predicted:.4f}"
@@ -237,8 +240,9 @@ def choose(
     for trials in per_setting:
         states = [found[trial.folder][0] for trial in trials]
         results = [RunDir(root / trial.folder).read("result.json") for trial in trials]
-        whole = all(state == "finished" for state in states)
-        mean = sum(r["val_accuracy"] for r in results) / len(results) if whole else None
+        known = [r["val_accuracy"] for r in results if r.get("val_accuracy") is not None]
+        whole = set(states) == {"finished"} and len(known) == len(trials)
+        mean = fmean(known) if whole else None
         candidates.append(
             Candidate(
                 setting=plain(trials[0].setting),

@@ -55,9 +55,10 @@ class Worker:
         threading.Thread(target=self._read, args=(inbox, self.process.stdout), daemon=True).start()
 
     def _read(self, inbox: "queue.Queue[Any]", stdout: IO[str]) -> None:
-        for line in stdout:
-            with contextlib.suppress(ValueError):
-                inbox.put((self, json.loads(line)))
+        with stdout:
+            for line in stdout:
+                with contextlib.suppress(ValueError):
+                    inbox.put((self, json.loads(line)))
         inbox.put((self, None))
 
     def give(self, job: Job) -> None:
@@ -80,6 +81,7 @@ class Worker:
 
     def last_words(self) -> str:
         """Why the process ended: the signal that killed it, or the last line it wrote."""
+        self.dismiss()
         code = self.process.wait()
         if code < 0:
             name = signal.Signals(-code).name

@@ -1,0 +1,74 @@
+"""Study documents without a training: what a table or a figure is made from."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vitcli.runner.study.document import (
+    Reference,
+    ReferenceRow,
+    StudyResult,
+    TrialResult,
+    VariantResult,
+)
+
+REASONS = {
+    "diverged": "loss or gradient is not finite at step 40",
+    "failed": "RuntimeError: out of memory",
+    "stale": "trained with another configuration",
+}
+
+
+def make_study(rows: Mapping[str, Sequence[float | str]], /, **changes: Any) -> StudyResult:
+    """A study of variant -> a test accuracy (a share) or a state for each seed 0, 1, ...
+
+    The first variant is the baseline; ``changes`` replace fields of the document.
+    """
+    fields: dict[str, Any] = {
+        "name": "made-up",
+        "question": "what does each part contribute?",
+        "command": "vitcli ablate made-up",
+        "commits": ("c" * 40,),
+        "date": "2026-11-21",
+        "hardware": ("AMD EPYC, 2 threads",),
+        "torch": ("2.15.0",),
+        "precision": ("fp32",),
+        "data": "shapes",
+        "data_hash": "d" * 64,
+        "num_train": 10000,
+        "num_test": 2000,
+        "epochs": 6,
+        "num_comparisons": len(rows) - 1,
+        "base_config": {"model.depth": 4},
+        "rows": tuple(make_row(variant, results) for variant, results in rows.items()),
+    }
+    return StudyResult(**(fields | changes))
+
+
+def make_row(variant: str, results: Sequence[float | str], **changes: Any) -> VariantResult:
+    trials = tuple(make_trial(seed, result) for seed, result in enumerate(results))
+    row = VariantResult(variant=variant, parameters=305002, trials=trials)
+    return row.replace(**changes)
+
+
+def make_trial(seed: int, result: float | str, **changes: Any) -> TrialResult:
+    """A finished trial with this accuracy, or one in this state."""
+    fields: dict[str, Any] = {"seed": seed, "state": "finished", "config_hash": "a" * 64}
+    if isinstance(result, str):
+        fields |= {"state": result, "reason": REASONS.get(result, "")}
+        return TrialResult(**(fields | changes))
+    fields |= {
+        "epochs": 6,
+        "test_accuracy": float(result),
+        "test_loss": 0.5,
+        "train_loss": 0.25,
+        "train_seconds": 30.5 + seed,
+        "images_per_second": 1500.0,
+        "curve": tuple((epoch, result * epoch / 6) for epoch in range(1, 7)),
+    }
+    return TrialResult(**(fields | changes))
+
+
+def make_reference(accuracies: Mapping[str, float], **fields: float) -> Reference:
+    """Variant -> percent; ``fields`` (parameters, hours) are the same in every row."""
+    rows = {name: ReferenceRow(accuracy=value, **fields) for name, value in accuracies.items()}
+    return Reference(source="A. Author, A Report, section 5", rows=rows)

@@ -1,0 +1,234 @@
+"""What lies on disk for a trial, and what of it may enter the table."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.fabricated import make_run
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import commit_json
+from vitcli.runner.measure import save_predictions
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.study.cells import cells, collect, ranges, read_results
+from vitcli.runner.study.plan import Study, load_study
+
+STUDY = """
+base: quickstart
+seeds: [0, 1]
+variants:
+  full: {}
+  no-norm: {model.norm: none}
+"""
+CHANGES = {"full": {}, "no-norm": {"model.norm": "none"}}
+ROOT = Path("runs/mine")
+
+
+@pytest.fixture
+def study(here) -> Study:
+    (here / "mine.yaml").write_text(STUDY)
+    return load_study("mine.yaml")
+
+
+def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunDir:
+    """A trial that looks trained: 100 predictions of the accuracy that it says."""
+    folder = ROOT / variant / f"seed{seed}"
+    meta = {"threads": 1, "device": "cpu"} | options.pop("meta", {})
+    changes = CHANGES[variant] | options.pop("changes", {})
+    run = make_run(
+        seed, folder=folder, accuracy=accuracy, meta=meta, changes=changes or None, **options
+    )
+    import torch
+
+    labels = torch.zeros(100, dtype=torch.long)
+    logits = torch.zeros(100, 2)
+    logits[round(100 * accuracy) :, 1] = 1
+    save_predictions(run.path / "predictions.npz", logits, labels)
+    return run
+
+
+def test_nothing_there_is_missing(study):
+    assert set(cells(study, ROOT).values()) == {("missing", "")}
+
+
+def test_a_finished_trial_is_finished_and_counted(study):
+    fabricate("full", 0, 0.75)
+    assert cells(study, ROOT)["full/seed0"] == ("finished", "")
+    first = read_results(study, ROOT).rows[0].trials[0]
+    assert (first.state, first.test_accuracy, first.epochs) == ("finished", 0.75, 6)
+    assert first.curve[-1] == (6, 0.75)
+
+
+def stale(study: Study) -> str:
+    state, reason = cells(study, ROOT)["full/seed0"]
+    assert state == "stale"
+    trial = read_results(study, ROOT).rows[0].trials[0]
+    assert trial.test_accuracy is None, "a stale trial has no number"
+    return reason
+
+
+def test_a_folder_edited_by_hand_is_stale(study):
+    run = fabricate("full", 0)
+    config = run.path / "config.yaml"
+    config.write_text(config.read_text().replace("depth: 4", "depth: 5"))
+    assert stale(study) == "model.depth is 5 in its folder, 4 in the study"
+    config.write_text("model: [")
+    assert "config.yaml cannot be read" in stale(study)
+
+
+def test_a_study_that_was_edited_makes_its_trials_stale(study, here):
+    fabricate("full", 0)
+    (here / "mine.yaml").write_text(STUDY + "train: {epochs: 9}\n")
+    assert stale(load_study("mine.yaml")) == "train.epochs is 6 in its folder, 9 in the study"
+
+
+def test_other_threads_are_other_bits(study):
+    fabricate("full", 0, meta={"threads": 2})
+    assert stale(study) == "trained with 2 threads; the study fixes 1"
+    fabricate("full", 0, meta={"threads": 1, "sessions": [{"threads": 4}]})
+    assert "4 threads" in stale(study)
+
+
+def test_threads_do_not_matter_on_a_gpu(study):
+    fabricate("full", 0, meta={"threads": 8, "device": "cuda:0"})
+    assert cells(study, ROOT)["full/seed0"][0] == "finished"
+
+
+def test_an_accuracy_that_its_predictions_do_not_have_is_stale(study):
+    run = fabricate("full", 0, 0.5)
+    commit_json(run.path / "result.json", run.read("result.json") | {"test_accuracy": 0.99})
+    assert stale(study) == "its result.json says 0.9900, its predictions 0.5000"
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04nonsense"])
+def test_damaged_predictions_are_stale(study, content):
+    run = fabricate("full", 0)
+    (run.path / "predictions.npz").write_bytes(content)
+    assert "predictions.npz is missing or damaged" in stale(study)
+
+
+def test_predictions_are_never_unpickled(study):
+    run = fabricate("full", 0)
+    np.savez(
+        run.path / "predictions.npz",
+        logits=np.array([{"a": 1}], dtype=object),
+        labels=np.zeros(1),
+        allow_pickle=True,
+    )
+    assert "damaged" in stale(study)
+
+
+def test_a_finished_trial_without_its_result_has_failed(study):
+    run = fabricate("full", 0)
+    (run.path / "result.json").write_text("{")
+    assert cells(study, ROOT)["full/seed0"] == ("failed", "its result.json is missing or damaged")
+
+
+def test_a_trial_whose_process_is_gone_is_interrupted(study):
+    fabricate("full", 0, state="running")
+    assert cells(study, ROOT)["full/seed0"][0] == "interrupted"
+
+
+def test_a_trial_under_way_elsewhere_is_running(study):
+    run = fabricate("full", 0, state="running")
+    with run.lock():
+        assert cells(study, ROOT)["full/seed0"][0] == "running"
+
+
+def test_a_diverged_trial_is_a_result_without_numbers(study):
+    fabricate("full", 0, state="diverged")
+    trial = read_results(study, ROOT).rows[0].trials[0]
+    assert (trial.state, trial.test_accuracy, trial.epochs) == ("diverged", None, 3)
+
+
+def test_foreign_folders_are_ignored(study):
+    fabricate("full", 0, 0.5)
+    make_run(0, folder=ROOT / "elsewhere" / "seed0", accuracy=0.9)
+    make_run(5, folder=ROOT / "full" / "seed5", accuracy=0.9)
+    doc = read_results(study, ROOT)
+    assert [row.variant for row in doc.rows] == ["full", "no-norm"]
+    assert [trial.seed for trial in doc.rows[0].trials] == [0, 1]
+
+
+def test_trials_on_different_images_are_not_compared(study):
+    fabricate("full", 0)
+    fabricate("no-norm", 0, meta={"data_hash": "e" * 64})
+    with pytest.raises(InputError, match=r"different images .*--rerun"):
+        read_results(study, ROOT)
+
+
+def test_the_document_says_where_its_numbers_come_from(study):
+    fabricate("full", 0)
+    fabricate("no-norm", 0, meta={"commit": "f" * 40, "dirty": True})
+    doc = read_results(study, ROOT)
+    assert doc.commits == ("c" * 40, "f" * 40)
+    assert doc.dirty
+    assert (doc.data, doc.data_hash, doc.num_test) == ("shapes", "d" * 64, 2000)
+    assert doc.date == "2026-11-20"
+    assert doc.command == "vitcli ablate mine"
+    assert doc.num_comparisons == 1
+
+
+def test_the_command_repeats_what_was_asked(study):
+    other = load_study("mine.yaml", [0, 1, 2, 3, 9])
+    found = cells(other, ROOT, ["full"])
+    doc = collect(other, ROOT, found, {}, ["full"])
+    assert doc.command == "vitcli ablate mine --seeds 0-3,9"
+    assert [row.variant for row in doc.rows] == ["full"]
+    assert doc.num_comparisons == 1, "what is not shown still counts for Holm"
+
+
+def test_ranges():
+    assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
+
+
+TUNED = STUDY + "data: {val_split: 1000}\ntune: {optim.lr: [1.0e-3, 2.0e-3]}\n"
+
+
+def tuned(here, scores: dict[str, list[float | None]]) -> Study:
+    """``full`` in two settings; a score None is a diverged trial."""
+    (here / "mine.yaml").write_text(TUNED)
+    for lr, values in scores.items():
+        for seed, val in enumerate(values):
+            run = fabricate(
+                "full",
+                seed,
+                0.5 if lr == "0.001" else 0.25,
+                state="finished" if val is not None else "diverged",
+                changes={"data.val_split": 1000, "optim.lr": float(lr)},
+                result={"val_accuracy": val},
+            )
+            target = ROOT / "full" / f"lr={lr}" / f"seed{seed}"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            run.path.rename(target)
+    return load_study("mine.yaml")
+
+
+def test_the_setting_with_the_best_validation_accuracy_is_taken(here):
+    study = tuned(here, {"0.001": [0.6, 0.7], "0.002": [0.9, 0.5]})
+    row = read_results(study, ROOT).rows[0]
+    assert row.chosen == {"optim.lr": 0.002}
+    assert [trial.test_accuracy for trial in row.trials] == [0.25, 0.25], "not the best on test"
+    assert [c.val_accuracy for c in row.candidates] == pytest.approx([0.65, 0.7])
+
+
+def test_no_setting_is_taken_before_all_are_done(here):
+    study = tuned(here, {"0.001": [0.6, 0.7], "0.002": [0.9]})
+    row = read_results(study, ROOT).rows[0]
+    assert row.chosen is None
+    assert {trial.state for trial in row.trials} == {"missing"}
+    assert {trial.test_accuracy for trial in row.trials} == {None}
+
+
+def test_a_setting_that_diverged_is_not_taken(here):
+    study = tuned(here, {"0.001": [0.6, 0.6], "0.002": [0.9, None]})
+    row = read_results(study, ROOT).rows[0]
+    assert row.chosen == {"optim.lr": 0.001}
+    assert row.candidates[1].num_diverged == 1
+
+
+def test_the_document_survives_json(study):
+    fabricate("full", 0)
+    doc = read_results(study, ROOT)
+    assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc

@@ -1,0 +1,221 @@
+"""Trials in worker processes: one that dies, stops or cannot write harms no other."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from vitcli.runner import signals
+from vitcli.runner.checkpoint import load_checkpoint
+from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
+from vitcli.runner.evaluate import evaluate_run, load_model
+from vitcli.runner.run_dir import RunDir, steps
+from vitcli.runner.study import execute
+from vitcli.runner.study.cells import cells, read_results
+from vitcli.runner.study.engine import Worker
+from vitcli.runner.study.execute import Options, run_study, survey
+from vitcli.runner.study.plan import load_study, read_plan
+
+ROOT = Path("runs/mine")
+VARIANTS = "{full: {}, no-norm: {model.norm: none}, hot: {optim.lr: 90.0, optim.name: sgd,\
+ optim.max_grad_norm: null, model.norm: none, model.pool: cls}}"
+
+
+@pytest.fixture
+def study(tiny):
+    """Two seeds of three variants, one of which diverges; a second's work each."""
+    Path("mine.yaml").write_text(f"base: tiny.yaml\nseeds: [0, 1]\nvariants: {VARIANTS}\n")
+    return "mine.yaml"
+
+
+def go(name: str, events: list | None = None, *, seeds=None, only=(), **options):
+    events = [] if events is None else events
+    todo = survey(load_study(name, seeds), ROOT, only, rerun=options.get("rerun", False))
+    options = {"jobs": 2, "command": "vitcli ablate mine", "device": "cpu"} | options
+    return run_study(todo, Options(**options), events.append)
+
+
+def ends(events) -> dict[str, str]:
+    return {event["folder"]: event["state"] for event in events if event["kind"] == "end"}
+
+
+def test_every_trial_is_trained_once_and_the_plan_is_written_first(study):
+    events: list = []
+    found = go(study, events)
+    states = {folder: state for folder, (state, _) in found.items()}
+    assert states == {
+        f"{variant}/seed{seed}": state
+        for variant, state in (("full", "finished"), ("no-norm", "finished"), ("hot", "diverged"))
+        for seed in (0, 1)
+    }
+    assert ends(events) == states
+    plan = read_plan(ROOT)
+    assert plan["trials"].keys() == states.keys()
+    meta = RunDir(ROOT / "full/seed0").read("meta.json")
+    assert (meta["threads"], meta["variant"], meta["command"]) == (1, "full", "vitcli ablate mine")
+    # Again: nothing is left to do, and nothing is touched.
+    before = {path: path.stat().st_mtime_ns for path in ROOT.rglob("*") if path.is_file()}
+    events.clear()
+    assert go(study, events) == found
+    assert events == []
+    assert before == {path: path.stat().st_mtime_ns for path in ROOT.rglob("*") if path.is_file()}
+    check_that_only_weights_are_left()
+
+
+def check_that_only_weights_are_left():
+    run = RunDir(ROOT / "no-norm/seed1")
+    (step,) = steps(run.checkpoints)
+    assert step == 20
+    names = load_checkpoint(run.checkpoints / str(step)).tensors
+    assert names
+    assert {name.partition(".")[0] for name in names} == {"ema"}
+    assert [path.name for path in run.checkpoints.rglob("*.safetensors")] == ["weights.safetensors"]
+    load_model(run)
+    accuracy = evaluate_run(str(run.path)).scores.accuracy
+    assert accuracy == run.read("result.json")["test_accuracy"]
+
+
+def killing(monkeypatch, folder: str) -> None:
+    """The worker that gets this trial is killed with SIGKILL a moment later."""
+    original = Worker.give
+
+    def give(self, job):
+        original(self, job)
+        if job.folder == folder:
+            run = RunDir(ROOT / folder)
+            while not run.metrics() and self.process.poll() is None:
+                time.sleep(0.01)
+            os.kill(self.process.pid, signal.SIGKILL)
+
+    monkeypatch.setattr(Worker, "give", give)
+
+
+def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(study, monkeypatch):
+    calm = go(study, only=("full", "no-norm"))
+    result = read_results(load_study(study), ROOT, ("full", "no-norm"))
+    ROOT.rename("calm")
+    with monkeypatch.context() as patched:
+        killing(patched, "no-norm/seed0")
+        events: list = []
+        found = go(study, events, only=("full", "no-norm"))
+    state, reason = found["no-norm/seed0"]
+    assert state == "failed"
+    assert "SIGKILL" in reason
+    assert {cell for folder, cell in found.items() if folder != "no-norm/seed0"} == {
+        ("finished", "")
+    }
+    events.clear()
+    assert go(study, events, only=("full", "no-norm")) == calm
+    assert ends(events) == {"no-norm/seed0": "finished"}, "only what failed is run again"
+    again = read_results(load_study(study), ROOT, ("full", "no-norm"))
+    assert timeless(again) == timeless(result)
+
+
+def timeless(doc) -> dict:
+    rows = doc.model_dump(mode="json")["rows"]
+    for row in rows:
+        for trial in row["trials"]:
+            del trial["train_seconds"], trial["images_per_second"]
+    return rows
+
+
+class SignalAfter(signals.StopFlag):
+    """Notes SIGINT once a trial has saved something."""
+
+    @property  # type: ignore[override]
+    def number(self):
+        return signal.SIGINT if list(ROOT.glob("*/*/metrics.jsonl")) else None
+
+    @number.setter
+    def number(self, _):
+        pass
+
+
+def test_a_stopped_study_saves_and_goes_on(study, monkeypatch):
+    events: list = []
+    with monkeypatch.context() as patched:
+        patched.setattr(execute, "StopFlag", SignalAfter)
+        with pytest.raises(StoppedError, match=r"Continue: vitcli ablate mine") as caught:
+            go(study, events, only=("full",), jobs=1)
+    assert caught.value.exit_code == 130
+    assert {"kind": "stopping"} in events
+    states = [state for state, _ in cells(load_study(study), ROOT, ("full",)).values()]
+    assert "missing" in states, "what was waiting is not started"
+    found = go(study, only=("full",))
+    assert set(found.values()) == {("finished", "")}
+
+
+def test_the_budget_ends_a_study_as_partly_done(study):
+    with pytest.raises(PartlyError, match="budget is used up") as caught:
+        go(study, budget=0.01)
+    assert caught.value.exit_code == 3
+
+
+def test_a_stale_trial_is_kept_aside_and_trained_anew(study):
+    go(study, only=("full",), seeds=[0])
+    path = ROOT / "full/seed0/config.yaml"
+    edited = path.read_text().replace("depth: 2", "depth: 3")
+    path.write_text(edited)
+    events: list = []
+    found = go(study, events, only=("full",), seeds=[0])
+    assert found == {"full/seed0": ("finished", "")}
+    assert (ROOT / "full/seed0.stale1/config.yaml").read_text() == edited
+    messages = [event["text"] for event in events if event["kind"] == "message"]
+    assert "stale, kept as seed0.stale1: model.depth is 3 in its folder, 2 in the study" in messages
+
+
+def test_rerun_trains_finished_trials_anew(study):
+    go(study, only=("full",), seeds=[0])
+    started = RunDir(ROOT / "full/seed0").read("meta.json")["started"]
+    time.sleep(1)
+    go(study, only=("full",), seeds=[0], rerun=True)
+    assert RunDir(ROOT / "full/seed0").read("meta.json")["started"] > started
+
+
+def test_a_trial_that_cannot_write_fails_alone(study):
+    ROOT.mkdir(parents=True)
+    (ROOT / "no-norm").write_text("in the way")
+    found = go(study, only=("full", "no-norm"))
+    assert {state for folder, (state, _) in found.items() if folder.startswith("full")} == {
+        "finished"
+    }
+    assert found["no-norm/seed0"][0] != "finished"
+
+
+def test_missing_images_are_one_error_and_not_one_a_trial(study, here):
+    import shutil
+
+    loaded = survey(load_study(study), ROOT, ())
+    shutil.rmtree(here / "pictures")
+    events: list = []
+    with pytest.raises(InputError, match="pictures"):
+        run_study(loaded, Options(jobs=2, command="x"), events.append)
+    assert ends(events) == {}
+
+
+def test_a_second_process_is_refused(study):
+    import filelock
+
+    ROOT.mkdir(parents=True)
+    with filelock.FileLock(ROOT / ".lock"), pytest.raises(InUseError):
+        go(study)
+
+
+def test_too_little_room_is_said_before_training(study, monkeypatch):
+    import shutil
+
+    usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)  # type: ignore[attr-defined]
+    monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(ResourceError, match="GB are needed"):
+        go(study)
+    assert not list(ROOT.glob("*/seed*"))
+
+
+def test_fail_fast_starts_nothing_more(study, monkeypatch):
+    killing(monkeypatch, "full/seed0")
+    events: list = []
+    found = go(study, events, jobs=1, fail_fast=True)
+    assert ends(events) == {"full/seed0": "failed"}
+    assert {state for state, _ in found.values()} == {"failed", "missing"}

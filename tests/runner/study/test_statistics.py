@@ -1,0 +1,291 @@
+"""The statistics of a study: by hand, against scipy, and against an independent count."""
+
+import dataclasses
+import itertools
+import statistics
+from typing import get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from tests.fabricated_study import make_reference, make_row, make_study, make_trial
+from vitcli.runner.study.document import State
+from vitcli.runner.study.statistics import (
+    RowStatistics,
+    accuracies,
+    compare,
+    holm,
+    judge,
+    sampling_error,
+    seeds_needed,
+    sign_flip_p,
+    t_interval,
+)
+
+UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
+EIGHT = (0.90, 0.91, 0.92, 0.93, 0.94, 0.91, 0.90, 0.92)
+
+
+def close(value):
+    return pytest.approx(value, abs=1e-6)
+
+
+def shifted(values, *points):
+    """Each value less so many points; ``points`` are repeated."""
+    return [v - p / 100 for v, p in zip(values, itertools.cycle(points), strict=False)]
+
+
+def test_three_seeds_by_hand():
+    doc = make_study({"base": [0.90, 0.92, 0.94], "less": [0.86, 0.87, 0.88]})
+    base, less = compare(doc)
+    # 90, 92, 94: mean 92, deviations -2, 0, 2, sd = sqrt(8 / 2) = 2.
+    assert (base.n, base.accuracy_mean, base.accuracy_sd) == (3, 92.0, 2.0)
+    # 86, 87, 88: mean 87, sd = sqrt(2 / 2) = 1.
+    assert (less.accuracy_mean, less.accuracy_sd) == (87.0, 1.0)
+    # Differences -4, -5, -6: mean -5, sd 1; half-width 4.302653 * 1 / sqrt(3) = 2.484138.
+    assert (less.difference, less.num_pairs) == (-5.0, 3)
+    assert (less.ci_low, less.ci_high) == (close(-7.484138), close(-2.515862))
+    # 1 comparison: 2 / 2^6 = 0.03125 is the first power of two below 0.05.
+    assert (less.p, less.p_holm, less.seeds_missing) == (None, None, 3)
+    # Seconds 30.5, 31.5, 32.5.
+    assert (less.seconds_mean, less.seconds_total) == (31.5, 94.5)
+
+
+def test_a_baseline_has_no_difference_and_no_test():
+    base, _ = compare(make_study({"base": EIGHT, "less": EIGHT}))
+    nothing = ("difference", "ci_low", "ci_high", "p", "p_holm", "seeds_missing", "verdict")
+    assert [getattr(base, name) for name in nothing] == [None] * len(nothing)
+
+
+def test_one_sample_has_no_spread_and_one_pair_no_interval():
+    base, less = compare(make_study({"base": [0.9], "less": [0.8]}))
+    assert (base.accuracy_mean, base.accuracy_sd) == (90.0, None)
+    assert (less.difference, less.num_pairs) == (-10.0, 1)
+    assert (less.ci_low, less.ci_high) == (None, None)
+
+
+def test_only_seeds_that_finished_in_both_are_paired():
+    base, less = compare(
+        make_study({"base": [0.9, "failed", 0.5, 0.8], "less": ["missing", 0.1, 0.4, 0.6]})
+    )
+    # Seeds 2 and 3: 40 - 50 and 60 - 80. The means of the rows would differ by -36.67.
+    assert (less.num_pairs, less.difference) == (2, -15.0)
+    assert (base.n, less.n) == (3, 3)
+
+
+def test_pairs_are_found_by_seed_and_not_by_place():
+    doc = make_study({"base": [0.1, 0.5], "less": [0.1, 0.5]})
+    base, less = doc.rows
+    turned = doc.replace(rows=(base, less.replace(trials=less.trials[::-1])))
+    assert compare(turned)[1].ci_low == compare(turned)[1].ci_high == 0
+
+
+@pytest.mark.parametrize("points", [(1, 2, 3), (-1, 2, 0.5), (0.1, 0.2, -5)])
+def test_interval_and_p_are_scipys(points):
+    less = shifted(EIGHT, *points)
+    row = compare(make_study({"base": EIGHT, "less": less}))[1]
+    x, y = 100 * np.array(less), 100 * np.array(EIGHT)
+    low, high = stats.ttest_rel(x, y).confidence_interval()
+    assert (row.ci_low, row.ci_high) == (close(low), close(high))
+    paired = stats.permutation_test(
+        (x, y), lambda x, y: round(np.mean(x - y), 9), permutation_type="samples"
+    )
+    assert len(paired.null_distribution) == 2**8
+    assert row.p == close(paired.pvalue)
+
+
+def test_sign_flips_by_hand():
+    # Of 2^3 sign patterns of (1, 2, 4) only + + + is as large as 7, and only - - - as small.
+    assert sign_flip_p([1, 2, 4]) == 2 / 8
+    # (-1, 2, 4) sums to 5: reached by + + + and - + +, and mirrored.
+    assert sign_flip_p([-1, 2, 4]) == 4 / 8
+
+
+def test_float_dust_breaks_no_tie():
+    # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
+    assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
+    assert sign_flip_p([0.0] * 8) == 1.0
+
+
+def test_more_than_16_pairs_are_drawn_with_a_fixed_seed():
+    differences = [1.0, -0.9] * 8 + [1.5]
+    signs = np.array(list(itertools.product((-1, 1), repeat=17)))
+    means = np.round((signs * np.array(differences)).mean(axis=1), 9)
+    exact = np.mean(np.abs(means) >= round(np.mean(differences), 9))
+    drawn = sign_flip_p(differences)
+    assert drawn == sign_flip_p(differences)
+    assert drawn == pytest.approx(exact, abs=0.01)
+    assert drawn != exact
+
+
+def test_zero_spread_gives_an_interval_of_zero_width():
+    row = compare(make_study({"base": [0.3, 0.7, 0.1], "less": [0.2, 0.6, 0.0]}))[1]
+    assert (row.difference, row.ci_low, row.ci_high) == (-10.0, -10.0, -10.0)
+    assert t_interval([0.1] * 3) == (0.1, 0.1)
+
+
+@pytest.mark.parametrize(("m", "needed"), [(1, 6), (2, 7), (3, 7), (5, 8), (6, 8), (7, 9)])
+def test_p_only_where_it_could_be_small_enough(m, needed):
+    assert seeds_needed(m) == needed
+    assert m * 2 / 2**needed <= 0.05 < m * 2 / 2 ** (needed - 1)
+    for n in (needed - 1, needed):
+        base = list(itertools.islice(itertools.cycle(EIGHT), n))
+        doc = make_study({"base": base, "less": shifted(base, 1, 2)}, num_comparisons=m)
+        row = compare(doc)[1]
+        if n < needed:
+            assert (row.p, row.p_holm, row.seeds_missing) == (None, None, 1)
+        else:
+            assert (row.p, row.seeds_missing) == (2 / 2**n, None)
+            assert row.p_holm == m * 2 / 2**n <= 0.05
+
+
+def test_holm_by_hand():
+    # Sorted: 0.01 * 5 = 0.05, 0.03 * 4 = 0.12, 0.04 * 3 = 0.12; the missing two are last.
+    assert holm([0.01, 0.04, None, 0.03], 5) == [close(0.05), close(0.12), None, close(0.12)]
+    # 0.021 * 1 is below 0.02 * 2 and is lifted to it: a larger p stays the larger.
+    assert holm([0.021, 0.02], 2) == [0.04, 0.04]
+    assert holm([0.5, 0.4], 3) == [1.0, 1.0]
+    assert holm([None], 1) == [None]
+
+
+def test_variants_that_are_not_shown_count_in_holms_m():
+    base = EIGHT
+    rows = {"base": base, "less": shifted(base, 1, 2), "same": shifted(base, 1, -1)}
+    shown = compare(make_study(rows, num_comparisons=2))
+    some = compare(make_study(rows, num_comparisons=5))
+    assert [row.p for row in shown] == [row.p for row in some] == [None, 2 / 256, 1.0]
+    assert [row.p_holm for row in shown] == [None, 4 / 256, 1.0]
+    assert [row.p_holm for row in some] == [None, 10 / 256, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "drop", "same_setting", "direction"),
+    [
+        (-1, 1, -9, "undecided", "undecided"),
+        (-10, 0, -9, "undecided", "undecided"),
+        (0, 0, 0, "undecided", "undecided"),
+        (-10, -8, -8.7, "replicates", "same"),
+        (-8.7, -8, -8.7, "replicates", "same"),
+        (8, 10, 8.7, "replicates", "same"),
+        (8, 10, -8.7, "opposite", "opposite"),
+        (-10, -8, 8.7, "opposite", "opposite"),
+        (-5, -3, -8.7, "smaller", "same"),
+        (-12, -10, -8.7, "larger", "same"),
+        (3, 5, 8.7, "smaller", "same"),
+        (10, 12, 8.7, "larger", "same"),
+        (-3, -1, 0, "larger", "undecided"),
+        (1, 3, 0, "larger", "undecided"),
+    ],
+)
+def test_judge(low, high, drop, same_setting, direction):
+    assert judge(low, high, drop, same_setting=True) == same_setting
+    assert judge(low, high, drop, same_setting=False) == direction
+
+
+def verdicts(rows, reference, **changes):
+    doc = make_study(rows, reference=make_reference(reference), **changes)
+    return [row.verdict for row in compare(doc)]
+
+
+def test_the_sources_drop_is_free_of_float_dust():
+    assert 84.4 - 93.1 != -8.7
+    rows = {"base": [0.937, 0.927], "less": [0.85, 0.84]}
+    doc = make_study(rows, reference=make_reference({"base": 93.1, "less": 84.4}))
+    row = compare(doc)[1]
+    assert (row.source_drop, row.ci_low, row.ci_high) == (-8.7, -8.7, -8.7)
+    assert compare(doc.replace(same_setting=True))[1].verdict == "replicates"
+
+
+def test_no_verdict_without_an_interval_or_without_the_sources_number():
+    rows = {"base": [0.9, 0.9], "less": [0.8, 0.79]}
+    source = {"base": 90, "less": 80}
+    assert verdicts(rows, source, same_setting=True) == [None, "replicates"]
+    assert verdicts(rows, {"base": 90}) == [None, None]
+    assert verdicts(rows, {"less": 80}) == [None, None]
+    assert verdicts(rows | {"less": [0.8, "missing"]}, source) == [None, None]
+    assert [row.verdict for row in compare(make_study(rows))] == [None, None]
+
+
+@pytest.mark.parametrize("where", ["base", "less"])
+def test_a_diverged_trial_is_the_verdict(where):
+    rows = {"base": [0.9, 0.9, 0.9], "less": [0.8, 0.79, 0.8], "other": [0.8, 0.79, 0.8]}
+    rows[where] = [*rows[where][:2], "diverged"]
+    found = verdicts(rows, dict.fromkeys(rows, 90.0) | {"base": 91.0})
+    assert found == [None, "diverged", "diverged" if where == "base" else "same"]
+
+
+def test_sampling_error_by_hand():
+    # 1.959964 * sqrt(0.9 * 0.1 / 2500) = 1.959964 * 0.006.
+    doc = make_study({"base": [0.89, 0.91, "failed"]}, num_test=2500)
+    assert sampling_error(doc) == close(1.1759784)
+    assert sampling_error(doc.replace(num_test=None)) is None
+    assert sampling_error(make_study({"base": ["failed"]})) is None
+
+
+@st.composite
+def studies(draw):
+    """Any mix of states; what is not finished carries numbers that must not be used."""
+    num_seeds = draw(st.integers(0, 9))
+    result = st.one_of(
+        st.integers(0, 2000).map(lambda right: right / 2000), st.sampled_from(get_args(State)[1:])
+    )
+    rows = draw(st.lists(st.lists(result, min_size=num_seeds, max_size=num_seeds), min_size=1))
+    names = ["base", *(f"variant-{i}" for i in range(1, len(rows)))]
+    poison = {"test_accuracy": 0.123456789, "train_seconds": 1e9, "epochs": 77}
+    made = tuple(
+        make_row(name, []).replace(
+            trials=tuple(
+                make_trial(seed, value, **(poison if isinstance(value, str) else {}))
+                for seed, value in enumerate(row)
+            )
+        )
+        for name, row in zip(names, rows, strict=True)
+    )
+    chosen = draw(st.lists(st.sampled_from(names), unique=True))
+    reference = make_reference({name: draw(st.integers(0, 1000)) / 10 for name in chosen})
+    return make_study(
+        dict.fromkeys(names, ()),
+        rows=made,
+        reference=draw(st.sampled_from([None, reference])),
+        same_setting=draw(st.booleans()),
+        num_comparisons=len(names) - 1 + draw(st.integers(0, 3)),
+    )
+
+
+def count(trials, *states):
+    return sum(trial.state in states for trial in trials)
+
+
+@settings(max_examples=150, deadline=None)
+@given(studies())
+def test_numbers_are_those_of_the_finished_trials_alone(doc):
+    theirs = {t.seed: t.test_accuracy for t in doc.rows[0].trials if t.state == "finished"}
+    for row, found in zip(doc.rows, compare(doc), strict=True):
+        mine = {t.seed: t.test_accuracy for t in row.trials if t.state == "finished"}
+        percent = [100 * value for value in mine.values()]
+        assert accuracies(row) == {seed: 100 * value for seed, value in mine.items()}
+        assert found.n == count(row.trials, "finished") == len(percent)
+        assert found.num_diverged == count(row.trials, "diverged")
+        assert found.num_unfinished == count(row.trials, *UNFINISHED)
+        assert found.accuracy_mean == (close(statistics.fmean(percent)) if percent else None)
+        assert found.accuracy_sd == (close(statistics.stdev(percent)) if found.n > 1 else None)
+        assert found.seconds_total is None or found.seconds_total < 1000
+        if row is doc.rows[0]:
+            continue
+        paired = [100 * (mine[seed] - theirs[seed]) for seed in mine.keys() & theirs.keys()]
+        assert found.num_pairs == len(paired)
+        assert found.difference == (close(statistics.fmean(paired)) if paired else None)
+        assert (found.ci_low is None) == (found.ci_high is None) == (len(paired) < 2)
+        assert (found.p is None) == (found.p_holm is None) == bool(found.seeds_missing)
+        check_order(found)
+
+
+def check_order(found: RowStatistics) -> None:
+    if found.ci_low is not None:
+        assert found.ci_low <= found.difference <= found.ci_high
+    if found.p is not None:
+        assert 0 < found.p <= found.p_holm <= 1
+    assert all(value == value for value in dataclasses.astuple(found)), "no NaN"
