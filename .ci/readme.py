@@ -6,10 +6,12 @@ Each table stands between <!-- NAME --> and <!-- /NAME -->.
 import json
 import statistics
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
 README = ROOT / "README.md"
 RESULTS = ROOT / "experiments" / "results"
 STATED = {
@@ -81,7 +83,20 @@ def experiments() -> str:
     )
 
 
-TABLES = {"quickstart": quickstart, "experiments": experiments}
+def study(name: str) -> str:
+    """A study's table with its footnotes, as ``vitcli ablate --format md`` prints it."""
+    from vitcli.runner.study.table import read_document, render
+
+    path = RESULTS / f"{name}.json"
+    return render(read_document(path.read_text()), "md") if path.exists() else ""
+
+
+TABLES = {
+    "quickstart": quickstart,
+    "experiments": experiments,
+    "ablation-quickstart": partial(study, "ablation-quickstart"),
+    "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
+}
 
 
 def rendered(text: str) -> str:

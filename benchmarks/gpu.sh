@@ -21,6 +21,13 @@ train() {  # NAME OPTIONS...: a training of a few epochs, its result kept as NAM
   python -m vitcli train "$@" --epochs "$epochs" "${size[@]}" -o "$out/runs/$name" --rerun --json > "$out/$name.json"
 }
 train quickstart quickstart
+python benchmarks/many_trials.py 4 | tee "$out/many_trials.txt"
+if [ ${#size[@]} -eq 0 ]; then  # trials side by side on one GPU, interleaved with one at a time
+  for jobs in 1 3 1 3; do
+    (time python -m vitcli ablate ablation-quickstart -j "$jobs" -o "$out/runs/study" --rerun --format json) \
+      > "$out/study-j$jobs.json" 2>> "$out/study-j$jobs.txt"
+  done
+fi
 if [ -n "$data" ]; then
   for precision in fp32 bf16; do
     for compiled in "${compile[@]}"; do

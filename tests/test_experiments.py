@@ -50,7 +50,9 @@ def test_the_header_says_what_is_asked_and_how(path):
     assert entries["Question"].endswith("?")
     command = entries["Run"].split()
     assert command[:2] in (["vitcli", "train"], ["vitcli", "ablate"])
-    assert command[2:] == ([] if path.stem == "quickstart" else [path.stem])
+    is_default = path.stem in ("quickstart", "ablation-quickstart")
+    assert command[2:] == ([] if is_default else [path.stem])
+    assert (command[1] == "ablate") == is_study(path)
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)

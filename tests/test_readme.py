@@ -47,8 +47,10 @@ def test_there_are_commands():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_runs(trained, command):
-    if "cifar10" in command or "PATH" in command:
+    if "train cifar10" in command or "PATH" in command:
         command = command.replace(" --data imagefolder:PATH", "") + " --dry-run"
+    elif command.startswith("vitcli ablate") and not re.search("--(dry-run|status|table)", command):
+        command += " --status"
     elif command.startswith("vitcli train"):
         command += " --epochs 1 --limit-batches 1 --rerun"
     code, output = invoke(command)
@@ -83,6 +85,23 @@ def test_every_slot_row_is_named():
         assert row is not None, slot
         named = set(re.findall(r"`(\w+)`", row[1].partition(";")[0]))
         assert named == set(ModelSpec.model_fields[slot].annotation.__args__)
+
+
+def test_the_study_that_readme_shows_is_one(here):
+    from vitcli.runner.study.plan import load_study
+
+    (text,) = [block for language, block in BLOCKS if language == "yaml"]
+    Path("mine.yaml").write_text(text)
+    study = load_study("mine.yaml")
+    assert [variant.name for variant in study.variants] == ["baseline", "no-layernorm", "resnet"]
+    assert len(study.trials()) == 3 * 3 * 2
+    assert study.reference is not None
+
+
+def test_every_study_is_named():
+    for path in (ROOT / "experiments").glob("ablation-*.yaml"):
+        name = path.stem.removeprefix("ablation")
+        assert f"`{path.stem}`" in README or f"`{name}`" in README, path.stem
 
 
 def test_the_tables_are_those_of_the_result_files():

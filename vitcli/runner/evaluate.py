@@ -159,8 +159,15 @@ class Predictor:
 
 
 def default_run() -> RunDir:
-    """The newest finished training here, one on real images before one on shapes."""
-    finished = [run for run in list_runs() if run.status()["state"] == "finished"]
+    """The newest finished training here, one on real images before one on shapes.
+
+    Trials of a study are left out: most of them lack a part on purpose.
+    """
+    finished = [
+        run
+        for run in list_runs()
+        if run.status()["state"] == "finished" and not run.read("meta.json").get("variant")
+    ]
     if not finished:
         raise InputError("no finished run here; train one with 'vitcli train', or name one: --run")
     real = [run for run in finished if data_name(run) != "shapes"]

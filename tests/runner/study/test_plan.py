@@ -118,7 +118,7 @@ BROKEN = {
     ),
     "too fine a grid": (
         "data: {val_split: 9}\nvariants: {a: {}}\n"
-        "tune: {train.epochs: [%s]}" % ", ".join(map(str, range(1, 200))),
+        f"tune: {{train.epochs: {[*range(1, 200)]}}}",
         "too many",
     ),
     "unknown reference row": (
@@ -158,7 +158,8 @@ def test_a_model_that_cannot_be_built_is_found_before_training(here):
 
 
 @pytest.mark.parametrize(
-    ("text", "seeds"), [("0", [0]), ("0-3", [0, 1, 2, 3]), ("5,0-1", [5, 0, 1]), (" 1 , 2 ", [1, 2])]
+    ("text", "seeds"),
+    [("0", [0]), ("0-3", [0, 1, 2, 3]), ("5,0-1", [5, 0, 1]), (" 1 , 2 ", [1, 2])],
 )
 def test_seeds_are_numbers_and_ranges(text, seeds):
     assert parse_seeds(text) == seeds

@@ -1,0 +1,120 @@
+"""`vitcli ablate` as it is typed: what it prints, where, and how it ends."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vitcli.cli.ablate import parse_duration
+from vitcli.cli.app import app, register
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.study.table import FORMATS, read_document
+
+register()
+ROOT = Path("runs/mine")
+
+
+def invoke(command: str):
+    return CliRunner().invoke(app, ["ablate", *shlex.split(command)])
+
+
+@pytest.fixture
+def study(tiny) -> None:
+    Path("mine.yaml").write_text(
+        "# Question: does it print?\nbase: tiny.yaml\ntrain: {epochs: 2}\nseeds: [0, 1]\n"
+        "variants: {full: {}, no-norm: {model.norm: none}}\n"
+    )
+
+
+def test_a_study_from_nothing_to_its_table_and_again(study):
+    first = invoke("mine.yaml -j 2")
+    assert first.exit_code == 0, first.stderr
+    assert "4 to train, 2 at once" in first.stderr
+    assert re.search(r"full/seed0 +test \d+\.\d\d %", first.stderr)
+    assert "no-norm" in first.stdout
+    assert "[" in first.stdout, "an interval"
+    files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
+    assert {
+        "plan.json", "results.json", "report.html", "table.md", "table.tex", "table.csv",
+        "figures/forest.svg", "figures/forest.png", "figures/curves.svg", "figures/curves.png",
+    } <= files  # fmt: skip
+    again = invoke("mine.yaml")
+    assert again.exit_code == 0
+    assert again.stdout == first.stdout, "the same bytes"
+    assert "to train" not in again.stderr
+    for form in FORMATS:
+        shown = invoke(f"mine.yaml --table-only --format {form}")
+        assert shown.exit_code == 0
+        assert shown.stderr == ""
+    document = read_document((ROOT / "results.json").read_text())
+    assert json.loads(invoke("mine.yaml --format json").stdout) == json.loads(
+        (ROOT / "results.json").read_text()
+    )
+    assert document.rows[1].changes == {"model.norm": "none"}
+    part = invoke("mine.yaml --seeds 0-2 --table-only")
+    assert "1 of 3 missing" in part.stdout
+    written = invoke("mine.yaml --table-only --checklist answers.md")
+    assert written.exit_code == 0
+    assert "seed" in Path("answers.md").read_text()
+
+
+def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
+    result = invoke("mine.yaml --dry-run")
+    assert result.exit_code == 0
+    assert "no-norm/seed1" in result.stdout
+    assert "to train  4 of 4 trials" in result.stdout
+    assert re.search(r"time +about", result.stdout)
+    assert re.search(r"disk +\d+ MB", result.stdout)
+    assert not ROOT.exists()
+
+
+def test_status_is_a_word_for_each_trial(study):
+    result = invoke("mine.yaml --status --seeds 0-1,7")
+    assert result.exit_code == 0
+    assert result.stdout.splitlines()[0] == "variant  seed 0   seed 1   seed 7"
+    assert result.stdout.splitlines()[-1] == "6 missing"
+
+
+def test_what_is_not_done_is_exit_code_3_and_named(study):
+    ROOT.mkdir(parents=True)
+    (ROOT / "no-norm").write_text("a file in the way")
+    result = invoke("mine.yaml --seeds 0")
+    assert result.exit_code == 3
+    assert "1 of 1 " in result.stdout, "the table marks it"
+    assert "error: 1 of 2 trials have no result; try them again: vitcli" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("mine.yaml --only no-nrom", "did you mean 'no-norm'"),
+        ("mine.yaml --seeds 0,0", "seed 0 is named twice"),
+        ("mine.yaml --seeds x", "--seeds wants numbers and ranges"),
+        ("mine.yaml --format word", "--format word: choose one of text, md, latex"),
+        ("mine.yaml --budget 3", "--budget wants a time such as 30m"),
+        ("mine.yaml --budget 0h", "--budget wants a time"),
+        ("quickstart", "an experiment, not a study; train it: vitcli train quickstart"),
+        ("ablation-quikstart", "did you mean 'ablation-quickstart'"),
+        ("mine.yaml --device gpu", "--device gpu"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(study, command, message):
+    result = invoke(command)
+    assert result.exit_code == 2
+    (line,) = result.stderr.strip().splitlines()[-1:]
+    assert line.startswith("error: ")
+    assert message in line
+    assert result.stdout == ""
+    assert not ROOT.exists()
+
+
+def test_durations():
+    assert [parse_duration(text) for text in ("90s", "30m", "1.5h", "2d")] == [
+        90, 1800, 5400, 172800,
+    ]  # fmt: skip
+    for wrong in ("", "h", "-1h", "1 h 2", "1e3s", "inf"):
+        with pytest.raises(ConfigError):
+            parse_duration(wrong)

@@ -1,0 +1,186 @@
+"""Every shipped study builds; each of its rows removes what it names, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.compare import differences
+from vitcli.runner.config import fit_to_data
+from vitcli.runner.datasets import describe_data
+from vitcli.runner.experiments import is_study
+from vitcli.runner.study.plan import Study, load_study, model_sizes
+
+FOLDER = Path(__file__).parents[1] / "experiments"
+STUDIES = sorted(path for path in FOLDER.glob("*.yaml") if is_study(path))
+SIX = {
+    "baseline": set(),
+    "no-positional-encoding": {"model.pos_embed"},
+    "single-head": {"model.num_heads"},
+    "no-residual": {"model.residual"},
+    "no-layernorm": {"model.norm"},
+    "no-ffn": {"model.ffn"},
+}
+TABLES = [
+    "ablation-quickstart",
+    "ablation-cifar10-tiny",
+    "ablation-cifar10-short",
+    "ablation-cifar10",
+]
+REPORT = {"no-positional-encoding": -8.7, "single-head": -3.2, "no-residual": -12.1,
+          "no-layernorm": -15.3, "no-ffn": -6.4}  # fmt: skip
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_row_builds_and_differs(path):
+    study = load_study(str(path))
+    sizes = model_sizes(study)
+    assert list(sizes) == [variant.name for variant in study.variants]
+    assert len({variant.spec for variant in study.variants}) == len(study.variants)
+    assert len(study.seeds) >= 3
+    assert study.threads == 1
+
+
+def test_the_studies_are_there():
+    assert {
+        *TABLES, "ablation-positions", "ablation-norm", "ablation-heads", "ablation-patch-size",
+        "ablation-pooling", "ablation-depth", "ablation-augmentation", "ablation-fair",
+        "ablation-lr", "classification-cifar10",
+    } == {path.stem for path in STUDIES}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_each_row_of_the_table_changes_the_field_it_names_and_no_other(name):
+    study = load_study(name)
+    changed = {
+        variant.name: set(differences(study.baseline.spec, variant.spec))
+        for variant in study.variants
+    }
+    assert changed == SIX
+
+
+@pytest.mark.parametrize("name", TABLES[1:])
+def test_the_drops_are_the_reports(name):
+    reference = load_study(name).reference
+    assert reference is not None
+    full = reference.rows["baseline"].accuracy
+    assert full == 93.1
+    drops = {row: round(reference.rows[row].accuracy - full, 9) for row in REPORT}
+    assert drops == REPORT
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_parameters_go_by_arithmetic(name):
+    study = load_study(name)
+    model, sizes = study.baseline.spec.model, model_sizes(study)
+    D, L, hidden, patches = model.embed_dim, model.depth, model.hidden_dim, 64
+    removed = {row: sizes["baseline"] - sizes[row] for row in SIX}
+    assert removed == {
+        "baseline": 0,
+        "no-positional-encoding": patches * D if model.pos_embed == "learned" else 0,
+        "single-head": 0,
+        "no-residual": 0,
+        "no-layernorm": (2 * L + 1) * 2 * D,
+        "no-ffn": L * (2 * D * hidden + hidden + D + 2 * D),
+    }
+
+
+def test_parameters_are_given_back_where_the_study_says_so():
+    study = load_study("ablation-fair")
+    sizes = model_sizes(study)
+    assert all(abs(size / sizes["baseline"] - 1) < 0.05 for size in sizes.values())
+    taken = model_sizes(load_study("ablation-cifar10-tiny"))
+    assert any(abs(size / taken["baseline"] - 1) > 0.3 for size in taken.values()), "the control"
+    for variant in study.variants:
+        assert SIX[variant.name] <= set(differences(study.baseline.spec, variant.spec))
+
+
+def resolved(study: Study, name: str) -> ExperimentSpec:
+    (variant,) = [variant for variant in study.variants if variant.name == name]
+    return fit_to_data(variant.spec, describe_data(variant.spec.data))
+
+
+def build(name: str, depth: int = 2) -> VisionTransformer:
+    """A variant of the small table in float64, its weights moved off their starting values."""
+    spec = resolved(load_study("ablation-cifar10-tiny"), name).model.replace(depth=depth)
+    model = build_vit(spec).double().eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+@pytest.fixture
+def images() -> torch.Tensor:
+    return torch.randn(2, 3, 32, 32, dtype=torch.float64)
+
+
+def shuffled(images: torch.Tensor) -> torch.Tensor:
+    """The same patches in another order."""
+    patches = images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # (B, C, 64, 4, 4)
+    patches = patches[:, :, torch.randperm(64)].unflatten(2, (8, 8))
+    return patches.permute(0, 1, 2, 4, 3, 5).reshape(images.shape)
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_only_without_positions_is_an_image_a_bag_of_patches(name, images):
+    model = build(name)
+    same = torch.allclose(model(images), model(shuffled(images)))
+    assert same == (name == "no-positional-encoding")
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_only_with_residuals_does_a_silent_branch_let_the_signal_through(name, images):
+    model = build(name, depth=1)
+    for part in ("attn", "ffn"):
+        if hasattr(model.blocks[0], part):
+            inner = getattr(model.blocks[0], part).inner
+            for parameter in list(inner.parameters()):
+                parameter.data.zero_()
+    images.requires_grad_()
+    model(images).sum().backward()
+    silent = images.grad is None or not images.grad.any()
+    assert silent == (name == "no-residual")
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_only_without_norms_does_scaling_the_stream_scale_the_branch(name, images):
+    """Norms make a branch blind to the scale of what it reads; the FFN's ReLU-like part is not."""
+    model = build(name, depth=1)
+    tokens = torch.randn(2, 64, 64, dtype=torch.float64)
+    seen = model.blocks[0].attn.norm
+    blind = torch.allclose(seen(tokens), seen(7 * tokens), atol=1e-4)
+    assert blind == (name != "no-layernorm")
+    assert any(isinstance(m, torch.nn.LayerNorm) for m in model.modules()) == (
+        name != "no-layernorm"
+    )
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_only_without_ffn_does_a_token_that_attends_to_nothing_stay_itself(name):
+    model = build(name, depth=1)
+    block = model.blocks[0]
+    for parameter in block.attn.inner.parameters():
+        parameter.data.zero_()
+    tokens = torch.randn(2, 64, 64, dtype=torch.float64)
+    is_left_alone = torch.allclose(block(tokens), tokens)
+    assert is_left_alone == (name == "no-ffn")
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_only_with_one_head_is_there_one_map(name, images):
+    model = build(name)
+    weights = model.attention_weights(images)[0]
+    assert weights.shape[1] == (1 if name == "single-head" else 4)
+    assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+
+
+@pytest.mark.parametrize("name", SIX)
+def test_every_parameter_of_every_row_learns(name, images):
+    model = build(name)
+    model(images).square().sum().backward()
+    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert still == []
