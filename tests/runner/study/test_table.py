@@ -319,7 +319,7 @@ def check_latex(text: str) -> None:
             columns = len(spec) - 2 if spec else columns
         elif environment == "end":
             assert stack.pop() == name
-        elif command == "\\":
+        elif command == "\\" and stack[-1] != "{":  # in braces: the lines of a stacked head
             assert cells == columns - 1, "a row with another number of cells"
             cells = 0
         elif special == "{":

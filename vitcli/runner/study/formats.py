@@ -142,16 +142,17 @@ LATEX = {
 
 def to_latex(table: Table) -> str:
     """A ``table`` environment for ``\\usepackage{booktabs}``, with the notes below."""
+    size = "footnotesize" if len(table.columns) < 8 else "scriptsize"
     label = re.sub(r"[^A-Za-z0-9]+", "-", _ascii(table.name)).strip("-")
     return "\n".join(
         [
             r"\begin{table}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
+            rf"\centering\{size}\setlength{{\tabcolsep}}{{3pt}}",
             rf"\caption{{{_latex(table.caption)}}}",
             rf"\label{{tab:{label}}}",
             rf"\begin{{tabular}}{{{''.join(column.align for column in table.columns)}}}",
             r"\toprule",
-            _latex_row([column.header for column in table.columns]),
+            " & ".join(map(_latex_header, table.columns)) + r" \\",
             r"\midrule",
             *map(_latex_row, table.rows),
             r"\bottomrule",
@@ -163,6 +164,13 @@ def to_latex(table: Table) -> str:
             r"\end{table}",
         ]
     )
+
+
+def _latex_header(column: Column) -> str:
+    """Short lines above each other: a header must not be wider than what stands below it."""
+    lines = textwrap.wrap(column.header, 10, break_long_words=False)
+    stacked = "\\\\".join(map(_latex, lines))
+    return rf"\shortstack[{column.align}]{{{stacked}}}"
 
 
 def _latex_row(cells: Sequence[str]) -> str:
