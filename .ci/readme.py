@@ -6,6 +6,7 @@ Each table stands between <!-- NAME --> and <!-- /NAME -->.
 import json
 import statistics
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -91,7 +92,7 @@ def study(name: str) -> str:
     return render(read_document(path.read_text()), "md") if path.exists() else ""
 
 
-TABLES = {
+TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "experiments": experiments,
     "ablation-quickstart": partial(study, "ablation-quickstart"),

@@ -18,6 +18,24 @@ REASONS = {
 }
 
 
+HOSTILE = (
+    "50%_a&b#c$d~e^f\\g{h}",
+    "[x]",
+    "*",
+    "{",
+    "\\end{table}",
+    "<script>alert('1')</script>",
+    'a"b',
+    "a|b",
+    "\x1b[31mred\r\nnew line\u2028",
+    "Andr\u00e9 \u00d8 \u2212 \u00b1 \u65e5",
+    "--- ``x''",
+    "&amp;",
+    "=1+1",
+    "",
+)
+
+
 def make_study(rows: Mapping[str, Sequence[float | str]], /, **changes: Any) -> StudyResult:
     """A study of variant -> a test accuracy (a share) or a state for each seed 0, 1, ...
 
@@ -72,3 +90,16 @@ def make_reference(accuracies: Mapping[str, float], **fields: float) -> Referenc
     """Variant -> percent; ``fields`` (parameters, hours) are the same in every row."""
     rows = {name: ReferenceRow(accuracy=value, **fields) for name, value in accuracies.items()}
     return Reference(source="A. Author, A Report, section 5", rows=rows)
+
+
+def make_hostile_study() -> StudyResult:
+    """Names that are markup, commands or no letters at all."""
+    text = " ".join(HOSTILE)
+    return make_study(
+        dict.fromkeys(HOSTILE, (0.5, 0.25)),
+        name=text,
+        question=text,
+        command=text,
+        hardware=(text,),
+        reference=make_reference(dict.fromkeys(HOSTILE, 50.0)).replace(source=text),
+    )

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,11 +31,11 @@ def study(tiny):
     return "mine.yaml"
 
 
-def go(name: str, events: list | None = None, *, seeds=None, only=(), **options):
+def go(name: str, events: list | None = None, *, seeds=None, only=(), **changes: Any):
     events = [] if events is None else events
-    todo = survey(load_study(name, seeds), ROOT, only, rerun=options.get("rerun", False))
-    options = {"jobs": 2, "command": "vitcli ablate mine", "device": "cpu"} | options
-    return run_study(todo, Options(**options), events.append)
+    todo = survey(load_study(name, seeds), ROOT, only, rerun=changes.get("rerun", False))
+    fixed: dict[str, Any] = {"jobs": 2, "command": "vitcli ablate mine", "device": "cpu"}
+    return run_study(todo, Options(**fixed | changes), events.append)
 
 
 def ends(events) -> dict[str, str]:
@@ -122,7 +123,7 @@ def timeless(doc) -> dict:
 class SignalAfter(signals.StopFlag):
     """Notes SIGINT once a trial has saved something."""
 
-    @property  # type: ignore[override]
+    @property
     def number(self):
         return signal.SIGINT if list(ROOT.glob("*/*/metrics.jsonl")) else None
 
@@ -189,7 +190,7 @@ def test_a_second_process_is_refused(study):
 def test_too_little_room_is_said_before_training(study, monkeypatch):
     import shutil
 
-    usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)  # type: ignore[attr-defined]
+    usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)
     monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ResourceError, match="GB are needed"):
         go(study)

@@ -105,16 +105,17 @@ def to_markdown(table: Table) -> str:
     lines = [
         "| " + " | ".join(cells) + " |"
         for cells in (
-            [_markdown(head) for head in heads],
+            [escape_markdown(head) for head in heads],
             rules,
-            *([_markdown(cell) for cell in row] for row in table.rows),
+            *([escape_markdown(cell) for cell in row] for row in table.rows),
         )
     ]
-    notes = [f"- {_markdown(note)}" for note in table.notes]
-    return "\n".join([f"**{_markdown(table.caption)}**", "", *lines, "", *notes])
+    notes = [f"- {escape_markdown(note)}" for note in table.notes]
+    return "\n".join([f"**{escape_markdown(table.caption)}**", "", *lines, "", *notes])
 
 
-def _markdown(text: str) -> str:
+def escape_markdown(text: str) -> str:
+    """Words as Markdown shows them: no markup, one line."""
     text = _signs(_one_line(text))
     # An underscore inside a word is no markup (a backslash would break an address), and neither
     # are brackets without an address behind them.
@@ -141,22 +142,26 @@ LATEX = {
 
 
 def to_latex(table: Table) -> str:
-    """A ``table`` environment for ``\\usepackage{booktabs}``, with the notes below."""
-    size = "footnotesize" if len(table.columns) < 8 else "scriptsize"
+    """A ``table`` environment for ``\\usepackage{booktabs,graphicx}``, with the notes below.
+
+    Where it is wider than the page's lines it is scaled down to them.
+    """
     label = re.sub(r"[^A-Za-z0-9]+", "-", _ascii(table.name)).strip("-")
     return "\n".join(
         [
             r"\begin{table}",
-            rf"\centering\{size}\setlength{{\tabcolsep}}{{3pt}}",
+            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
             rf"\caption{{{_latex(table.caption)}}}",
             rf"\label{{tab:{label}}}",
+            r"\sbox0{",
             rf"\begin{{tabular}}{{{''.join(column.align for column in table.columns)}}}",
             r"\toprule",
             " & ".join(map(_latex_header, table.columns)) + r" \\",
             r"\midrule",
             *map(_latex_row, table.rows),
             r"\bottomrule",
-            r"\end{tabular}",
+            r"\end{tabular}}",
+            r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
             "",
             r"\begin{flushleft}",
             "\n\n".join(map(_latex, table.notes)),
@@ -169,7 +174,7 @@ def to_latex(table: Table) -> str:
 def _latex_header(column: Column) -> str:
     """Short lines above each other: a header must not be wider than what stands below it."""
     lines = textwrap.wrap(column.header, 10, break_long_words=False)
-    stacked = "\\\\".join(map(_latex, lines))
+    stacked = "\\\\{}".join(map(_latex, lines))  # {}: a bracket next would be \\'s argument
     return rf"\shortstack[{column.align}]{{{stacked}}}"
 
 

@@ -1,0 +1,73 @@
+"""A study's page in a real browser: it opens, scrolls only where it should, and runs nothing."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.fabricated_study import make_hostile_study, make_reference, make_study
+from vitcli.runner.study.document import StudyResult
+from vitcli.runner.study.page import write_report
+
+pytestmark = pytest.mark.browser
+ROWS: dict[str, list[float | str]] = {
+    "baseline": [0.93, 0.94, 0.92],
+    "no-positional-encoding": [0.86, 0.89, 0.87],
+    "no-layernorm": ["diverged", "failed", 0.5],
+}
+MEASURE = """<script>addEventListener('load', () => {
+  const images = [...document.images].map(image => [image.naturalWidth, image.clientWidth]);
+  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  document.title = JSON.stringify({images, wide, rows: document.querySelectorAll('tr').length});
+});</script>"""
+
+
+def browse(page: Path, *options: str) -> str:
+    """The document as the browser has it after loading."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    assert program, "install Debian's chromium"
+    profile = page.parent / "profile"
+    arguments = [
+        *("--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}"),
+        *("--virtual-time-budget=2000", *options, "--dump-dom", page.as_uri()),
+    ]
+    done = subprocess.run([program, *arguments], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def measured(doc: StudyResult, folder: Path, width: int) -> dict:
+    """Sizes as a script sees them, in a copy of the page whose policy allows that script."""
+    page = write_report(doc, folder)[-1]
+    text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', MEASURE, page.read_text())
+    copy = folder / "measured.html"
+    copy.write_text(text)
+    dom = browse(copy, f"--window-size={width},900")
+    return json.loads(re.findall(r"<title>(.*?)</title>", dom)[0])
+
+
+@pytest.mark.parametrize("width", [500, 1400])
+def test_figures_load_and_only_tables_scroll(width, tmp_path):
+    doc = make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-layernorm": 77.8}))
+    sizes = measured(doc, tmp_path, width)
+    assert len(sizes["images"]) == 2
+    assert all(natural > 0 and 0 < shown <= width for natural, shown in sizes["images"])
+    assert sizes["wide"] <= 0, "the page itself must not scroll sideways"
+    assert sizes["rows"] == 1 + 3 + 1 + 9
+
+
+def test_nothing_runs_whatever_things_are_called(tmp_path):
+    doc = make_hostile_study()
+    page = write_report(doc, tmp_path)[-1]
+    marked = tmp_path / "marked.html"
+    attack = "<script>document.title = 'ran'</script><img src=x onerror=\"document.title='ran'\">"
+    marked.write_text(page.read_text().replace("<h1>", f"{attack}<h1>"))
+    assert "<title>ran</title>" not in browse(marked), "the policy forbids scripts"
+    allowed = tmp_path / "allowed.html"
+    policy = r'<meta http-equiv="Content-Security-Policy"[^>]*>'
+    allowed.write_text(re.sub(policy, "", marked.read_text()))
+    assert "<title>ran</title>" in browse(allowed), "without the policy the attack works"
+    assert "<script" not in browse(page)

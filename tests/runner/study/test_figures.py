@@ -1,0 +1,120 @@
+"""Figures of a study: what they draw, and that they are drawn the same each time."""
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
+from vitcli.runner.study.document import StudyResult
+from vitcli.runner.study.figures import (
+    BLUE,
+    FIGURES,
+    FORMATS,
+    VERMILION,
+    curve,
+    curves,
+    forest,
+    picture,
+    spread,
+    write_figures,
+)
+from vitcli.runner.study.statistics import compare
+
+ROWS: dict[str, list[float | str]] = {
+    "baseline": [0.93, 0.94, 0.92],
+    "no-ffn": [0.86, 0.89, 0.87],
+    "no-residual": [0.8, "diverged", "missing"],
+    "no-layernorm": ["diverged", "failed", "running"],
+}
+DOCUMENTS = {
+    "mixed": make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7})),
+    "hostile": make_hostile_study(),
+    "one row": make_study({"baseline": [0.9, 0.8]}),
+    "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
+    "one seed": make_study({"baseline": [0.9], "less": [0.8]}),
+    "no rows": make_study({}),
+    "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
+}
+
+
+@pytest.mark.parametrize("name", DOCUMENTS)
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("figure", FIGURES)
+def test_every_document_can_be_drawn_to_the_same_bytes(name, form, figure):
+    first = picture(FIGURES[figure], DOCUMENTS[name], form)
+    assert first == picture(FIGURES[figure], DOCUMENTS[name], form)
+    assert first.startswith(b"\x89PNG" if form == "png" else b"<?xml")
+    assert b"<script" not in first
+
+
+def test_other_numbers_give_other_bytes():
+    other = make_study(ROWS | {"no-ffn": [0.86, 0.89, 0.88]})
+    for draw in FIGURES.values():
+        assert picture(draw, make_study(ROWS), "png") != picture(draw, other, "png")
+
+
+def points(doc: StudyResult, colour: str) -> list[list[float]]:
+    """x of the lines of this colour in the forest plot."""
+    lines = forest(doc).axes[0].get_lines()
+    return [np.asarray(line.get_xdata()).tolist() for line in lines if line.get_color() == colour]
+
+
+def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
+    doc = DOCUMENTS["mixed"]
+    found = compare(doc)[1]
+    assert points(doc, BLUE)[:2] == [[found.difference], [found.ci_low, found.ci_high]]
+    assert len(points(doc, BLUE)) == 3, "no-residual has a mean of one pair and no interval"
+    assert points(doc, VERMILION) == [[-6.4]]
+    lines = forest(doc).axes[0].get_lines()
+    pairs = [line.get_xdata() for line in lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(pairs[0], [-7, -5, -5])
+    assert [len(p) for p in pairs] == [3, 1, 0]
+
+
+def test_the_forest_plot_says_what_is_not_in_it():
+    said = [text.get_text() for text in forest(DOCUMENTS["mixed"]).axes[0].texts]
+    assert said[0].endswith("n = 3")
+    assert said[1].endswith("n = 1, 1 diverged, 1 not finished")
+    assert said[2] == "1 diverged, 2 not finished"
+
+
+def test_curves_are_means_of_finished_seeds_over_common_epochs():
+    row = make_row("a", [0.6, 0.9, "diverged"])
+    epochs, values = curve(row)
+    assert list(epochs) == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(values[:, -1], [60, 90])
+    short = row.trials[0].model_copy(update={"curve": ((2, 0.5), (4, 0.6))})
+    epochs, values = curve(row.replace(trials=(short, *row.trials[1:])))
+    assert list(epochs) == [2, 4]
+    assert values.shape == (2, 2)
+    assert curve(make_row("a", ["diverged"]))[0].size == 0
+    doc = make_study({"a": [0.6, 0.9], "b": ["missing", "missing"]})
+    lines = curves(doc).axes[0].get_lines()
+    assert len(lines) == 1, "a variant without a result has no line"
+    np.testing.assert_allclose(lines[0].get_ydata()[-1], 75)
+
+
+@pytest.mark.parametrize(
+    ("changes", "split"), [({}, "test images"), ({"data.val_split": 5}, "val")]
+)
+def test_curves_say_which_images_they_are_of(changes, split):
+    doc = make_study({"a": [0.6]}, base_config=changes)
+    assert split in curves(doc).axes[0].get_ylabel()
+
+
+@given(st.lists(st.floats(0, 100), max_size=12), st.floats(0.1, 10))
+def test_labels_are_apart_and_keep_their_order(values, step):
+    places = spread(sorted(values), step)
+    assert len(places) == len(values)
+    assert all(b - a >= step - 1e-6 for a, b in itertools.pairwise(places))
+    if len(values) == 1:
+        assert places == values
+
+
+def test_files_are_written_in_both_formats(tmp_path):
+    written = write_figures(DOCUMENTS["mixed"], tmp_path / "figures")
+    assert sorted(written) == ["curves.png", "curves.svg", "forest.png", "forest.svg"]
+    assert all(path.stat().st_size > 2000 for path in written.values())

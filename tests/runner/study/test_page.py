@@ -1,0 +1,109 @@
+"""The page of a study: complete, inert, the same bytes each time."""
+
+import re
+from html.parser import HTMLParser
+
+import pytest
+
+from tests.fabricated_study import (
+    HOSTILE,
+    make_hostile_study,
+    make_reference,
+    make_row,
+    make_study,
+)
+from vitcli.runner.study.document import Candidate, StudyResult
+from vitcli.runner.study.page import write_report
+from vitcli.runner.study.publish import publish
+from vitcli.runner.study.table import build
+
+VOID = {"meta", "img", "br", "link"}
+ALLOWED = (
+    "html head meta title style body main h1 h2 p pre div table caption thead tbody tr th td ol li"
+    " figure img figcaption dl dt dd code"
+)
+
+
+class Page(HTMLParser):
+    """Elements, attributes and text; refuses what is not balanced."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(text)
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        assert tag in ALLOWED.split(), tag
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def page(doc: StudyResult, folder) -> str:
+    return write_report(doc, folder)[-1].read_text()
+
+
+@pytest.fixture
+def doc() -> StudyResult:
+    rows = (
+        make_row("baseline", [0.931, 0.934]),
+        make_row("no-ffn", [0.867, "diverged"], changes={"model.ffn": "none"}),
+        make_row("slow", ["failed", "missing"], changes={"experiment": "other"}),
+    )
+    return make_study({}, rows=rows, reference=make_reference({"no-ffn": 86.7}))
+
+
+def test_the_page_says_what_the_study_found(doc, tmp_path):
+    seen = Page(page(doc, tmp_path))
+    said = " ".join(seen.text.split())
+    for cell in [cell for row in build(doc).rows for cell in row]:
+        assert " ".join(cell.split()) in said
+    for text in ('model.ffn: "none"', 'experiment: "other"', "model.depth: 4", "AMD EPYC"):
+        assert text in said
+    assert "diverged: loss or gradient is not finite at step 40" in said
+    assert "failed: RuntimeError: out of memory" in said
+    assert "3 of 6 trials finished" in said
+
+
+def test_the_page_is_inert_whatever_things_are_called(tmp_path):
+    text = page(make_hostile_study(), tmp_path)
+    seen = Page(text)
+    policies = [value for tag, name, value in seen.attributes if name == "content"]
+    assert any("default-src 'none'" in policy and "script" not in policy for policy in policies)
+    for tag, name, value in seen.attributes:
+        assert not name.startswith("on"), (tag, name)
+        assert name not in ("href", "action", "srcdoc", "style")
+        assert name != "src" or value.startswith("data:image/svg+xml;base64,")
+    assert "<script>alert('1')</script>" in seen.text, "shown as text"
+    assert all(" ".join(name.split()) in " ".join(seen.text.split()) for name in HOSTILE[:4])
+    assert not re.search(r"https?://", text.partition("</style>")[0])
+
+
+def test_a_tuned_study_shows_what_was_tried(tmp_path):
+    settings = tuple(
+        Candidate(setting={"optim.lr": lr}, val_accuracy=value)
+        for lr, value in ((0.001, 0.8), (0.01, None))
+    )
+    row = make_row("full", [0.9]).replace(candidates=settings, chosen={"optim.lr": 0.001})
+    said = Page(page(make_study({}, rows=(row,)), tmp_path)).text
+    assert "lr=0.001 (chosen)" in said
+    assert "80.00" in said
+
+
+def test_publishing_twice_writes_once_and_the_same(doc, tmp_path):
+    first = publish(doc, tmp_path)
+    content = {path: path.read_bytes() for path in first}
+    assert {path.name for path in first} >= {"report.html", "results.json", "table.tex"}
+    assert publish(doc, tmp_path) == []
+    (tmp_path / "results.json").unlink()
+    assert publish(doc, tmp_path) == first
+    assert {path: path.read_bytes() for path in first} == content

@@ -1,0 +1,125 @@
+"""Answers to a conference's reproducibility checklist, from what a study knows about itself.
+
+The questions are items 4 to 8 and 12 of the NeurIPS paper checklist in our words; what the runs
+cannot know is left to the author, marked as such.
+"""
+
+from collections.abc import Callable
+
+from vitcli.runner.study.document import StudyResult
+from vitcli.runner.study.formats import escape_markdown
+from vitcli.runner.study.notes import notes, seconds
+from vitcli.runner.study.statistics import compare
+from vitcli.runner.study.table import setting_text
+
+SOURCE = "https://neurips.cc/public/guides/PaperChecklist"
+TO_DO = "To be filled in by the author:"
+
+
+def checklist(doc: StudyResult) -> str:
+    """Markdown: a heading for each item, then what the study can say about it."""
+    lines = [f"# Reproducibility of {escape_markdown(doc.name)}", ""]
+    lines += [f"Items of the NeurIPS paper checklist, <{SOURCE}>."]
+    for number, question, answers in ITEMS:
+        lines += ["", f"## {number}. {question}", ""]
+        lines += [f"- {escape_markdown(answer)}" for answer in answers(doc)]
+    return "\n".join(lines)
+
+
+def reproducibility(doc: StudyResult) -> list[str]:
+    """Command, code, seeds, and what is missing."""
+    seeds = sorted({trial.seed for row in doc.rows for trial in row.trials})
+    code = ", ".join(commit[:12] for commit in doc.commits) or "unknown"
+    states = [trial.state for row in doc.rows for trial in row.trials]
+    left = sum(state not in ("finished", "diverged") for state in states)
+    answers = [
+        f"One command trains every model and prints the table: {doc.command}.",
+        f"Code: vitcli at commit {code}{' with uncommitted changes' if doc.dirty else ''}.",
+        f"Seeds: {', '.join(map(str, seeds))}; a seed sets initial weights, data order and"
+        " augmentation.",
+        f"The same bits need the same torch ({', '.join(doc.torch) or 'unknown'}), hardware and"
+        f" number of threads ({doc.threads}).",
+    ]
+    if left:
+        answers.append(f"{left} of {len(states)} trials have no result yet.")
+    return answers
+
+
+def access(doc: StudyResult) -> list[str]:
+    data_hash = f" (SHA-256 of the images and labels: {doc.data_hash})" if doc.data_hash else ""
+    return [f"Data: {doc.data}{data_hash}.", f"{TO_DO} where the code can be had."]
+
+
+def settings(doc: StudyResult) -> list[str]:
+    """Splits, hyper-parameters and how they were chosen."""
+    images = ""
+    if doc.num_train and doc.num_test:
+        images = f"{doc.num_train:,} training and {doc.num_test:,} test images; "
+    held_out = doc.base_config.get("data.val_split")
+    split = f"{held_out:,} training images were held out" if held_out else "no validation split"
+    base = "; ".join(f"{field} = {value}" for field, value in doc.base_config.items())
+    variants = "; ".join(
+        f"{row.variant}: {', '.join(f'{k} = {v}' for k, v in row.changes.items())}"
+        for row in doc.rows[1:]
+    )
+    return [
+        f"{images}{split}.",
+        f"Baseline, {doc.epochs} epochs, where it differs from the defaults: {base or 'nowhere'}.",
+        f"Variants: {variants or 'none'}.",
+        _chosen(doc),
+        "The config.yaml in the folder of each trial is complete.",
+    ]
+
+
+def _chosen(doc: StudyResult) -> str:
+    tuned = [row for row in doc.rows if row.candidates]
+    if not tuned:
+        return f"{TO_DO} how the hyper-parameters were chosen (this study tuned none)."
+    tried = ", ".join(setting_text(candidate.setting) for candidate in tuned[0].candidates)
+    return (
+        f"Tuned for each variant alone, by mean accuracy on the validation split: {tried}; the"
+        " test images had no part in it."
+    )
+
+
+def uncertainty(doc: StudyResult) -> list[str]:
+    """The table's own notes: what varies, which spread, which interval, which test."""
+    starts = ("n:", "Difference:", "p:", "No test:", "Other", "Trials", "A diverged", "Setting:")
+    said = [note for note in notes(doc, compare(doc)) if note.startswith(starts)]
+    return [*said, "The interval assumes that the paired differences are normally distributed."]
+
+
+def compute(doc: StudyResult) -> list[str]:
+    found = compare(doc)
+    total = sum(row.seconds_total or 0 for row in found)
+    count = sum(row.n for row in found)
+    each = "; ".join(
+        f"{row.variant}: {seconds(row.seconds_mean)}" for row in found if row.seconds_mean
+    )
+    threads = "1 CPU thread" if doc.threads == 1 else f"{doc.threads} CPU threads"
+    return [
+        f"Hardware: {', '.join(doc.hardware) or 'unknown'}; {threads} a trial;"
+        f" {', '.join(doc.precision) or 'unknown precision'}.",
+        f"Mean training time of a trial: {each or 'none finished'}.",
+        f"Together {seconds(total) or '0 s'} for the {count} finished trials; trials may have run"
+        " beside each other.",
+        f"{TO_DO} the compute of experiments that are not in this table.",
+    ]
+
+
+def assets(doc: StudyResult) -> list[str]:
+    reference = f" Compared with: {doc.reference.source}." if doc.reference else ""
+    data = f"{TO_DO} citation and licence of the data set {doc.data}."
+    if doc.data == "shapes":
+        data = "Data: shapes is drawn by vitcli itself; nothing to license."
+    return [f"Software: vitcli (MIT), PyTorch (BSD-3-Clause).{reference}", data]
+
+
+ITEMS: tuple[tuple[int, str, Callable[[StudyResult], list[str]]], ...] = (
+    (4, "Can the main results be reproduced?", reproducibility),
+    (5, "Are data and code open?", access),
+    (6, "Are all settings given?", settings),
+    (7, "Is the uncertainty of the results given?", uncertainty),
+    (8, "Is the compute given?", compute),
+    (12, "Are the assets that were used credited, with their licences?", assets),
+)

@@ -1,0 +1,252 @@
+"""Figures of a study, made of its document: differences with their intervals, learning curves.
+
+Readable in print and by colour-blind readers: Okabe and Ito's colours, and a dash of its own for
+each line. The same document gives the same bytes.
+"""
+
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from vitcli.runner.files import commit
+from vitcli.runner.study.document import StudyResult, VariantResult
+from vitcli.runner.study.statistics import RowStatistics, accuracies, compare
+from vitcli.runner.study.table import signed
+
+INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
+BLUE, VERMILION = "#0072B2", "#D55E00"
+COLOURS = (INK, "#E69F00", "#56B4E9", "#009E73", BLUE, VERMILION, "#CC79A7")
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 3)))
+LABEL_LENGTH = 32
+FORMATS = ("png", "svg")
+STYLE: Any = {
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "axes.edgecolor": MUTED,
+    "axes.labelcolor": INK,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 10,
+    "axes.titlelocation": "left",
+    "text.parse_math": False,  # a dollar in a name is a dollar
+    "svg.hashsalt": "vitcli",
+    "savefig.dpi": 200,
+}
+METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
+
+
+def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
+    """Write each figure as PNG and SVG: ``forest.png``, ... -> its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    written = {}
+    for name, draw in FIGURES.items():
+        for form in FORMATS:
+            path = folder / f"{name}.{form}"
+            commit(path, picture(draw, doc, form))
+            written[path.name] = path
+    return written
+
+
+def picture(draw: Callable[[StudyResult], Figure], doc: StudyResult, form: str) -> bytes:
+    """A figure as the bytes of a file."""
+    with matplotlib.rc_context(STYLE), warnings.catch_warnings(), io.BytesIO() as file:
+        # A name in a script that the font lacks shows boxes; that is no reason to talk.
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        draw(doc).savefig(file, format=form, metadata=METADATA[form])
+        return file.getvalue()
+
+
+def forest(doc: StudyResult) -> Figure:
+    """One line a variant: each pair of seeds, their mean difference and its 95 % interval."""
+    found = compare(doc)
+    shown = list(zip(doc.rows, found, strict=True))[1:]
+    figure = Figure(figsize=(7.2, 1.5 + 0.42 * max(1, len(shown))), layout="constrained")
+    axes = figure.add_subplot()
+    if not shown:
+        return _nothing(figure, axes, "only a baseline: nothing to compare")
+    axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
+    for place, (row, numbers) in enumerate(shown):
+        _forest_row(axes, place, row, numbers, doc)
+    axes.set_ylim(len(shown) - 0.4, -0.6)
+    axes.set_yticks(range(len(shown)), [label(row.variant) for row, _ in shown])
+    axes.tick_params(axis="y", length=0)
+    axes.spines["left"].set_visible(False)
+    axes.grid(axis="x", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.margins(x=0.08)
+    axes.set_xlabel(f"accuracy minus {label(doc.rows[0].variant)}, percentage points")
+    axes.set_title(_title(doc, found[0]))
+    figure.legend(*_legend(axes), loc="outside lower left", ncols=4, frameon=False, fontsize=8)
+    return figure
+
+
+def _forest_row(
+    axes: Axes, place: int, row: VariantResult, numbers: RowStatistics, doc: StudyResult
+) -> None:
+    ours, theirs = accuracies(row), accuracies(doc.rows[0])
+    pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+    axes.plot(
+        pairs,
+        [place] * len(pairs),
+        linestyle="",
+        marker="o",
+        markersize=5,
+        markerfacecolor="none",
+        markeredgecolor=MUTED,
+        label="one seed",
+        zorder=2,
+    )
+    if numbers.difference is not None:
+        axes.plot(numbers.difference, place, "s", color=BLUE, markersize=5, label="mean", zorder=4)
+    if numbers.ci_low is not None and numbers.ci_high is not None:
+        ends = (numbers.ci_low, numbers.ci_high)
+        axes.plot(ends, (place, place), color=BLUE, linewidth=2, label="95 % interval", zorder=3)
+    if numbers.source_drop is not None:
+        axes.plot(
+            numbers.source_drop,
+            place + 0.22,
+            "D",
+            color=VERMILION,
+            markersize=4.5,
+            label="the source's drop",
+            zorder=4,
+        )
+    axes.annotate(
+        _said(numbers),
+        (1.01, place),
+        xycoords=axes.get_yaxis_transform(),
+        va="center",
+        fontsize=8,
+        color=INK,
+    )
+
+
+def _said(numbers: RowStatistics) -> str:
+    """The row in words: difference, interval, n, and what is not in them."""
+    lost = [
+        f"{count} {what}"
+        for count, what in (
+            (numbers.num_diverged, "diverged"),
+            (numbers.num_unfinished, "not finished"),
+        )
+        if count
+    ]
+    if numbers.difference is None:
+        return ", ".join(lost) or "no pair"
+    text = signed(numbers.difference)
+    if numbers.ci_low is not None:
+        text += f" [{signed(numbers.ci_low)}, {signed(numbers.ci_high)}]"
+    return ", ".join([f"{text}, n = {numbers.num_pairs}", *lost])
+
+
+def curves(doc: StudyResult) -> Figure:
+    """Accuracy after each epoch: the mean over the finished seeds, from the lowest to the highest.
+
+    Only epochs that every finished seed of a variant has are drawn.
+    """
+    figure = Figure(figsize=(7.2, 4.0), layout="constrained")
+    axes = figure.add_subplot()
+    ends = []
+    for index, row in enumerate(doc.rows):
+        epochs, values = curve(row)  # (E,), (seeds, E)
+        if not len(epochs):
+            continue
+        mean, colour = values.mean(0), COLOURS[index % len(COLOURS)]
+        dash = DASHES[(index + index // len(COLOURS)) % len(DASHES)]
+        marker = "o" if len(epochs) == 1 else None
+        axes.fill_between(
+            epochs, values.min(0), values.max(0), color=colour, alpha=0.15, linewidth=0
+        )
+        axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
+        ends.append((float(mean[-1]), f"{label(row.variant)} ({len(values)})", colour, epochs[-1]))
+    if not ends:
+        return _nothing(figure, axes, "no finished trial yet")
+    _name_lines(axes, ends)
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("epoch")
+    split = "validation split" if doc.base_config.get("data.val_split") else "test images"
+    axes.set_ylabel(f"accuracy on the {split}, %")
+    axes.set_title(f"{label(doc.name)}: mean, lowest and highest seed (number of seeds)")
+    return figure
+
+
+def curve(row: VariantResult) -> tuple[np.ndarray, np.ndarray]:
+    """Epochs (E,) and percent (seeds, E) of the finished trials."""
+    trials = [dict(trial.curve) for trial in row.trials if trial.state == "finished"]
+    epochs = sorted(set.intersection(*map(set, trials))) if trials else []
+    values = [[100 * trial[epoch] for epoch in epochs] for trial in trials]
+    return np.array(epochs), np.array(values)
+
+
+def _name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
+    """Each line's name beside its end, moved apart where lines end together."""
+    low, high = axes.get_ylim()
+    step = (high - low) / 18
+    ordered = sorted(ends)
+    places = spread([end[0] for end in ordered], step)
+    axes.set_ylim(min(low, places[0] - step), max(high, places[-1] + step))
+    right = max(end[3] for end in ends)
+    for place, (height, name, colour, last) in zip(places, ordered, strict=True):
+        axes.annotate(
+            name,
+            (last, height),
+            (1.02, place),
+            textcoords=axes.get_yaxis_transform(),
+            color=INK,
+            va="center",
+            fontsize=8,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2, "shrinkA": 0},
+        )
+    axes.set_xlim(right=right + (0 if right > 1 else 0.5))
+
+
+def spread(values: Sequence[float], step: float) -> list[float]:
+    """Ascending places near ascending values, no two nearer than ``step``, moved evenly."""
+    groups: list[tuple[float, int]] = []  # (centre, members)
+    for value in values:
+        centre, count = value, 1
+        while groups and centre - groups[-1][0] < step * (count + groups[-1][1]) / 2:
+            other, members = groups.pop()
+            centre = (centre * count + other * members) / (count + members)
+            count += members
+        groups.append((centre, count))
+    return [centre + step * (i - (n - 1) / 2) for centre, n in groups for i in range(n)]
+
+
+def _title(doc: StudyResult, baseline: RowStatistics) -> str:
+    name = label(doc.name)
+    if baseline.accuracy_mean is None:
+        return f"{name}: the baseline has no result yet"
+    return f"{name}: {label(baseline.variant)} {baseline.accuracy_mean:.2f} %, n = {baseline.n}"
+
+
+def _legend(axes: Axes) -> tuple[list[Any], list[str]]:
+    """Each kind of mark once."""
+    handles, names = axes.get_legend_handles_labels()
+    once = dict(zip(names, handles, strict=True))
+    return list(once.values()), list(once)
+
+
+def _nothing(figure: Figure, axes: Axes, text: str) -> Figure:
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED)
+    return figure
+
+
+def label(text: str) -> str:
+    """A name that fits beside a line, whatever it was called."""
+    plain = "".join(c if c.isprintable() else "?" for c in text)
+    return plain if len(plain) <= LABEL_LENGTH else f"{plain[: LABEL_LENGTH - 3]}..."
+
+
+FIGURES: dict[str, Callable[[StudyResult], Figure]] = {"forest": forest, "curves": curves}
