@@ -85,6 +85,11 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
     return files[name]
 
 
+def typed_name(path: Path) -> str:
+    """What to type for an experiment's file: its name where it is a shipped one."""
+    return path.stem if experiment_files().get(path.stem) == path else path.name
+
+
 def did_you_mean(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
@@ -96,7 +101,7 @@ def load_experiment(name: str, changes: Mapping[str, Any] | None = None) -> Expe
     document = read_mapping(path)
     raw = resolve_bases(document, path)
     if "variants" in raw:
-        raise ConfigError(f"{path}: this is a study; run it with 'vitcli ablate {path.stem}'")
+        raise ConfigError(f"{path}: this is a study; run it with 'vitcli ablate {typed_name(path)}'")
     spec = check(raw, document)
     if not changes:
         return Experiment(path.stem, spec, path)

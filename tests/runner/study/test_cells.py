@@ -166,7 +166,7 @@ def test_the_document_says_where_its_numbers_come_from(study):
     assert doc.dirty
     assert (doc.data, doc.data_hash, doc.num_test) == ("shapes", "d" * 64, 2000)
     assert doc.date == "2026-11-20"
-    assert doc.command == "vitcli ablate mine"
+    assert doc.command == "vitcli ablate mine.yaml"
     assert doc.num_comparisons == 1
 
 
@@ -174,7 +174,7 @@ def test_the_command_repeats_what_was_asked(study):
     other = load_study("mine.yaml", [0, 1, 2, 3, 9])
     found = cells(other, ROOT, ["full"])
     doc = collect(other, ROOT, found, {}, ["full"])
-    assert doc.command == "vitcli ablate mine --seeds 0-3,9"
+    assert doc.command == "vitcli ablate mine.yaml --seeds 0-3,9"
     assert [row.variant for row in doc.rows] == ["full"]
     assert doc.num_comparisons == 1, "what is not shown still counts for Holm"
 

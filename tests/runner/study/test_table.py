@@ -351,8 +351,9 @@ def test_latex_spells_every_special_character():
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed")
 def test_latex_compiles(doc, hostile, tmp_path):
     body = "\n\n".join(render(each, "latex") for each in (doc, hostile))
-    page = "\\documentclass{article}\n\\usepackage{booktabs,graphicx}\n\\begin{document}\n%s\n\\end{document}"
-    (tmp_path / "page.tex").write_text(page % body)
+    packages = "\\usepackage{booktabs,graphicx}"
+    page = f"\\documentclass{{article}}{packages}\\begin{{document}}\n{body}\n\\end{{document}}"
+    (tmp_path / "page.tex").write_text(page)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     done = subprocess.run(
         command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=60

@@ -1,6 +1,7 @@
 """What lies on disk for each trial of a study, and the document that this makes. No torch."""
 
 import io
+import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -8,7 +9,7 @@ from statistics import fmean
 from typing import Any
 
 from vitcli.runner.compare import changed_fields, differences, filled, readable_metrics
-from vitcli.runner.config import config_hash
+from vitcli.runner.config import config_hash, typed_name
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.results import flow, portable
 from vitcli.runner.run_dir import RunDir
@@ -172,7 +173,7 @@ def _refuse_mixed_data(metas: Sequence[Mapping[str, Any]], root: Path) -> None:
 
 def command(study: Study, only: Sequence[str] = ()) -> str:
     """What to type to get this table."""
-    words = ["vitcli", "ablate", study.name]
+    words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
     if study.seeds != study.file_seeds:
         words += ["--seeds", ranges(study.seeds)]
     if only and len(only) < len(study.variants):

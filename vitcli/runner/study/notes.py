@@ -114,7 +114,9 @@ def _training(doc: StudyResult) -> str:
     images = f"{doc.num_train:,} training images" if doc.num_train else ""
     data_hash = f"hash {doc.data_hash[:12]}" if doc.data_hash else ""
     data = ", ".join(part for part in (images, data_hash) if part)
-    return f"Training: {_epochs(doc)} on {doc.data}{f' ({data})' if data else ''}."
+    limit = doc.base_config.get("train.limit_batches")
+    short = "" if limit is None else f" of only {limit} batches"
+    return f"Training: {_epochs(doc)}{short} on {doc.data}{f' ({data})' if data else ''}."
 
 
 def _epochs(doc: StudyResult) -> str:
