@@ -164,6 +164,11 @@ def test_rows_of_another_length_are_named():
     assert "12 epochs (but base: 6, less: 6) on shapes" in all_notes(doc)
 
 
+def test_shortened_epochs_are_named():
+    doc = make_study({"base": [0.9]}, base_config={"train.limit_batches": 2})
+    assert "Training: 6 epochs of only 2 batches on shapes" in all_notes(doc)
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [(-8.7, "\u22128.70"), (2.4, "+2.40"), (-0.001, "0.00"), (0.0, "0.00"), (None, "")],
