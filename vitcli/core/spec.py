@@ -134,7 +134,9 @@ class ModelSpec(Spec):
     def _family_has_them(self) -> Self:
         known = FIELDS.get(self.family, tuple(type(self).model_fields))
         for name, field in type(self).model_fields.items():
-            if name not in known and getattr(self, name) != field.default:
+            if name not in known and getattr(self, name) != field.get_default(
+                call_default_factory=True
+            ):
                 raise ValueError(f"family {self.family!r} has no {name}; leave it out")
         return self
 
@@ -313,6 +315,8 @@ class ExperimentSpec(Spec):
             raise ValueError(
                 f"train.grad_checkpointing: family {family!r} has no blocks to recompute"
             )
+        if self.train.batch_size == self.train.accumulate and family != "vit":
+            raise ValueError("train.accumulate: batch norm needs 2 images at a time, this leaves 1")
         if self.optim.name == "muon" and (family != "vit" or self.model.depth == 0):
             raise ValueError(
                 "optim.name: muon takes the matrices of transformer blocks, and the model has none"
