@@ -134,9 +134,8 @@ class ModelSpec(Spec):
     def _family_has_them(self) -> Self:
         known = FIELDS.get(self.family, tuple(type(self).model_fields))
         for name, field in type(self).model_fields.items():
-            if name not in known and getattr(self, name) != field.get_default(
-                call_default_factory=True
-            ):
+            default = field.get_default(call_default_factory=True)
+            if name not in known and getattr(self, name) != default:
                 raise ValueError(f"family {self.family!r} has no {name}; leave it out")
         return self
 
