@@ -28,6 +28,14 @@ def test_the_reports_model_in_one_line():
     assert [p.shape for p in other.parameters()] == [p.shape for p in model.parameters()]
 
 
+def test_a_model_of_another_family_is_built_the_same_way():
+    model = vitcli.build_model("cifar10-resnet18", num_classes=2)
+    other = vitcli.build_model(family="resnet18", num_classes=2)
+    assert sum(p.numel() for p in model.parameters()) == 11_173_962 - 8 * 513
+    pairs = zip(model.parameters(), other.parameters(), strict=True)
+    assert all(torch.equal(one, two) for one, two in pairs)
+
+
 def test_fit_learns_and_a_run_can_be_loaded(tiny, pictures):
     data = vitcli.load_data(f"imagefolder:{pictures}")
     model = vitcli.build_model(img_size=8, num_classes=2, embed_dim=16, depth=1, num_heads=2)

@@ -9,7 +9,8 @@ from pydantic import BaseModel
 
 from vitcli.core.data.policy import OPS
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.vit import HEADS, POOLS, build_vit
+from vitcli.core.models.build import FAMILIES, build_model
+from vitcli.core.models.vit import HEADS, POOLS
 from vitcli.core.nn.attention import ATTENTIONS, SCALES
 from vitcli.core.nn.block import JOINS, NORM_POSITIONS
 from vitcli.core.nn.ffn import FFNS
@@ -35,6 +36,7 @@ PARAMETERS = {
     "cifar10-small": 6_347_082,
     "cifar10-small-aug": 6_347_082,
     "cifar10-base-p2": 22_080_010,
+    "cifar10-resnet18": 11_173_962,
 }
 
 
@@ -59,7 +61,7 @@ def test_the_header_says_what_is_asked_and_how(path):
 def test_an_experiment_resolves_and_builds(path, tmp_path):
     spec = resolved(path)
     with torch.device("meta"):
-        model = build_vit(spec.model)
+        model = build_model(spec.model)
     if path.stem in PARAMETERS:
         assert count_parameters(model) == PARAMETERS[path.stem]
     # What a run stores is itself an experiment file.
@@ -90,6 +92,7 @@ def names(spec: type[BaseModel], field: str) -> set[str]:
 @pytest.mark.parametrize(
     ("field", "table"),
     [
+        ("family", FAMILIES),
         ("patch_embed", PATCH_EMBEDS),
         ("pos_embed", POS_EMBEDS),
         ("attention", ATTENTIONS),

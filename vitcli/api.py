@@ -9,7 +9,8 @@ import torch
 from vitcli.core.data.batches import eval_batches, num_batches, train_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.attention_maps import attention_maps
-from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.models.build import build_model as build_from
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import AugmentSpec, DataSpec, ModelSpec, OptimSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.evaluate import compute_logits, score
@@ -25,10 +26,8 @@ __all__ = ["attention_maps", "build_model", "fit", "load_data", "load_model"]
 SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
 
 
-def build_model(
-    experiment: str | None = None, *, seed: int = 0, **fields: Any
-) -> VisionTransformer:
-    """A new ViT, (B, C, H, W) normalised images -> (B, num_classes) logits.
+def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
+    """A new model, (B, C, H, W) normalised images -> (B, num_classes) logits; a ViT by default.
 
     Args:
         experiment: Take the ``model`` part of this experiment; the defaults unless given.
@@ -38,7 +37,7 @@ def build_model(
     """
     spec = resolved(experiment).spec.model if experiment else ModelSpec(**SHAPE)
     torch.manual_seed(seed)
-    return build_vit(spec.replace(**fields))
+    return build_from(spec.replace(**fields))
 
 
 def load_data(
@@ -55,7 +54,7 @@ def load_data(
 
 
 def fit(
-    model: VisionTransformer,
+    model: ImageModel,
     data: DataSet,
     *,
     epochs: int,

@@ -1,10 +1,12 @@
 """One door: text in, checked specs out, and errors that say what, where and what was meant."""
 
+import hashlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.config import (
     check,
     config_hash,
@@ -108,6 +110,8 @@ def failure(changes: dict) -> str:
         ({"data.name": "cifar11"}, "'cifar11' is none of shapes, cifar10"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         ({"model.residual": "none", "model.drop_path": 0.1}, "would erase the signal"),
+        ({"model.family": "resnet18"}, "--set: model: family 'resnet18' has no embed_dim; leave"),
+        ({"optim.name": "muon", "model.depth": 0}, "--set: optim.name: muon takes the matrices"),
     ],
 )
 def test_a_wrong_field_is_one_line(changes, message):
@@ -147,6 +151,14 @@ def test_the_written_config_is_an_experiment_with_the_same_spec():
 def test_a_change_that_changes_nothing_is_no_change():
     assert not load_experiment("quickstart", {"model.depth": 4, "seed": 3}).changed
     assert load_experiment("quickstart", {"model.depth": 3}).changed
+
+
+def test_a_field_at_its_default_leaves_the_hash_as_it_was_before_there_was_the_field():
+    nothing = hashlib.sha256(b'{"config": {}, "format": 1}').hexdigest()
+    assert config_hash(ExperimentSpec()) == nothing
+    resnet = ExperimentSpec(model=ModelSpec(family="resnet18"))
+    text = b'{"config": {"model": {"family": "resnet18"}}, "format": 1}'
+    assert config_hash(resnet) == hashlib.sha256(text).hexdigest() != nothing
 
 
 def test_the_hash_sees_fields_but_not_seeds_or_folders():

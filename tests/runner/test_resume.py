@@ -8,33 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
 from vitcli.core.train import loop
 from vitcli.runner import training
-from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import ConfigError, DivergedError, InUseError, StoppedError
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.train import Request, train
-
-
-def final_tensors(run: RunDir) -> dict:
-    checkpoint = latest_checkpoint(run.checkpoints, print)
-    assert checkpoint is not None
-    return checkpoint.tensors
-
-
-def assert_same_run(one: RunDir, other: RunDir) -> None:
-    """The same weights, averages, optimiser state and metrics, to the bit; only times differ."""
-    left, right = final_tensors(one), final_tensors(other)
-    assert left.keys() == right.keys()
-    assert all(left[name].equal(right[name]) for name in left)
-    timeless = [
-        [{k: v for k, v in record.items() if k != "images_per_second"} for record in run.metrics()]
-        for run in (one, other)
-    ]
-    assert timeless[0] == timeless[1]
-    assert one.read("result.json")["test_accuracy"] == other.read("result.json")["test_accuracy"]
 
 
 def start(tiny: Path, folder: str, environment: dict, *options: str) -> subprocess.Popen:

@@ -48,9 +48,15 @@ Rate = Annotated[float, Field(ge=0, lt=1)]
 Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), BeforeValidator(_tuple)]
 
 
-class ModelSpec(Spec):
-    """A Vision Transformer; each named slot is filled from a table in ``core.nn``."""
+FIELDS: dict[str, tuple[str, ...]] = {"resnet18": ("family", "img_size", "in_chans", "num_classes")}
+"""The fields of a model that a family has; one that is not named here has them all."""
 
+
+class ModelSpec(Spec):
+    """A model; each named slot of a Vision Transformer is filled from a table in ``core.nn``."""
+
+    family: Literal["vit", "resnet18"] = "vit"
+    """Vision Transformer, or ResNet-18 with a stem for small images and no fields but sizes."""
     img_size: Size | None = None
     """Height and width in pixels; the data set's unless set."""
     in_chans: int | None = Field(None, ge=1, le=64)
@@ -125,7 +131,18 @@ class ModelSpec(Spec):
         return (self.pool == "cls") + self.reg_tokens
 
     @model_validator(mode="after")
+    def _family_has_them(self) -> Self:
+        known = FIELDS.get(self.family, tuple(type(self).model_fields))
+        for name, field in type(self).model_fields.items():
+            default = field.get_default(call_default_factory=True)
+            if name not in known and getattr(self, name) != default:
+                raise ValueError(f"family {self.family!r} has no {name}; leave it out")
+        return self
+
+    @model_validator(mode="after")
     def _parts_fit(self) -> Self:
+        if self.family != "vit":
+            return self
         if self.embed_dim % self.num_heads:
             raise ValueError(
                 f"num_heads {self.num_heads} does not divide embed_dim {self.embed_dim}"
@@ -288,3 +305,19 @@ class ExperimentSpec(Spec):
     optim: OptimSpec = OptimSpec()
     train: TrainSpec = TrainSpec()
     seed: int = Field(0, ge=0, lt=2**31)
+
+    @model_validator(mode="after")
+    def _blocks_are_there(self) -> Self:
+        """What works on transformer blocks is refused for a model without any."""
+        family = self.model.family
+        if self.train.grad_checkpointing and family != "vit":
+            raise ValueError(
+                f"train.grad_checkpointing: family {family!r} has no blocks to recompute"
+            )
+        if self.train.batch_size == self.train.accumulate and family != "vit":
+            raise ValueError("train.accumulate: batch norm needs 2 images at a time, this leaves 1")
+        if self.optim.name == "muon" and (family != "vit" or self.model.depth == 0):
+            raise ValueError(
+                "optim.name: muon takes the matrices of transformer blocks, and the model has none"
+            )
+        return self

@@ -178,7 +178,7 @@ def describe(loc: tuple[int | str, ...], kind: str, error: Mapping[str, Any]) ->
     message = message.removeprefix("Input should be ").strip()
     given = error["input"]
     if kind == "value_error":
-        return f"{field}: {message}"
+        return f"{field}: {message}" if loc else message
     shown = (
         repr(given) if isinstance(given, str | int | float | bool | None) else "a mapping or list"
     )

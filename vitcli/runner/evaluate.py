@@ -9,7 +9,8 @@ from torch import Tensor
 
 from vitcli.core.data.source import Images
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.datasets import load_data
@@ -51,7 +52,7 @@ def load_model(
     device: str = "cpu",
     step: int | None = None,
     on_message: Callable[[str], None] = ignore,
-) -> VisionTransformer:
+) -> ImageModel:
     """A run's trained model in eval mode.
 
     Args:
@@ -65,7 +66,7 @@ def load_model(
     run = run if isinstance(run, RunDir) else find_run(str(run))
     weights = run_weights(run, step, on_message)
     try:
-        model = build_vit(run.spec().model)
+        model = build_model(run.spec().model)
         model.load_state_dict(weights)
     except (RuntimeError, ValueError) as error:
         raise InputError(f"{run.path}: checkpoint and config.yaml do not fit together") from error

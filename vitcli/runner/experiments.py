@@ -128,11 +128,11 @@ def build_abstract(spec: ExperimentSpec) -> Any:
     """The model without memory for its weights."""
     import torch
 
-    from vitcli.core.models.vit import build_vit
+    from vitcli.core.models.build import build_model
 
     try:
         with torch.device("meta"):
-            return build_vit(spec.model)
+            return build_model(spec.model)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
 

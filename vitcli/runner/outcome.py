@@ -65,11 +65,12 @@ def summarise(training: Training, scores: Scores) -> dict[str, Any]:
 
 
 def show_images(training: Training, board: Board) -> None:
-    """A few training images as the model saw them, and its attention on them, layer by layer."""
+    """A few training images as the model saw them, and its attention on them where it has any."""
     images = next(training.batches(0))["images"][:PICTURES]
     board.images("images/augmented", images, 0)
     model = training.evaluated
-    assert isinstance(model, VisionTransformer)
+    if not isinstance(model, VisionTransformer):
+        return
     for layer, weights in attention_maps(model, images).items():
         pictures = attention_pictures(weights, model.grid_size, model.spec.pool == "cls")
         board.images(f"attention/layer{layer + 1}", pictures, training.step)

@@ -14,7 +14,8 @@ from vitcli.core.inspect.cost import (
     forward_flops,
     parameters_by_part,
 )
-from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.loop import fit
@@ -83,7 +84,7 @@ def make_plan(experiment: Experiment, device_name: str = "auto") -> Plan:
     spec = fit_to_data(experiment.spec, facts)
     assert spec.model.img_size is not None
     assert spec.model.in_chans is not None
-    abstract, model = build_abstract(spec), build_vit(spec.model)
+    abstract, model = build_abstract(spec), build_model(spec.model)
     shape = (spec.model.in_chans, *spec.model.img_size)
     for each in (abstract, model):
         each.grad_checkpointing = spec.train.grad_checkpointing
@@ -114,7 +115,7 @@ def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int
     return int(4 * parameters * copies + activations * part)
 
 
-def step_seconds(model: VisionTransformer, spec: ExperimentSpec, device: torch.device) -> float:
+def step_seconds(model: ImageModel, spec: ExperimentSpec, device: torch.device) -> float:
     """Time of one training step: the fastest of a few on random images, scaled to the batch."""
     assert spec.model.img_size is not None
     count = spec.train.batch_size

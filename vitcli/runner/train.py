@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.compare import differences, filled
@@ -183,18 +184,16 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
         )
 
 
-def new_model(spec: ExperimentSpec) -> VisionTransformer:
+def new_model(spec: ExperimentSpec) -> ImageModel:
     """A freshly initialised model."""
     torch.manual_seed(spec.seed)
     try:
-        return build_vit(spec.model)
+        return build_model(spec.model)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
 
 
-def load_initial_weights(
-    model: VisionTransformer, source: str, on_message: Callable[[str], None]
-) -> None:
+def load_initial_weights(model: ImageModel, source: str, on_message: Callable[[str], None]) -> None:
     """Copy a run's weights; its head is left out where the classes differ."""
     from vitcli.runner.evaluate import run_weights
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import num_batches, train_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.ema import Ema
@@ -40,7 +40,7 @@ class Training:
     def __init__(
         self,
         spec: ExperimentSpec,
-        model: VisionTransformer,
+        model: ImageModel,
         data: DataSet,
         run: RunDir,
         device: torch.device,

@@ -5,16 +5,22 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 
 
 def attention_maps(
-    model: VisionTransformer, images: Tensor, layers: Sequence[int] | None = None
+    model: ImageModel, images: Tensor, layers: Sequence[int] | None = None
 ) -> dict[int, Tensor]:
     """Attention weights (B, h, N, N) by layer (from 0), in eval mode and without gradients.
 
     A row is a query, a column a key; a row sums to 1.
+
+    Raises:
+        ValueError: The model has no attention, or no such layer.
     """
+    if not isinstance(model, VisionTransformer):
+        raise ValueError(f"family {model.spec.family!r} has no attention to look at")
     was_training = model.training
     model.eval()
     try:

@@ -16,6 +16,11 @@ PARTS = {
     "blocks.ffn.norm": "blocks: FFN norms",
     "norm": "final norm",
     "pool": "pooling",
+    "stem": "stem",
+    "stages.0": "stage 1",
+    "stages.1": "stage 2",
+    "stages.2": "stage 3",
+    "stages.3": "stage 4",
     "head": "head",
 }
 
@@ -26,7 +31,7 @@ def count_parameters(model: nn.Module) -> int:
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
-    """Trainable parameters of each part of a ViT; blocks are split by what they contain.
+    """Trainable parameters of each part of a model; a ViT's blocks are split by what they contain.
 
     The values add up to ``count_parameters``.
     """
@@ -40,10 +45,10 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 
 def part_of(name: str) -> str:
     """``blocks.3.attn.norm.weight`` -> ``blocks: attention norms``."""
-    first, _, rest = name.partition(".")
+    first, *rest = name.split(".")
     if first != "blocks":
-        return PARTS.get(first, first)
-    _, branch, inside, *_ = rest.split(".")
+        return PARTS.get(f"{first}.{rest[0]}" if rest else first) or PARTS.get(first, first)
+    _, branch, inside, *_ = rest
     return PARTS[f"blocks.{branch}.norm" if inside == "norm" else f"blocks.{branch}"]
 
 
@@ -51,10 +56,11 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     """Floating-point operations of one image's forward pass, a multiply-add counted as two.
 
     Counted by torch: matrix products, convolutions and attention; element-wise work is left out.
+    Two images are passed, since a batch norm that trains refuses one value per channel.
     """
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
-        model(torch.empty(1, *image_shape))
-    return int(counter.get_total_flops())
+        model(torch.empty(2, *image_shape))
+    return int(counter.get_total_flops()) // 2
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:

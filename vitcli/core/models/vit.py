@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention import SelfAttention, TokenShape
 from vitcli.core.nn.block import PreNorm, build_block, recomputed
 from vitcli.core.nn.init import INITS
@@ -70,20 +71,15 @@ def mlp_head(dim: int, num_classes: int) -> nn.Sequential:
 HEADS: dict[str, Callable[[int, int], nn.Module]] = {"linear": nn.Linear, "mlp": mlp_head}
 
 
-class VisionTransformer(nn.Module):
+class VisionTransformer(ImageModel):
     """Images (B, C, H, W), normalised, -> logits (B, K).
 
     Set ``grad_checkpointing`` to recompute each block in the backward pass; gradients stay equal.
     """
 
     def __init__(self, spec: ModelSpec) -> None:
-        super().__init__()
-        if spec.img_size is None or spec.in_chans is None or spec.num_classes is None:
-            raise ValueError("img_size, in_chans and num_classes must be set to build a model")
-        self.spec = spec
-        self.image_shape = (spec.in_chans, *spec.img_size)
-        self.grad_checkpointing = False
-        height, width = (side // spec.patch_size for side in spec.img_size)
+        super().__init__(spec)
+        height, width = (side // spec.patch_size for side in self.image_shape[1:])
         self.grid_size = (height, width)
         self.num_prefix_tokens = spec.num_prefix_tokens
         shape = TokenShape(
@@ -103,7 +99,7 @@ class VisionTransformer(nn.Module):
         norm = spec.norm if spec.has_final_norm else "none"
         self.norm = NORMS[norm](dim, spec.norm_eps)
         self.pool = POOLS[spec.pool](shape)
-        self.head = HEADS[spec.head](dim, spec.num_classes)
+        self.head = HEADS[spec.head](dim, self.num_classes)
         INITS[spec.init](self)
 
     def embed(self, images: Tensor) -> Tensor:
@@ -115,9 +111,7 @@ class VisionTransformer(nn.Module):
         Raises:
             ValueError: The images are not of the size that the model was built for.
         """
-        if images.shape[1:] != self.image_shape:
-            wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
-            raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
+        self.check_images(images)
         tokens = self.patch_embed(images)  # (B, patches, D)
         first = 0
         if self.pos_embed is not None:

@@ -65,7 +65,7 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
     hidden = [(n, p) for n, p in named if is_hidden_matrix(n, p)]
     rest = [(n, p) for n, p in named if not is_hidden_matrix(n, p)]
     if not hidden:
-        return adamw(rest, spec)
+        raise ValueError("muon takes the matrices of transformer blocks, and the model has none")
     groups = param_groups(hidden, spec, spec.muon_lr)
     return [
         torch.optim.Muon(groups, momentum=spec.muon_momentum, nesterov=True),

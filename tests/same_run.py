@@ -1,0 +1,23 @@
+"""Two runs that must have ended with the same bits."""
+
+from vitcli.runner.checkpoint import latest_checkpoint
+from vitcli.runner.run_dir import RunDir
+
+
+def final_tensors(run: RunDir) -> dict:
+    checkpoint = latest_checkpoint(run.checkpoints, print)
+    assert checkpoint is not None
+    return checkpoint.tensors
+
+
+def assert_same_run(one: RunDir, other: RunDir) -> None:
+    """The same weights, averages, optimiser state and metrics, to the bit; only times differ."""
+    left, right = final_tensors(one), final_tensors(other)
+    assert left.keys() == right.keys()
+    assert all(left[name].equal(right[name]) for name in left)
+    timeless = [
+        [{k: v for k, v in record.items() if k != "images_per_second"} for record in run.metrics()]
+        for run in (one, other)
+    ]
+    assert timeless[0] == timeless[1]
+    assert one.read("result.json")["test_accuracy"] == other.read("result.json")["test_accuracy"]

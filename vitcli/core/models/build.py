@@ -1,0 +1,18 @@
+"""One table: family -> builder."""
+
+from collections.abc import Callable
+
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.resnet import ResNet18
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.spec import ModelSpec
+
+FAMILIES: dict[str, Callable[[ModelSpec], ImageModel]] = {
+    "vit": VisionTransformer,
+    "resnet18": ResNet18,
+}
+
+
+def build_model(spec: ModelSpec) -> ImageModel:
+    """Build and initialise; ValueError where a size is open or the parts do not fit."""
+    return FAMILIES[spec.family](spec)

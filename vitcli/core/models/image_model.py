@@ -1,0 +1,34 @@
+"""What every family of models has in common. Axes: B batch, C channels, H W pixels, K classes."""
+
+from torch import Tensor, nn
+
+from vitcli.core.spec import ModelSpec
+
+
+class ImageModel(nn.Module):
+    """Images (B, C, H, W), normalised, -> logits (B, K).
+
+    Its last layer is called ``head``, so that weights can move to a model with other classes.
+    Set ``grad_checkpointing`` to recompute blocks in the backward pass, where there are any.
+    """
+
+    head: nn.Module
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        if spec.img_size is None or spec.in_chans is None or spec.num_classes is None:
+            raise ValueError("img_size, in_chans and num_classes must be set to build a model")
+        self.spec = spec
+        self.image_shape = (spec.in_chans, *spec.img_size)
+        self.num_classes = spec.num_classes
+        self.grad_checkpointing = False
+
+    def check_images(self, images: Tensor) -> None:
+        """Refuse what the model was not built for.
+
+        Raises:
+            ValueError: The images have another size or other channels.
+        """
+        if images.shape[1:] != self.image_shape:
+            wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
+            raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
