@@ -101,7 +101,8 @@ def load_experiment(name: str, changes: Mapping[str, Any] | None = None) -> Expe
     document = read_mapping(path)
     raw = resolve_bases(document, path)
     if "variants" in raw:
-        raise ConfigError(f"{path}: this is a study; run it with 'vitcli ablate {typed_name(path)}'")
+        command = f"vitcli ablate {typed_name(path)}"
+        raise ConfigError(f"{path}: this is a study; run it with '{command}'")
     spec = check(raw, document)
     if not changes:
         return Experiment(path.stem, spec, path)
