@@ -82,7 +82,7 @@ def ablate(
     data_dir: DataDir = None,
     offline: Offline = False,
 ) -> None:
-    """Train the variants of a study with every seed, and print their table.
+    """Train every variant of a study and print their table.
 
     A second call trains only what is missing, and prints the same table.
     """

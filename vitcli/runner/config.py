@@ -175,6 +175,8 @@ def describe(loc: tuple[int | str, ...], kind: str, error: Mapping[str, Any]) ->
     field = ".".join(map(str, loc)) or "experiment"
     if kind == "extra_forbidden":
         return f"unknown field {field!r}{_meant(loc)}"
+    if kind == "missing":
+        return f"{field!r} is missing"
     message = error["msg"].removeprefix("Value error, ")
     message = message.removeprefix("Input should be ").strip()
     given = error["input"]
