@@ -13,7 +13,11 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.evaluate import compute_logits
 from vitcli.runner.files import commit
 
-BATCH = 500
+LIMITED = 500
+"""Images that ``train.limit_batches`` counts as one batch here."""
+BATCHES = {"cpu": 100}
+"""Images at once, by kind of device: on a CPU 100 stay in the cache, 1.7 times as fast as 500
+(a ViT of width 64 on 32x32 images, one thread)."""
 
 
 def logits_and_labels(
@@ -28,11 +32,12 @@ def logits_and_labels(
     assert spec.data.std is not None
     limit = spec.train.limit_batches
     part = images
-    if limit and limit * BATCH < len(images):
-        index = torch.arange(limit * BATCH, device=images.labels.device) * len(images)
-        index //= limit * BATCH
+    if limit and limit * LIMITED < len(images):
+        index = torch.arange(limit * LIMITED, device=images.labels.device) * len(images)
+        index //= limit * LIMITED
         part = Images(images.pixels[index], images.labels[index])
-    batches = eval_batches(part, mean=spec.data.mean, std=spec.data.std, batch_size=BATCH)
+    size = BATCHES.get(images.pixels.device.type, 500)
+    batches = eval_batches(part, mean=spec.data.mean, std=spec.data.std, batch_size=size)
     return compute_logits(model, batches, flip=flip), part.labels
 
 

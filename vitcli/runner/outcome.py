@@ -12,7 +12,7 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.device import precision_name
 from vitcli.runner.files import commit_json
-from vitcli.runner.measure import logits_and_labels, save_predictions
+from vitcli.runner.measure import save_predictions
 from vitcli.runner.run_dir import steps
 from vitcli.runner.tensorboard import Board
 from vitcli.runner.training import Training
@@ -23,7 +23,7 @@ PICTURES = 8
 def finish(training: Training) -> dict[str, Any]:
     """Measure the test set, write predictions.npz and, last of all, result.json."""
     run, spec = training.run, training.spec
-    logits, labels = logits_and_labels(training.evaluated, training.data.test, spec)
+    logits, labels = training.test_predictions()
     scores = score(logits, labels)
     if not steps(run.checkpoints):  # nothing was trained, but the weights must be there to be read
         training.save()

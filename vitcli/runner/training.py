@@ -16,7 +16,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.evaluate import Scores, score
+from vitcli.core.train.evaluate import score
 from vitcli.core.train.loop import Batch, Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
@@ -65,6 +65,7 @@ class Training:
         self.sums = self._zeros()
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
+        self._predicted: tuple[int, Tensor, Tensor] | None = None
 
     def _count_batches(self) -> int:
         try:
@@ -313,19 +314,25 @@ class Training:
         """With a validation split the test set is left alone until the end."""
         found: dict[str, float] = {}
         if self.data.val:
-            val = self.score(self.data.val)
+            val = score(*self._measure(self.data.val))
             found |= {"val_loss": val.loss, "val_accuracy": val.accuracy}
             self.best = max(self.best, (val.accuracy, self.step))
         if last or not self.data.val:
-            test = self.score(self.data.test)
+            test = score(*self.test_predictions())
             found |= {"test_loss": test.loss, "test_accuracy": test.accuracy}
         return found
 
-    def score(self, images: Images) -> Scores:
-        """Measure the weights that count; logits that are not finite are a divergence."""
+    def test_predictions(self) -> tuple[Tensor, Tensor]:
+        """Logits (N, K) and labels (N,) of the test set, measured once a step."""
+        if self._predicted is None or self._predicted[0] != self.step:
+            self._predicted = (self.step, *self._measure(self.data.test))
+        return self._predicted[1:]
+
+    def _measure(self, images: Images) -> tuple[Tensor, Tensor]:
+        """By the weights that count; logits that are not finite are a divergence."""
         logits, labels = logits_and_labels(self.evaluated, images, self.spec)
         self._refuse_divergence(logits.sum().item())
-        return score(logits, labels)
+        return logits, labels
 
     def _refuse_divergence(self, *numbers: float) -> None:
         if all(math.isfinite(number) for number in numbers):
