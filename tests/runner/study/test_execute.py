@@ -1,6 +1,7 @@
 """Trials in worker processes: one that dies, stops or cannot write harms no other."""
 
 import os
+import resource
 import signal
 import time
 from pathlib import Path
@@ -195,6 +196,26 @@ def test_too_little_room_is_said_before_training(study, monkeypatch):
     with pytest.raises(ResourceError, match="GB are needed"):
         go(study)
     assert not list(ROOT.glob("*/seed*"))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of a process need Linux")
+def test_a_full_disk_costs_one_trial(study, monkeypatch):
+    original = Worker.give
+
+    def give(self, job):
+        room = 10_000 if job.folder == "full/seed0" else resource.RLIM_INFINITY
+        limits = (room, resource.RLIM_INFINITY)
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, limits)
+        original(self, job)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Worker, "give", give)
+        found = go(study, only=("full",), jobs=1)
+    state, reason = found["full/seed0"]
+    assert state == "failed"
+    assert reason.startswith("disk full while writing")
+    assert found["full/seed1"] == ("finished", ""), "by the same worker"
+    assert set(go(study, only=("full",)).values()) == {("finished", "")}
 
 
 def test_fail_fast_starts_nothing_more(study, monkeypatch):

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MINUS, PLUS_MINUS = "\u2212", "\u00b1"
+HELD = "\0"
+"""A space at which no line is broken; no text of a table holds this character."""
 TEXT_WIDTH = 120
 """Of caption and notes; the columns are as wide as they must be."""
 CELL_WIDTHS = {"l": 14, "r": 24}
@@ -73,15 +75,16 @@ def to_text(table: Table) -> str:
 
 
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of so many letters, or one line for width 0; words stay whole, to be copied."""
-    text = _ascii(text)
-    return textwrap.wrap(
+    """Lines of so many letters, or one for width 0; words and intervals stay whole."""
+    text = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", HELD), _ascii(text))
+    lines = textwrap.wrap(
         text,
         width or len(text) + 1,
         subsequent_indent=indent,
         break_long_words=False,
         break_on_hyphens=False,
-    ) or [""]
+    )
+    return [line.replace(HELD, " ") for line in lines] or [""]
 
 
 def _aligned(
