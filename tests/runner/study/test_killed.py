@@ -1,0 +1,58 @@
+"""A study that is killed again and again ends with the table of one that was left alone."""
+
+import csv
+import io
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slow
+TIMES = ("seconds_mean", "seconds_total")
+STUDY = (
+    "base: tiny.yaml\ntrain: {epochs: 8}\nseeds: [0, 1, 2]\n"
+    "variants: {full: {}, no-norm: {model.norm: none}, no-ffn: {model.ffn: none}}\n"
+)
+
+
+def start(environment, output: Path) -> subprocess.Popen:
+    words = ["ablate", "mine.yaml", "-j", "2", "--format", "csv", "-o", str(output)]
+    return subprocess.Popen(
+        [sys.executable, "-m", "vitcli", *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def timeless(text: str) -> list[dict[str, str]]:
+    rows = csv.DictReader(io.StringIO(text))
+    return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
+
+
+def test_killed_five_times_the_table_is_the_same(tiny, environment):
+    Path("mine.yaml").write_text(STUDY)
+    begun = time.monotonic()
+    calm, _ = start(environment, Path("calm")).communicate()
+    whole = time.monotonic() - begun
+    chance = random.Random(0)
+    killed = 0
+    for _ in range(5):
+        process = start(environment, Path("killed"))
+        try:
+            process.wait(chance.uniform(0.1, 0.5) * whole)
+        except subprocess.TimeoutExpired:
+            killed += 1
+        process.kill()
+        process.communicate()
+        time.sleep(chance.uniform(0, 2))
+    assert killed >= 2, "it was never killed at work"
+    last = start(environment, Path("killed"))
+    table, _ = last.communicate()
+    assert last.returncode == 0
+    assert len(timeless(calm)) == 3
+    assert timeless(table) == timeless(calm)
