@@ -104,11 +104,16 @@ def view() -> Iterator[Lines | Screen]:
     if not is_live():
         yield Lines()
         return
+    with bars() as progress:
+        yield Screen(progress)
+
+
+def bars() -> Progress:
+    """Bars on stderr, each with a name and an ``info``; they vanish when all is done."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),
         TextColumn("{task.fields[info]}"),
     )
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    with Progress(*columns, console=console, transient=True) as progress:
-        yield Screen(progress)
+    return Progress(*columns, console=console, transient=True)

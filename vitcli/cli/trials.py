@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn
+from rich.progress import Progress, TaskID
 from rich.text import Text
 
 from vitcli.cli.console import clean, duration, is_live, percent, say
+from vitcli.cli.live import bars
 from vitcli.runner.study.execute import Options, Todo, worker_count
 
 LINE_SECONDS = 30.0
@@ -139,11 +139,5 @@ def view(todo: Todo, options: Options) -> Iterator[Lines]:
     if not (todo.trials and is_live()):
         yield Lines(todo, count)
         return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
-        TextColumn("{task.fields[info]}"),
-    )
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    with Progress(*columns, console=console, transient=True) as progress:
+    with bars() as progress:
         yield Screen(todo, count, progress)

@@ -103,16 +103,27 @@ class RunDir:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the folder; a second process is refused at once."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        lock = filelock.FileLock(self.path / ".lock", timeout=0)
-        try:
-            lock.acquire()
-        except filelock.Timeout as error:
-            raise InUseError(f"{self.path}: another process is using this run") from error
-        try:
+        with exclusive(self.path, "another process is using this run"):
             yield
-        finally:
-            lock.release()
+
+
+@contextmanager
+def exclusive(folder: Path, refusal: str) -> Iterator[None]:
+    """Hold a folder, which is made where it is missing.
+
+    Raises:
+        InUseError: Another process holds it.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise InUseError(f"{folder}: {refusal}") from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def steps(checkpoints: Path) -> list[int]:

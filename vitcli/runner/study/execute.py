@@ -8,8 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import filelock
-
 from vitcli.runner.config import Experiment, config_hash
 from vitcli.runner.errors import (
     ConfigError,
@@ -21,7 +19,7 @@ from vitcli.runner.errors import (
     UserError,
 )
 from vitcli.runner.files import commit_json
-from vitcli.runner.run_dir import RUNS, RunDir
+from vitcli.runner.run_dir import RUNS, RunDir, exclusive
 from vitcli.runner.signals import StopFlag
 from vitcli.runner.study.cells import RESULTS, Cell, cells
 from vitcli.runner.study.engine import Event, Job, LocalEngine
@@ -108,13 +106,7 @@ def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -
     """
     if not todo.trials:
         return todo.found
-    todo.root.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(todo.root / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise InUseError(f"{todo.root}: another process is running this study") from error
-    try:
+    with exclusive(todo.root, "another process is running this study"):
         _wait_for_orphans(todo)
         _check_disk(todo, worker_count(todo.study, options))
         write_plan(todo, options)
@@ -122,8 +114,6 @@ def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -
             _set_aside(todo, trial, on_event)
         _train(todo, options, on_event)
         return cells(todo.study, todo.root, todo.names)
-    finally:
-        lock.release()
 
 
 def _wait_for_orphans(todo: Todo) -> None:
