@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.attention import SelfAttention, TokenShape
-from vitcli.core.nn.block import PreNorm, build_block, recomputed
+from vitcli.core.nn.attention import TokenShape
+from vitcli.core.nn.block import build_block, forward_with_weights, recomputed
 from vitcli.core.nn.init import INITS
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
@@ -152,19 +152,34 @@ class VisionTransformer(ImageModel):
 
         Only those layers take the explicit path, so memory stays that of the maps returned.
         """
-        wanted = range(len(self.blocks)) if layers is None else [self._layer(i) for i in layers]
+        return self._attend(images, self._layers(layers), stop_early=True)[1]
+
+    def forward_with_weights(
+        self, images: Tensor, layers: Sequence[int] | None = None
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """Logits (B, K), and the weights that they were computed from, by layer.
+
+        Where gradients are on, the logits can be differentiated by the weights.
+        """
+        tokens, found = self._attend(images, self._layers(layers))
+        return self.forward_head(self.norm(tokens)), found
+
+    def _attend(
+        self, images: Tensor, wanted: Sequence[int], *, stop_early: bool = False
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         found: dict[int, Tensor] = {}
         tokens = self.embed(images)
         for i, block in enumerate(self.blocks):
-            if i in wanted:
-                branch = block.get_submodule("attn")
-                assert isinstance(branch, PreNorm)
-                assert isinstance(branch.inner, SelfAttention)
-                found[i] = branch.inner.attention_weights(branch.inner_input(tokens))
-            if i == max(wanted, default=-1):
+            if stop_early and i > max(wanted, default=-1):
                 break
-            tokens = block(tokens)
-        return found
+            if i in wanted:
+                tokens, found[i] = forward_with_weights(block, tokens)
+            else:
+                tokens = block(tokens)
+        return tokens, found
+
+    def _layers(self, layers: Sequence[int] | None) -> list[int]:
+        return [self._layer(i) for i in (range(len(self.blocks)) if layers is None else layers)]
 
     def _layer(self, index: int) -> int:
         depth = len(self.blocks)

@@ -235,6 +235,18 @@ class SelfAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         q, k, v = self.heads(x)
         out = self.attend(q, k, v, self.position.bias(), self.fused)  # (B, h, N, d)
+        return self._merge_heads(out)
+
+    def forward_with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """``forward`` by the explicit path, no attention dropout, and its weights (B, h, N, N).
+
+        The output is computed from these weights, so it can be differentiated by them.
+        """
+        q, k, v = self.heads(x)
+        weights = self.attend.weights(q, k, self.position.bias())
+        return self._merge_heads(weights @ v), weights
+
+    def _merge_heads(self, out: Tensor) -> Tensor:
         return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:

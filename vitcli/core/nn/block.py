@@ -70,8 +70,12 @@ class PreNorm(nn.Module):
         """What the inner part sees."""
         return self.norm(x)
 
+    def merge(self, x: Tensor, branch: Tensor) -> Tensor:
+        """Put what the inner part returned beside the input."""
+        return self.join(x, self.after(branch))
+
     def forward(self, x: Tensor) -> Tensor:
-        return self.join(x, self.after(self.inner(self.norm(x))))
+        return self.merge(x, self.inner(self.inner_input(x)))
 
 
 class PostNorm(PreNorm):
@@ -80,8 +84,8 @@ class PostNorm(PreNorm):
     def inner_input(self, x: Tensor) -> Tensor:
         return x
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.norm(self.join(x, self.after(self.inner(x))))
+    def merge(self, x: Tensor, branch: Tensor) -> Tensor:
+        return self.norm(self.join(x, self.after(branch)))
 
 
 NORM_POSITIONS: dict[str, type[PreNorm]] = {"pre": PreNorm, "post": PostNorm}
@@ -102,6 +106,18 @@ def build_block(spec: ModelSpec, shape: TokenShape, drop_path: float) -> nn.Sequ
         return NORM_POSITIONS[spec.norm_position](norm, inner, JOINS[spec.residual], after)
 
     return nn.Sequential(OrderedDict((name, branch(inner)) for name, inner in inners.items()))
+
+
+def forward_with_weights(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """A block's output and the attention weights (B, h, N, N) that went into it."""
+    attn, *others = block.children()
+    assert isinstance(attn, PreNorm)
+    assert isinstance(attn.inner, SelfAttention)
+    out, weights = attn.inner.forward_with_weights(attn.inner_input(x))
+    x = attn.merge(x, out)
+    for branch in others:
+        x = branch(x)
+    return x, weights
 
 
 def recomputed(block: nn.Module, x: Tensor) -> Tensor:

@@ -1,0 +1,102 @@
+"""Rollout and gradient rollout against hand-worked numbers and autograd."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.core.specs import build, pictures
+from vitcli.core.inspect.rollout import grad_rollout, rollout
+
+A = torch.tensor([[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])[None]  # (1, 2, 2, 2)
+B = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])[None]
+
+
+def test_rollout_by_hand():
+    # Means over heads: A [[.75, .25], [.25, .75]], B [[0, 1], [1, 0]].
+    # With half the identity: [[.875, .125], [.125, .875]] and [[.5, .5], [.5, .5]].
+    assert_close(rollout([A]), torch.tensor([[[0.875, 0.125], [0.125, 0.875]]]))
+    assert_close(rollout([A, B]), torch.full((1, 2, 2), 0.5))
+    # Without a residual: B @ A swaps the rows of A; A @ B would swap its columns.
+    assert_close(rollout([A, B], residual=False), torch.tensor([[[0.25, 0.75], [0.75, 0.25]]]))
+    lopsided = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
+    assert_close(rollout([lopsided, B], residual=False), torch.tensor([[[0.5, 0.5], [1.0, 0.0]]]))
+    with pytest.raises(ValueError, match="one layer at least"):
+        rollout([])
+
+
+@pytest.mark.parametrize("fields", [{}, {"reg_tokens": 2}, {"pool": "mean"}, {"residual": "none"}])
+def test_rows_sum_to_1_over_all_tokens(fields):
+    model = build(**fields)
+    weights = model.attention_weights(pictures()).values()
+    through = rollout(weights, residual=model.spec.residual != "none")
+    assert_close(through.sum(-1), torch.ones_like(through[..., 0]))
+    assert (through >= 0).all()
+    for layer in weights:
+        assert_close(layer.sum(-1), torch.ones_like(layer[..., 0]))
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+@pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
+def test_the_logits_beside_the_weights_are_those_of_the_fused_path(place, pool):
+    model, images = build(norm_position=place, pool=pool), pictures()
+    logits, weights = model.forward_with_weights(images)
+    assert_close(logits, model(images))
+    assert_close(weights[1], model.attention_weights(images)[1])
+    assert set(model.forward_with_weights(images, [-1])[1]) == {1}
+
+
+def by_hand(model, image, wanted: int) -> torch.Tensor:
+    """Relevance of one image with gradients measured as finite differences of the weights."""
+    attns = [block.attn.inner for block in model.blocks]
+    layers = [model.attention_weights(image)[i] for i in range(len(attns))]
+    relevance = torch.eye(layers[0].shape[-1], dtype=torch.float64)[None]
+    for attn, weights in zip(attns, layers, strict=True):
+        gradient = torch.zeros_like(weights)
+        for index in torch.cartesian_prod(*map(torch.arange, weights.shape[1:])).tolist():
+            outs = []
+            for sign in (1, -1):
+                moved = weights.clone()
+                moved[(0, *index)] += sign * 1e-5
+                attn.attend.forward = lambda q, k, v, bias, fused, moved=moved: moved @ v
+                outs.append(model(image)[0, wanted].item())
+            del attn.attend.forward
+            gradient[(0, *index)] = (outs[0] - outs[1]) / 2e-5
+        relevance = relevance + (weights * gradient).clamp(min=0).mean(1) @ relevance
+    return relevance
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_the_gradients_are_those_of_the_logit_by_the_weights(place):
+    model = build(img_size=(8, 8), num_heads=2, norm_position=place).requires_grad_(False)
+    image = pictures(1, (8, 8))
+    relevance, logits = grad_rollout(model, image, torch.tensor([3]))
+    with torch.no_grad():
+        assert_close(relevance, by_hand(model, image, 3), rtol=1e-6, atol=1e-8)
+        assert_close(logits, model(image))
+    assert not relevance.requires_grad
+
+
+def test_each_image_has_its_own_class():
+    model, images = build(), pictures(3)
+    both, logits = grad_rollout(model, images)
+    for i in range(3):
+        one, _ = grad_rollout(model, images[i : i + 1], logits[i].argmax()[None])
+        assert_close(both[i], one[0])
+    other, _ = grad_rollout(model, images, (logits.argmax(1) + 1) % 5)
+    assert not torch.allclose(both, other), "another class has another map"
+
+
+def test_without_positions_maps_permute_with_the_patches():
+    images = pictures(1)
+    order = torch.randperm(16)
+    patches = images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # (1, 3, 16, 4, 4)
+    shuffled = (
+        patches[:, :, order].unflatten(2, (4, 4)).permute(0, 1, 2, 4, 3, 5).reshape(1, 3, 16, 16)
+    )
+    tokens = torch.cat([torch.zeros(1, dtype=torch.long), order + 1])  # CLS stays first
+    for pos_embed, same in (("none", True), ("learned", False)):
+        model = build(pos_embed=pos_embed)
+        maps = [rollout(model.attention_weights(x).values()) for x in (images, shuffled)]
+        maps += [grad_rollout(model, x)[0] for x in (images, shuffled)]
+        for before, after in ((maps[0], maps[1]), (maps[2], maps[3])):
+            assert torch.allclose(before[:, tokens][:, :, tokens], after) is same
