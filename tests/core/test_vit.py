@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.core.specs import BASE, build, changed, pictures, rows
-from vitcli.core.inspect.attention_maps import attention_maps, cls_map
+from vitcli.core.inspect.attention_maps import attention_maps
 from vitcli.core.inspect.cost import (
     activation_bytes,
     count_parameters,
@@ -242,16 +242,13 @@ def test_operations_are_those_of_the_closed_form():
     assert forward_flops(model, (3, 16, 16)) == 2 * (patches + blocks + d)
 
 
-def test_attention_maps_leave_the_mode_alone_and_reshape_to_the_grid():
+def test_attention_maps_leave_the_mode_alone():
     model = build(img_size=(8, 16), reg_tokens=2, attn_drop=0.5).train()
     images = pictures(size=(8, 16))
     maps = attention_maps(model, images)
     assert model.training
     assert not maps[0].requires_grad
     assert_close(maps[1], attention_maps(model, images)[1])
-    grid = cls_map(model, maps[0])
-    assert grid.shape == (2, 3, 2, 4)
-    assert_close(grid[0, 1, 1, 2], maps[0][0, 1, 0, 3 + 1 * 4 + 2])
 
 
 def test_a_wrong_layer_leaves_the_mode_alone_too():
@@ -259,13 +256,6 @@ def test_a_wrong_layer_leaves_the_mode_alone_too():
     with pytest.raises(ValueError, match="layer 9 is out of range"):
         attention_maps(model, pictures(), [9])
     assert model.training
-
-
-def test_there_is_no_cls_map_without_cls():
-    model = build(pool="mean", reg_tokens=1)
-    weights = attention_maps(model, pictures())[0]
-    with pytest.raises(ValueError, match="no CLS token"):
-        cls_map(model, weights)
 
 
 @pytest.mark.parametrize("fields", [{"img_size": None}, {"num_classes": None}, {"in_chans": None}])

@@ -97,6 +97,7 @@ def register() -> None:
     """Import every command module; each adds itself to the application."""
     from vitcli.cli import (  # noqa: F401
         ablate,
+        attn_map,
         data,
         doctor,
         eval,

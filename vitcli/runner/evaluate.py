@@ -144,19 +144,20 @@ class Predictor:
         self.run = run
         self.spec = run.spec()
         self.device = pick_device(device)
+        model, names = self.spec.model, self.spec.data.class_names
+        if not (model.img_size and model.in_chans and names and len(names) == model.num_classes):
+            raise InputError(f"{run.path}: its config.yaml does not name sizes and classes")
+        self.names, self.size, self.in_chans = names, model.img_size, model.in_chans
         self.model = load_model(run, str(self.device))
 
     def predict(self, path: str, num_top: int = 5) -> Prediction:
         """Classify one picture file (or ``-``, standard input)."""
-        model, names = self.spec.model, self.spec.data.class_names
-        if not (model.img_size and model.in_chans and names and len(names) == model.num_classes):
-            raise InputError(f"{self.run.path}: its config.yaml does not name sizes and classes")
-        picture = read_picture(path, size=model.img_size, in_chans=model.in_chans)
-        images = Images(picture[None], torch.zeros(1, dtype=torch.long)).to(self.device)
+        pixels = read_picture(path, size=self.size, in_chans=self.in_chans)[None].to(self.device)
+        images = Images(pixels, torch.zeros(1, dtype=torch.long, device=self.device))
         logits = logits_and_labels(self.model, images, self.spec)[0]
-        shares, indices = logits[0].softmax(-1).topk(min(num_top, len(names)))
+        shares, indices = logits[0].softmax(-1).topk(min(num_top, len(self.names)))
         rows = zip(indices.tolist(), shares.tolist(), strict=True)
-        return Prediction(path=path, top=tuple((names[i], share) for i, share in rows))
+        return Prediction(path=path, top=tuple((self.names[i], share) for i, share in rows))
 
 
 def default_run() -> RunDir:

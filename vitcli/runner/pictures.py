@@ -26,6 +26,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 MAX_PIXELS = 100_000_000
 MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
+MAX_SHOWN = 1024
 ORIENTATION = 0x0112
 """The EXIF tag; its values 5 to 8 stand for a quarter turn."""
 
@@ -87,6 +88,22 @@ def decode(content: bytes, name: object, size: tuple[int, int], in_chans: int) -
         image = _eight_bits(image).convert("RGB" if in_chans == 3 else "L").reduce(shrink)
         pixels = np.array(image).reshape(image.height, image.width, in_chans)
     return fit_to_size(torch.from_numpy(pixels).permute(2, 0, 1)[None], size)[0]
+
+
+def shown_picture(
+    content: bytes, name: object, size: tuple[int, int]
+) -> tuple[np.ndarray, tuple[int, int, int, int]]:
+    """A picture to draw on, (H, W, 3) uint8 with sides up to ``MAX_SHOWN``, and the box in it that
+    ``decode`` gives to a model of this input size: (top, left, height, width).
+    """
+    with quiet_pillow(), _reasons(name, content):
+        image = _checked(io.BytesIO(content))
+        image.draft(image.mode, (MAX_SHOWN, MAX_SHOWN))
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        image = _eight_bits(image).convert("RGB")
+        image.thumbnail((MAX_SHOWN, MAX_SHOWN), Image.Resampling.LANCZOS)
+        return np.array(image), central_box(image.height, image.width, size)
 
 
 @contextlib.contextmanager

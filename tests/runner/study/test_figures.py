@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
+from vitcli.runner.figure_file import encode
 from vitcli.runner.study.document import StudyResult
 from vitcli.runner.study.figures import (
     BLUE,
@@ -17,11 +18,15 @@ from vitcli.runner.study.figures import (
     curve,
     curves,
     forest,
-    picture,
     spread,
     write_figures,
 )
 from vitcli.runner.study.statistics import compare
+
+
+def picture(draw, doc: StudyResult, form: str) -> bytes:
+    return encode(lambda: draw(doc), form)
+
 
 ROWS: dict[str, list[float | str]] = {
     "baseline": [0.93, 0.94, 0.92],

@@ -1,4 +1,4 @@
-"""Where a model looks. Axes: B batch, h num_heads, N tokens (prefix first), gh gw patch grid."""
+"""The attention weights of a model. Axes: B batch, h num_heads, N tokens (prefix first)."""
 
 from collections.abc import Sequence
 
@@ -28,14 +28,3 @@ def attention_maps(
             return model.attention_weights(images, layers)
     finally:
         model.train(was_training)
-
-
-def cls_map(model: VisionTransformer, weights: Tensor) -> Tensor:
-    """What CLS attends to among the patches: (B, h, N, N) -> (B, h, gh, gw).
-
-    Raises:
-        ValueError: There is no CLS token; take the row of a patch, or the mean of all rows.
-    """
-    if model.cls_token is None:
-        raise ValueError("the model has no CLS token; look at the row of a patch, or at their mean")
-    return weights[:, :, 0, model.num_prefix_tokens :].unflatten(-1, model.grid_size)

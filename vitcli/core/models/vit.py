@@ -7,6 +7,7 @@ h num_heads, K classes.
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
@@ -19,7 +20,15 @@ from vitcli.core.nn.pos_embed import POS_EMBEDS
 from vitcli.core.spec import ModelSpec
 
 
-class ClsPool(nn.Module):
+class Pool(nn.Module):
+    """Reads tokens out: (B, N, D) -> (B, D)."""
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        """How much of each token is read out: (B, N, D) -> (B, N), rows sum to 1."""
+        raise NotImplementedError
+
+
+class ClsPool(Pool):
     """The CLS token, the first one: (B, N, D) -> (B, D)."""
 
     def __init__(self, shape: TokenShape) -> None:
@@ -28,8 +37,11 @@ class ClsPool(nn.Module):
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens[:, 0]
 
+    def weights(self, tokens: Tensor) -> Tensor:
+        return torch.eye(tokens.shape[1])[:1].to(tokens).expand(len(tokens), -1)
 
-class MeanPool(nn.Module):
+
+class MeanPool(Pool):
     """The mean of the patch tokens; registers are left out: (B, N, D) -> (B, D)."""
 
     def __init__(self, shape: TokenShape) -> None:
@@ -38,6 +50,10 @@ class MeanPool(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         return tokens[:, self.first :].mean(1)
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        shares = F.pad(tokens.new_ones(tokens.shape[1] - self.first), (self.first, 0))
+        return (shares / shares.sum()).expand(len(tokens), -1)
 
 
 class SequencePool(MeanPool):
@@ -52,11 +68,16 @@ class SequencePool(MeanPool):
 
     def forward(self, tokens: Tensor) -> Tensor:
         patches = tokens[:, self.first :]
-        weights = self.score(patches).softmax(dim=1)  # (B, patches, 1)
-        return (weights.mT @ patches).squeeze(1)
+        return (self._shares(patches).mT @ patches).squeeze(1)
+
+    def weights(self, tokens: Tensor) -> Tensor:
+        return F.pad(self._shares(tokens[:, self.first :]).squeeze(-1), (self.first, 0))
+
+    def _shares(self, patches: Tensor) -> Tensor:
+        return self.score(patches).softmax(dim=1)  # (B, patches, 1)
 
 
-POOLS: dict[str, Callable[[TokenShape], nn.Module]] = {
+POOLS: dict[str, Callable[[TokenShape], Pool]] = {
     "cls": ClsPool,
     "mean": MeanPool,
     "seq": SequencePool,

@@ -4,43 +4,27 @@ Readable in print and by colour-blind readers: Okabe and Ito's colours, and a da
 each line. The same document gives the same bytes.
 """
 
-import io
-import warnings
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from vitcli.runner.figure_file import FAINT, INK, MUTED, encode
 from vitcli.runner.files import commit
 from vitcli.runner.study.document import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, accuracies, compare
 from vitcli.runner.study.table import signed
 
-INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 BLUE, VERMILION = "#0072B2", "#D55E00"
 COLOURS = (INK, "#E69F00", "#56B4E9", "#009E73", BLUE, VERMILION, "#CC79A7")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 3)))
 LABEL_LENGTH = 32
 FORMATS = ("png", "svg")
-STYLE: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "axes.edgecolor": MUTED,
-    "axes.labelcolor": INK,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.titlesize": 10,
-    "axes.titlelocation": "left",
-    "text.parse_math": False,  # a dollar in a name is a dollar
-    "svg.hashsalt": "vitcli",
-    "savefig.dpi": 200,
-}
-METADATA = {"png": {"Software": None}, "svg": {"Date": None, "Creator": None}}
 
 
 def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
@@ -50,18 +34,9 @@ def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
     for name, draw in FIGURES.items():
         for form in FORMATS:
             path = folder / f"{name}.{form}"
-            commit(path, picture(draw, doc, form))
+            commit(path, encode(partial(draw, doc), form))
             written[path.name] = path
     return written
-
-
-def picture(draw: Callable[[StudyResult], Figure], doc: StudyResult, form: str) -> bytes:
-    """A figure as the bytes of a file."""
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings(), io.BytesIO() as file:
-        # A name in a script that the font lacks shows boxes; that is no reason to talk.
-        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        draw(doc).savefig(file, format=form, metadata=METADATA[form])
-        return file.getvalue()
 
 
 def forest(doc: StudyResult) -> Figure:

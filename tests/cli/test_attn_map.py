@@ -1,0 +1,170 @@
+"""`vitcli attn-map`: pictures of any shape in, a figure or its numbers out."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from PIL import Image
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+from vitcli.runner.config import load_experiment
+from vitcli.runner.evaluate import load_model
+from vitcli.runner.look import SUFFIXES
+from vitcli.runner.train import Request, train
+
+register()
+CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
+
+
+def vitcli(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["attn-map", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+@pytest.fixture
+def run(tiny, here) -> Path:
+    """A model with a CLS token on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads."""
+    experiment = load_experiment(str(tiny), CLS | {"train.epochs": 1})
+    return train(experiment, Request(output=here / "runs" / "look")).run.path
+
+
+def save(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
+    rng = np.random.default_rng(1)
+    pixels = Image.fromarray(rng.integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+    pixels.convert(mode).save(name, **options)
+    return name
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "mode"),
+    [
+        ("square.png", (8, 8), "RGB"),
+        ("wide.jpg", (300, 90), "RGB"),
+        ("tall.webp", (40, 200), "RGB"),
+        ("grey.png", (33, 50), "L"),
+        ("clear.png", (64, 48), "RGBA"),
+    ],
+)
+def test_a_picture_of_any_shape_is_named_and_drawn(run, name, size, mode):
+    code, out, talk = vitcli(save(name, size, mode), "--run", run)
+    assert code == 0, talk
+    stem = name.partition(".")[0]
+    assert out.rstrip().endswith(f" %  {stem}-attention.png")
+    assert out.startswith((f"{name}: bright", f"{name}: dark"))
+    assert talk == f"run {run.name} (imagefolder:{Path('pictures').absolute()})\n"
+    with Image.open(f"{stem}-attention.png") as figure:
+        assert min(figure.size) > 200
+
+
+def test_a_turned_photo_is_turned_back(run):
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    path = save("turned.jpg", (80, 20), exif=exif)
+    assert vitcli(path, "--run", run, "--format", "json", "-o", "a.json")[0] == 0
+    box = json.loads(Path("a.json").read_text())["box"]
+    assert box == [30, 0, 20, 20], "the middle of a picture 20 wide and 80 high"
+
+
+def test_the_numbers_are_the_models(run):
+    path = save("x.png", (8, 8))
+    assert vitcli(path, "--run", run, "--method", "head", "--format", "npz", "-o", "x.npz")[0] == 0
+    assert vitcli(path, "--run", run, "--head", "2", "--format", "npz", "-o", "y.npz")[0] == 0
+    model, spec = load_model(str(run)), json.loads((run / "meta.json").read_text())
+    assert spec["experiment"] == "tiny"
+    data = load_experiment(str(run / "config.yaml")).spec.data
+    pixels = torch.from_numpy(np.array(Image.open(path))).permute(2, 0, 1)[None].float() / 255
+    mean, std = (torch.tensor(row)[None, :, None, None] for row in (data.mean, data.std))
+    weights = model.attention_weights((pixels - mean) / std)
+    with np.load("x.npz") as found:
+        assert found["maps"].shape == (2, 2, 2, 2)
+        for layer in (0, 1):
+            row = weights[layer][0, :, 0, 1:].detach().unflatten(-1, (2, 2))
+            assert_allclose(found["maps"][layer], row, rtol=1e-4, atol=1e-6)
+        grid = found["maps"]
+    with np.load("y.npz") as found:
+        assert_allclose(found["maps"], grid[1, 1], rtol=1e-5)
+        assert list(found["heads"]) == [2]
+
+
+@pytest.mark.parametrize("form", ["png", "svg", "pdf", "npz", "json"])
+@pytest.mark.parametrize("method", ["cls", "rollout", "grad-rollout", "head"])
+def test_every_method_in_every_format_twice_the_same(run, method, form):
+    path = save("x.png", (20, 12))
+    words = (path, "--run", run, "--method", method, "--format", form, "-o")
+    assert vitcli(*words, f"a.{form}")[0] == 0
+    assert vitcli(*words, f"b.{form}")[0] == 0
+    first = Path(f"a.{form}").read_bytes()
+    assert first == Path(f"b.{form}").read_bytes()
+    if form == "json":
+        assert json.loads(first)["method"] == method
+
+
+def test_a_folder_is_all_its_pictures(run):
+    Path("many").mkdir()
+    for name in ("b.png", "a.jpg"):
+        save(f"many/{name}", (16, 16))
+    Path("many/notes.txt").write_text("no picture")
+    code, out, _ = vitcli("many", "--run", run, "-o", "out", "--json")
+    assert code == 0
+    rows = json.loads(out)
+    assert [row["image"] for row in rows] == ["many/a.jpg", "many/b.png"]
+    assert all(Path(row["file"]).is_file() for row in rows)
+    assert {row["class"] for row in rows} <= {"dark", "bright"}
+
+
+def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
+    Path("note.png").write_text("words")
+    good = save("good.png", (10, 10))
+    code, out, talk = vitcli("note.png", good, "missing.png", "--run", run)
+    assert code == 3
+    assert "good-attention.png" in out
+    assert "error: note.png: text, not a picture" in talk
+    assert "error: missing.png: cannot be opened" in talk
+    assert talk.rstrip().endswith("error: 2 of 3 images could not be read")
+    assert vitcli("note.png", "--run", run)[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--layer", "3"], 2, "--layer: layer 3 is out of range: the model has layers 1 to 2"),
+        (["--layer", "x"], 2, "--layer wants numbers such as 1"),
+        (["--head", "3"], 2, "--head 3 is out of range: the model has 1 to 2"),
+        (["--class", "brigth"], 2, "--class brigth: no such class; did you mean 'bright'?"),
+        (["--query", "2,0"], 2, "--query wants x and y between 0 and 1"),
+        (["--query", "left"], 2, "--query wants x and y between 0 and 1"),
+        (["--run", "nothing"], 4, "nothing"),
+        (["empty"], 4, "empty: no picture in this folder"),
+        (["y.png", "-o", "one.png"], 2, "-o one.png: 2 pictures need a folder"),
+    ],
+)
+def test_a_wrong_question_is_one_line(run, words, code, told):
+    Path("empty").mkdir()
+    files = [save("x.png", (8, 8)), save("y.png", (8, 8))][: 1 if words != ["empty"] else 0]
+    named = [] if "--run" in words else ["--run", run]
+    found, out, talk = vitcli(*files, *words, *named)
+    assert (found, out) == (code, "")
+    assert told in talk
+    assert len([line for line in talk.splitlines() if line.startswith("error")]) == 1
+
+
+def test_without_cls_the_method_that_fits_is_taken_or_named(tiny, here):
+    experiment = load_experiment(str(tiny), {"train.epochs": 1})
+    run = train(experiment, Request(output=here / "runs" / "pooled")).run.path
+    path = save("x.png", (8, 8))
+    assert vitcli(path, "--run", run, "--format", "json", "-o", "x.json")[0] == 0
+    assert json.loads(Path("x.json").read_text())["method"] == "rollout"
+    code, _, talk = vitcli(path, "--run", run, "--method", "cls")
+    assert code == 2
+    assert "no CLS token" in talk
+    assert vitcli(path, "--run", run, "--method", "cls", "--query", "0,1")[0] == 0
+
+
+def test_suffixes_are_those_of_pictures_that_can_be_read(run):
+    for suffix in SUFFIXES:
+        assert vitcli(save(f"x{suffix}", (9, 9)), "--run", run, "-o", "out")[0] == 0

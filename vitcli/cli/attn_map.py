@@ -1,0 +1,155 @@
+"""`vitcli attn-map`: where a model looks in a picture."""
+
+import json as json_text
+import re
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vitcli.cli.app import Device, Json, app
+from vitcli.cli.console import emit, emit_json, percent, say
+
+if TYPE_CHECKING:
+    from vitcli.runner.look import Look
+
+
+class Method(StrEnum):
+    """How the map is made."""
+
+    cls = "cls"
+    rollout = "rollout"
+    grad_rollout = "grad-rollout"
+    head = "head"
+
+
+class Format(StrEnum):
+    """What is written."""
+
+    png = "png"
+    svg = "svg"
+    pdf = "pdf"
+    npz = "npz"
+    json = "json"
+
+
+@app.command("attn-map")
+def attn_map(
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGE", help="Files or folders; - is stdin.")
+    ],
+    run: Annotated[
+        str | None,
+        typer.Option(help="A run folder, or a name under runs/.", show_default="newest finished"),
+    ] = None,
+    method: Annotated[
+        Method | None, typer.Option(help="How the map is made.", show_default="what fits the model")
+    ] = None,
+    layer: Annotated[
+        str, typer.Option(metavar="LAYERS", help="Such as 1,3,6 or -1.", show_default="the last")
+    ] = "",
+    head: Annotated[
+        str, typer.Option(metavar="HEADS", help="Such as 3 or 1,2.", show_default="all")
+    ] = "",
+    query: Annotated[
+        str,
+        typer.Option(
+            metavar="X,Y", help="What this place attends to, 0,0 to 1,1.", show_default=False
+        ),
+    ] = "",
+    about: Annotated[
+        str | None,
+        typer.Option("--class", help="The class to explain.", show_default="the likeliest"),
+    ] = None,
+    form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.png,
+    smooth: Annotated[bool, typer.Option("--smooth", help="Blend the patches.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="A file, or a folder.", show_default="beside you"),
+    ] = None,
+    device: Device = "auto",
+    json: Json = False,
+) -> None:
+    """Lay a model's attention over pictures."""
+    from vitcli.runner.errors import ConfigError, InputError, UserError
+    from vitcli.runner.evaluate import Predictor, default_run
+    from vitcli.runner.look import Looker, facts, picture_files
+    from vitcli.runner.run_dir import find_run
+
+    chosen = find_run(run) if run else default_run()
+    looker = Looker(
+        Predictor(chosen, device),
+        method=method and method.value,
+        layers=numbers("--layer", layer),
+        heads=numbers("--head", head),
+        query=place(query),
+        about=about,
+    )
+    say(f"run {chosen.name} ({looker.predictor.spec.data.name})")
+    files = picture_files(images)
+    if len(files) > 1 and output is not None and output.suffix:
+        raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
+    done = []
+    for file in files:
+        try:
+            look = looker.look(file)
+        except InputError as error:
+            say(f"error: {error}")
+            continue
+        target = write(look, form, output, chosen.name, smooth)
+        done.append(facts(look) | {"run": str(chosen.path), "file": str(target)})
+        if not json:
+            emit(f"{file}: {look.label} {percent(look.probability, 1)}  {target}")
+    if json:
+        emit_json(done)
+    if len(done) < len(files):
+        failed = len(files) - len(done)
+        problem = UserError(f"{failed} of {len(files)} images could not be read")
+        problem.exit_code = 3 if done else InputError.exit_code
+        raise problem
+
+
+def numbers(option: str, text: str) -> list[int] | None:
+    """``1,3,-1`` as numbers; None where nothing was typed, or ``all``."""
+    from vitcli.runner.errors import ConfigError
+
+    if text in ("", "all"):
+        return None
+    if not re.fullmatch(r"-?\d{1,4}(,-?\d{1,4})*", text):
+        raise ConfigError(f"{option} wants numbers such as 1 or 1,3,-1, got {text!r}")
+    return [int(number) for number in text.split(",")]
+
+
+def place(text: str) -> tuple[float, float] | None:
+    """``0.5,0.25`` as x and y."""
+    from vitcli.runner.errors import ConfigError
+
+    if not text:
+        return None
+    found = re.fullmatch(r"(\d(?:\.\d+)?),(\d(?:\.\d+)?)", text)
+    if found is None:
+        raise ConfigError(f"--query wants x and y between 0 and 1, such as 0.5,0.25, got {text!r}")
+    return float(found[1]), float(found[2])
+
+
+def write(look: "Look", form: Format, output: Path | None, run: str, smooth: bool) -> Path:
+    """Write one file: ``-o`` itself, or a name made from the picture's."""
+    from vitcli.runner.files import commit
+    from vitcli.runner.look import facts, to_npz
+
+    stem = "stdin" if look.path == "-" else Path(look.path).stem
+    folder = output if output is not None and not output.suffix else Path()
+    target = output if output is not None and output.suffix else folder / f"{stem}-attention.{form}"
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if form is Format.npz:
+        content = to_npz(look)
+    elif form is Format.json:
+        document = facts(look) | {"maps": look.maps.tolist()}
+        content = json_text.dumps(document, indent=1).encode()
+    else:
+        from vitcli.runner.attention_figure import draw
+
+        content = draw(look, form.value, run=run, smooth=smooth)
+    commit(target, content)
+    return target

@@ -1,0 +1,139 @@
+"""A map laid over its picture, or a grid of them; for a screen, a page or a paper."""
+
+from functools import partial
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
+from matplotlib.patches import Rectangle
+
+from vitcli.runner.contact_sheet import one_line
+from vitcli.runner.figure_file import MUTED, encode
+from vitcli.runner.look import Look
+
+COLOURS = "viridis"
+"""Even steps in lightness: it reads the same in grey and to colour-blind readers."""
+OPACITY = 0.6
+DIMMED = 0.35
+"""How much of its brightness a part keeps that the model did not see."""
+TILE = 1.1
+
+
+def draw(look: Look, form: str, *, run: str, smooth: bool = False) -> bytes:
+    """The figure as a file's bytes; the same look gives the same bytes."""
+    drawing = partial(overlay, look, run, smooth)
+    return encode(drawing if look.maps.ndim == 2 else partial(heads_grid, look, run), form)
+
+
+def overlay(look: Look, run: str, smooth: bool) -> Figure:
+    """The picture as it is, and the picture under its map."""
+    height, width = look.picture.shape[:2]
+    figure = Figure(figsize=(8.4, 1.0 + 3.6 * min(2.0, height / width)), layout="constrained")
+    plain, covered = figure.subplots(1, 2)
+    plain.imshow(look.picture)
+    frame(plain, look)
+    plain.set_title(f"{one_line(look.label)}, {100 * look.probability:.1f} %", loc="left")
+    shown = lay_over(covered, look, look.maps, look.maps.max() or 1.0, smooth)
+    covered.set_title(asked(look), loc="left")
+    bar = figure.colorbar(shown, ax=covered, fraction=0.05, pad=0.02)
+    bar.set_label("share of attention" if look.method != "grad-rollout" else "relevance")
+    for axes in (plain, covered):
+        axes.set_axis_off()
+    figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
+    return figure
+
+
+def heads_grid(look: Look, run: str) -> Figure:
+    """Layers from top to bottom, heads from left to right, on one scale."""
+    layers, heads = look.maps.shape[:2]
+    height, width = look.picture.shape[:2]
+    size = (1.6 + TILE * heads * max(1.0, width / height), 1.0 + TILE * layers)
+    figure = Figure(figsize=(max(4.5, size[0]), size[1]), layout="constrained")
+    grid = figure.subplots(layers, heads, squeeze=False)
+    largest = look.maps.max() or 1.0
+    for i, row in enumerate(grid):
+        for j, axes in enumerate(row):
+            shown = lay_over(axes, look, look.maps[i, j], largest, smooth=False)
+            axes.set_xticks([])
+            axes.set_yticks([])
+            for spine in axes.spines.values():
+                spine.set_visible(False)
+            if i == 0:
+                axes.set_title(f"head {look.heads[j]}", fontsize=8)
+        row[0].set_ylabel(f"layer {look.layers[i]}", fontsize=8)
+    figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02).set_label("share of attention")
+    figure.suptitle(
+        f"{one_line(look.label)}, {100 * look.probability:.1f} %: {asked(look)}", fontsize=9
+    )
+    figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
+    return figure
+
+
+def lay_over(axes: Axes, look: Look, values: np.ndarray, largest: float, smooth: bool) -> AxesImage:
+    """The map over what the model saw; the rest of the picture is dimmed."""
+    top, left, height, width = look.box
+    dimmed = (look.picture * DIMMED).astype(np.uint8)
+    inside = np.s_[top : top + height, left : left + width]
+    dimmed[inside] = look.picture[inside].mean(-1, keepdims=True)  # grey, so that colour is the map
+    axes.imshow(dimmed)
+    shown = axes.imshow(
+        values,
+        cmap=COLOURS,
+        vmin=0,
+        vmax=largest,
+        alpha=OPACITY,
+        extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
+        interpolation="bicubic" if smooth else "nearest",
+    )
+    axes.set_xlim(-0.5, look.picture.shape[1] - 0.5)
+    axes.set_ylim(look.picture.shape[0] - 0.5, -0.5)
+    mark_query(axes, look)
+    return shown
+
+
+def frame(axes: Axes, look: Look) -> None:
+    """A line around what the model saw, where that is not everything."""
+    top, left, height, width = look.box
+    if (height, width) != look.picture.shape[:2]:
+        axes.add_patch(
+            Rectangle(
+                (left - 0.5, top - 0.5), width, height, fill=False, edgecolor="white", linewidth=1.5
+            )
+        )
+
+
+def mark_query(axes: Axes, look: Look) -> None:
+    """A white square around the patch that was asked about."""
+    if look.query is None:
+        return
+    top, left, height, width = look.box
+    rows, columns = look.maps.shape[-2:]
+    size = (width / columns, height / rows)
+    corner = (left - 0.5 + look.query[1] * size[0], top - 0.5 + look.query[0] * size[1])
+    axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor="white", linewidth=1.5))
+
+
+def asked(look: Look) -> str:
+    """The question in a few words."""
+    what = {
+        "cls": "what CLS attends to",
+        "rollout": "attention rollout",
+        "grad-rollout": f"gradient rollout for {one_line(look.asked)}",
+        "head": "attention by layer and head",
+    }[look.method]
+    if look.query is not None:
+        what = what.replace("what CLS attends to", "attention") + " from the framed patch"
+    return what
+
+
+def caption(look: Look, run: str) -> str:
+    """Model and method, for who sees only the picture."""
+    layers = ", ".join(map(str, look.layers))
+    many = "layers" if len(look.layers) > 1 else "layer"
+    said = "all layers" if look.method == "grad-rollout" else f"{many} {layers}"
+    if look.method == "rollout":
+        said = f"layers 1 to {max(look.layers)}"
+    heads = "" if look.method == "head" else f", mean of {len(look.heads)} heads"
+    rows, columns = look.maps.shape[-2:]
+    return f"{one_line(run, 40)}; {said}{heads}; {rows}x{columns} patches"

@@ -1,0 +1,204 @@
+"""What a trained model says of a picture, and which parts of the picture that rests on.
+
+Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from vitcli.core.data.augment import normalize
+from vitcli.core.inspect.look import METHODS, Question, check_layers, default_method, head_maps
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.config import did_you_mean
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate import Predictor
+from vitcli.runner.pictures import FORMATS, decode, picture_bytes, quiet_pillow, shown_picture
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
+assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """One picture, what the model says it is, and its map."""
+
+    path: str
+    picture: np.ndarray
+    """(H, W, 3) uint8, as it is shown."""
+    box: tuple[int, int, int, int]
+    """What the model saw of it: top, left, height, width."""
+    label: str
+    probability: float
+    """Of ``label``, the likeliest class."""
+    asked: str
+    """The class that the map is about; ``label`` unless another was asked for."""
+    method: str
+    layers: tuple[int, ...]
+    """From 1 on."""
+    heads: tuple[int, ...]
+    """From 1 on; what ``head`` shows side by side, and the others average."""
+    maps: np.ndarray
+    """(gh, gw), or (L, h, gh, gw) for the method ``head``; not negative."""
+    query: tuple[int, int] | None
+
+
+class Looker:
+    """A run's Vision Transformer, and how to ask where it looks."""
+
+    def __init__(
+        self,
+        predictor: Predictor,
+        *,
+        method: str | None = None,
+        layers: Sequence[int] | None = None,
+        heads: Sequence[int] | None = None,
+        query: tuple[float, float] | None = None,
+        about: str | None = None,
+    ) -> None:
+        """Check the question once, before any picture.
+
+        Args:
+            method: ``cls``, ``rollout``, ``grad-rollout``, ``head``; what fits unless given.
+            layers: From 1 on, or from -1 backwards; the last unless given, and all for ``head``.
+            heads: From 1 on; all unless given.
+            query: x and y of a place, as shares (0 to 1) of what the model sees.
+            about: The class to explain; the likeliest unless given.
+
+        Raises:
+            ConfigError: The question does not fit the model.
+        """
+        model, names = predictor.model, predictor.names
+        if not isinstance(model, VisionTransformer):
+            raise ConfigError(
+                f"{predictor.run.name} has no attention (family {model.spec.family!r}); name a"
+                " Vision Transformer with --run"
+            )
+        self.predictor, self.model = predictor, model
+        self.method = method or default_method(model)
+        if about is not None and about not in names:
+            raise ConfigError(f"--class {about}: no such class{did_you_mean(about, names)}")
+        self.about = about
+        self.heads = self._check_heads(heads)
+        self.query = None if query is None else self._patch_at(query)
+        everywhere = range(1, len(model.blocks) + 1) if self.method == "head" else [-1]
+        try:
+            self.layers = check_layers(model, list(layers or everywhere))
+        except ValueError as error:
+            raise ConfigError(f"--layer: {error}") from error
+
+    def _check_heads(self, heads: Sequence[int] | None) -> tuple[int, ...]:
+        count = self.model.spec.num_heads
+        for head in heads or ():
+            if not 1 <= head <= count:
+                raise ConfigError(f"--head {head} is out of range: the model has 1 to {count}")
+        return tuple(head - 1 for head in heads or range(1, count + 1))
+
+    def _patch_at(self, place: tuple[float, float]) -> tuple[int, int]:
+        height, width = self.model.grid_size
+        if not all(0 <= share <= 1 for share in place):
+            raise ConfigError("--query wants x and y between 0 and 1, such as 0.5,0.25")
+        x, y = place
+        return min(height - 1, int(y * height)), min(width - 1, int(x * width))
+
+    def look(self, path: str) -> Look:
+        """Read a picture (``-`` is standard input), classify it and ask for its map.
+
+        Raises:
+            InputError: It cannot be read.
+            ConfigError: The method has no meaning for this model.
+        """
+        content = picture_bytes(path)
+        predictor = self.predictor
+        with quiet_pillow():
+            pixels = decode(content, path, predictor.size, predictor.in_chans)
+        picture, box = shown_picture(content, path, predictor.size)
+        data, device = predictor.spec.data, predictor.device
+        mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
+        batch = normalize(pixels[None].to(device), mean, std)
+        with torch.no_grad():
+            shares = self.model(batch).softmax(-1)[0]
+        best = int(shares.argmax())
+        asked = best if self.about is None else predictor.names.index(self.about)
+        return Look(
+            path=path,
+            picture=picture,
+            box=box,
+            label=predictor.names[best],
+            probability=shares[best].item(),
+            asked=predictor.names[asked],
+            method=self.method,
+            layers=tuple(layer + 1 for layer in self.layers),
+            heads=tuple(head + 1 for head in self.heads),
+            maps=self._maps(batch, asked),
+            query=self.query,
+        )
+
+    def _maps(self, batch: torch.Tensor, asked: int) -> np.ndarray:
+        ask = Question(
+            model=self.model,
+            images=batch,
+            layers=self.layers,
+            heads=self.heads,
+            query=self.query,
+            classes=torch.tensor([asked], device=batch.device),
+        )
+        method = head_maps if self.method == "head" else METHODS[self.method]
+        try:
+            maps: np.ndarray = method(ask)[0].float().cpu().numpy()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        return maps
+
+
+def picture_files(names: Sequence[str]) -> list[str]:
+    """Files as they are, and the pictures that lie in folders, by name.
+
+    Raises:
+        InputError: A folder holds no picture.
+    """
+    found: list[str] = []
+    for name in names:
+        folder = Path(name)
+        if not folder.is_dir():
+            found.append(name)
+            continue
+        inside = sorted(str(p) for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
+        if not inside:
+            raise InputError(f"{name}: no picture in this folder ({', '.join(SUFFIXES)})")
+        found += inside
+    return found
+
+
+def facts(look: Look) -> dict[str, Any]:
+    """What a picture cannot say, as plain data."""
+    return {
+        "image": look.path,
+        "class": look.label,
+        "probability": look.probability,
+        "about": look.asked,
+        "method": look.method,
+        "layers": list(look.layers),
+        "heads": list(look.heads),
+        "query": look.query,
+        "box": list(look.box),
+        "grid": list(look.maps.shape[-2:]),
+    }
+
+
+def to_npz(look: Look) -> bytes:
+    """The numbers behind the picture: ``maps``, ``box``, ``layers``, ``heads``."""
+    with io.BytesIO() as file:
+        np.savez(
+            file,
+            maps=look.maps,
+            box=np.array(look.box),
+            layers=np.array(look.layers),
+            heads=np.array(look.heads),
+        )
+        return file.getvalue()
