@@ -33,6 +33,7 @@ def make_run(
     (step / "manifest.json").write_text("{}")
     facts = {
         "experiment": experiment,
+        "seed": seed,
         "config_hash": config_hash(asked),
         "data_hash": "d" * 64,
         "commit": "c" * 40,

@@ -12,7 +12,7 @@ from vitcli.runner.study.document import (
 )
 
 REASONS = {
-    "diverged": "loss or gradient is not finite at step 40",
+    "diverged": "loss or gradient is not finite in epoch 2",
     "failed": "RuntimeError: out of memory",
     "stale": "trained with another configuration",
 }

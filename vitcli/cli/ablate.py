@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,6 +13,7 @@ from vitcli.cli.app import DataDir, Device, Offline, app
 from vitcli.cli.console import duration, emit, say, table
 
 if TYPE_CHECKING:
+    from vitcli.runner.study.cells import Cell
     from vitcli.runner.study.execute import Todo
     from vitcli.runner.study.plan import Study
 
@@ -87,6 +89,7 @@ def ablate(
     A second call trains only what is missing, and prints the same table.
     """
     from vitcli.runner.errors import ConfigError
+    from vitcli.runner.study.cells import cells
     from vitcli.runner.study.execute import Options, default_root
     from vitcli.runner.study.plan import load_study, parse_seeds, select
     from vitcli.runner.study.table import FORMATS
@@ -104,15 +107,17 @@ def ablate(
         device=device,
         data_dir=data_dir,
         offline=offline,
-        rerun=rerun,
         fail_fast=fail_fast,
         budget=parse_duration(budget) if budget is not None else None,
-        command=shlex.join(["vitcli", *sys.argv[1:]]),
+        command=shlex.join(["vitcli", *(word for word in sys.argv[1:] if word != "--rerun")]),
     )
+    require_folder(checklist)
     if table_only:
         show_table(chosen, root, names, form, checklist)
+        refuse_gaps(cells(chosen, root, names), "train them: leave out --table-only")
         return
-    run(chosen, root, names, options, form, checklist, dry_run)
+    anew = (only or names) if rerun else ()
+    run(chosen, root, names, options, anew, form, checklist, dry_run)
 
 
 def parse_duration(text: str) -> float:
@@ -130,31 +135,27 @@ def run(
     root: Path,
     names: tuple[str, ...],
     options: Any,
+    anew: Sequence[str],
     form: str,
     checklist: Path | None,
     dry_run: bool,
 ) -> None:
     """Train what is missing, then print the table and say what is not in it."""
     from vitcli.cli.trials import view
-    from vitcli.runner.errors import PartlyError
-    from vitcli.runner.study.execute import run_study, survey, unfinished
+    from vitcli.runner.study.execute import run_study, survey
 
-    todo = survey(study, root, names, rerun=options.rerun)
+    todo = survey(study, root, names, rerun=anew)
     announce(todo)
     if dry_run:
         show_plan(todo, options)
         return
     with view(todo, options) as screen:
         found = run_study(todo, options, screen.show)
-    show_table(study, root, names, form, checklist, publish_too=True)
-    if left := unfinished(found):
-        say("")
-        for folder, (state, reason) in left.items():
-            say(f"{folder}: {state}{f' ({reason})' if reason else ''}")
-        raise PartlyError(
-            f"{len(left)} of {len(found)} trials have no result; try them again: {options.command}"
-        )
-    say(f"report  {root / 'report.html'}")
+    whole = len(names) == len(study.variants)  # a part must not replace the report of the whole
+    show_table(study, root, names, form, checklist, publish_too=whole)
+    refuse_gaps(found, f"try them again: {options.command}")
+    if whole:
+        say(f"report  {root / 'report.html'}")
     say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
 
 
@@ -224,6 +225,7 @@ def show_table(
     from vitcli.runner.study.table import render
 
     doc = read_results(study, root, names)
+    typer.echo(render(doc, form))
     if publish_too:
         from vitcli.runner.study.publish import publish
 
@@ -233,4 +235,24 @@ def show_table(
         from vitcli.runner.study.checklist import checklist as answers
 
         commit(checklist, f"{answers(doc)}\n".encode())
-    typer.echo(render(doc, form))
+
+
+def refuse_gaps(found: "Mapping[str, Cell]", hint: str) -> None:
+    """Exit 3 where a trial has no result, after saying why."""
+    from vitcli.runner.errors import PartlyError
+    from vitcli.runner.study.execute import unfinished
+
+    left = unfinished(found)
+    for folder, (state, reason) in left.items():
+        if reason:
+            say(f"{folder}: {state} ({reason})")
+    if left:
+        raise PartlyError(f"{len(left)} of {len(found)} trials have no result; {hint}")
+
+
+def require_folder(checklist: Path | None) -> None:
+    """Before hours of training, not after them."""
+    from vitcli.runner.errors import ConfigError
+
+    if checklist is not None and not checklist.parent.is_dir():
+        raise ConfigError(f"--checklist {checklist}: there is no folder {checklist.parent}")

@@ -101,21 +101,23 @@ class RunDir:
         commit(self.path / "metrics.jsonl", text.encode())
 
     @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Hold the folder; a second process is refused at once."""
-        with exclusive(self.path, "another process is using this run"):
+    def lock(self, timeout: float = 0.5) -> Iterator[None]:
+        """Hold the folder; a second process is refused."""
+        with exclusive(self.path, "another process is using this run", timeout):
             yield
 
 
 @contextmanager
-def exclusive(folder: Path, refusal: str) -> Iterator[None]:
+def exclusive(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[None]:
     """Hold a folder, which is made where it is missing.
+
+    Half a second is waited for who only looks whether it is held.
 
     Raises:
         InUseError: Another process holds it.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = filelock.FileLock(folder / ".lock", timeout=0)
+    lock = filelock.FileLock(folder / ".lock", timeout=timeout)
     try:
         lock.acquire()
     except filelock.Timeout as error:

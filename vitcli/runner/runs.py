@@ -75,7 +75,7 @@ def in_use(run: RunDir) -> bool:
     if not (run.path / ".lock").exists():
         return False
     try:
-        with run.lock():
+        with run.lock(timeout=0):
             return False
     except InUseError:
         return True

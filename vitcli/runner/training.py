@@ -337,7 +337,9 @@ class Training:
     def _refuse_divergence(self, *numbers: float) -> None:
         if all(math.isfinite(number) for number in numbers):
             return
-        reason = f"loss or gradient is not finite at step {self.step}"
+        # The epoch, not the step: when it is noticed depends on the clock.
+        epoch = max(0, self.step - 1) // self.steps_per_epoch + 1
+        reason = f"loss or gradient is not finite in epoch {epoch}"
         newest = self.run.last_step()
         self.run.set_status("diverged", newest, reason)
         kept = (

@@ -1,6 +1,8 @@
 """What lies on disk for a trial, and what of it may enter the table."""
 
+import io
 import json
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -32,7 +34,7 @@ def study(here) -> Study:
 
 
 def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunDir:
-    """A trial that looks trained: 100 predictions of the accuracy that it says."""
+    """A trial that looks trained: 2,000 predictions of the accuracy that it says."""
     folder = ROOT / variant / f"seed{seed}"
     meta = {"threads": 1, "device": "cpu"} | options.pop("meta", {})
     changes = CHANGES[variant] | options.pop("changes", {})
@@ -41,9 +43,11 @@ def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunD
     )
     import torch
 
-    labels = torch.zeros(100, dtype=torch.long)
-    logits = torch.zeros(100, 2)
-    logits[round(100 * accuracy) :, 1] = 1
+    if val := options.get("result", {}).get("val_accuracy"):
+        run.set_metrics([record | {"val_accuracy": val} for record in run.metrics()])
+    labels = torch.zeros(2000, dtype=torch.long)
+    logits = torch.zeros(2000, 2)
+    logits[round(2000 * accuracy) :, 1] = 1
     save_predictions(run.path / "predictions.npz", logits, labels)
     return run
 
@@ -174,9 +178,82 @@ def test_the_command_repeats_what_was_asked(study):
     other = load_study("mine.yaml", [0, 1, 2, 3, 9])
     found = cells(other, ROOT, ["full"])
     doc = collect(other, ROOT, found, {}, ["full"])
-    assert doc.command == "vitcli ablate mine.yaml --seeds 0-3,9"
+    assert doc.command == "vitcli ablate mine.yaml --seeds 0-3,9 --only full"
     assert [row.variant for row in doc.rows] == ["full"]
     assert doc.num_comparisons == 1, "what is not shown still counts for Holm"
+
+
+def damage(run: RunDir, name: str, content: object) -> None:
+    if isinstance(content, bytes):
+        (run.path / name).write_bytes(content)
+    else:
+        commit_json(run.path / name, content)
+
+
+def arrays(**values) -> bytes:
+    with io.BytesIO() as file:
+        np.savez(file, **values)
+        return file.getvalue()
+
+
+FAULTS = {
+    "no predictions": ("predictions.npz", arrays(logits=np.zeros((0, 2)), labels=np.zeros(0))),
+    "few predictions": ("predictions.npz", arrays(logits=np.eye(2), labels=np.array([0, 0]))),
+    "another kind of file": ("predictions.npz", b"\x93NUMPY"),
+    "another trial's meta": ("meta.json", {"config_hash": "b" * 64, "threads": 1}),
+    "no meta": ("meta.json", {}),
+    "sessions are no list": ("meta.json", {"threads": 1, "sessions": None}),
+    "sessions of text": ("meta.json", {"threads": 1, "sessions": ["x"]}),
+    "a metrics line without epoch": ("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'),
+    "a metrics line of text": ("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
+    good, bad = fabricate("full", 1), fabricate("full", 0)
+    damage(bad, *FAULTS[fault])
+    state, reason = cells(study, ROOT)["full/seed0"]
+    assert state == "stale"
+    assert reason
+    doc = read_results(study, ROOT)
+    assert [trial.state for trial in doc.rows[0].trials] == ["stale", "finished"]
+    assert good.exists
+
+
+@pytest.mark.parametrize("field", ["train_seconds", "train_loss", "val_accuracy"])
+def test_text_for_a_number_makes_a_trial_stale(study, field):
+    fabricate("full", 0, result={field: "0.5"})
+    assert cells(study, ROOT)["full/seed0"][0] == "stale"
+
+
+def test_a_copied_seed_is_no_second_seed(study):
+    run = fabricate("full", 0)
+    copy = ROOT / "full" / "seed1"
+    shutil.copytree(run.path, copy)
+    config = copy / "config.yaml"
+    config.write_text(config.read_text().replace("seed: 0", "seed: 1"))
+    assert cells(study, ROOT)["full/seed1"][0] == "stale"
+
+
+def test_facts_come_from_what_is_counted(study):
+    fabricate("full", 0)
+    fabricate("full", 1, result={"num_test": 7, "precision": "bogus"})
+    doc = read_results(study, ROOT)
+    assert [trial.state for trial in doc.rows[0].trials] == ["finished", "stale"]
+    assert (doc.num_test, doc.precision) == (2000, ("fp32",))
+    assert doc.rows[0].parameters == 140618
+
+
+def test_what_is_tuned_is_not_the_baselines(here):
+    study = tuned(here, {"0.001": [0.6], "0.002": [0.9]})
+    assert "optim.lr" not in read_results(study, ROOT).base_config
+    assert "data.val_split" in read_results(study, ROOT).base_config
+
+
+def test_the_command_of_the_baseline_alone(study):
+    doc = collect(study, ROOT, cells(study, ROOT, ["full"]), {}, ["full"])
+    assert doc.command == "vitcli ablate mine.yaml --only full"
 
 
 def test_ranges():

@@ -1,8 +1,11 @@
 """Trials in worker processes: one that dies, stops or cannot write harms no other."""
 
+import json
 import os
 import resource
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -34,7 +37,7 @@ def study(tiny):
 
 def go(name: str, events: list | None = None, *, seeds=None, only=(), **changes: Any):
     events = [] if events is None else events
-    todo = survey(load_study(name, seeds), ROOT, only, rerun=changes.get("rerun", False))
+    todo = survey(load_study(name, seeds), ROOT, only, rerun=changes.pop("rerun", ()))
     fixed: dict[str, Any] = {"jobs": 2, "command": "vitcli ablate mine", "device": "cpu"}
     return run_study(todo, Options(**fixed | changes), events.append)
 
@@ -165,8 +168,60 @@ def test_a_stale_trial_is_kept_aside_and_trained_anew(study):
     messages = [event["text"] for event in events if event["kind"] == "message"]
     assert "stale, kept as seed0.stale1: model.depth is 3 in its folder, 2 in the study" in messages
     events.clear()
-    go(study, events, only=("full",), seeds=[0], rerun=True)
+    go(study, events, only=("full",), seeds=[0], rerun=("full",))
     assert ends(events) == {"full/seed0": "finished"}, "--rerun trains what is finished, too"
+
+
+def test_a_rerun_that_is_stopped_goes_on_where_it_was(study, monkeypatch):
+    before = go(study, only=("full",), jobs=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(execute, "StopFlag", SignalAfter)
+        with pytest.raises(StoppedError, match=r"[01] of 2 trials are done"):
+            go(study, only=("full",), jobs=1, rerun=("full",))
+    after = survey(load_study(study), ROOT, ("full",))
+    assert after.trials, "what was thrown away is no result any more"
+    assert go(study, only=("full",)) == before
+
+
+def test_a_rerun_whose_workers_are_killed_shows_no_old_results(study, monkeypatch):
+    go(study, only=("full",), seeds=[0])
+    killing(monkeypatch, "full/seed0")
+    found = go(study, only=("full",), seeds=[0], rerun=("full",))
+    assert found["full/seed0"][0] == "failed"
+
+
+def test_a_rerun_takes_only_the_variants_that_are_named(study):
+    go(study, only=("full", "no-norm"), seeds=[0])
+    todo = survey(load_study(study, [0]), ROOT, ("full", "no-norm"), rerun=("no-norm",))
+    assert [trial.folder for trial in todo.trials] == ["no-norm/seed0"]
+
+
+def test_other_images_than_those_of_finished_trials_are_refused_before_training(study, here):
+    go(study, only=("full",), seeds=[0])
+    for path in (here / "pictures" / "train").rglob("0.png"):
+        path.unlink()
+    events: list = []
+    with pytest.raises(InputError, match="finished trials were trained on other images"):
+        go(study, events, only=("full",))
+    assert not [event for event in events if event["kind"] == "started"]
+
+
+def test_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environment):
+    todo = survey(load_study(study), ROOT, ("full",))
+    ROOT.mkdir(parents=True)
+    execute.write_plan(todo, Options(jobs=1, command="x", device="cpu"))
+    for _ in range(4):
+        done = subprocess.run(
+            [sys.executable, "-m", "vitcli.runner.study.worker", str(ROOT)],
+            input=json.dumps({"folder": "full/seed0"}) + "\n",
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode in (0, -signal.SIGTERM), done.stderr
+        run = RunDir(ROOT / "full/seed0")
+        assert not run.exists or run.status()["state"] in ("interrupted", "running")
 
 
 def test_missing_images_are_one_error_and_not_one_a_trial(study, here):

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import random
 import subprocess
 import sys
@@ -50,6 +51,8 @@ def test_killed_five_times_the_table_is_the_same(tiny, environment):
         process.kill()
         process.communicate()
         time.sleep(chance.uniform(0, 2))
+        states = [json.loads(path.read_text()) for path in Path("killed").rglob("status.json")]
+        assert not [status for status in states if status["state"] == "failed"], states
     assert killed >= 2, "it was never killed at work"
     last = start(environment, Path("killed"))
     table, _ = last.communicate()

@@ -69,7 +69,7 @@ def test_the_page_says_what_the_study_found(doc, tmp_path):
         assert " ".join(cell.split()) in said
     for text in ('model.ffn: "none"', 'experiment: "other"', "model.depth: 4", "AMD EPYC"):
         assert text in said
-    assert "diverged: loss or gradient is not finite at step 40" in said
+    assert "diverged: loss or gradient is not finite in epoch 2" in said
     assert "failed: RuntimeError: out of memory" in said
     assert "3 of 6 trials finished" in said
 

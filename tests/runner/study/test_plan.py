@@ -23,7 +23,7 @@ seeds: [0, 3]
 variants:
   full: {}
   no-norm: {model.norm: none}
-  other: {experiment: cifar10-tiny, data.name: shapes}
+  other: {experiment: cifar10-tiny-native, data.name: shapes}
 """
 
 
@@ -177,6 +177,20 @@ def test_the_baseline_is_always_selected(here):
     assert select(loaded, ["other"]) == ("full", "other")
     with pytest.raises(ConfigError, match="did you mean 'no-norm'"):
         select(loaded, ["no-nrom"])
+
+
+@pytest.mark.parametrize("name", ["logs", "Figures", "report.html", "plan.json", "table.TEX"])
+def test_names_that_the_folder_needs_are_refused(here, name):
+    (here / "mine.yaml").write_text(
+        f"base: quickstart\nseeds: [0]\nvariants: {{{name}: {{}}, b: {{model.norm: none}}}}\n"
+    )
+    with pytest.raises(ConfigError, match="its name becomes a folder"):
+        load_study("mine.yaml")
+
+
+def test_other_seeds_named_twice_are_the_command_lines_fault(here):
+    with pytest.raises(ConfigError, match="--seeds: seed 1 is named twice"):
+        load_study("ablation-quickstart", [0, 1, 1])
 
 
 def test_a_reference_is_the_same_setting_only_with_its_model_data_and_length():

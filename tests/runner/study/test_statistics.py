@@ -289,3 +289,14 @@ def check_order(found: RowStatistics) -> None:
     if found.p is not None:
         assert 0 < found.p <= found.p_holm <= 1
     assert all(value == value for value in dataclasses.astuple(found)), "no NaN"
+
+
+def test_survivors_of_a_divergence_are_not_tested():
+    rows: dict[str, list[float | str]] = {
+        "base": [0.9 + i / 1000 for i in range(9)],
+        "less": [0.8 + i / 500 for i in range(9)],
+    }
+    assert compare(make_study(rows))[1].p is not None
+    for name in rows:
+        found = compare(make_study(rows | {name: ["diverged", *rows[name][1:]]}))[1]
+        assert (found.p, found.p_holm, found.num_pairs) == (None, None, 8)

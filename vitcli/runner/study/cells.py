@@ -23,7 +23,10 @@ from vitcli.runner.study.document import (
 )
 from vitcli.runner.study.plan import Study, Trial, Variant, is_same_setting, read_plan
 
-DAMAGED = (OSError, EOFError, ValueError, KeyError, IndexError, zipfile.BadZipFile)
+DAMAGED = (
+    *(OSError, EOFError, ValueError, KeyError, IndexError, TypeError, ArithmeticError),
+    *(NotImplementedError, zipfile.BadZipFile),
+)
 RESULTS = ("finished", "diverged")
 """States that need no further work."""
 Cell = tuple[State, str]
@@ -34,6 +37,15 @@ def state_of(trial: Trial, run: RunDir, threads: int) -> Cell:
     """What a trial's folder holds; one that is not exactly this trial is stale."""
     if not run.exists:
         return "missing", ""
+    try:
+        cell = _state(trial, run, threads)
+        _trial(trial, run, cell)
+    except Exception as error:  # whatever a file may hold that was edited or cut short
+        return "stale", f"its files are damaged ({type(error).__name__})"
+    return cell
+
+
+def _state(trial: Trial, run: RunDir, threads: int) -> Cell:
     try:
         stored = run.spec()
     except ConfigError as error:
@@ -47,31 +59,40 @@ def state_of(trial: Trial, run: RunDir, threads: int) -> Cell:
         count = max(used - {threads})
         return "stale", f"trained with {count} threads; the study fixes {threads}"
     state, reason = live_state(run)
+    asked = (config_hash(trial.spec), trial.spec.seed)
+    if state in RESULTS and (meta.get("config_hash"), meta.get("seed")) != asked:
+        return "stale", "its meta.json is missing, damaged or another trial's"
     if state != "finished":
         return state, reason  # type: ignore[return-value]
     return _check_result(run)
 
 
 def _check_result(run: RunDir) -> Cell:
-    """A finished trial whose accuracy is that of its predictions."""
-    accuracy = run.read("result.json").get("test_accuracy")
+    """A finished trial whose accuracies are those of its predictions and of its last epoch."""
+    result = run.read("result.json")
+    accuracy = result.get("test_accuracy")
     if not isinstance(accuracy, float | int):
         return "failed", "its result.json is missing or damaged"
     try:
-        predicted = accuracy_of(run.path / "predictions.npz")
+        predicted, count = accuracy_of(run.path / "predictions.npz")
     except DAMAGED:
         return "stale", "its predictions.npz is missing or damaged"
-    if abs(predicted - accuracy) > 1e-6:
+    if not (abs(predicted - accuracy) <= 1e-6 and count == result.get("num_test")):
         return "stale", f"its result.json says {accuracy:.4f}, its predictions {predicted:.4f}"
+    val = result.get("val_accuracy")
+    last = (readable_metrics(run) or [{}])[-1]
+    if val != last.get("val_accuracy") or not isinstance(val, float | int | None):
+        return "stale", "its validation accuracy is not that of its last epoch"
     return "finished", ""
 
 
-def accuracy_of(path: Path) -> float:
-    """Share of the stored logits (N, K) whose largest is at the label (N,)."""
+def accuracy_of(path: Path) -> tuple[float, int]:
+    """Share of the stored logits (N, K) whose largest is at the label (N,), and N."""
     import numpy as np
 
     with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as file:
-        return float((file["logits"].argmax(1) == file["labels"]).mean())
+        labels = file["labels"]
+        return float((file["logits"].argmax(1) == labels).sum()) / len(labels), len(labels)
 
 
 def read_results(study: Study, root: Path, only: Sequence[str] = ()) -> StudyResult:
@@ -122,7 +143,11 @@ def collect(
         if found[trial.folder][0] in RESULTS
     ]
     _refuse_mixed_data(metas, root)
-    results = [RunDir(root / trial.folder).read("result.json") for trial in study.trials(only)]
+    results = [
+        RunDir(root / trial.folder).read("result.json")
+        for trial in study.trials(only)
+        if found[trial.folder][0] == "finished"
+    ]
     base = study.baseline.spec
     sessions = [part for meta in metas for part in [meta, *meta.get("sessions", [])]]
     first = metas[0] if metas else {}
@@ -143,7 +168,11 @@ def collect(
         num_test=next((r["num_test"] for r in results if r.get("num_test")), None),
         epochs=base.train.epochs,
         num_comparisons=len(study.variants) - 1,
-        base_config=plain(changed_fields(base.replace(seed=0))),
+        base_config={
+            name: value
+            for name, value in plain(changed_fields(base.replace(seed=0))).items()
+            if name not in study.tune  # each variant has its own
+        },
         reference=study.reference,
         same_setting=is_same_setting(study),
         rows=rows,
@@ -177,7 +206,8 @@ def command(study: Study, only: Sequence[str] = ()) -> str:
     if study.seeds != study.file_seeds:
         words += ["--seeds", ranges(study.seeds)]
     if only and len(only) < len(study.variants):
-        words += [w for name in only if name != study.baseline.name for w in ("--only", name)]
+        named = [name for name in only if name != study.baseline.name] or list(only)
+        words += [word for name in named for word in ("--only", name)]
     return " ".join(words)
 
 
@@ -203,7 +233,10 @@ def _row(
         [trial for trial in study.trials([variant.name]) if trial.setting == setting]
         for setting, _ in variant.settings
     ]
-    results = [[_trial(t, root, found[t.folder]) for t in trials] for trials in per_setting]
+    results = [
+        [_trial(t, RunDir(root / t.folder), found[t.folder]) for t in trials]
+        for trials in per_setting
+    ]
     candidates: tuple[Candidate, ...] = ()
     index = 0
     chosen: dict[str, Any] | None = None
@@ -216,11 +249,19 @@ def _row(
     return VariantResult(
         variant=variant.name,
         changes=plain(variant.changes),
-        parameters=parameters.get(variant.name),
+        parameters=_parameters(per_setting[index], root, found) or parameters.get(variant.name),
         trials=tuple(results[index]),
         candidates=candidates,
         chosen=chosen,
     )
+
+
+def _parameters(trials: Sequence[Trial], root: Path, found: Mapping[str, Cell]) -> int | None:
+    """As the finished trials counted them."""
+    for trial in trials:
+        if found[trial.folder][0] == "finished":
+            return int(RunDir(root / trial.folder).read("result.json")["parameters"])
+    return None
 
 
 def _pending(trial: TrialResult) -> TrialResult:
@@ -256,9 +297,9 @@ def choose(
     return tuple(candidates), scores.index(max(scores)) if is_done else None
 
 
-def _trial(trial: Trial, root: Path, cell: Cell) -> TrialResult:
+def _trial(trial: Trial, run: RunDir, cell: Cell) -> TrialResult:
     """A trial's entry; only a finished one has numbers."""
-    run, (state, reason) = RunDir(root / trial.folder), cell
+    state, reason = cell
     entry: dict[str, Any] = {
         "seed": trial.spec.seed,
         "state": state,

@@ -103,6 +103,11 @@ def compute(doc: StudyResult) -> list[str]:
         f"Mean training time of a trial: {each or 'none finished'}.",
         f"Together {seconds(total) or '0 s'} for the {count} finished trials; trials may have run"
         " beside each other.",
+        *(
+            ["The settings that were tried and not chosen are not in these times."]
+            if any(row.candidates for row in doc.rows)
+            else []
+        ),
         f"{TO_DO} the compute of experiments that are not in this table.",
     ]
 

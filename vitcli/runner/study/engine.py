@@ -17,16 +17,17 @@ from typing import IO, Any
 import vitcli
 
 POLL_SECONDS = 0.2
+BUG = 1
+"""The exit code of an error that nobody expected."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 Event = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A trial's folder in the study, and whether what it holds is thrown away first."""
+    """A trial's folder in the study."""
 
     folder: str
-    rerun: bool = False
 
 
 class Worker:
@@ -66,7 +67,7 @@ class Worker:
         self.job = job
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps({"folder": job.folder, "rerun": job.rerun}) + "\n")
+            self.process.stdin.write(json.dumps({"folder": job.folder}) + "\n")
             self.process.stdin.flush()
 
     def dismiss(self) -> None:
@@ -127,10 +128,6 @@ class LocalEngine:
         for worker in self.workers:
             worker.ask_to_stop()
 
-    def drop_waiting(self) -> None:
-        """Nothing new is started; trials under way go on to their end."""
-        self.waiting.clear()
-
     def _hire(self) -> None:
         if self.waiting and not self.stopping:
             worker = Worker(self.root, self._started, self.threads, self._inbox)
@@ -150,6 +147,10 @@ class LocalEngine:
         if event["kind"] == "started":
             while len(self.workers) < self.count and self.waiting and not self.stopping:
                 self._hire()
+        elif event["kind"] == "end" and event.get("exit") == BUG:
+            # Who knows what state such a process is in: another takes the next trial.
+            worker.job = None
+            worker.dismiss()
         elif event["kind"] == "end":
             self._assign(worker)
 

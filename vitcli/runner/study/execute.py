@@ -4,7 +4,7 @@ import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +20,14 @@ from vitcli.runner.errors import (
 )
 from vitcli.runner.files import commit_json
 from vitcli.runner.run_dir import RUNS, RunDir, exclusive
+from vitcli.runner.runs import in_use
 from vitcli.runner.signals import StopFlag
 from vitcli.runner.study.cells import RESULTS, Cell, cells
 from vitcli.runner.study.engine import Event, Job, LocalEngine
 from vitcli.runner.study.plan import PLAN, Study, Trial, model_sizes
+from vitcli.runner.study.worker import GRACE_SECONDS
 
-ORPHAN_SECONDS = 15.0
+ORPHAN_SECONDS = GRACE_SECONDS + 5
 """How long the workers of a killed driver may take to let go of their trials."""
 EXTRA_BYTES = 2_000_000
 """Predictions, curves and pictures of one trial, roughly."""
@@ -39,11 +41,11 @@ class Options:
     device: str = "auto"
     data_dir: Path | None = None
     offline: bool = False
-    rerun: bool = False
     fail_fast: bool = False
     budget: float | None = None
     """Seconds after which running trials are stopped, to be continued by the next call."""
     command: str = ""
+    """What to type to go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +57,8 @@ class Todo:
     names: tuple[str, ...]
     found: dict[str, Cell]
     trials: list[Trial]
+    replaced: frozenset[str]
+    """Folders of trials whose results are thrown away first."""
     parameters: dict[str, int]
     disk_bytes: int
 
@@ -63,15 +67,23 @@ def default_root(study: Study) -> Path:
     return RUNS / study.name
 
 
-def survey(study: Study, root: Path, only: tuple[str, ...], *, rerun: bool = False) -> Todo:
+def survey(study: Study, root: Path, only: tuple[str, ...], *, rerun: Collection[str] = ()) -> Todo:
     """Look at every trial and build every model without memory: mistakes come before training.
+
+    Args:
+        study: What was asked.
+        root: The study's folder.
+        only: Variants; all if empty.
+        rerun: Variants to train anew, whatever there is of them.
 
     Raises:
         ConfigError: A variant does not fit the data set.
     """
     parameters = model_sizes(study)
     found = cells(study, root, only)
-    trials = [t for t in study.trials(only) if rerun or found[t.folder][0] not in RESULTS]
+    asked = study.trials(only)
+    replaced = {t.folder for t in asked if t.variant in rerun and found[t.folder][0] != "missing"}
+    trials = [t for t in asked if t.folder in replaced or found[t.folder][0] not in RESULTS]
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return Todo(
         study=study,
@@ -79,6 +91,7 @@ def survey(study: Study, root: Path, only: tuple[str, ...], *, rerun: bool = Fal
         names=only,
         found=found,
         trials=trials,
+        replaced=frozenset(replaced),
         parameters=parameters,
         disk_bytes=sum(bytes_each),
     )
@@ -111,7 +124,10 @@ def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -
         _check_disk(todo, worker_count(todo.study, options))
         write_plan(todo, options)
         for trial in todo.trials:
-            _set_aside(todo, trial, on_event)
+            if trial.folder in todo.replaced:
+                shutil.rmtree(todo.root / trial.folder)
+            else:
+                _set_aside(todo, trial, on_event)
         _train(todo, options, on_event)
         return cells(todo.study, todo.root, todo.names)
 
@@ -120,14 +136,10 @@ def _wait_for_orphans(todo: Todo) -> None:
     until = time.monotonic() + ORPHAN_SECONDS
     for trial in todo.trials:
         run = RunDir(todo.root / trial.folder)
-        while run.exists:
-            try:
-                with run.lock():
-                    break
-            except InUseError:
-                if time.monotonic() > until:
-                    raise
-                time.sleep(0.2)
+        while in_use(run):
+            if time.monotonic() > until:
+                raise InUseError(f"{run.path}: another process is training this trial")
+            time.sleep(0.2)
 
 
 def _check_disk(todo: Todo, count: int) -> None:
@@ -162,9 +174,16 @@ def write_plan(todo: Todo, options: Options) -> None:
         "offline": options.offline,
         "command": options.command,
         "parameters": todo.parameters,
+        "data_hash": data_hash(todo.root, todo.found, todo.replaced),
         "trials": trials,
     }
     commit_json(todo.root / PLAN, plan)
+
+
+def data_hash(root: Path, found: Mapping[str, Cell], replaced: Collection[str]) -> str | None:
+    """Of the images that the results that stay were trained on; None where there are none."""
+    kept = [folder for folder in found if found[folder][0] in RESULTS and folder not in replaced]
+    return RunDir(root / kept[0]).read("meta.json")["data_hash"] if kept else None
 
 
 def _set_aside(todo: Todo, trial: Trial, on_event: Callable[[Event], None]) -> None:
@@ -182,7 +201,7 @@ def _set_aside(todo: Todo, trial: Trial, on_event: Callable[[Event], None]) -> N
 
 
 def _train(todo: Todo, options: Options, on_event: Callable[[Event], None]) -> None:
-    jobs = [Job(trial.folder, options.rerun) for trial in todo.trials]
+    jobs = [Job(trial.folder) for trial in todo.trials]
     count = worker_count(todo.study, options)
     engine = LocalEngine(todo.root, jobs, count=count, threads=todo.study.threads)
     deadline = time.monotonic() + options.budget if options.budget else None
@@ -214,8 +233,9 @@ def _train(todo: Todo, options: Options, on_event: Callable[[Event], None]) -> N
 def _mark_failed(root: Path, event: Event) -> None:
     """A killed worker leaves "running" behind; the trial says what happened to it."""
     run = RunDir(root / event["folder"])
-    if run.exists and run.status()["state"] == "running":
-        run.set_status("failed", run.last_step(), event["reason"])
+    with contextlib.suppress(OSError):  # on a full disk, too, the other trials go on
+        if run.exists and run.status()["state"] == "running":
+            run.set_status("failed", run.last_step(), event["reason"])
 
 
 def _as_error(event: Event) -> UserError:
@@ -226,6 +246,8 @@ def _as_error(event: Event) -> UserError:
 def _tell_stopped(todo: Todo, options: Options, number: int | None) -> None:
     found = cells(todo.study, todo.root, todo.names)
     done = sum(state in RESULTS for state, _ in found.values())
+    if done == len(found):
+        return
     text = f"{done} of {len(found)} trials are done. Continue: {options.command}"
     if number:
         raise StoppedError(f"stopped; checkpoints were saved, {text}", number)

@@ -95,8 +95,8 @@ def _incomplete(found: Sequence[RowStatistics]) -> str:
         parts.append("Trials that are not finished are in no number.")
     if any(row.num_diverged for row in found):
         parts.append(
-            "A diverged trial is a result without a number: means and differences are of the"
-            " finished trials alone, which flatters their row."
+            "A diverged trial is a result without a number: means, differences and intervals are"
+            " of the finished trials alone, which flatters their row; there is no p-value then."
         )
     return " ".join(parts)
 

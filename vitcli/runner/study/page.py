@@ -13,7 +13,7 @@ from markupsafe import Markup
 
 from vitcli.runner.files import commit
 from vitcli.runner.study.document import StudyResult
-from vitcli.runner.study.figures import write_figures
+from vitcli.runner.study.figures import FIGURES, FORMATS, write_figures
 from vitcli.runner.study.notes import seconds
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, setting_text, signed
@@ -33,6 +33,11 @@ def write_report(doc: StudyResult, root: Path) -> list[Path]:
     page = root / "report.html"
     commit(page, html(doc, figures).encode())
     return [*figures.values(), page]
+
+
+def written_files() -> list[str]:
+    """What ``write_report`` writes, below the study's folder."""
+    return [f"figures/{name}.{form}" for name in FIGURES for form in FORMATS] + ["report.html"]
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:

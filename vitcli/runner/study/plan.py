@@ -32,12 +32,17 @@ from vitcli.runner.study.document import Reference
 from vitcli.runner.yaml_text import Document, FieldPath, read_mapping
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-RESERVED = ("figures", "logs")
+RESERVED = (
+    *("figures", "logs", "plan.json", "results.json", "report.html"),
+    *("table.md", "table.tex", "table.csv"),
+)
 """Names that a study's folder needs for itself."""
 PLAN = "plan.json"
 """In a study's folder: every trial's whole configuration, written before anything runs."""
 MAX_SEED = 2**31 - 1
 MAX_SETTINGS = 100
+NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
+"""Fields that do not make another setting of an experiment."""
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 
@@ -145,7 +150,8 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
     fields = _check_fields({k: raw.pop(k) for k in StudyFields.model_fields if k in raw}, document)
     chosen = tuple(fields.seeds if seeds is None else seeds)
     if duplicates := sorted({seed for seed in chosen if chosen.count(seed) > 1}):
-        raise ConfigError(f"{document.where(('seeds',))}: seed {duplicates[0]} is named twice")
+        where = document.where(("seeds",)) if seeds is None else "--seeds"
+        raise ConfigError(f"{where}: seed {duplicates[0]} is named twice")
     if not fields.variants:
         raise ConfigError(f"{document.where(('variants',))}: a study needs variants")
     variants = tuple(
@@ -184,10 +190,10 @@ def _variant(
     document: Document,
 ) -> Variant:
     place = _Part(document, ("variants", name), f"variant {name!r}")
-    if not NAME.fullmatch(name) or name in RESERVED:
+    if not NAME.fullmatch(name) or name.lower() in RESERVED:
         raise ConfigError(
             f"{place.where(())}: its name becomes a folder: use letters, digits and . _ + -"
-            f" (not {' or '.join(map(repr, RESERVED))})"
+            f" (not {', '.join(RESERVED)})"
         )
     changes = flatten(changes)
     for field in ("seed", "base", "variants"):
@@ -247,7 +253,7 @@ def _refuse_equal(variants: Sequence[Variant], document: Document) -> None:
         for other in variants[:i]:
             if variant.spec == other.spec:
                 raise ConfigError(f"{where} is the same as {other.name!r}; change a field in it")
-        for field in ("data.name", "data.val_split"):
+        for field in ("data.name", "data.resize", "data.val_split"):
             if field in differences(base.spec, variant.spec):
                 raise ConfigError(
                     f"{where}: {field} differs from {base.name!r}'s; scores on other"
@@ -268,15 +274,11 @@ def _check_reference(
 
 
 def is_same_setting(study: Study) -> bool:
-    """Whether the baseline has the model, the data and the length of the reference's experiment."""
+    """Whether the baseline is trained as the reference's experiment is, but for what is neutral."""
     if not (study.reference and study.reference.experiment):
         return False
     source, ours = load_experiment(study.reference.experiment).spec, study.baseline.spec
-    return (source.model, source.data, source.train.epochs) == (
-        ours.model,
-        ours.data,
-        ours.train.epochs,
-    )
+    return not differences(source.replace(seed=0), ours.replace(seed=0)).keys() - NEUTRAL
 
 
 def select(study: Study, only: Sequence[str]) -> tuple[str, ...]:

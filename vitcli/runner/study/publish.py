@@ -11,11 +11,13 @@ FILES = {"results.json": "json", "table.md": "md", "table.tex": "latex", "table.
 
 def publish(doc: StudyResult, root: Path) -> list[Path]:
     """Write everything that is made of the document; nothing where it is there already."""
-    page, results = root / "report.html", root / "results.json"
+    results = root / "results.json"
     content = {name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
-    if page.is_file() and results.is_file() and results.read_bytes() == content["results.json"]:
+    from vitcli.runner.study.page import write_report, written_files
+
+    there = all((root / name).is_file() for name in [*content, *written_files()])
+    if there and results.read_bytes() == content["results.json"]:
         return []
-    from vitcli.runner.study.page import write_report
 
     written = write_report(doc, root)
     for name in ("table.md", "table.tex", "table.csv", "results.json"):

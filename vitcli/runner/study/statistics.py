@@ -124,6 +124,7 @@ def _pair(
     ours, theirs = accuracies(row), accuracies(baseline)
     differences = [_round(ours[seed] - theirs[seed]) for seed in ours if seed in theirs]
     pairs, needed = len(differences), seeds_needed(num_tests(doc))
+    whole = not _has_diverged(row, baseline)
     low, high = t_interval(differences) if pairs > 1 else (None, None)
     drop = source_drop(doc, row.variant)
     return replace(
@@ -132,11 +133,16 @@ def _pair(
         difference=_round(np.mean(differences)) if differences else None,
         ci_low=low,
         ci_high=high,
-        p=sign_flip_p(differences) if pairs >= needed else None,
+        p=sign_flip_p(differences) if pairs >= needed and whole else None,
         seeds_missing=needed - pairs if pairs < needed else None,
         source_drop=drop,
         verdict=_verdict((row, baseline), low, high, drop, doc),
     )
+
+
+def _has_diverged(*rows: VariantResult) -> bool:
+    """Then what is left are survivors, about which no test can be made."""
+    return any(trial.state == "diverged" for row in rows for trial in row.trials)
 
 
 def _round(value: float | np.floating) -> float:
@@ -201,7 +207,7 @@ def _verdict(
 ) -> Verdict | None:
     if drop is None:
         return None
-    if any(trial.state == "diverged" for row in pair for trial in row.trials):
+    if _has_diverged(*pair):
         return "diverged"
     if low is None or high is None:
         return None

@@ -9,6 +9,7 @@ it never outlives the process that feeds it.
     python -m vitcli.runner.study.worker ROOT FOLDER...  # these trials, then the end
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -24,7 +25,7 @@ from typing import Any
 
 from vitcli.core.spec import AugmentSpec, DataSpec
 from vitcli.runner.config import Experiment, check
-from vitcli.runner.errors import DivergedError, StoppedError, UserError
+from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
 from vitcli.runner.study.plan import PLAN, read_plan
 from vitcli.runner.yaml_text import Document
 
@@ -34,9 +35,7 @@ GRACE_SECONDS = 30.0
 Send = Callable[[dict[str, Any]], None]
 
 
-def run_trial(
-    root: Path, folder: str, *, send: Send, load: "DataOnce", rerun: bool = False
-) -> None:
+def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
     """Train one trial of the plan in its run folder, or continue it.
 
     Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``; the last
@@ -55,7 +54,6 @@ def run_trial(
         offline=plan["offline"],
         output=root / folder,
         resume=True,
-        rerun=rerun,
         command=plan["command"],
     )
     try:
@@ -89,9 +87,14 @@ def run_trial(
 
 
 class DataOnce:
-    """Stands in for ``load_data``: trials of one worker share the tensors of their data set."""
+    """Stands in for ``load_data``: trials of one worker share the tensors of their data set.
 
-    def __init__(self) -> None:
+    Args:
+        expected: Hash of the images that other trials of the study were trained on.
+    """
+
+    def __init__(self, expected: str | None = None) -> None:
+        self._expected = expected
         self._key: DataSpec | None = None
         self._data: Any = None
         self.has_failed = False
@@ -103,11 +106,20 @@ class DataOnce:
         if key != self._key:
             self._key, self._data = None, None  # free the old one first
             try:
-                self._data, self._key = load_data(key, **options), key
+                self._data, self._key = self._checked(load_data(key, **options)), key
             except UserError:
                 self.has_failed = True
                 raise
         return self._data
+
+    def _checked(self, data: Any) -> Any:
+        if self._expected and data.data_hash != self._expected:
+            raise InputError(
+                f"finished trials were trained on other images (hash {self._expected[:12]}, now"
+                f" {data.data_hash[:12]}); point --data-dir at the old ones, or train all anew"
+                " with --rerun"
+            )
+        return data
 
 
 def describe_event(event: Any) -> dict[str, Any]:
@@ -128,24 +140,24 @@ def describe_event(event: Any) -> dict[str, Any]:
     }
 
 
-def feed(jobs: "queue.Queue[dict[str, Any] | None]", busy: threading.Event) -> None:
+def feed(jobs: "queue.Queue[dict[str, Any] | None]") -> None:
     """Read jobs from stdin; at its end stop what runs, as if the driver had asked for it."""
     for line in sys.stdin:
         jobs.put(json.loads(line))
+    is_busy = jobs.unfinished_tasks > 0  # also with a job that nobody has taken yet
     jobs.put(None)
-    if busy.is_set():
+    if is_busy:
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(GRACE_SECONDS)
         os._exit(128 + signal.SIGTERM)
 
 
-def jobs_from_stdin(busy: threading.Event) -> Iterator[dict[str, Any]]:
+def jobs_from_stdin() -> Iterator[dict[str, Any]]:
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=feed, args=(jobs, busy), daemon=True).start()
+    threading.Thread(target=feed, args=(jobs,), daemon=True).start()
     while (job := jobs.get()) is not None:
-        busy.set()
         yield job
-        busy.clear()
+        jobs.task_done()
 
 
 def main(root: Path, folders: list[str]) -> None:
@@ -155,15 +167,17 @@ def main(root: Path, folders: list[str]) -> None:
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     limit_threads(plan["threads"])
-    load = DataOnce()
+    load = DataOnce(plan.get("data_hash"))
     named = [{"folder": folder} for folder in folders]
-    for job in named or jobs_from_stdin(threading.Event()):
+    for job in named or jobs_from_stdin():
         folder = job["folder"]
 
         def send(event: dict[str, Any], folder: str = folder) -> None:
-            out.write(json.dumps({"folder": folder, **event}) + "\n")
+            # Nobody listens any more: stdin has ended too, and stops the trial with a checkpoint.
+            with contextlib.suppress(OSError):
+                out.write(json.dumps({"folder": folder, **event}) + "\n")
 
-        run_trial(root, folder, rerun=bool(job.get("rerun")), send=send, load=load)
+        run_trial(root, folder, send=send, load=load)
 
 
 def limit_threads(count: int) -> None:
