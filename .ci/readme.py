@@ -110,6 +110,16 @@ def rendered(text: str) -> str:
     return text
 
 
+def draw_forest() -> None:
+    """README's figure; not compared, since its bytes depend on matplotlib's version."""
+    from vitcli.runner.figure_file import encode
+    from vitcli.runner.study.figures import forest
+    from vitcli.runner.study.table import read_document
+
+    doc = read_document((RESULTS / "ablation-cifar10-tiny.json").read_text())
+    (RESULTS / "ablation-cifar10-tiny.png").write_bytes(encode(partial(forest, doc), "png"))
+
+
 def main() -> None:
     before = README.read_text()
     after = rendered(before)
@@ -118,6 +128,7 @@ def main() -> None:
             raise SystemExit("README.md is stale; run: python .ci/readme.py")
         return
     README.write_text(after)
+    draw_forest()
 
 
 if __name__ == "__main__":
