@@ -12,7 +12,7 @@ from vitcli.cli.app import Device, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
 
 if TYPE_CHECKING:
-    from vitcli.runner.look import Look
+    from vitcli.runner.look import Look, Looker
 
 
 class Method(StrEnum):
@@ -72,9 +72,9 @@ def attn_map(
     json: Json = False,
 ) -> None:
     """Lay a model's attention over pictures."""
-    from vitcli.runner.errors import ConfigError, InputError, UserError
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate import Predictor, default_run
-    from vitcli.runner.look import Looker, facts, picture_files
+    from vitcli.runner.look import Looker, picture_files
     from vitcli.runner.run_dir import find_run
 
     chosen = find_run(run) if run else default_run()
@@ -90,6 +90,17 @@ def attn_map(
     files = picture_files(images)
     if len(files) > 1 and output is not None and output.suffix:
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
+    draw_all(files, looker, form, output, smooth, json)
+
+
+def draw_all(
+    files: list[str], looker: "Looker", form: Format, output: Path | None, smooth: bool, json: bool
+) -> None:
+    """Look at each picture; one that cannot be read does not keep the others back."""
+    from vitcli.runner.errors import InputError, UserError
+    from vitcli.runner.look import facts
+
+    run = looker.predictor.run
     done = []
     for file in files:
         try:
@@ -97,8 +108,8 @@ def attn_map(
         except InputError as error:
             say(f"error: {error}")
             continue
-        target = write(look, form, output, chosen.name, smooth)
-        done.append(facts(look) | {"run": str(chosen.path), "file": str(target)})
+        target = write(look, form, output, run.name, smooth)
+        done.append(facts(look) | {"run": str(run.path), "file": str(target)})
         if not json:
             emit(f"{file}: {look.label} {percent(look.probability, 1)}  {target}")
     if json:

@@ -168,15 +168,17 @@ def collect(
         num_test=next((r["num_test"] for r in results if r.get("num_test")), None),
         epochs=base.train.epochs,
         num_comparisons=len(study.variants) - 1,
-        base_config={
-            name: value
-            for name, value in plain(changed_fields(base.replace(seed=0))).items()
-            if name not in study.tune  # each variant has its own
-        },
+        base_config=_base_config(study),
         reference=study.reference,
         same_setting=is_same_setting(study),
         rows=rows,
     )
+
+
+def _base_config(study: Study) -> dict[str, Any]:
+    """The baseline's own fields; of what is tuned each variant has another value."""
+    changed = plain(changed_fields(study.baseline.spec.replace(seed=0)))
+    return {name: value for name, value in changed.items() if name not in study.tune}
 
 
 def _distinct(values: Any) -> tuple[str, ...]:
