@@ -117,6 +117,16 @@ def test_a_folder_is_all_its_pictures(run):
     assert {row["class"] for row in rows} <= {"dark", "bright"}
 
 
+def test_pictures_of_one_name_do_not_overwrite_each_other(run):
+    for folder in ("a", "b.c"):
+        Path(folder).mkdir()
+        save(f"{folder}/x.png", (10, 10))
+    save("a/x.jpg", (10, 10))
+    assert vitcli("a", "b.c", "--run", run, "-o", "b.c")[0] == 0
+    found = sorted(path.name for path in Path("b.c").glob("*-attention.png"))
+    assert found == ["x-2-attention.png", "x-3-attention.png", "x-attention.png"]
+
+
 def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
     Path("note.png").write_text("words")
     good = save("good.png", (10, 10))

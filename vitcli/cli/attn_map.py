@@ -88,7 +88,7 @@ def attn_map(
     )
     say(f"run {chosen.name} ({looker.predictor.spec.data.name})")
     files = picture_files(images)
-    if len(files) > 1 and output is not None and output.suffix:
+    if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
     draw_all(files, looker, form, output, smooth, json)
 
@@ -102,13 +102,15 @@ def draw_all(
 
     run = looker.predictor.run
     done = []
+    taken: set[Path] = set()
     for file in files:
         try:
             look = looker.look(file)
         except InputError as error:
             say(f"error: {error}")
             continue
-        target = write(look, form, output, run.name, smooth)
+        target = target_of(file, form, output, taken)
+        write(look, form, target, run.name, smooth)
         done.append(facts(look) | {"run": str(run.path), "file": str(target)})
         if not json:
             emit(f"{file}: {look.label} {percent(look.probability, 1)}  {target}")
@@ -144,14 +146,29 @@ def place(text: str) -> tuple[float, float] | None:
     return float(found[1]), float(found[2])
 
 
-def write(look: "Look", form: Format, output: Path | None, run: str, smooth: bool) -> Path:
-    """Write one file: ``-o`` itself, or a name made from the picture's."""
+def is_file_name(output: Path) -> bool:
+    """Whether ``-o`` is one file, or a folder."""
+    return bool(output.suffix) and not output.is_dir()
+
+
+def target_of(picture: str, form: Format, output: Path | None, taken: set[Path]) -> Path:
+    """``-o`` itself, or a name made from the picture's; a second ``x.png`` becomes ``x-2``."""
+    if output is not None and is_file_name(output):
+        return output
+    stem = "stdin" if picture == "-" else Path(picture).stem
+    target, number = (output or Path()) / f"{stem}-attention.{form}", 1
+    while target in taken:
+        number += 1
+        target = target.with_name(f"{stem}-{number}-attention.{form}")
+    taken.add(target)
+    return target
+
+
+def write(look: "Look", form: Format, target: Path, run: str, smooth: bool) -> None:
+    """Write one file."""
     from vitcli.runner.files import commit
     from vitcli.runner.look import facts, to_npz
 
-    stem = "stdin" if look.path == "-" else Path(look.path).stem
-    folder = output if output is not None and not output.suffix else Path()
-    target = output if output is not None and output.suffix else folder / f"{stem}-attention.{form}"
     target.parent.mkdir(parents=True, exist_ok=True)
     if form is Format.npz:
         content = to_npz(look)
@@ -163,4 +180,3 @@ def write(look: "Look", form: Format, output: Path | None, run: str, smooth: boo
 
         content = draw(look, form.value, run=run, smooth=smooth)
     commit(target, content)
-    return target
