@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from vitcli.runner import signals
 from vitcli.runner.checkpoint import load_checkpoint
+from vitcli.runner.config import Experiment
 from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.evaluate import evaluate_run, load_model
 from vitcli.runner.run_dir import RunDir, steps
@@ -22,6 +24,7 @@ from vitcli.runner.study.cells import cells, read_results
 from vitcli.runner.study.engine import Worker
 from vitcli.runner.study.execute import Options, run_study, survey
 from vitcli.runner.study.plan import load_study, read_plan
+from vitcli.runner.train import Request, train
 
 ROOT = Path("runs/mine")
 VARIANTS = "{full: {}, no-norm: {model.norm: none}, hot: {optim.lr: 90.0, optim.name: sgd,\
@@ -67,6 +70,20 @@ def test_every_trial_is_trained_once_and_the_plan_is_written_first(study):
     assert events == []
     assert before == {path: path.stat().st_mtime_ns for path in ROOT.rglob("*") if path.is_file()}
     check_that_only_weights_are_left()
+
+
+def test_training_state_that_was_left_is_dropped_by_the_next_call(study, tiny):
+    spec = load_study(study).trials(("full",))[0].spec
+    folder = ROOT / "full/seed0"
+    experiment = Experiment("mine", spec, Path(study), variant="full")
+    limited = torch.get_num_threads()
+    torch.set_num_threads(1)
+    train(experiment, Request(output=folder))
+    torch.set_num_threads(limited)
+    assert len(steps(RunDir(folder).checkpoints)) == 2
+    found = go(study, only=("full",), seeds=[0])
+    assert found == {"full/seed0": ("finished", "")}
+    assert [path.name for path in folder.rglob("*.safetensors")] == ["weights.safetensors"]
 
 
 def check_that_only_weights_are_left():

@@ -117,6 +117,7 @@ def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -
         StoppedError: A signal came; every trial can be continued.
         PartlyError: The budget was used up.
     """
+    _drop_training_state(todo)
     if not todo.trials:
         return todo.found
     with exclusive(todo.root, "another process is running this study"):
@@ -130,6 +131,16 @@ def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -
                 _set_aside(todo, trial, on_event)
         _train(todo, options, on_event)
         return cells(todo.study, todo.root, todo.names)
+
+
+def _drop_training_state(todo: Todo) -> None:
+    """Of a worker that was killed between a trial's end and this."""
+    from vitcli.runner.checkpoint import TENSORS, keep_weights
+
+    for folder, (state, _) in todo.found.items():
+        checkpoints = RunDir(todo.root / folder).checkpoints
+        if state == "finished" and any(checkpoints.glob(f"*/{TENSORS}")):
+            keep_weights(checkpoints)
 
 
 def _wait_for_orphans(todo: Todo) -> None:
