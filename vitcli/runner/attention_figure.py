@@ -4,6 +4,7 @@ from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
@@ -45,29 +46,45 @@ def overlay(look: Look, run: str, smooth: bool) -> Figure:
 
 
 def heads_grid(look: Look, run: str) -> Figure:
-    """Layers from top to bottom, heads from left to right, on one scale."""
+    """Layers from top to bottom, heads from left to right; what the model saw on the left.
+
+    One colour scale for all, by the square root, so that one strong head does not hide the rest.
+    """
     layers, heads = look.maps.shape[:2]
-    height, width = look.picture.shape[:2]
-    size = (1.6 + TILE * heads * max(1.0, width / height), 1.0 + TILE * layers)
-    figure = Figure(figsize=(max(4.5, size[0]), size[1]), layout="constrained")
-    grid = figure.subplots(layers, heads, squeeze=False)
-    largest = look.maps.max() or 1.0
+    top, left, height, width = look.box
+    size = (1.6 + TILE * (heads + 1) * max(1.0, width / height), 1.0 + TILE * layers)
+    figure = Figure(figsize=(max(5.5, size[0]), size[1]), layout="constrained")
+    grid = figure.subplots(layers, heads + 1, squeeze=False)
+    for axes in grid.flat:
+        axes.set_xticks([])
+        axes.set_yticks([])
+        axes.spines[:].set_visible(False)
+    seen = (-0.5, look.maps.shape[-1] - 0.5, look.maps.shape[-2] - 0.5, -0.5)  # in patches
+    grid[0, 0].imshow(look.picture[top : top + height, left : left + width], extent=seen)
+    mark_patch(grid[0, 0], look)
+    scale = PowerNorm(0.5, vmin=0, vmax=look.maps.max() or 1.0)
+    aspect = height / width * look.maps.shape[-1] / look.maps.shape[-2]
     for i, row in enumerate(grid):
-        for j, axes in enumerate(row):
-            shown = lay_over(axes, look, look.maps[i, j], largest, smooth=False)
-            axes.set_xticks([])
-            axes.set_yticks([])
-            for spine in axes.spines.values():
-                spine.set_visible(False)
+        for j, axes in enumerate(row[1:]):
+            shown = axes.imshow(look.maps[i, j], cmap=COLOURS, norm=scale, aspect=aspect)
+            mark_patch(axes, look)
             if i == 0:
-                axes.set_title(f"head {look.heads[j]}", fontsize=8)
-        row[0].set_ylabel(f"layer {look.layers[i]}", fontsize=8)
-    figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02).set_label("share of attention")
-    figure.suptitle(
-        f"{one_line(look.label)}, {100 * look.probability:.1f} %: {asked(look)}", fontsize=9
-    )
+                axes.set_title(f"head {look.heads[j]}", fontsize=8, loc="center")
+        row[1].set_ylabel(f"layer {look.layers[i]}", fontsize=8)
+    grid[0, 0].set_aspect(aspect)
+    bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02)
+    bar.set_label("share of attention (square-root scale)")
+    said = f"{one_line(look.label)}, {100 * look.probability:.1f} %: {asked(look)}"
+    figure.suptitle(said, fontsize=9)
     figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
     return figure
+
+
+def mark_patch(axes: Axes, look: Look) -> None:
+    """A white square around the patch that was asked about, on axes counted in patches."""
+    if look.query is not None:
+        corner = (look.query[1] - 0.5, look.query[0] - 0.5)
+        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.5))
 
 
 def lay_over(axes: Axes, look: Look, values: np.ndarray, largest: float, smooth: bool) -> AxesImage:
