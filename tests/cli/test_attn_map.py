@@ -54,10 +54,10 @@ def test_a_picture_of_any_shape_is_named_and_drawn(run, name, size, mode):
     code, out, talk = vitcli(save(name, size, mode), "--run", run)
     assert code == 0, talk
     stem = name.partition(".")[0]
-    assert out.rstrip().endswith(f" %  {stem}-attention.png")
+    assert out.rstrip().endswith(f" %  {stem}-cls.png")
     assert out.startswith((f"{name}: bright", f"{name}: dark"))
     assert talk == f"run {run.name} (imagefolder:{Path('pictures').absolute()})\n"
-    with Image.open(f"{stem}-attention.png") as figure:
+    with Image.open(f"{stem}-cls.png") as figure:
         assert min(figure.size) > 200
 
 
@@ -104,6 +104,21 @@ def test_every_method_in_every_format_twice_the_same(run, method, form):
         assert json.loads(first)["method"] == method
 
 
+def test_the_name_after_o_says_the_format(run):
+    path = save("x.png", (8, 8))
+    assert vitcli(path, "--run", run, "-o", "y.svg")[0] == 0
+    assert Path("y.svg").read_bytes().startswith(b"<?xml")
+
+
+@pytest.mark.parametrize(
+    ("words", "method"),
+    [([], "cls"), (["--class", "dark"], "grad-rollout"), (["--query", "0,1"], "cls")],
+)
+def test_the_method_that_fits_the_question_is_taken(run, words, method):
+    assert vitcli(save("x.png", (8, 8)), "--run", run, "-o", "x.json", *words)[0] == 0
+    assert json.loads(Path("x.json").read_text())["method"] == method
+
+
 def test_a_folder_is_all_its_pictures(run):
     Path("many").mkdir()
     for name in ("b.png", "a.jpg"):
@@ -123,8 +138,8 @@ def test_pictures_of_one_name_do_not_overwrite_each_other(run):
         save(f"{folder}/x.png", (10, 10))
     save("a/x.jpg", (10, 10))
     assert vitcli("a", "b.c", "--run", run, "-o", "b.c")[0] == 0
-    found = sorted(path.name for path in Path("b.c").glob("*-attention.png"))
-    assert found == ["x-2-attention.png", "x-3-attention.png", "x-attention.png"]
+    found = sorted(path.name for path in Path("b.c").glob("*-cls.png"))
+    assert found == ["x-2-cls.png", "x-3-cls.png", "x-cls.png"]
 
 
 def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
@@ -132,7 +147,7 @@ def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
     good = save("good.png", (10, 10))
     code, out, talk = vitcli("note.png", good, "missing.png", "--run", run)
     assert code == 3
-    assert "good-attention.png" in out
+    assert "good-cls.png" in out
     assert "error: note.png: text, not a picture" in talk
     assert "error: missing.png: cannot be opened" in talk
     assert talk.rstrip().endswith("error: 2 of 3 images could not be read")
@@ -146,6 +161,10 @@ def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
         (["--layer", "x"], 2, "--layer wants numbers such as 1"),
         (["--head", "3"], 2, "--head 3 is out of range: the model has 1 to 2"),
         (["--class", "brigth"], 2, "--class brigth: no such class; did you mean 'bright'?"),
+        (["--class", "zigzag"], 2, "no such class (there are bright, dark)"),
+        (["--class", "dark", "--method", "cls"], 2, "--method cls is about no class"),
+        (["-o", "x.gif"], 2, "-o x.gif: the name does not fit any format; use .png, .svg"),
+        (["-o", "y.svg", "--format", "png"], 2, "-o y.svg: the name does not fit png; use .png"),
         (["--query", "2,0"], 2, "--query wants x and y between 0 and 1"),
         (["--query", "left"], 2, "--query wants x and y between 0 and 1"),
         (["--run", "nothing"], 4, "nothing"),

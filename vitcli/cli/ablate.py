@@ -156,6 +156,8 @@ def run(
     refuse_gaps(found, f"try them again: {options.command}")
     if whole:
         say(f"report  {root / 'report.html'}")
+    else:
+        say("report  not written for a part; leave out --only")
     say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
 
 

@@ -62,7 +62,10 @@ def attn_map(
         str | None,
         typer.Option("--class", help="The class to explain.", show_default="the likeliest"),
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.png,
+    form: Annotated[
+        Format | None,
+        typer.Option("--format", help="What to write.", show_default="that of -o, or png"),
+    ] = None,
     smooth: Annotated[bool, typer.Option("--smooth", help="Blend the patches.")] = False,
     output: Annotated[
         Path | None,
@@ -90,7 +93,7 @@ def attn_map(
     files = picture_files(images)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
-    draw_all(files, looker, form, output, smooth, json)
+    draw_all(files, looker, format_of(form, output), output, smooth, json)
 
 
 def draw_all(
@@ -109,7 +112,7 @@ def draw_all(
         except InputError as error:
             say(f"error: {error}")
             continue
-        target = target_of(file, form, output, taken)
+        target = target_of(look, form, output, taken)
         write(look, form, target, run.name, smooth)
         done.append(facts(look) | {"run": str(run.path), "file": str(target)})
         if not json:
@@ -146,20 +149,35 @@ def place(text: str) -> tuple[float, float] | None:
     return float(found[1]), float(found[2])
 
 
+def format_of(form: Format | None, output: Path | None) -> Format:
+    """What was asked for, by ``--format`` or by the name after ``-o``."""
+    from vitcli.runner.errors import ConfigError
+
+    if output is None or not is_file_name(output):
+        return form or Format.png
+    suffix = output.suffix.lower().removeprefix(".")
+    if suffix not in [*Format] or form not in (None, suffix):
+        raise ConfigError(
+            f"-o {output}: the name does not fit {form or 'any format'}; use"
+            f" {', '.join(f'.{each}' for each in ([form] if form else Format))}"
+        )
+    return Format(suffix)
+
+
 def is_file_name(output: Path) -> bool:
     """Whether ``-o`` is one file, or a folder."""
     return bool(output.suffix) and not output.is_dir()
 
 
-def target_of(picture: str, form: Format, output: Path | None, taken: set[Path]) -> Path:
-    """``-o`` itself, or a name made from the picture's; a second ``x.png`` becomes ``x-2``."""
+def target_of(look: "Look", form: Format, output: Path | None, taken: set[Path]) -> Path:
+    """``-o`` itself, or a name of picture and method; a second ``x.png`` becomes ``x-2``."""
     if output is not None and is_file_name(output):
         return output
-    stem = "stdin" if picture == "-" else Path(picture).stem
-    target, number = (output or Path()) / f"{stem}-attention.{form}", 1
+    stem = "stdin" if look.path == "-" else Path(look.path).stem
+    target, number = (output or Path()) / f"{stem}-{look.method}.{form}", 1
     while target in taken:
         number += 1
-        target = target.with_name(f"{stem}-{number}-attention.{form}")
+        target = target.with_name(f"{stem}-{number}-{look.method}.{form}")
     taken.add(target)
     return target
 

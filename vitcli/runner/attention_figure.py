@@ -113,11 +113,11 @@ def frame(axes: Axes, look: Look) -> None:
     """A line around what the model saw, where that is not everything."""
     top, left, height, width = look.box
     if (height, width) != look.picture.shape[:2]:
-        axes.add_patch(
-            Rectangle(
-                (left - 0.5, top - 0.5), width, height, fill=False, edgecolor="white", linewidth=1.5
+        corner = (left - 0.5, top - 0.5)
+        for colour, line in (("black", 2.5), ("white", 1.0)):  # to be seen on any ground
+            axes.add_patch(
+                Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=line)
             )
-        )
 
 
 def mark_query(axes: Axes, look: Look) -> None:
@@ -133,15 +133,15 @@ def mark_query(axes: Axes, look: Look) -> None:
 
 def asked(look: Look) -> str:
     """The question in a few words."""
-    what = {
-        "cls": "what CLS attends to",
-        "rollout": "attention rollout",
-        "grad-rollout": f"gradient rollout for {one_line(look.asked)}",
-        "head": "attention by layer and head",
-    }[look.method]
+    who = "CLS" if look.has_cls else "the pooled patches"
     if look.query is not None:
-        what = what.replace("what CLS attends to", "attention") + " from the framed patch"
-    return what
+        who = "the framed patch"
+    return {
+        "cls": f"what {who} attends to",
+        "rollout": f"attention rollout, from {who}",
+        "grad-rollout": f"gradient rollout for {one_line(look.asked)}, from {who}",
+        "head": f"attention of {who}",
+    }[look.method]
 
 
 def caption(look: Look, run: str) -> str:
@@ -150,7 +150,8 @@ def caption(look: Look, run: str) -> str:
     many = "layers" if len(look.layers) > 1 else "layer"
     said = "all layers" if look.method == "grad-rollout" else f"{many} {layers}"
     if look.method == "rollout":
-        said = f"layers 1 to {max(look.layers)}"
+        last = max(look.layers)
+        said = f"layers 1 to {last}" if last > 1 else "layer 1"
     heads = "" if look.method == "head" else f", mean of {len(look.heads)} heads"
     rows, columns = look.maps.shape[-2:]
     return f"{one_line(run, 40)}; {said}{heads}; {rows}x{columns} patches"

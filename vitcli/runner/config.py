@@ -177,13 +177,20 @@ def describe(loc: tuple[int | str, ...], kind: str, error: Mapping[str, Any]) ->
         return f"unknown field {field!r}{_meant(loc)}"
     if kind == "missing":
         return f"{field!r} is missing"
+    if kind == "too_short":
+        return f"{field}: needs {error['ctx']['min_length']} at least"
     message = error["msg"].removeprefix("Value error, ")
     message = message.removeprefix("Input should be ").strip()
+    message = {"dict_type": "a mapping, name: value"}.get(kind, message)
     given = error["input"]
     if kind == "value_error":
         return f"{field}: {message}" if loc else message
     shown = (
-        repr(given) if isinstance(given, str | int | float | bool | None) else "a mapping or list"
+        repr(given)
+        if isinstance(given, str | int | float | bool | None)
+        else "a mapping"
+        if isinstance(given, Mapping)
+        else "a list"
     )
     return f"{field}: should be {message}, got {shown}"
 

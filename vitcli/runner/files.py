@@ -25,7 +25,11 @@ def commit(path: Path, content: bytes) -> None:
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: not a regular file")
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    except OSError as error:
+        error.filename = str(path)  # not the temporary one, of which nobody knows
+        raise
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)

@@ -46,6 +46,7 @@ class Look:
     maps: np.ndarray
     """(gh, gw), or (L, h, gh, gw) for the method ``head``; not negative."""
     query: tuple[int, int] | None
+    has_cls: bool
 
 
 class Looker:
@@ -64,7 +65,8 @@ class Looker:
         """Check the question once, before any picture.
 
         Args:
-            method: ``cls``, ``rollout``, ``grad-rollout``, ``head``; what fits unless given.
+            method: ``cls``, ``rollout``, ``grad-rollout``, ``head``; unless given, gradient rollout
+                where a class is named, a patch's own attention where a place is, else what fits.
             layers: From 1 on, or from -1 backwards; the last unless given, and all for ``head``.
             heads: From 1 on; all unless given.
             query: x and y of a place, as shares (0 to 1) of what the model sees.
@@ -80,9 +82,15 @@ class Looker:
                 " Vision Transformer with --run"
             )
         self.predictor, self.model = predictor, model
-        self.method = method or default_method(model)
+        self.method = method or _fitting_method(model, query, about)
         if about is not None and about not in names:
-            raise ConfigError(f"--class {about}: no such class{did_you_mean(about, names)}")
+            some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
+            hint = did_you_mean(about, names)
+            raise ConfigError(f"--class {about}: no such class{hint} (there are {some})")
+        if about is not None and self.method != "grad-rollout":
+            raise ConfigError(
+                f"--method {self.method} is about no class; --class needs grad-rollout"
+            )
         self.about = about
         self.heads = self._check_heads(heads)
         self.query = None if query is None else self._patch_at(query)
@@ -137,6 +145,7 @@ class Looker:
             heads=tuple(head + 1 for head in self.heads),
             maps=self._maps(batch, asked),
             query=self.query,
+            has_cls=self.model.cls_token is not None,
         )
 
     def _maps(self, batch: torch.Tensor, asked: int) -> np.ndarray:
@@ -154,6 +163,14 @@ class Looker:
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return maps
+
+
+def _fitting_method(
+    model: VisionTransformer, query: tuple[float, float] | None, about: str | None
+) -> str:
+    if about is not None:
+        return "grad-rollout"
+    return "cls" if query is not None else default_method(model)
 
 
 def picture_files(names: Sequence[str]) -> list[str]:

@@ -88,7 +88,7 @@ def test_tuned_settings_are_the_grid_each_in_its_folder(here):
 
 BROKEN = {
     "no variant": ("variants: {}", "needs variants"),
-    "a list": ("variants: [a, b]", "variants: should be a valid dictionary"),
+    "a list": ("variants: [a, b]", "variants: should be a mapping"),
     "unknown field": ("variants: {a: {}, b: {model.nrom: none}}", "did you mean 'norm'"),
     "wrong value": ("variants: {a: {}, b: {model.norm: off}}", "variant 'b': model.norm"),
     "equal to the base": ("variants: {a: {}, b: {model.depth: 4}}", "'b' is the same as 'a'"),

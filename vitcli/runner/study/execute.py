@@ -261,8 +261,8 @@ def _tell_stopped(todo: Todo, options: Options, number: int | None) -> None:
         return
     text = f"{done} of {len(found)} trials are done. Continue: {options.command}"
     if number:
-        raise StoppedError(f"stopped; checkpoints were saved, {text}", number)
-    raise PartlyError(f"the budget is used up; checkpoints were saved, {text}")
+        raise StoppedError(f"stopped; {text}", number)
+    raise PartlyError(f"the budget is used up; {text}")
 
 
 def unfinished(found: Mapping[str, Cell]) -> dict[str, Cell]:
