@@ -16,8 +16,8 @@ from vitcli.runner.files import commit
 LIMITED = 500
 """Images that ``train.limit_batches`` counts as one batch here."""
 BATCHES = {"cpu": 100}
-"""Images at once, by kind of device: on a CPU 100 stay in the cache, 1.7 times as fast as 500
-(a ViT of width 64 on 32x32 images, one thread)."""
+"""Images at once, by kind of device: on a CPU 100 are 1.4 to 1.8 times as fast as 500
+(benchmarks/eval_portions.py)."""
 
 
 def logits_and_labels(
