@@ -143,7 +143,7 @@ def keep_weights(folder: Path) -> None:
         content = safetensors.torch.save(weights)
         commit(path / WEIGHTS, content)
         commit_json(path / MANIFEST, _manifest(checkpoint, WEIGHTS, content))
-        (path / TENSORS).unlink()
+        (path / TENSORS).unlink(missing_ok=True)
     prune(folder, found[:1])
 
 

@@ -117,30 +117,43 @@ def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -
         StoppedError: A signal came; every trial can be continued.
         PartlyError: The budget was used up.
     """
-    _drop_training_state(todo)
-    if not todo.trials:
+    left = _with_training_state(todo)
+    if not (todo.trials or left):
         return todo.found
+    from vitcli.runner.checkpoint import keep_weights
+
     with exclusive(todo.root, "another process is running this study"):
+        for checkpoints in left:
+            keep_weights(checkpoints)
+        if not todo.trials:
+            return todo.found
         _wait_for_orphans(todo)
         _check_disk(todo, worker_count(todo.study, options))
         write_plan(todo, options)
         for trial in todo.trials:
             if trial.folder in todo.replaced:
-                shutil.rmtree(todo.root / trial.folder)
+                _throw_away(todo.root / trial.folder)
             else:
                 _set_aside(todo, trial, on_event)
         _train(todo, options, on_event)
         return cells(todo.study, todo.root, todo.names)
 
 
-def _drop_training_state(todo: Todo) -> None:
-    """Of a worker that was killed between a trial's end and this."""
-    from vitcli.runner.checkpoint import TENSORS, keep_weights
+def _with_training_state(todo: Todo) -> list[Path]:
+    """Checkpoints of finished trials whose worker was killed before it could slim them."""
+    from vitcli.runner.checkpoint import TENSORS
 
-    for folder, (state, _) in todo.found.items():
-        checkpoints = RunDir(todo.root / folder).checkpoints
-        if state == "finished" and any(checkpoints.glob(f"*/{TENSORS}")):
-            keep_weights(checkpoints)
+    finished = [folder for folder, (state, _) in todo.found.items() if state == "finished"]
+    folders = [RunDir(todo.root / f).checkpoints for f in finished if f not in todo.replaced]
+    return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
+
+
+def _throw_away(folder: Path) -> None:
+    """In one step: half a folder would be taken for somebody else's."""
+    trash = folder.with_name(f"{folder.name}.old")
+    shutil.rmtree(trash, ignore_errors=True)
+    folder.rename(trash)
+    shutil.rmtree(trash)
 
 
 def _wait_for_orphans(todo: Todo) -> None:
@@ -194,7 +207,7 @@ def write_plan(todo: Todo, options: Options) -> None:
 def data_hash(root: Path, found: Mapping[str, Cell], replaced: Collection[str]) -> str | None:
     """Of the images that the results that stay were trained on; None where there are none."""
     kept = [folder for folder in found if found[folder][0] in RESULTS and folder not in replaced]
-    return RunDir(root / kept[0]).read("meta.json")["data_hash"] if kept else None
+    return RunDir(root / kept[0]).read("meta.json").get("data_hash") if kept else None
 
 
 def _set_aside(todo: Todo, trial: Trial, on_event: Callable[[Event], None]) -> None:
