@@ -21,7 +21,13 @@ def make(init: str, **fields) -> VisionTransformer:
 @pytest.mark.parametrize("init", INITS)
 @pytest.mark.parametrize(
     "fields",
-    [{"ffn": "gelu"}, {"ffn": "swiglu"}, {"patch_embed": "conv"}, {"patch_embed": "conv_stem"}],
+    [
+        {"ffn": "gelu"},
+        {"ffn": "swiglu"},
+        {"patch_embed": "conv"},
+        {"patch_embed": "conv_stem"},
+        {"patch_embed": "conv_tokenizer"},
+    ],
     ids=str,
 )
 def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, fields):

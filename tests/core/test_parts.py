@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
@@ -41,8 +42,9 @@ def test_a_strided_convolution_and_a_linear_layer_are_one_map(patch_size, size):
 
 
 @pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
-def test_the_stem_reaches_the_grid_and_sees_beyond_a_patch(patch_size):
-    spec = changed(patch_size=patch_size, patch_embed="conv_stem")
+@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
+def test_a_stem_reaches_the_grid_and_sees_beyond_a_patch(name, patch_size):
+    spec = changed(patch_size=patch_size, patch_embed=name)
     stem = build_patch_embed(spec).double().eval()
     images = pictures()
     assert not torch.allclose(stem(images) + stem(-images), 2 * stem(0 * images))  # not linear
@@ -54,10 +56,20 @@ def test_the_stem_reaches_the_grid_and_sees_beyond_a_patch(patch_size):
         assert not torch.allclose(stem(moved)[:, side], stem(images)[:, side])
 
 
+def test_the_tokenizer_is_convolution_relu_and_overlapping_pooling():
+    embed = build_patch_embed(changed(patch_size=2, patch_embed="conv_tokenizer")).double()
+    images = pictures()
+    conv = embed[0].stem[0]
+    by_hand = F.conv2d(images, conv.weight, conv.bias, padding=1).clamp(min=0)
+    windows = F.pad(by_hand, (1, 1, 1, 1), value=-1).unfold(2, 3, 2).unfold(3, 3, 2)
+    assert_close(embed(images), windows.amax((-2, -1)).flatten(2).mT)
+
+
 @pytest.mark.parametrize("patch_size", [1, 3])
-def test_the_stem_refuses_what_it_cannot_halve(patch_size):
-    with pytest.raises(ValueError, match="patch_size of 2, 4, 8"):
-        build_vit(changed(patch_embed="conv_stem", patch_size=patch_size, img_size=(12, 12)))
+@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
+def test_a_stem_refuses_what_it_cannot_halve(name, patch_size):
+    with pytest.raises(ValueError, match=f"{name} needs a patch_size of 2, 4, 8"):
+        build_vit(changed(patch_embed=name, patch_size=patch_size, img_size=(12, 12)))
 
 
 def test_norms_around_the_patches_make_brightness_and_contrast_vanish():
@@ -213,4 +225,6 @@ def test_pools_read_what_they_say():
 def test_every_patch_embedding_can_lose_its_bias():
     for name in PATCH_EMBEDS:
         embed = build_patch_embed(changed(patch_embed=name, patch_bias=False))
-        assert embed[0].proj.bias is None
+        layers = [m for m in embed.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+        assert layers
+        assert all(layer.bias is None for layer in layers)

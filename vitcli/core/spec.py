@@ -65,7 +65,7 @@ class ModelSpec(Spec):
     """Classes; the data set's unless set."""
     patch_size: int = Field(4, ge=1, le=256)
     """Side of a square patch in pixels."""
-    patch_embed: Literal["linear", "conv", "conv_stem"] = "linear"
+    patch_embed: Literal["linear", "conv", "conv_stem", "conv_tokenizer"] = "linear"
     patch_bias: bool = True
     patch_pre_norm: bool = False
     """LayerNorm over the raw pixels of a patch (``linear`` only)."""

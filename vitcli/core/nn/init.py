@@ -36,7 +36,7 @@ def trunc_normal(model: nn.Module) -> None:
     """Truncated normal, std 0.02, for linear maps and positions; tokens N(0, 0.02).
 
     As ViT's and timm's, but for the convolution that cuts patches, which timm leaves to torch.
-    The 3x3 convolutions of a stem keep torch's own (Kaiming uniform).
+    The 3x3 convolutions of a stem keep what they were built with.
     """
     for module in model.modules():
         if (weight := matrix(module)) is not None:

@@ -6,6 +6,7 @@ Axes: B batch, C channels, H W pixels, P patch_size, N patches, D embed_dim.
 import itertools
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from vitcli.core.spec import ModelSpec
@@ -53,6 +54,22 @@ class ConvPatches(nn.Module):
         return self.proj(images).flatten(2).mT
 
 
+def channels_last(images: Tensor) -> Tensor:
+    """The memory layout in which a CPU pools and convolves fastest, and tokens need no copy."""
+    return images.contiguous(memory_format=torch.channels_last)
+
+
+def halving_widths(spec: ModelSpec) -> list[int]:
+    """Channels before and after each layer that halves the sides, until a patch is one pixel."""
+    halvings = spec.patch_size.bit_length() - 1
+    if spec.patch_size != 2**halvings or halvings == 0:
+        raise ValueError(
+            f"{spec.patch_embed} needs a patch_size of 2, 4, 8, ..., got {spec.patch_size}"
+        )
+    widths = [max(1, spec.embed_dim >> i) for i in reversed(range(halvings))]
+    return [channels(spec), *widths]
+
+
 class ConvStem(nn.Module):
     """3x3 convolutions of stride 2 down to the grid, then a 1x1: (B, C, H, W) -> (B, N, D).
 
@@ -62,26 +79,46 @@ class ConvStem(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        halvings = spec.patch_size.bit_length() - 1
-        if spec.patch_size != 2**halvings or halvings == 0:
-            raise ValueError(f"conv_stem needs a patch_size of 2, 4, 8, ..., got {spec.patch_size}")
-        dim = spec.embed_dim
-        widths = [channels(spec), *[max(1, dim >> i) for i in reversed(range(halvings))]]
         layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(widths):
+        for before, after in itertools.pairwise(halving_widths(spec)):
             conv = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
             layers += [conv, nn.BatchNorm2d(after), nn.ReLU()]
         self.stem = nn.Sequential(*layers)
-        self.proj = nn.Conv2d(dim, dim, 1, bias=spec.patch_bias)
+        self.proj = nn.Conv2d(spec.embed_dim, spec.embed_dim, 1, bias=spec.patch_bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.proj(self.stem(images)).flatten(2).mT
+        return self.proj(self.stem(channels_last(images))).flatten(2).mT
+
+
+class ConvTokenizer(nn.Module):
+    """3x3 convolution, ReLU, max-pooling of stride 2, down to the grid: (B, C, H, W) -> (B, N, D).
+
+    Hassani et al. 2021, https://arxiv.org/abs/2104.05704: pooling windows are 3x3, widths double.
+    The first convolution sees every pixel, where ``ConvStem`` steps over every other one.
+    Deviation: the paper has 64 channels at every layer but the last; here they are D / 2, D / 4, ...
+    Filters start as the authors' do, N(0, 2 / n_in).
+    """
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(halving_widths(spec)):
+            conv = nn.Conv2d(before, after, 3, padding=1, bias=spec.patch_bias)
+            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
+            if conv.bias is not None:
+                nn.init.zeros_(conv.bias)
+            layers += [conv, nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)]
+        self.stem = nn.Sequential(*layers)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.stem(channels_last(images)).flatten(2).mT
 
 
 PATCH_EMBEDS: dict[str, Callable[[ModelSpec], nn.Module]] = {
     "linear": LinearPatches,
     "conv": ConvPatches,
     "conv_stem": ConvStem,
+    "conv_tokenizer": ConvTokenizer,
 }
 
 
