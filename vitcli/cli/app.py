@@ -105,6 +105,7 @@ def register() -> None:
         predict,
         runs,
         train,
+        visualize,
     )
 
 
