@@ -38,7 +38,7 @@ class Subject:
 
     @property
     def name(self) -> str:
-        """The run's name; of a folder that lies elsewhere only the last parts, to be shown around."""
+        """The run's name; of a folder that lies elsewhere only the last parts."""
         parts = [part for part in Path(self.run.name).parts if part not in ("/", "..")]
         return "/".join(parts[-3:]) or "run"
 

@@ -91,6 +91,8 @@ def about_run(subject: Subject) -> dict[str, Any]:
         "experiment": meta.get("experiment"),
         "data": portable(subject.predictor.spec.data.name),
         "data_hash": subject.data.data_hash,
+        "accuracy": subject.scores.accuracy,
+        "command": f"vitcli visualize {subject.name} --num-images {subject.num_images}",
         "vitcli": __version__,
         **{key: surroundings.get(key) for key in ("commit", "torch", "hardware")},
     }
