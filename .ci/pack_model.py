@@ -16,7 +16,17 @@ from vitcli.runner.files import commit, commit_json
 from vitcli.runner.results import command, portable
 from vitcli.runner.run_dir import PACKAGED, RunDir, find_run
 
-FACTS = ("experiment", "commit", "dirty", "hardware", "torch", "data", "data_hash", "started")
+FACTS = (
+    "experiment",
+    "config_hash",
+    "started",
+    "commit",
+    "dirty",
+    "hardware",
+    "torch",
+    "data",
+    "data_hash",
+)
 MEASURED = ("parameters", "epochs", "train_accuracy", "train_loss", "train_seconds", "precision")
 
 

@@ -24,7 +24,7 @@ class FigureFormat(StrEnum):
 @app.command()
 def visualize(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="Run folders, or names under runs/.")
+        list[str], typer.Argument(metavar="RUN", help="Run folders, or names under runs/.")
     ],
     what: Annotated[
         str,
@@ -44,7 +44,7 @@ def visualize(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Draw what a model has learned, where it looks and what it gets wrong."""
+    """Draw what a model learned, where it looks, what it gets wrong."""
     from vitcli.runner.errors import ConfigError, UserError
     from vitcli.runner.files import commit
     from vitcli.runner.run_dir import find_run
