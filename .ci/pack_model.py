@@ -93,11 +93,12 @@ def card(name: str, packed: RunDir) -> str:
     low, high = (f"{100 * bound:.2f}" for bound in result["accuracy_interval_95"])
     size = sum(path.stat().st_size for path in packed.checkpoints.rglob("*.safetensors"))
     assert spec.model.img_size
+    data = portable(spec.data.name)
     height, width = spec.model.img_size
     names = ", ".join(spec.data.class_names or ())
     return f"""# {name}
 
-A Vision Transformer for {spec.data.name}: {result["parameters"]:,} parameters, {size:,} bytes.
+A Vision Transformer for {data}: {result["parameters"]:,} parameters, {size:,} bytes.
 
 | | |
 |---|---|
@@ -109,9 +110,9 @@ last epoch |
 | training | {result["epochs"]} epochs, {result["train_seconds"] / 60:.0f} minutes, \
 {meta["hardware"]}, {result["precision"]} |
 | made by | `{meta["command"]}`, commit {str(meta["commit"])[:9]}, {str(meta["started"])[:10]} |
-| data | {spec.data.name}, hash {meta["data_hash"]} |
+| data | {data}, hash {meta["data_hash"]} |
 
-`vitcli eval {name}` measures it again. Trained from scratch on {spec.data.name} and nothing else; \
+`vitcli eval {name}` measures it again. Trained from scratch on {data} and nothing else; \
 weights are stored in half precision and used in single precision, and all numbers but those of \
 the training are of the stored file.
 
