@@ -109,7 +109,7 @@ def reach(name: str) -> str:
         return ""
     far = found["distance"]
     rows = [
-        "| layer | distance, pixels | of uniform attention | nearest to farthest head | within 3x3 |",
+        "| layer | distance, pixels | of uniform attention | nearest to farthest head | in 3x3 |",
         "|---:|---:|---:|---:|---:|",
     ]
     rows += [
