@@ -92,7 +92,7 @@ def test_the_numbers_are_the_models(run):
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "npz", "json"])
-@pytest.mark.parametrize("method", ["cls", "rollout", "grad-rollout", "head"])
+@pytest.mark.parametrize("method", ["cls", "rollout", "grad-rollout", "gradcam", "head"])
 def test_every_method_in_every_format_twice_the_same(run, method, form):
     path = save("x.png", (20, 12))
     words = (path, "--run", run, "--method", method, "--format", form, "-o")
@@ -102,6 +102,18 @@ def test_every_method_in_every_format_twice_the_same(run, method, form):
     assert first == Path(f"b.{form}").read_bytes()
     if form == "json":
         assert json.loads(first)["method"] == method
+
+
+def test_grad_cam_looks_where_patches_still_reach_the_read_out(run):
+    words = (save("x.png", (20, 12)), "--run", run, "--method", "gradcam", "-o", "x.json")
+    found = {}
+    for layer in ("", "1", "0"):
+        asked = ("--layer", layer) if layer else ()
+        assert vitcli(*words, "--class", "dark", *asked)[0] == 0
+        found[layer] = json.loads(Path("x.json").read_text())
+    assert found[""]["layers"] == [1], "of two; what leaves the second is not seen by CLS"
+    assert found[""]["about"] == "dark"
+    assert found[""]["maps"] == found["1"]["maps"] != found["0"]["maps"]
 
 
 def test_the_name_after_o_says_the_format(run):
@@ -162,7 +174,16 @@ def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
         (["--head", "3"], 2, "--head 3 is out of range: the model has 1 to 2"),
         (["--class", "brigth"], 2, "--class brigth: no such class; did you mean 'bright'?"),
         (["--class", "zigzag"], 2, "no such class (there are bright, dark)"),
-        (["--class", "dark", "--method", "cls"], 2, "--method cls is about no class"),
+        (
+            ["--class", "dark", "--method", "cls"],
+            2,
+            "--method cls takes no --class; these do: grad-rollout, gradcam",
+        ),
+        (["--head", "1", "--method", "rollout"], 2, "takes no --head; these do: cls, head"),
+        (["--layer", "1", "--method", "grad-rollout"], 2, "--method grad-rollout takes no --layer"),
+        (["--query", "0,0", "--method", "gradcam"], 2, "--method gradcam takes no --query"),
+        (["--layer", "1,2", "--method", "gradcam"], 2, "--layer: gradcam looks at one layer"),
+        (["--layer", "-1", "--method", "gradcam"], 2, "do not reach CLS, which alone is read"),
         (["-o", "x.gif"], 2, "-o x.gif: the name does not fit any format; use .png, .svg"),
         (["-o", "y.svg", "--format", "png"], 2, "-o y.svg: the name does not fit png; use .png"),
         (["--query", "2,0"], 2, "--query wants x and y between 0 and 1"),

@@ -43,7 +43,7 @@ def test_the_shares_of_the_read_out_are_those_of_the_pool(pool):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_number_for_every_patch(method, fields):
     model = build(**fields)
-    ask = question(model, query=None if model.cls_token is not None else (1, 2))
+    ask = question(model, layers=(0,), query=None if model.cls_token is not None else (1, 2))
     maps = METHODS[method](ask)
     assert maps.shape == (2, *model.grid_size)
     assert (maps >= 0).all()

@@ -21,6 +21,7 @@ class Method(StrEnum):
     cls = "cls"
     rollout = "rollout"
     grad_rollout = "grad-rollout"
+    gradcam = "gradcam"
     head = "head"
 
 

@@ -19,6 +19,8 @@ OPACITY = 0.6
 DIMMED = 0.35
 """How much of its brightness a part keeps that the model did not see."""
 TILE = 1.1
+UNITS = {"grad-rollout": "relevance", "gradcam": "relevance"}
+"""What the numbers of a method are, where they are no shares of attention."""
 
 
 def draw(look: Look, form: str, *, run: str, smooth: bool = False) -> bytes:
@@ -38,7 +40,7 @@ def overlay(look: Look, run: str, smooth: bool) -> Figure:
     shown = lay_over(covered, look, look.maps, look.maps.max() or 1.0, smooth)
     covered.set_title(asked(look), loc="left")
     bar = figure.colorbar(shown, ax=covered, fraction=0.05, pad=0.02)
-    bar.set_label("share of attention" if look.method != "grad-rollout" else "relevance")
+    bar.set_label(UNITS.get(look.method, "share of attention"))
     for axes in (plain, covered):
         axes.set_axis_off()
     figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
@@ -140,18 +142,28 @@ def asked(look: Look) -> str:
         "cls": f"what {who} attends to",
         "rollout": f"attention rollout, from {who}",
         "grad-rollout": f"gradient rollout for {one_line(look.asked)}, from {who}",
+        "gradcam": f"Grad-CAM for {one_line(look.asked)}",
         "head": f"attention of {who}",
     }[look.method]
 
 
 def caption(look: Look, run: str) -> str:
     """Model and method, for who sees only the picture."""
-    layers = ", ".join(map(str, look.layers))
-    many = "layers" if len(look.layers) > 1 else "layer"
-    said = "all layers" if look.method == "grad-rollout" else f"{many} {layers}"
-    if look.method == "rollout":
-        last = max(look.layers)
-        said = f"layers 1 to {last}" if last > 1 else "layer 1"
-    heads = "" if look.method == "head" else f", mean of {len(look.heads)} heads"
+    heads = f", mean of {len(look.heads)} heads"
+    if look.method in ("head", "gradcam"):
+        heads = ""
     rows, columns = look.maps.shape[-2:]
-    return f"{one_line(run, 40)}; {said}{heads}; {rows}x{columns} patches"
+    return f"{one_line(run, 40)}; {depth(look)}{heads}; {rows}x{columns} patches"
+
+
+def depth(look: Look) -> str:
+    """Which layers the map is of."""
+    last = max(look.layers)
+    if look.method == "grad-rollout":
+        return "all layers"
+    if look.method == "rollout" and last > 1:
+        return f"layers 1 to {last}"
+    if look.layers == (0,):
+        return "embedded patches"
+    layers = ", ".join(map(str, look.layers))
+    return f"{'layers' if len(look.layers) > 1 else 'layer'} {layers}"

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from vitcli.core.data.augment import normalize
+from vitcli.core.inspect.grad_cam import feature_layer
 from vitcli.core.inspect.look import METHODS, Question, check_layers, default_method, head_maps
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.config import did_you_mean
@@ -20,6 +21,14 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate import Predictor
 from vitcli.runner.pictures import FORMATS, decode, picture_bytes, quiet_pillow, shown_picture
 
+TAKES = {
+    "cls": ("layer", "head", "query"),
+    "rollout": ("layer", "query"),
+    "grad-rollout": ("class", "query"),
+    "gradcam": ("class", "layer"),
+    "head": ("layer", "head", "query"),
+}
+"""Which options mean something to a method."""
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two"
 
@@ -40,7 +49,7 @@ class Look:
     """The class that the map is about; ``label`` unless another was asked for."""
     method: str
     layers: tuple[int, ...]
-    """From 1 on."""
+    """From 1 on; for Grad-CAM also 0, the embedded patches."""
     heads: tuple[int, ...]
     """From 1 on; what ``head`` shows side by side, and the others average."""
     maps: np.ndarray
@@ -65,9 +74,10 @@ class Looker:
         """Check the question once, before any picture.
 
         Args:
-            method: ``cls``, ``rollout``, ``grad-rollout``, ``head``; unless given, gradient rollout
-                where a class is named, a patch's own attention where a place is, else what fits.
-            layers: From 1 on, or from -1 backwards; the last unless given, and all for ``head``.
+            method: ``head``, or a row of ``METHODS``; unless given, gradient rollout where a class
+                is named, a patch's own attention where a place is, else what fits.
+            layers: From 1 on, or from -1 backwards; unless given the last, all for ``head``, and
+                for ``gradcam`` (which takes one) the last whose patches reach the read-out.
             heads: From 1 on; all unless given.
             query: x and y of a place, as shares (0 to 1) of what the model sees.
             about: The class to explain; the likeliest unless given.
@@ -87,16 +97,21 @@ class Looker:
             some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
             hint = did_you_mean(about, names)
             raise ConfigError(f"--class {about}: no such class{hint} (there are {some})")
-        if about is not None and self.method != "grad-rollout":
-            raise ConfigError(
-                f"--method {self.method} is about no class; --class needs grad-rollout"
-            )
+        _refuse_unused(self.method, layer=layers, head=heads, query=query, **{"class": about})
         self.about = about
         self.heads = self._check_heads(heads)
         self.query = None if query is None else self._patch_at(query)
-        everywhere = range(1, len(model.blocks) + 1) if self.method == "head" else [-1]
+        self.layers = self._check_layers(layers)
+
+    def _check_layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
+        """From 0 on, as in ``Question``."""
         try:
-            self.layers = check_layers(model, list(layers or everywhere))
+            if self.method == "gradcam":
+                if layers and len(layers) > 1:
+                    raise ValueError("gradcam looks at one layer")
+                return (feature_layer(self.model, layers[0] if layers else None) - 1,)
+            everywhere = range(1, len(self.model.blocks) + 1) if self.method == "head" else [-1]
+            return check_layers(self.model, list(layers or everywhere))
         except ValueError as error:
             raise ConfigError(f"--layer: {error}") from error
 
@@ -171,6 +186,13 @@ def _fitting_method(
     if about is not None:
         return "grad-rollout"
     return "cls" if query is not None else default_method(model)
+
+
+def _refuse_unused(method: str, **given: object) -> None:
+    for option, value in given.items():
+        if value is not None and option not in TAKES[method]:
+            others = ", ".join(name for name, options in TAKES.items() if option in options)
+            raise ConfigError(f"--method {method} takes no --{option}; these do: {others}")
 
 
 def picture_files(names: Sequence[str]) -> list[str]:

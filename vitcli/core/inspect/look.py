@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.inspect.rollout import grad_rollout, rollout
 from vitcli.core.models.vit import VisionTransformer
 
@@ -17,7 +18,8 @@ from vitcli.core.models.vit import VisionTransformer
 class Question:
     """What is asked of a model about images.
 
-    ``layers`` are counted from 0. ``query`` is the (row, column) of a patch whose attention is
+    ``layers`` are counted from 0; -1 stands for the embedded patches, which only Grad-CAM can look
+    at. ``query`` is the (row, column) of a patch whose attention is
     asked for; without one it is the attention behind the read-out: of CLS, or of the patches that
     are pooled. ``classes`` (B,) matter to the methods that explain one class.
     """
@@ -79,10 +81,16 @@ def grad_rollout_map(ask: Question) -> Tensor:
         return on_grid(ask.model, moved)
 
 
+def grad_cam_map(ask: Question) -> Tensor:
+    """Where the patches that leave the last of the layers speak for the class: (B, gh, gw)."""
+    return grad_cam(ask.model, ask.images, ask.classes, max(ask.layers) + 1)
+
+
 METHODS: dict[str, Callable[[Question], Tensor]] = {
     "cls": cls_attention,
     "rollout": rollout_map,
     "grad-rollout": grad_rollout_map,
+    "gradcam": grad_cam_map,
 }
 """One map an image; ``head_maps`` gives one a layer and head."""
 
