@@ -92,7 +92,7 @@ def test_the_numbers_are_the_models(run):
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "npz", "json"])
-@pytest.mark.parametrize("method", ["cls", "rollout", "grad-rollout", "gradcam", "head"])
+@pytest.mark.parametrize("method", ["cls", "rollout", "grad-rollout", "gradcam", "head", "raw"])
 def test_every_method_in_every_format_twice_the_same(run, method, form):
     path = save("x.png", (20, 12))
     words = (path, "--run", run, "--method", method, "--format", form, "-o")
@@ -102,6 +102,20 @@ def test_every_method_in_every_format_twice_the_same(run, method, form):
     assert first == Path(f"b.{form}").read_bytes()
     if form == "json":
         assert json.loads(first)["method"] == method
+
+
+def test_raw_is_every_matrix_with_its_prefix(run):
+    words = (save("x.png", (8, 8)), "--run", run, "--method", "raw", "-o")
+    assert vitcli(*words, "x.npz")[0] == 0
+    assert vitcli(*words, "x.json", "--layer", "2,1", "--head", "2")[0] == 0
+    with np.load("x.npz") as file:
+        whole = file["maps"]
+        assert whole.shape == (2, 2, 5, 5), "CLS and 2x2 patches"
+        assert file["num_prefix_tokens"] == 1
+        assert_allclose(whole.sum(-1), np.ones((2, 2, 5)), rtol=1e-5)
+    part = json.loads(Path("x.json").read_text())
+    assert (part["num_prefix_tokens"], part["grid"], part["layers"]) == (1, [2, 2], [2, 1])
+    assert_allclose(part["maps"], whole[::-1, 1:], rtol=1e-5)
 
 
 def test_grad_cam_looks_where_patches_still_reach_the_read_out(run):

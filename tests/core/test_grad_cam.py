@@ -52,7 +52,8 @@ def by_differences(model, images, classes, layer: int) -> torch.Tensor:
                 moved = block(moved)
             return model.forward_head(model.norm(moved))[torch.arange(len(images)), classes]
 
-        first, maps = model.num_prefix_tokens, 0.0
+        first = model.num_prefix_tokens
+        maps = torch.zeros(tokens.shape[0], tokens.shape[1] - first, dtype=tokens.dtype)
         for channel in range(tokens.shape[2]):
             slopes = []
             for place in range(first, tokens.shape[1]):

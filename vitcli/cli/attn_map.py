@@ -23,6 +23,7 @@ class Method(StrEnum):
     grad_rollout = "grad-rollout"
     gradcam = "gradcam"
     head = "head"
+    raw = "raw"
 
 
 class Format(StrEnum):

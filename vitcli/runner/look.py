@@ -1,6 +1,6 @@
 """What a trained model says of a picture, and which parts of the picture that rests on.
 
-Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads.
+Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (prefix first).
 """
 
 import io
@@ -14,7 +14,13 @@ import torch
 
 from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.grad_cam import feature_layer
-from vitcli.core.inspect.look import METHODS, Question, check_layers, default_method, head_maps
+from vitcli.core.inspect.look import (
+    METHODS,
+    METHODS_BY_HEAD,
+    Question,
+    check_layers,
+    default_method,
+)
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.config import did_you_mean
 from vitcli.runner.errors import ConfigError, InputError
@@ -27,6 +33,7 @@ TAKES = {
     "grad-rollout": ("class", "query"),
     "gradcam": ("class", "layer"),
     "head": ("layer", "head", "query"),
+    "raw": ("layer", "head"),
 }
 """Which options mean something to a method."""
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
@@ -51,9 +58,11 @@ class Look:
     layers: tuple[int, ...]
     """From 1 on; for Grad-CAM also 0, the embedded patches."""
     heads: tuple[int, ...]
-    """From 1 on; what ``head`` shows side by side, and the others average."""
+    """From 1 on; what ``head`` and ``raw`` show side by side, and the others average."""
     maps: np.ndarray
-    """(gh, gw), or (L, h, gh, gw) for the method ``head``; not negative."""
+    """(gh, gw); (L, h, gh, gw) for ``head``; (L, h, N, N) for ``raw``; not negative."""
+    grid: tuple[int, int]
+    num_prefix_tokens: int
     query: tuple[int, int] | None
     has_cls: bool
 
@@ -74,10 +83,10 @@ class Looker:
         """Check the question once, before any picture.
 
         Args:
-            method: ``head``, or a row of ``METHODS``; unless given, gradient rollout where a class
-                is named, a patch's own attention where a place is, else what fits.
-            layers: From 1 on, or from -1 backwards; unless given the last, all for ``head``, and
-                for ``gradcam`` (which takes one) the last whose patches reach the read-out.
+            method: A row of ``METHODS`` or ``METHODS_BY_HEAD``; unless given, gradient rollout
+                where a class is named, a patch's own attention where a place is, else what fits.
+            layers: From 1 on, or from -1 backwards; unless given the last, all for ``head`` and
+                ``raw``; for ``gradcam``, which takes one, the last whose patches are read out.
             heads: From 1 on; all unless given.
             query: x and y of a place, as shares (0 to 1) of what the model sees.
             about: The class to explain; the likeliest unless given.
@@ -110,8 +119,9 @@ class Looker:
                 if layers and len(layers) > 1:
                     raise ValueError("gradcam looks at one layer")
                 return (feature_layer(self.model, layers[0] if layers else None) - 1,)
-            everywhere = range(1, len(self.model.blocks) + 1) if self.method == "head" else [-1]
-            return check_layers(self.model, list(layers or everywhere))
+            every = range(1, len(self.model.blocks) + 1)
+            usual = every if self.method in METHODS_BY_HEAD else [-1]
+            return check_layers(self.model, list(layers or usual))
         except ValueError as error:
             raise ConfigError(f"--layer: {error}") from error
 
@@ -159,6 +169,8 @@ class Looker:
             layers=tuple(layer + 1 for layer in self.layers),
             heads=tuple(head + 1 for head in self.heads),
             maps=self._maps(batch, asked),
+            grid=self.model.grid_size,
+            num_prefix_tokens=self.model.num_prefix_tokens,
             query=self.query,
             has_cls=self.model.cls_token is not None,
         )
@@ -172,7 +184,7 @@ class Looker:
             query=self.query,
             classes=torch.tensor([asked], device=batch.device),
         )
-        method = head_maps if self.method == "head" else METHODS[self.method]
+        method = (METHODS | METHODS_BY_HEAD)[self.method]
         try:
             maps: np.ndarray = method(ask)[0].float().cpu().numpy()
         except ValueError as error:
@@ -226,12 +238,13 @@ def facts(look: Look) -> dict[str, Any]:
         "heads": list(look.heads),
         "query": look.query,
         "box": list(look.box),
-        "grid": list(look.maps.shape[-2:]),
+        "grid": list(look.grid),
+        "num_prefix_tokens": look.num_prefix_tokens,
     }
 
 
 def to_npz(look: Look) -> bytes:
-    """The numbers behind the picture: ``maps``, ``box``, ``layers``, ``heads``."""
+    """The numbers behind the picture: maps, box, layers, heads, num_prefix_tokens."""
     with io.BytesIO() as file:
         np.savez(
             file,
@@ -239,5 +252,6 @@ def to_npz(look: Look) -> bytes:
             box=np.array(look.box),
             layers=np.array(look.layers),
             heads=np.array(look.heads),
+            num_prefix_tokens=np.array(look.num_prefix_tokens),
         )
         return file.getvalue()

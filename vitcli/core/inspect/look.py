@@ -52,10 +52,18 @@ def head_maps(ask: Question) -> Tensor:
     """What the read-out (or the queried patch) attends to, by layer and head: (B, L, h, gh, gw)."""
     found = ask.model.attention_weights(ask.images, ask.layers)
     rows = asked_row(ask)  # (B, N)
-    maps = torch.stack([_rows(weights, rows) for weights in found.values()], dim=1)
+    maps = torch.stack([_rows(found[layer], rows) for layer in ask.layers], dim=1)
     if ask.heads is not None:
         maps = maps[:, :, list(ask.heads)]
     return on_grid(ask.model, maps)
+
+
+@torch.no_grad()
+def raw_weights(ask: Question) -> Tensor:
+    """The attention matrices, prefix tokens included: (B, L, h, N, N), rows sum to 1."""
+    found = ask.model.attention_weights(ask.images, ask.layers)
+    weights = torch.stack([found[layer] for layer in ask.layers], dim=1)
+    return weights if ask.heads is None else weights[:, :, list(ask.heads)]
 
 
 @torch.no_grad()
@@ -92,7 +100,9 @@ METHODS: dict[str, Callable[[Question], Tensor]] = {
     "grad-rollout": grad_rollout_map,
     "gradcam": grad_cam_map,
 }
-"""One map an image; ``head_maps`` gives one a layer and head."""
+"""One map an image."""
+METHODS_BY_HEAD: dict[str, Callable[[Question], Tensor]] = {"head": head_maps, "raw": raw_weights}
+"""One map, or one matrix, a layer and head."""
 
 
 def default_method(model: VisionTransformer) -> str:
