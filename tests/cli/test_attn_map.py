@@ -10,7 +10,7 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
+from vitcli.cli.app import Fit, app, register
 from vitcli.runner.config import load_experiment
 from vitcli.runner.evaluate import load_model
 from vitcli.runner.look import SUFFIXES
@@ -128,6 +128,28 @@ def test_grad_cam_looks_where_patches_still_reach_the_read_out(run):
     assert found[""]["layers"] == [1], "of two; what leaves the second is not seen by CLS"
     assert found[""]["about"] == "dark"
     assert found[""]["maps"] == found["1"]["maps"] != found["0"]["maps"]
+
+
+def test_a_fit_is_used_by_both_commands(run):
+    path = save("wide.png", (80, 20))
+    words = (path, "--run", run, "--format", "json", "-o", "x.json", "--fit")
+    found = {}
+    for fit in Fit:
+        assert vitcli(*words, fit)[0] == 0
+        look = json.loads(Path("x.json").read_text())
+        box, found[fit] = look["box"], look["maps"]
+        assert look["fit"] == fit
+        assert box == {"crop": [0, 30, 20, 20], "stretch": [0, 0, 20, 80]}.get(
+            fit, [0, 0, 960, 960]
+        )
+        result = CliRunner().invoke(
+            app, ["predict", path, "--run", str(run), "--fit", fit, "--json"]
+        )
+        best = json.loads(result.stdout)[0]["top"][0]
+        assert best["class"] == look["class"]
+        assert best["probability"] == pytest.approx(look["probability"], rel=1e-4)
+    assert found["crop"] != found["pad"] != found["stretch"] != found["crop"]
+    assert vitcli(path, "--run", run, "--fit", "squeeze")[0] == 2
 
 
 def test_the_name_after_o_says_the_format(run):

@@ -49,6 +49,7 @@ class Look:
     """(H, W, 3) uint8, as it is shown."""
     box: tuple[int, int, int, int]
     """What the model saw of it: top, left, height, width."""
+    fit: str
     label: str
     probability: float
     """Of ``label``, the likeliest class."""
@@ -79,6 +80,7 @@ class Looker:
         heads: Sequence[int] | None = None,
         query: tuple[float, float] | None = None,
         about: str | None = None,
+        fit: str = "crop",
     ) -> None:
         """Check the question once, before any picture.
 
@@ -90,6 +92,7 @@ class Looker:
             heads: From 1 on; all unless given.
             query: x and y of a place, as shares (0 to 1) of what the model sees.
             about: The class to explain; the likeliest unless given.
+            fit: How a picture of another shape is fitted, a row of ``FITS``.
 
         Raises:
             ConfigError: The question does not fit the model.
@@ -107,7 +110,7 @@ class Looker:
             hint = did_you_mean(about, names)
             raise ConfigError(f"--class {about}: no such class{hint} (there are {some})")
         _refuse_unused(self.method, layer=layers, head=heads, query=query, **{"class": about})
-        self.about = about
+        self.about, self.fit = about, fit
         self.heads = self._check_heads(heads)
         self.query = None if query is None else self._patch_at(query)
         self.layers = self._check_layers(layers)
@@ -149,8 +152,8 @@ class Looker:
         content = picture_bytes(path)
         predictor = self.predictor
         with quiet_pillow():
-            pixels = decode(content, path, predictor.size, predictor.in_chans)
-        picture, box = shown_picture(content, path, predictor.size)
+            pixels = decode(content, path, predictor.size, predictor.in_chans, self.fit)
+        picture, box = shown_picture(content, path, predictor.size, self.fit)
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
         batch = normalize(pixels[None].to(device), mean, std)
@@ -162,6 +165,7 @@ class Looker:
             path=path,
             picture=picture,
             box=box,
+            fit=self.fit,
             label=predictor.names[best],
             probability=shares[best].item(),
             asked=predictor.names[asked],
@@ -237,6 +241,7 @@ def facts(look: Look) -> dict[str, Any]:
         "layers": list(look.layers),
         "heads": list(look.heads),
         "query": look.query,
+        "fit": look.fit,
         "box": list(look.box),
         "grid": list(look.grid),
         "num_prefix_tokens": look.num_prefix_tokens,
