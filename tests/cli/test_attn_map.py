@@ -1,6 +1,8 @@
 """`vitcli attn-map`: pictures of any shape in, a figure or its numbers out."""
 
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -200,6 +202,61 @@ def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
     assert "error: missing.png: cannot be opened" in talk
     assert talk.rstrip().endswith("error: 2 of 3 images could not be read")
     assert vitcli("note.png", "--run", run)[0] == 4
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds no pixels."""
+    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    header = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return b"\x89PNG\r\n\x1a\n" + header + b"\0\0\0\0IDAT" + b"\0" * 4
+
+
+def half_a_jpeg() -> bytes:
+    content = Path(save("whole.jpg", (64, 64))).read_bytes()
+    return content[: len(content) // 2]
+
+
+BAD = {
+    "cut.jpg": (half_a_jpeg, "cut.jpg: the picture is damaged or cut short; get a fresh copy"),
+    "huge.png": (
+        lambda: png_header(20_000, 20_000),
+        "huge.png: over 100 megapixels; save a smaller copy",
+    ),
+    "long.png": (lambda: png_header(30_000, 30), "long.png: 30000x30 is longer than 20:1"),
+    "photo.heic": (
+        lambda: b"\0\0\0\x18ftypheic" + b"\0" * 99,
+        "photo.heic: a HEIC picture; PNG, JPEG, WebP, BMP and GIF can be read; convert it: magick",
+    ),
+    "empty.png": (lambda: b"", "empty.png: the file is empty"),
+    "tool.png": (lambda: b"\x7fELF" + bytes(99), "tool.png: a file, not a picture"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_picture_is_one_line_and_the_others_are_written(run, name):
+    make, told = BAD[name]
+    Path(name).write_bytes(make())
+    code, out, talk = vitcli(name, "--run", run, "-o", "out")
+    assert (code, out) == (4, "")
+    _, first, last = talk.splitlines()
+    assert first.startswith(f"error: {told}")
+    assert last == "error: 1 of 1 images could not be read"
+    assert not Path("out").exists()
+    code, out, talk = vitcli(save("a.png", (9, 9)), name, save("b.jpg", (9, 9)), "--run", run)
+    assert code == 3
+    assert len(out.splitlines()) == 2
+    assert talk.count("error: ") == 2
+    for written in ("a-cls.png", "b-cls.png"):
+        with Image.open(written) as figure:
+            figure.load()
+
+
+def test_a_folder_as_one_of_several_that_holds_no_picture_stops_at_once(run):
+    Path("empty").mkdir()
+    code, out, talk = vitcli(save("a.png", (9, 9)), "empty", "--run", run)
+    assert (code, out) == (4, "")
+    assert "error: empty: no picture in this folder" in talk
+    assert not Path("a-cls.png").exists()
 
 
 @pytest.mark.parametrize(
