@@ -1,6 +1,8 @@
 """`vitcli attn-map`: pictures of any shape in, a figure or its numbers out."""
 
 import json
+import struct
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +12,7 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
+from vitcli.cli.app import Fit, app, register
 from vitcli.runner.config import load_experiment
 from vitcli.runner.evaluate import load_model
 from vitcli.runner.look import SUFFIXES
@@ -92,7 +94,7 @@ def test_the_numbers_are_the_models(run):
 
 
 @pytest.mark.parametrize("form", ["png", "svg", "pdf", "npz", "json"])
-@pytest.mark.parametrize("method", ["cls", "rollout", "grad-rollout", "head"])
+@pytest.mark.parametrize("method", ["cls", "rollout", "grad-rollout", "gradcam", "head", "raw"])
 def test_every_method_in_every_format_twice_the_same(run, method, form):
     path = save("x.png", (20, 12))
     words = (path, "--run", run, "--method", method, "--format", form, "-o")
@@ -102,6 +104,54 @@ def test_every_method_in_every_format_twice_the_same(run, method, form):
     assert first == Path(f"b.{form}").read_bytes()
     if form == "json":
         assert json.loads(first)["method"] == method
+
+
+def test_raw_is_every_matrix_with_its_prefix(run):
+    words = (save("x.png", (8, 8)), "--run", run, "--method", "raw", "-o")
+    assert vitcli(*words, "x.npz")[0] == 0
+    assert vitcli(*words, "x.json", "--layer", "2,1", "--head", "2")[0] == 0
+    with np.load("x.npz") as file:
+        whole = file["maps"]
+        assert whole.shape == (2, 2, 5, 5), "CLS and 2x2 patches"
+        assert file["num_prefix_tokens"] == 1
+        assert_allclose(whole.sum(-1), np.ones((2, 2, 5)), rtol=1e-5)
+    part = json.loads(Path("x.json").read_text())
+    assert (part["num_prefix_tokens"], part["grid"], part["layers"]) == (1, [2, 2], [2, 1])
+    assert_allclose(part["maps"], whole[::-1, 1:], rtol=1e-5)
+
+
+def test_grad_cam_looks_where_patches_still_reach_the_read_out(run):
+    words = (save("x.png", (20, 12)), "--run", run, "--method", "gradcam", "-o", "x.json")
+    found = {}
+    for layer in ("", "1", "0"):
+        asked = ("--layer", layer) if layer else ()
+        assert vitcli(*words, "--class", "dark", *asked)[0] == 0
+        found[layer] = json.loads(Path("x.json").read_text())
+    assert found[""]["layers"] == [1], "of two; what leaves the second is not seen by CLS"
+    assert found[""]["about"] == "dark"
+    assert found[""]["maps"] == found["1"]["maps"] != found["0"]["maps"]
+
+
+def test_a_fit_is_used_by_both_commands(run):
+    path = save("wide.png", (80, 20))
+    words = (path, "--run", run, "--format", "json", "-o", "x.json", "--fit")
+    found = {}
+    for fit in Fit:
+        assert vitcli(*words, fit)[0] == 0
+        look = json.loads(Path("x.json").read_text())
+        box, found[fit] = look["box"], look["maps"]
+        assert look["fit"] == fit
+        assert box == {"crop": [0, 30, 20, 20], "stretch": [0, 0, 20, 80]}.get(
+            fit, [0, 0, 960, 960]
+        )
+        result = CliRunner().invoke(
+            app, ["predict", path, "--run", str(run), "--fit", fit, "--json"]
+        )
+        best = json.loads(result.stdout)[0]["top"][0]
+        assert best["class"] == look["class"]
+        assert best["probability"] == pytest.approx(look["probability"], rel=1e-4)
+    assert found["crop"] != found["pad"] != found["stretch"] != found["crop"]
+    assert vitcli(path, "--run", run, "--fit", "squeeze")[0] == 2
 
 
 def test_the_name_after_o_says_the_format(run):
@@ -154,6 +204,61 @@ def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
     assert vitcli("note.png", "--run", run)[0] == 4
 
 
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds no pixels."""
+    body = b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    header = struct.pack(">I", len(body) - 4) + body + struct.pack(">I", zlib.crc32(body))
+    return b"\x89PNG\r\n\x1a\n" + header + b"\0\0\0\0IDAT" + b"\0" * 4
+
+
+def half_a_jpeg() -> bytes:
+    content = Path(save("whole.jpg", (64, 64))).read_bytes()
+    return content[: len(content) // 2]
+
+
+BAD = {
+    "cut.jpg": (half_a_jpeg, "cut.jpg: the picture is damaged or cut short; get a fresh copy"),
+    "huge.png": (
+        lambda: png_header(20_000, 20_000),
+        "huge.png: over 100 megapixels; save a smaller copy",
+    ),
+    "long.png": (lambda: png_header(30_000, 30), "long.png: 30000x30 is longer than 20:1"),
+    "photo.heic": (
+        lambda: b"\0\0\0\x18ftypheic" + b"\0" * 99,
+        "photo.heic: a HEIC picture; PNG, JPEG, WebP, BMP and GIF can be read; convert it: magick",
+    ),
+    "empty.png": (lambda: b"", "empty.png: the file is empty"),
+    "tool.png": (lambda: b"\x7fELF" + bytes(99), "tool.png: a file, not a picture"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_picture_is_one_line_and_the_others_are_written(run, name):
+    make, told = BAD[name]
+    Path(name).write_bytes(make())
+    code, out, talk = vitcli(name, "--run", run, "-o", "out")
+    assert (code, out) == (4, "")
+    _, first, last = talk.splitlines()
+    assert first.startswith(f"error: {told}")
+    assert last == "error: 1 of 1 images could not be read"
+    assert not Path("out").exists()
+    code, out, talk = vitcli(save("a.png", (9, 9)), name, save("b.jpg", (9, 9)), "--run", run)
+    assert code == 3
+    assert len(out.splitlines()) == 2
+    assert talk.count("error: ") == 2
+    for written in ("a-cls.png", "b-cls.png"):
+        with Image.open(written) as figure:
+            figure.load()
+
+
+def test_a_folder_as_one_of_several_that_holds_no_picture_stops_at_once(run):
+    Path("empty").mkdir()
+    code, out, talk = vitcli(save("a.png", (9, 9)), "empty", "--run", run)
+    assert (code, out) == (4, "")
+    assert "error: empty: no picture in this folder" in talk
+    assert not Path("a-cls.png").exists()
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
@@ -162,7 +267,16 @@ def test_what_is_no_picture_is_said_and_the_rest_is_done(run):
         (["--head", "3"], 2, "--head 3 is out of range: the model has 1 to 2"),
         (["--class", "brigth"], 2, "--class brigth: no such class; did you mean 'bright'?"),
         (["--class", "zigzag"], 2, "no such class (there are bright, dark)"),
-        (["--class", "dark", "--method", "cls"], 2, "--method cls is about no class"),
+        (
+            ["--class", "dark", "--method", "cls"],
+            2,
+            "--method cls takes no --class; these do: grad-rollout, gradcam",
+        ),
+        (["--head", "1", "--method", "rollout"], 2, "takes no --head; these do: cls, head"),
+        (["--layer", "1", "--method", "grad-rollout"], 2, "--method grad-rollout takes no --layer"),
+        (["--query", "0,0", "--method", "gradcam"], 2, "--method gradcam takes no --query"),
+        (["--layer", "1,2", "--method", "gradcam"], 2, "--layer: gradcam looks at one layer"),
+        (["--layer", "-1", "--method", "gradcam"], 2, "do not reach CLS, which alone is read"),
         (["-o", "x.gif"], 2, "-o x.gif: the name does not fit any format; use .png, .svg"),
         (["-o", "y.svg", "--format", "png"], 2, "-o y.svg: the name does not fit png; use .png"),
         (["--query", "2,0"], 2, "--query wants x and y between 0 and 1"),

@@ -12,6 +12,7 @@ from vitcli.core.inspect.look import (
     check_layers,
     default_method,
     head_maps,
+    raw_weights,
 )
 from vitcli.core.inspect.rollout import grad_rollout, rollout
 
@@ -43,7 +44,7 @@ def test_the_shares_of_the_read_out_are_those_of_the_pool(pool):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_number_for_every_patch(method, fields):
     model = build(**fields)
-    ask = question(model, query=None if model.cls_token is not None else (1, 2))
+    ask = question(model, layers=(0,), query=None if model.cls_token is not None else (1, 2))
     maps = METHODS[method](ask)
     assert maps.shape == (2, *model.grid_size)
     assert (maps >= 0).all()
@@ -64,6 +65,22 @@ def test_the_maps_are_the_rows_that_they_say():
     assert_close(METHODS["rollout"](ask)[0].flatten(), through[0, 0, 3:])
     first = question(model, layers=(0,), images=ask.images)
     assert_close(METHODS["rollout"](first)[0].flatten(), rollout([weights[0]])[0, 0, 3:])
+
+
+@pytest.mark.parametrize("fields", SHAPES, ids=str)
+def test_raw_weights_are_whole_matrices_in_the_order_asked_for(fields):
+    model = build(**fields)
+    ask = question(model, layers=(1, 0), heads=(2, 0))
+    weights, found = model.attention_weights(ask.images), raw_weights(ask)
+    count = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
+    assert found.shape == (2, 2, 2, count, count)
+    assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
+    assert not torch.allclose(found.sum(-2), torch.ones_like(found[..., 0])), "columns do not"
+    for place, layer in enumerate((1, 0)):
+        assert_close(found[:, place], weights[layer][:, [2, 0]])
+        assert_close(head_maps(ask)[:, place], head_maps(question(
+            model, images=ask.images, layers=(layer,), heads=(2, 0)))[:, 0])  # fmt: skip
+    assert raw_weights(question(model)).shape == (2, 1, 3, count, count)
 
 
 def test_gradient_rollout_is_about_the_class_and_leaves_its_start_out():

@@ -12,8 +12,17 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
+from vitcli.cli.app import Fit
+from vitcli.runner.data.arrays import stretch_to_size
 from vitcli.runner.errors import InputError
-from vitcli.runner.pictures import picture_size, quiet_pillow, read_picture, shown
+from vitcli.runner.pictures import (
+    FITS,
+    picture_size,
+    quiet_pillow,
+    read_picture,
+    shown,
+    shown_picture,
+)
 
 RED, WHITE = (255, 0, 0), (255, 255, 255)
 ORIENTATION = 0x0112
@@ -133,6 +142,17 @@ def test_the_first_frame_of_an_animation(picture):
     assert corner(read_picture(path, size=(4, 4))) == RED
 
 
+@pytest.mark.parametrize("fit", FITS)
+def test_a_large_jpeg_and_a_large_png_agree_in_every_fit(picture, fit):
+    image = landmarks(1200, 900)
+    small = [
+        read_picture(picture(image, name, quality=95), size=(16, 16), fit=fit).int()
+        for name in ("x.png", "x.jpg")
+    ]
+    assert_close(small[0], small[1], atol=12, rtol=0)
+    assert (small[0] - small[1]).abs().float().mean() < 2
+
+
 def test_a_large_jpeg_and_a_large_png_agree(picture):
     rows = torch.linspace(0, 255, 1200).round().byte()
     image = Image.fromarray(rows[:, None].expand(1200, 900).contiguous().numpy())
@@ -149,6 +169,94 @@ def test_a_jpeg_is_not_decoded_smaller_than_needed(picture):
         for name in ("x.png", "x.jpg")
     ]
     assert (png - jpg).abs().mean() < 5
+
+
+def landmarks(height: int, width: int) -> Image.Image:
+    """Red grows downwards, green to the right; the corner at the top left is blue."""
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[..., 0] = np.linspace(40, 250, height)[:, None]
+    pixels[..., 1] = np.linspace(40, 250, width)
+    pixels[: height // 4, : width // 4, 2] = 250
+    return Image.fromarray(pixels)
+
+
+def turned(image: Image.Image) -> Image.Image:
+    """As a camera held upright stores it; orientation 6 turns it back."""
+    return image.transpose(Image.Transpose.ROTATE_90)
+
+
+EXIF_6 = Image.Exif()
+EXIF_6[ORIENTATION] = 6
+KINDS = {
+    "tiny.png": (landmarks(6, 15), {}),
+    "wide.png": (landmarks(120, 317), {}),
+    "tall.png": (landmarks(900, 411), {}),
+    "huge.jpg": (landmarks(1500, 4000), {"quality": 95}),
+    "huge.png": (landmarks(3001, 1507), {}),
+    "long.png": (landmarks(100, 2000), {}),
+    "turned.jpg": (turned(landmarks(300, 700)), {"exif": EXIF_6, "quality": 95}),
+    "clear.png": (landmarks(90, 40).convert("RGBA"), {}),
+    "grey.png": (landmarks(90, 230).convert("L"), {}),
+    "wide-model.png": (landmarks(300, 300), {}),
+}
+
+
+def difference(picture, fit: str, shown_fit: str, size: tuple[int, int]) -> float:
+    """Mean difference between what a model sees and the box of what is shown, 0 to 255."""
+    content = picture.read_bytes()
+    pixels, (top, left, height, width) = shown_picture(content, picture, size, shown_fit)
+    box = torch.from_numpy(pixels[top : top + height, left : left + width]).permute(2, 0, 1)
+    seen = read_picture(picture, size=size, fit=fit)
+    return (seen.float() - stretch_to_size(box[None], size)[0]).abs().mean().item()
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("name", KINDS)
+def test_the_box_of_the_shown_picture_is_what_the_model_sees(picture, name, fit):
+    image, options = KINDS[name]
+    path = picture(image, name, **options)
+    size = (16, 48) if name == "wide-model.png" else (32, 32)
+    assert difference(path, fit, fit, size) < 2.5
+    for other in FITS.keys() - {fit}:
+        assert difference(path, fit, other, size) > 8, "another fit shows something else"
+
+
+@pytest.mark.parametrize(
+    ("fit", "rows", "columns"), [("crop", (0, 0), (0, 0)), ("pad", (8, 12), (0, 8)),
+                                 ("stretch", (0, 8), (0, 8))]
+)  # fmt: skip
+@pytest.mark.parametrize("scale", [1, 20])
+def test_a_corner_is_where_the_fit_puts_it(picture, fit, rows, columns, scale):
+    path = picture(landmarks(32 * scale, 64 * scale))
+    seen = read_picture(path, size=(32, 32), fit=fit)
+    expected = torch.zeros(32, 32, dtype=torch.bool)
+    expected[slice(*rows), slice(*columns)] = True
+    assert torch.equal(seen[2] > 125, expected)
+    pixels, _ = shown_picture(path.read_bytes(), path, (32, 32), fit)
+    blue = (pixels[..., 2] > 125).nonzero()
+    shares = [(blue[axis].max() + 1) / pixels.shape[axis] for axis in (0, 1)]
+    ends = {"crop": (0.25, 0.25), "pad": (0.375, 0.25), "stretch": (0.25, 0.25)}
+    assert_close(shares, [*ends[fit]], atol=0.02, rtol=0)
+    assert blue[0].min() / pixels.shape[0] == (0.25 if fit == "pad" else 0)
+    bars = (seen == 0).all(0)
+    assert bars.sum() == (16 * 32 if fit == "pad" else 0)
+    assert bars[:8].all() == (fit == "pad")
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
+    wide = picture(Image.fromarray(np.full((10, 30), 40000, dtype=np.uint16)), "wide.png")
+    seen = read_picture(wide, size=(6, 6), in_chans=1, fit=fit)
+    assert seen.shape == (1, 6, 6)
+    assert set(seen.unique().tolist()) == ({0, 156} if fit == "pad" else {156})
+    glass = picture(Image.new("RGBA", (30, 10), (0, 0, 0, 0)), "glass.png")
+    seen = read_picture(glass, size=(6, 6), fit=fit)
+    assert corner(seen) == ((0, 0, 0) if fit == "pad" else WHITE), "bars are black, glass is white"
+    assert (seen[:, 3] == 255).all()
+
+
+def test_the_fits_of_the_command_line_are_those():
+    assert [*Fit] == [*FITS]
 
 
 def test_standard_input(monkeypatch):

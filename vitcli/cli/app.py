@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -51,9 +52,24 @@ def group(**options: Any) -> typer.Typer:
 
 app = group(cls=Commands)
 
+
+class Fit(StrEnum):
+    """How a picture is brought into a model's shape."""
+
+    crop = "crop"
+    pad = "pad"
+    stretch = "stretch"
+
+
 # Options shared by several commands are types, so they read and behave the same everywhere.
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
 Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]
+FitOption = Annotated[
+    Fit,
+    typer.Option(
+        "--fit", help="A picture of another shape: crop as in training, pad with black, or stretch."
+    ),
+]
 DataDir = Annotated[
     Path | None,
     typer.Option(help="The only place where the data set is searched.", show_default=False),

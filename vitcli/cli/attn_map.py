@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitcli.cli.app import Device, Json, app
+from vitcli.cli.app import Device, Fit, FitOption, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
 
 if TYPE_CHECKING:
@@ -21,7 +21,9 @@ class Method(StrEnum):
     cls = "cls"
     rollout = "rollout"
     grad_rollout = "grad-rollout"
+    gradcam = "gradcam"
     head = "head"
+    raw = "raw"
 
 
 class Format(StrEnum):
@@ -66,6 +68,7 @@ def attn_map(
         Format | None,
         typer.Option("--format", help="What to write.", show_default="that of -o, or png"),
     ] = None,
+    fit: FitOption = Fit.crop,
     smooth: Annotated[bool, typer.Option("--smooth", help="Blend the patches.")] = False,
     output: Annotated[
         Path | None,
@@ -88,6 +91,7 @@ def attn_map(
         heads=numbers("--head", head),
         query=place(query),
         about=about,
+        fit=fit.value,
     )
     say(f"run {chosen.name} ({looker.predictor.spec.data.name})")
     files = picture_files(images)

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from vitcli.cli.app import Device, Json, app
+from vitcli.cli.app import Device, Fit, FitOption, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
 
 
@@ -16,6 +16,7 @@ def predict(
         typer.Option(help="A run folder, or a name under runs/.", show_default="newest finished"),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="So many classes an image.")] = 5,
+    fit: FitOption = Fit.crop,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -31,7 +32,7 @@ def predict(
     failures: list[str] = []
     for image in images:
         try:
-            done.append(predictor.predict(image, top))
+            done.append(predictor.predict(image, top, fit.value))
         except InputError as error:
             failures.append(str(error))
             say(f"error: {error}")

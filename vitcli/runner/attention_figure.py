@@ -9,22 +9,24 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
+from vitcli.runner.attention_words import asked, caption, headline
 from vitcli.runner.contact_sheet import one_line
-from vitcli.runner.figure_file import MUTED, encode
+from vitcli.runner.figure_file import COLOURS, MUTED, encode
 from vitcli.runner.look import Look
+from vitcli.runner.matrix_figure import matrix_grid
 
-COLOURS = "viridis"
-"""Even steps in lightness: it reads the same in grey and to colour-blind readers."""
 OPACITY = 0.6
 DIMMED = 0.35
 """How much of its brightness a part keeps that the model did not see."""
 TILE = 1.1
+UNITS = {"grad-rollout": "relevance", "gradcam": "relevance"}
+"""What the numbers of a method are, where they are no shares of attention."""
 
 
 def draw(look: Look, form: str, *, run: str, smooth: bool = False) -> bytes:
     """The figure as a file's bytes; the same look gives the same bytes."""
-    drawing = partial(overlay, look, run, smooth)
-    return encode(drawing if look.maps.ndim == 2 else partial(heads_grid, look, run), form)
+    figures = {"head": partial(heads_grid, look, run), "raw": partial(matrix_grid, look, run)}
+    return encode(figures.get(look.method, partial(overlay, look, run, smooth)), form)
 
 
 def overlay(look: Look, run: str, smooth: bool) -> Figure:
@@ -38,7 +40,7 @@ def overlay(look: Look, run: str, smooth: bool) -> Figure:
     shown = lay_over(covered, look, look.maps, look.maps.max() or 1.0, smooth)
     covered.set_title(asked(look), loc="left")
     bar = figure.colorbar(shown, ax=covered, fraction=0.05, pad=0.02)
-    bar.set_label("share of attention" if look.method != "grad-rollout" else "relevance")
+    bar.set_label(UNITS.get(look.method, "share of attention"))
     for axes in (plain, covered):
         axes.set_axis_off()
     figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
@@ -72,10 +74,9 @@ def heads_grid(look: Look, run: str) -> Figure:
                 axes.set_title(f"head {look.heads[j]}", fontsize=8, loc="center")
         row[1].set_ylabel(f"layer {look.layers[i]}", fontsize=8)
     grid[0, 0].set_aspect(aspect)
-    bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02)
+    bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40)
     bar.set_label("share of attention (square-root scale)")
-    said = f"{one_line(look.label)}, {100 * look.probability:.1f} %: {asked(look)}"
-    figure.suptitle(said, fontsize=9)
+    figure.suptitle(headline(look), fontsize=9)
     figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
     return figure
 
@@ -129,29 +130,3 @@ def mark_query(axes: Axes, look: Look) -> None:
     size = (width / columns, height / rows)
     corner = (left - 0.5 + look.query[1] * size[0], top - 0.5 + look.query[0] * size[1])
     axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor="white", linewidth=1.5))
-
-
-def asked(look: Look) -> str:
-    """The question in a few words."""
-    who = "CLS" if look.has_cls else "the pooled patches"
-    if look.query is not None:
-        who = "the framed patch"
-    return {
-        "cls": f"what {who} attends to",
-        "rollout": f"attention rollout, from {who}",
-        "grad-rollout": f"gradient rollout for {one_line(look.asked)}, from {who}",
-        "head": f"attention of {who}",
-    }[look.method]
-
-
-def caption(look: Look, run: str) -> str:
-    """Model and method, for who sees only the picture."""
-    layers = ", ".join(map(str, look.layers))
-    many = "layers" if len(look.layers) > 1 else "layer"
-    said = "all layers" if look.method == "grad-rollout" else f"{many} {layers}"
-    if look.method == "rollout":
-        last = max(look.layers)
-        said = f"layers 1 to {last}" if last > 1 else "layer 1"
-    heads = "" if look.method == "head" else f", mean of {len(look.heads)} heads"
-    rows, columns = look.maps.shape[-2:]
-    return f"{one_line(run, 40)}; {said}{heads}; {rows}x{columns} patches"

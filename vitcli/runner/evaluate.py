@@ -153,10 +153,12 @@ class Predictor:
         self.names, self.size, self.in_chans = names, model.img_size, model.in_chans
         self.model = load_model(run, str(self.device))
 
-    def predict(self, path: str, num_top: int = 5) -> Prediction:
-        """Classify one picture file (or ``-``, standard input)."""
-        pixels = read_picture(path, size=self.size, in_chans=self.in_chans)[None].to(self.device)
-        images = Images(pixels, torch.zeros(1, dtype=torch.long, device=self.device))
+    def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
+        """Classify one picture file (or ``-``, standard input); ``fit`` is a row of ``FITS``."""
+        pixels = read_picture(path, size=self.size, in_chans=self.in_chans, fit=fit)
+        images = Images(
+            pixels[None].to(self.device), torch.zeros(1, dtype=torch.long, device=self.device)
+        )
         logits = logits_and_labels(self.model, images, self.spec)[0]
         shares, indices = logits[0].softmax(-1).topk(min(num_top, len(self.names)))
         rows = zip(indices.tolist(), shares.tolist(), strict=True)

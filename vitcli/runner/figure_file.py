@@ -9,6 +9,8 @@ import matplotlib
 from matplotlib.figure import Figure
 
 INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
+COLOURS = "viridis"
+"""Of maps. Even steps in lightness: it reads the same in grey and to colour-blind readers."""
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,

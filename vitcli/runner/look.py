@@ -1,6 +1,6 @@
 """What a trained model says of a picture, and which parts of the picture that rests on.
 
-Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads.
+Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (prefix first).
 """
 
 import io
@@ -13,13 +13,29 @@ import numpy as np
 import torch
 
 from vitcli.core.data.augment import normalize
-from vitcli.core.inspect.look import METHODS, Question, check_layers, default_method, head_maps
+from vitcli.core.inspect.grad_cam import feature_layer
+from vitcli.core.inspect.look import (
+    METHODS,
+    METHODS_BY_HEAD,
+    Question,
+    check_layers,
+    default_method,
+)
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.config import did_you_mean
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate import Predictor
 from vitcli.runner.pictures import FORMATS, decode, picture_bytes, quiet_pillow, shown_picture
 
+TAKES = {
+    "cls": ("layer", "head", "query"),
+    "rollout": ("layer", "query"),
+    "grad-rollout": ("class", "query"),
+    "gradcam": ("class", "layer"),
+    "head": ("layer", "head", "query"),
+    "raw": ("layer", "head"),
+}
+"""Which options mean something to a method."""
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two"
 
@@ -33,6 +49,7 @@ class Look:
     """(H, W, 3) uint8, as it is shown."""
     box: tuple[int, int, int, int]
     """What the model saw of it: top, left, height, width."""
+    fit: str
     label: str
     probability: float
     """Of ``label``, the likeliest class."""
@@ -40,11 +57,13 @@ class Look:
     """The class that the map is about; ``label`` unless another was asked for."""
     method: str
     layers: tuple[int, ...]
-    """From 1 on."""
+    """From 1 on; for Grad-CAM also 0, the embedded patches."""
     heads: tuple[int, ...]
-    """From 1 on; what ``head`` shows side by side, and the others average."""
+    """From 1 on; what ``head`` and ``raw`` show side by side, and the others average."""
     maps: np.ndarray
-    """(gh, gw), or (L, h, gh, gw) for the method ``head``; not negative."""
+    """(gh, gw); (L, h, gh, gw) for ``head``; (L, h, N, N) for ``raw``; not negative."""
+    grid: tuple[int, int]
+    num_prefix_tokens: int
     query: tuple[int, int] | None
     has_cls: bool
 
@@ -61,16 +80,19 @@ class Looker:
         heads: Sequence[int] | None = None,
         query: tuple[float, float] | None = None,
         about: str | None = None,
+        fit: str = "crop",
     ) -> None:
         """Check the question once, before any picture.
 
         Args:
-            method: ``cls``, ``rollout``, ``grad-rollout``, ``head``; unless given, gradient rollout
+            method: A row of ``METHODS`` or ``METHODS_BY_HEAD``; unless given, gradient rollout
                 where a class is named, a patch's own attention where a place is, else what fits.
-            layers: From 1 on, or from -1 backwards; the last unless given, and all for ``head``.
+            layers: From 1 on, or from -1 backwards; unless given the last, all for ``head`` and
+                ``raw``; for ``gradcam``, which takes one, the last whose patches are read out.
             heads: From 1 on; all unless given.
             query: x and y of a place, as shares (0 to 1) of what the model sees.
             about: The class to explain; the likeliest unless given.
+            fit: How a picture of another shape is fitted, a row of ``FITS``.
 
         Raises:
             ConfigError: The question does not fit the model.
@@ -87,16 +109,22 @@ class Looker:
             some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
             hint = did_you_mean(about, names)
             raise ConfigError(f"--class {about}: no such class{hint} (there are {some})")
-        if about is not None and self.method != "grad-rollout":
-            raise ConfigError(
-                f"--method {self.method} is about no class; --class needs grad-rollout"
-            )
-        self.about = about
+        _refuse_unused(self.method, layer=layers, head=heads, query=query, **{"class": about})
+        self.about, self.fit = about, fit
         self.heads = self._check_heads(heads)
         self.query = None if query is None else self._patch_at(query)
-        everywhere = range(1, len(model.blocks) + 1) if self.method == "head" else [-1]
+        self.layers = self._check_layers(layers)
+
+    def _check_layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
+        """From 0 on, as in ``Question``."""
         try:
-            self.layers = check_layers(model, list(layers or everywhere))
+            if self.method == "gradcam":
+                if layers and len(layers) > 1:
+                    raise ValueError("gradcam looks at one layer")
+                return (feature_layer(self.model, layers[0] if layers else None) - 1,)
+            every = range(1, len(self.model.blocks) + 1)
+            usual = every if self.method in METHODS_BY_HEAD else [-1]
+            return check_layers(self.model, list(layers or usual))
         except ValueError as error:
             raise ConfigError(f"--layer: {error}") from error
 
@@ -124,8 +152,8 @@ class Looker:
         content = picture_bytes(path)
         predictor = self.predictor
         with quiet_pillow():
-            pixels = decode(content, path, predictor.size, predictor.in_chans)
-        picture, box = shown_picture(content, path, predictor.size)
+            pixels = decode(content, path, predictor.size, predictor.in_chans, self.fit)
+        picture, box = shown_picture(content, path, predictor.size, self.fit)
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
         batch = normalize(pixels[None].to(device), mean, std)
@@ -137,6 +165,7 @@ class Looker:
             path=path,
             picture=picture,
             box=box,
+            fit=self.fit,
             label=predictor.names[best],
             probability=shares[best].item(),
             asked=predictor.names[asked],
@@ -144,6 +173,8 @@ class Looker:
             layers=tuple(layer + 1 for layer in self.layers),
             heads=tuple(head + 1 for head in self.heads),
             maps=self._maps(batch, asked),
+            grid=self.model.grid_size,
+            num_prefix_tokens=self.model.num_prefix_tokens,
             query=self.query,
             has_cls=self.model.cls_token is not None,
         )
@@ -157,7 +188,7 @@ class Looker:
             query=self.query,
             classes=torch.tensor([asked], device=batch.device),
         )
-        method = head_maps if self.method == "head" else METHODS[self.method]
+        method = (METHODS | METHODS_BY_HEAD)[self.method]
         try:
             maps: np.ndarray = method(ask)[0].float().cpu().numpy()
         except ValueError as error:
@@ -171,6 +202,13 @@ def _fitting_method(
     if about is not None:
         return "grad-rollout"
     return "cls" if query is not None else default_method(model)
+
+
+def _refuse_unused(method: str, **given: object) -> None:
+    for option, value in given.items():
+        if value is not None and option not in TAKES[method]:
+            others = ", ".join(name for name, options in TAKES.items() if option in options)
+            raise ConfigError(f"--method {method} takes no --{option}; these do: {others}")
 
 
 def picture_files(names: Sequence[str]) -> list[str]:
@@ -203,13 +241,15 @@ def facts(look: Look) -> dict[str, Any]:
         "layers": list(look.layers),
         "heads": list(look.heads),
         "query": look.query,
+        "fit": look.fit,
         "box": list(look.box),
-        "grid": list(look.maps.shape[-2:]),
+        "grid": list(look.grid),
+        "num_prefix_tokens": look.num_prefix_tokens,
     }
 
 
 def to_npz(look: Look) -> bytes:
-    """The numbers behind the picture: ``maps``, ``box``, ``layers``, ``heads``."""
+    """The numbers behind the picture: maps, box, layers, heads, num_prefix_tokens."""
     with io.BytesIO() as file:
         np.savez(
             file,
@@ -217,5 +257,6 @@ def to_npz(look: Look) -> bytes:
             box=np.array(look.box),
             layers=np.array(look.layers),
             heads=np.array(look.heads),
+            num_prefix_tokens=np.array(look.num_prefix_tokens),
         )
         return file.getvalue()

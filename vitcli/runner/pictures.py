@@ -10,16 +10,17 @@ import stat
 import sys
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vitcli.runner.data.arrays import central_box, fit_to_size
+from vitcli.runner.data.arrays import central_box, inner_box, stretch_to_size
 from vitcli.runner.errors import ConfigError, InputError
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
@@ -38,12 +39,14 @@ def shown(path: object) -> str:
     )
 
 
-def read_picture(path: Path | str, *, size: tuple[int, int], in_chans: int = 3) -> Tensor:
+def read_picture(
+    path: Path | str, *, size: tuple[int, int], in_chans: int = 3, fit: str = "crop"
+) -> Tensor:
     """Read a picture as (in_chans, *size) uint8; ``-`` is standard input.
 
     The EXIF rotation is applied, transparency is laid on white, 16-bit grey is scaled to 8 bits,
-    the first frame of an animation is taken. Then the largest centred box of the target's aspect
-    is resized (``fit_to_size``). A JPEG much larger than needed is decoded at a half, quarter or
+    the first frame of an animation is taken. Then a row of ``FITS`` says which part of it is
+    resized, and to what. A JPEG much larger than needed is decoded at a half, quarter or
     eighth; other such pictures are first averaged over whole blocks.
 
     Raises:
@@ -52,7 +55,7 @@ def read_picture(path: Path | str, *, size: tuple[int, int], in_chans: int = 3) 
     if in_chans not in (1, 3):
         raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
     with quiet_pillow():
-        return decode(picture_bytes(path), path, size, in_chans)
+        return decode(picture_bytes(path), path, size, in_chans, fit)
 
 
 def picture_bytes(path: Path | str) -> bytes:
@@ -70,40 +73,73 @@ def picture_bytes(path: Path | str) -> bytes:
 def picture_size(path: Path | str) -> tuple[int, int]:
     """(H, W) as shown, from the header alone; call it inside ``quiet_pillow``."""
     with _opened(path) as file, _reasons(path, b""):
-        image = _checked(file)
-        turned = image.getexif().get(ORIENTATION, 1) >= 5
-        return (image.width, image.height) if turned else (image.height, image.width)
+        return _upright(_checked(file))
 
 
-def decode(content: bytes, name: object, size: tuple[int, int], in_chans: int) -> Tensor:
+def _upright(image: Image.Image) -> tuple[int, int]:
+    """(H, W) after the rotation that EXIF asks for, as the header says it."""
+    turned = image.getexif().get(ORIENTATION, 1) >= 5
+    return (image.width, image.height) if turned else (image.height, image.width)
+
+
+def decode(
+    content: bytes, name: object, size: tuple[int, int], in_chans: int, fit: str = "crop"
+) -> Tensor:
     """Encoded bytes to (in_chans, *size) uint8; call it inside ``quiet_pillow``."""
     with _reasons(name, content):
         image = _checked(io.BytesIO(content))
+        where, part = FITS[fit]
+        top, left, height, width = where(*_upright(image), size)
         image.draft(image.mode, (2 * max(size), 2 * max(size)))
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
-        _, _, height, width = central_box(image.height, image.width, size)
-        shrink = max(1, min(height // (2 * size[0]), width // (2 * size[1])))
-        image = _centre(image, height - height % shrink, width - width % shrink)
-        image = _eight_bits(image).convert("RGB" if in_chans == 3 else "L").reduce(shrink)
+        image = part(image, (height, width), "RGB" if in_chans == 3 else "L")
         pixels = np.array(image).reshape(image.height, image.width, in_chans)
-    return fit_to_size(torch.from_numpy(pixels).permute(2, 0, 1)[None], size)[0]
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    bars = (left, size[1] - width - left, top, size[0] - height - top)
+    return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]
 
 
 def shown_picture(
-    content: bytes, name: object, size: tuple[int, int]
+    content: bytes, name: object, size: tuple[int, int], fit: str = "crop"
 ) -> tuple[np.ndarray, tuple[int, int, int, int]]:
-    """A picture to draw on, (H, W, 3) uint8 with sides up to ``MAX_SHOWN``, and the box in it that
-    ``decode`` gives to a model of this input size: (top, left, height, width).
+    """A picture to draw on, and the box in it that a model of this input size is given.
+
+    (H, W, 3) uint8 with sides up to ``MAX_SHOWN``, and (top, left, height, width). The black bars
+    of ``pad`` are part of the picture; what ``stretch`` does is not done to it, so that there the
+    patches of a model are not square on it.
     """
     with quiet_pillow(), _reasons(name, content):
         image = _checked(io.BytesIO(content))
+        filled = FITS[fit][0](*_upright(image), size)
         image.draft(image.mode, (MAX_SHOWN, MAX_SHOWN))
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
         image = _eight_bits(image).convert("RGB")
-        image.thumbnail((MAX_SHOWN, MAX_SHOWN), Image.Resampling.LANCZOS)
-        return np.array(image), central_box(image.height, image.width, size)
+        image = _with_bars(image, filled, size)
+        whole = (0, 0, image.height, image.width)
+        box = central_box(image.height, image.width, size) if fit == "crop" else whole
+        return np.array(image), box
+
+
+def _with_bars(
+    image: Image.Image, box: tuple[int, int, int, int], size: tuple[int, int]
+) -> Image.Image:
+    """A picture that fills ``box`` of a model's ``size``, with black for the rest, as it is shown.
+
+    Sides are up to ``MAX_SHOWN``. With bars a small picture is enlarged, pixel by pixel, so that
+    the bars end where they end for the model.
+    """
+    top, left, height, width = box
+    whole = (image.width * size[1] / width, image.height * size[0] / height)
+    if whole != image.size and max(whole) <= MAX_SHOWN / 2:
+        image = ImageOps.scale(image, MAX_SHOWN // max(whole), Image.Resampling.NEAREST)
+    if (share := MAX_SHOWN / max(whole)) < 1:
+        sides = max(1, round(image.width * share)), max(1, round(image.height * share))
+        image = image.resize(sides, Image.Resampling.LANCZOS, reducing_gap=2)
+    across, down = image.width / width, image.height / height  # of one pixel of the model
+    x, y = round(left * across), round(top * down)
+    return image.crop((-x, -y, round(size[1] * across) - x, round(size[0] * down) - y))
 
 
 @contextlib.contextmanager
@@ -137,6 +173,37 @@ def _checked(file: BinaryIO) -> Image.Image:
     if max(height, width) > MAX_RATIO * min(height, width):
         raise _RefusedError(f"{width}x{height} is longer than {MAX_RATIO}:1")
     return image
+
+
+def _cropped(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
+    """The largest centred part with the target's aspect, at least twice as large where it can."""
+    _, _, height, width = central_box(image.height, image.width, size)
+    shrink = max(1, min(height // (2 * size[0]), width // (2 * size[1])))
+    image = _centre(image, height - height % shrink, width - width % shrink)
+    image = _eight_bits(image).convert(mode).reduce(shrink)
+    return _centre(image, *central_box(image.height, image.width, size)[2:])
+
+
+def _whole(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
+    """All of it, at least twice as large where it can, with an aspect of its own."""
+    rows, columns = max(1, image.height // (2 * size[0])), max(1, image.width // (2 * size[1]))
+    image = _centre(image, image.height - image.height % rows, image.width - image.width % columns)
+    return _eight_bits(image).convert(mode).reduce((columns, rows))
+
+
+def _everywhere(_: int, __: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    return (0, 0, *size)
+
+
+Where = Callable[[int, int, tuple[int, int]], tuple[int, int, int, int]]
+Part = Callable[[Image.Image, tuple[int, int], str], Image.Image]
+FITS: dict[str, tuple[Where, Part]] = {
+    "crop": (_everywhere, _cropped),
+    "pad": (inner_box, _whole),
+    "stretch": (_everywhere, _whole),
+}
+"""Ways to bring a picture into a model's shape: the box that is filled (the rest is black, which
+is what the training's random crop pads with), and the part of the picture that fills it."""
 
 
 def _centre(image: Image.Image, height: int, width: int) -> Image.Image:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.inspect.rollout import grad_rollout, rollout
 from vitcli.core.models.vit import VisionTransformer
 
@@ -17,7 +18,8 @@ from vitcli.core.models.vit import VisionTransformer
 class Question:
     """What is asked of a model about images.
 
-    ``layers`` are counted from 0. ``query`` is the (row, column) of a patch whose attention is
+    ``layers`` are counted from 0; -1 stands for the embedded patches, which only Grad-CAM can look
+    at. ``query`` is the (row, column) of a patch whose attention is
     asked for; without one it is the attention behind the read-out: of CLS, or of the patches that
     are pooled. ``classes`` (B,) matter to the methods that explain one class.
     """
@@ -50,10 +52,18 @@ def head_maps(ask: Question) -> Tensor:
     """What the read-out (or the queried patch) attends to, by layer and head: (B, L, h, gh, gw)."""
     found = ask.model.attention_weights(ask.images, ask.layers)
     rows = asked_row(ask)  # (B, N)
-    maps = torch.stack([_rows(weights, rows) for weights in found.values()], dim=1)
+    maps = torch.stack([_rows(found[layer], rows) for layer in ask.layers], dim=1)
     if ask.heads is not None:
         maps = maps[:, :, list(ask.heads)]
     return on_grid(ask.model, maps)
+
+
+@torch.no_grad()
+def raw_weights(ask: Question) -> Tensor:
+    """The attention matrices, prefix tokens included: (B, L, h, N, N), rows sum to 1."""
+    found = ask.model.attention_weights(ask.images, ask.layers)
+    weights = torch.stack([found[layer] for layer in ask.layers], dim=1)
+    return weights if ask.heads is None else weights[:, :, list(ask.heads)]
 
 
 @torch.no_grad()
@@ -79,12 +89,20 @@ def grad_rollout_map(ask: Question) -> Tensor:
         return on_grid(ask.model, moved)
 
 
+def grad_cam_map(ask: Question) -> Tensor:
+    """Where the patches that leave the last of the layers speak for the class: (B, gh, gw)."""
+    return grad_cam(ask.model, ask.images, ask.classes, max(ask.layers) + 1)
+
+
 METHODS: dict[str, Callable[[Question], Tensor]] = {
     "cls": cls_attention,
     "rollout": rollout_map,
     "grad-rollout": grad_rollout_map,
+    "gradcam": grad_cam_map,
 }
-"""One map an image; ``head_maps`` gives one a layer and head."""
+"""One map an image."""
+METHODS_BY_HEAD: dict[str, Callable[[Question], Tensor]] = {"head": head_maps, "raw": raw_weights}
+"""One map, or one matrix, a layer and head."""
 
 
 def default_method(model: VisionTransformer) -> str:

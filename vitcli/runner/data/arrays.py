@@ -86,16 +86,30 @@ def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, in
     return (height - h) // 2, (width - w) // 2, h, w
 
 
+def inner_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    """Where a whole picture fits in the middle of ``size``: (top, left, height, width)."""
+    scale = min(size[0] / height, size[1] / width)
+    h = min(size[0], max(1, round(height * scale)))
+    w = min(size[1], max(1, round(width * scale)))
+    return (size[0] - h) // 2, (size[1] - w) // 2, h, w
+
+
 def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     """Centre crop to the target's aspect and resize, (N, C, H, W) uint8 -> (N, C, *size) uint8.
 
-    Antialiased bilinear; enlarging twice is exact in fp32, so it has the same bits everywhere.
     The same as resizing the shorter side and cropping the centre, without the large middle.
     """
     rows, columns = pixels.shape[-2:]
     top, left, height, width = central_box(rows, columns, size)
-    pixels = pixels[..., top : top + height, left : left + width]
-    if (height, width) == size:
+    return stretch_to_size(pixels[..., top : top + height, left : left + width], size)
+
+
+def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+    """Resize each side by itself, (N, C, H, W) uint8 -> (N, C, *size) uint8.
+
+    Antialiased bilinear; enlarging twice is exact in fp32, so it has the same bits everywhere.
+    """
+    if pixels.shape[-2:] == size:
         return pixels.contiguous()
     out = torch.empty(*pixels.shape[:2], *size, dtype=torch.uint8)
     for part, target in zip(pixels.split(CHUNK), out.split(CHUNK), strict=True):

@@ -1,0 +1,121 @@
+"""Grad-CAM against hand-worked numbers, finite differences and what cannot be seen."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.core.specs import build, pictures
+from vitcli.core.inspect.grad_cam import feature_layer, grad_cam, last_feature_layer
+
+SHAPES = [
+    {},
+    {"reg_tokens": 2},
+    {"pool": "mean"},
+    {"pool": "mean", "reg_tokens": 2},
+    {"pool": "seq", "reg_tokens": 1},
+    {"img_size": (8, 16)},
+    {"residual": "none"},
+    {"norm_position": "post"},
+    {"norm": "batch_norm"},
+    {"depth": 1},
+    {"depth": 0, "pool": "mean", "reg_tokens": 1},
+]
+
+
+def test_by_hand():
+    # No layers, mean pooling, a linear head without norm: the logit is w . mean(patches) + b, so
+    # every patch has the gradient w / 4, that is its mean too, and a patch counts relu(w . p) / 4.
+    model = build(img_size=(4, 4), patch_size=2, embed_dim=2, num_heads=1, depth=0, pool="mean",
+                  norm="none", pos_embed="none", in_chans=1, num_classes=2)  # fmt: skip
+    proj = model.patch_embed[0].proj
+    with torch.no_grad():
+        proj.weight.copy_(torch.eye(4)[[0, 3]])  # the corners top left and bottom right of a patch
+        proj.bias.zero_()
+        model.head.weight.copy_(torch.tensor([[4.0, -8.0], [0.0, 4.0]]))
+    image = torch.tensor([[3.0, 0, 1, 0], [0, 1, 0, 5], [2, 0, 0, 0], [0, 0, 0, 7]]).double()
+    # The patches are (3, 1), (1, 5), (2, 0), (0, 7).
+    first = grad_cam(model, image[None, None], torch.tensor([0]))
+    assert_close(first, torch.tensor([[[1.0, 0.0], [2.0, 0.0]]]).double())
+    second = grad_cam(model, image[None, None], torch.tensor([1]))
+    assert_close(second, torch.tensor([[[1.0, 5.0], [0.0, 7.0]]]).double())
+
+
+def by_differences(model, images, classes, layer: int) -> torch.Tensor:
+    """The map with gradients measured by moving every number of every patch a little."""
+    with torch.no_grad():
+        tokens = model.embed(images)
+        for block in list(model.blocks)[:layer]:
+            tokens = block(tokens)
+
+        def logit(moved: torch.Tensor) -> torch.Tensor:
+            for block in list(model.blocks)[layer:]:
+                moved = block(moved)
+            return model.forward_head(model.norm(moved))[torch.arange(len(images)), classes]
+
+        first = model.num_prefix_tokens
+        maps = torch.zeros(tokens.shape[0], tokens.shape[1] - first, dtype=tokens.dtype)
+        for channel in range(tokens.shape[2]):
+            slopes = []
+            for place in range(first, tokens.shape[1]):
+                step = torch.zeros_like(tokens)
+                step[:, place, channel] = 1e-5
+                slopes.append((logit(tokens + step) - logit(tokens - step)) / 2e-5)
+            weight = torch.stack(slopes).mean(0)
+            maps = maps + weight[:, None] * tokens[:, first:, channel]
+    return maps.clamp(min=0).unflatten(1, model.grid_size)
+
+
+@pytest.mark.parametrize("fields", SHAPES, ids=str)
+def test_the_gradients_are_those_of_the_logit_by_the_patches(fields):
+    model = build(embed_dim=12, **fields)
+    images, classes = pictures(2, model.spec.img_size), torch.tensor([1, 4])
+    for layer in range(last_feature_layer(model) + 1):
+        maps = grad_cam(model, images, classes, layer)
+        assert maps.shape == (2, *model.grid_size)
+        assert not maps.requires_grad
+        assert_close(maps, by_differences(model, images, classes, layer), rtol=1e-5, atol=1e-7)
+    assert_close(maps, grad_cam(model, images, classes))
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_each_image_has_its_own_class():
+    model, images = build(pool="mean"), pictures(3)
+    likeliest = model(images).argmax(1)
+    assert_close(grad_cam(model, images), grad_cam(model, images, likeliest))
+    for i in range(3):
+        one = grad_cam(model, images[i : i + 1], likeliest[i : i + 1])
+        assert_close(grad_cam(model, images)[i], one[0])
+    assert not torch.allclose(grad_cam(model, images), grad_cam(model, images, (likeliest + 1) % 5))
+
+
+def test_a_model_that_ignores_the_picture_has_an_empty_map():
+    model = build()
+    assert grad_cam(model, pictures()).max() > 0
+    with torch.no_grad():
+        model.head.weight.zero_()
+    assert grad_cam(model, pictures()).max() == 0
+
+
+@pytest.mark.parametrize("norm", ["layer_norm", "none"])
+def test_what_leaves_the_last_block_as_patches_does_not_reach_cls(norm):
+    model = build(norm=norm)
+    tokens = torch.randn(1, 17, 24, dtype=torch.float64, requires_grad=True)
+    logits = model.forward_head(model.norm(tokens))
+    (gradient,) = torch.autograd.grad(logits.sum(), tokens)
+    assert gradient[:, 0].abs().max() > 0
+    assert gradient[:, 1:].abs().max() == 0
+    with pytest.raises(ValueError, match=r"leave layer 2, the last, do not reach CLS.* 0 .* to 1"):
+        grad_cam(model, pictures(), layer=2)
+
+
+def test_layers_are_counted_from_the_embedded_patches_or_backwards():
+    pooled, cls = build(pool="mean"), build()
+    assert [feature_layer(pooled, layer) for layer in (None, 0, 1, 2, -1, -2)] == [2, 0, 1, 2, 2, 1]
+    assert [feature_layer(cls, layer) for layer in (None, 0, 1, -2)] == [1, 0, 1, 1]
+    assert feature_layer(build(depth=1)) == 0
+    assert feature_layer(build(depth=0, pool="mean")) == 0
+    for model, wrong in ((cls, -1), (cls, 3), (pooled, 3), (pooled, -3)):
+        with pytest.raises(ValueError, match="layer"):
+            feature_layer(model, wrong)
+    with pytest.raises(ValueError, match="without layers nothing of the picture reaches CLS"):
+        grad_cam(build(depth=0), pictures())

@@ -1,0 +1,56 @@
+"""The attention matrices themselves, layers from top to bottom, heads from left to right.
+
+Axes: L layers, h heads, N tokens (prefix first).
+"""
+
+from matplotlib.axes import Axes
+from matplotlib.colors import PowerNorm
+from matplotlib.figure import Figure
+
+from vitcli.runner.attention_words import caption, headline
+from vitcli.runner.figure_file import COLOURS, MUTED
+from vitcli.runner.look import Look
+
+TILES = (1.4, 2.4)
+"""Inches of a matrix with few tokens and with many, where there are several."""
+ALONE = 4.0
+"""Inches of one matrix, or of a few side by side."""
+TOKENS_PER_INCH = 100
+
+
+def matrix_grid(look: Look, run: str) -> Figure:
+    """(L, h, N, N) as a grid; a row of a matrix is where one token ("from") looks ("to").
+
+    One colour scale for all, by the square root, so that one strong head does not hide the rest.
+    """
+    layers, heads, count, _ = look.maps.shape
+    tile = min(max(TILES[0], count / TOKENS_PER_INCH), TILES[1])
+    tile = max(tile, ALONE / max(layers, heads))
+    size = (max(5.5, 1.5 + tile * heads), 1.2 + tile * layers)
+    figure = Figure(figsize=size, layout="constrained")
+    grid = figure.subplots(layers, heads, squeeze=False)
+    scale = PowerNorm(0.5, vmin=0, vmax=look.maps.max())
+    for i, row in enumerate(grid):
+        row[0].set_ylabel(f"layer {look.layers[i]}\nfrom", fontsize=8)
+        for j, axes in enumerate(row):
+            shown = axes.imshow(look.maps[i, j], cmap=COLOURS, norm=scale)
+            part(axes, look.num_prefix_tokens)
+    for axes, head in zip(grid[0], look.heads, strict=True):
+        axes.set_title(f"head {head}", fontsize=8, loc="center")
+    for axes in grid[-1]:
+        axes.set_xlabel("to", fontsize=8)
+    bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40)
+    bar.set_label("share of attention (square-root scale)")
+    figure.suptitle(headline(look), fontsize=9)
+    figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
+    return figure
+
+
+def part(axes: Axes, num_prefix_tokens: int) -> None:
+    """No ticks, and a thin line after the prefix tokens, which come first."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+    if num_prefix_tokens:
+        for line in (axes.axhline, axes.axvline):
+            line(num_prefix_tokens - 0.5, color="white", linewidth=0.4)
