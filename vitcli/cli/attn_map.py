@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitcli.cli.app import Device, Fit, FitOption, Json, app
+from vitcli.cli.app import ChosenRun, Device, Fit, FitOption, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
 
 if TYPE_CHECKING:
@@ -41,10 +41,7 @@ def attn_map(
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGE", help="Files or folders; - is stdin.")
     ],
-    run: Annotated[
-        str | None,
-        typer.Option(help="A run folder, or a name under runs/.", show_default="newest finished"),
-    ] = None,
+    run: ChosenRun = None,
     method: Annotated[
         Method | None, typer.Option(help="How the map is made.", show_default="what fits the model")
     ] = None,
@@ -79,7 +76,7 @@ def attn_map(
 ) -> None:
     """Lay a model's attention over pictures."""
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.evaluate import Predictor, default_run
+    from vitcli.runner.evaluate import Predictor, default_run, introduced
     from vitcli.runner.look import Looker, picture_files
     from vitcli.runner.run_dir import find_run
 
@@ -93,7 +90,7 @@ def attn_map(
         about=about,
         fit=fit.value,
     )
-    say(f"run {chosen.name} ({looker.predictor.spec.data.name})")
+    say(introduced(looker.predictor))
     files = picture_files(images)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
