@@ -92,11 +92,98 @@ def study(name: str) -> str:
     return render(read_document(path.read_text()), "md") if path.exists() else ""
 
 
+def numbers(name: str) -> dict[str, Any] | None:
+    """What ``vitcli visualize NAME`` measured."""
+    return load(f"visualize-{name}")
+
+
+def measured_by(found: dict[str, Any]) -> str:
+    commit = (found["commit"] or "unknown")[:9]
+    return f"`{found['command']}`; {found['hardware']}; commit {commit}."
+
+
+def reach(name: str) -> str:
+    """Mean attention distance by layer, and the verdicts on what the report says of it."""
+    found = numbers(name)
+    if found is None:
+        return ""
+    far = found["distance"]
+    rows = [
+        "| layer | distance, pixels | of uniform attention | nearest to farthest head | in 3x3 |",
+        "|---:|---:|---:|---:|---:|",
+    ]
+    rows += [
+        f"| {r['layer']} | {r['distance']:.2f} +- {r['distance_sd']:.2f} | {r['of_uniform']:.2f} |"
+        f" {r['nearest_head']:.2f} to {r['farthest_head']:.2f} | {100 * r['near_share']:.0f} % |"
+        for r in far["layers"]
+    ]
+    said = ["| the report says | verdict | measured |", "|---|---|---|"]
+    said += [f"| {c['claim']} | {c['verdict']} | {c['measured']} |" for c in far["claims"]]
+    note = (
+        f"`{name}`, {100 * found['accuracy']:.2f} % on the test set; n = {far['n']:,} test images,"
+        f" +- is the standard deviation over them. Attention that is the same everywhere:"
+        f" {far['uniform_distance']:.2f} pixels, {100 * far['uniform_near_share']:.0f} % within"
+        f" 3x3. {measured_by(found)}"
+    )
+    return "\n".join([*rows, "", *said, "", note])
+
+
+def faithfulness(name: str) -> str:
+    """Deletion and insertion of each method."""
+    found = numbers(name)
+    if found is None:
+        return ""
+    table = found["faithfulness"]
+    rows = [
+        "| map | deletion (low is good) | insertion (high is good) | insertion - deletion |"
+        " against random | against the middle |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for row in table["methods"]:
+        against = [
+            "" if row["method"] == other else "{:+.3f} +- {:.3f}".format(*row[f"against_{other}"])
+            for other in ("random", "centre")
+        ]
+        cells = [f"{row[k]:.3f}" for k in ("deletion_area", "insertion_area", "gap")]
+        rows.append(f"| {row['method']} | {' | '.join([*cells, *against])} |")
+    note = (
+        f"Areas under the curves of the likeliest class's probability, `{name}`, n = {table['n']:,}"
+        " test images; differences are paired by image, +- half the 95 % interval. Best:"
+        f" {table['best']}. {measured_by(found)}"
+    )
+    return "\n".join([*rows, "", note])
+
+
+def pocket() -> str:
+    """What the card of the packaged model says, in short."""
+    folder = ROOT / "vitcli" / "pretrained" / "cifar10-pocket"
+    if not folder.exists():
+        return ""
+    result = json.loads((folder / "result.json").read_text())
+    meta = json.loads((folder / "meta.json").read_text())
+    size = sum(path.stat().st_size for path in folder.rglob("*.safetensors"))
+    low, high = (percent(bound) for bound in result["accuracy_interval_95"])
+    rows = ["| test accuracy, last epoch | 95 % interval | parameters | file | epochs | time |"]
+    rows += ["|---|---|---|---|---|---|"]
+    rows.append(
+        f"| {percent(result['test_accuracy'])} % (seed 0) | {low} to {high} % |"
+        f" {result['parameters']:,} | {size / 1e6:.2f} MB | {result['epochs']} |"
+        f" {minutes(result['train_seconds'])} |"
+    )
+    made = f"`{meta['command']}`; {meta['hardware']}; {result['precision']}; "
+    made += f"{meta['started'][:10]}, commit {meta['commit'][:9]}"
+    return "\n".join([*rows, "", f"The interval is that of the test set's size only. {made}."])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "experiments": experiments,
     "ablation-quickstart": partial(study, "ablation-quickstart"),
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
+    "pocket": pocket,
+    "reach-pocket": partial(reach, "cifar10-pocket"),
+    "reach-cls": partial(reach, "cifar10-report-narrow"),
+    "faithfulness": partial(faithfulness, "cifar10-pocket"),
 }
 
 

@@ -48,7 +48,17 @@ def help_of(words: tuple[str, ...]) -> str:
 
 def test_the_commands_are_all_here():
     names = {" ".join(words) for words in COMMANDS}
-    assert {"train", "eval", "predict", "doctor", "runs", "experiments", "data"} <= names
+    assert {
+        "train",
+        "eval",
+        "predict",
+        "attn-map",
+        "visualize",
+        "doctor",
+        "runs",
+        "experiments",
+        "data",
+    } <= names
     assert {f"runs {name}" for name in ("ls", "show", "diff", "rm", "record")} <= names
     assert {f"experiments {name}" for name in ("ls", "show", "cp", "validate", "schema")} <= names
     assert {f"data {name}" for name in ("ls", "info", "get")} <= names

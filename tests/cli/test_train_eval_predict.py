@@ -166,7 +166,7 @@ def test_dry_run_needs_no_data_and_trains_nothing(here):
         (["eval", "x" * 300], 2, "File name too long"),
         (["train", "-o", "/dev/null/x"], 2, "/dev/null/x"),
         (["eval", "nowhere"], 4, "no run is called 'nowhere'"),
-        (["predict", "x.png"], 4, "no finished run here"),
+        (["predict", "x.png"], 4, "x.png: cannot be opened"),
     ],
 )
 def test_a_mistake_is_one_line_and_its_code(here, words, code, message):

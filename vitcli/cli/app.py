@@ -121,6 +121,7 @@ def register() -> None:
         predict,
         runs,
         train,
+        visualize,
     )
 
 

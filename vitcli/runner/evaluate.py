@@ -18,7 +18,10 @@ from vitcli.runner.device import pick_device
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.measure import logits_and_labels, save_predictions
 from vitcli.runner.pictures import read_picture
-from vitcli.runner.run_dir import RunDir, find_run, list_runs, steps
+from vitcli.runner.run_dir import PACKAGED, RunDir, find_run, list_runs, steps
+
+DEFAULT = "cifar10-pocket"
+"""The packaged model that is taken where nothing was trained."""
 
 
 def ignore(_: str) -> None:
@@ -163,21 +166,14 @@ class Predictor:
 
 
 def default_run() -> RunDir:
-    """The newest finished training here, one on real images before one on shapes.
+    """The newest finished training here, else the model that comes with vitcli.
 
-    Trials of a study are left out: most of them lack a part on purpose.
+    Trials of a study are left out, since most of them lack a part on purpose, and so are models of
+    the embedded shapes, which know no photo.
     """
-    finished = [
-        run
-        for run in list_runs()
-        if run.status()["state"] == "finished" and not run.read("meta.json").get("variant")
-    ]
-    if not finished:
-        raise InputError("no finished run here; train one with 'vitcli train', or name one: --run")
-    real = [run for run in finished if data_name(run) != "shapes"]
-    return (real or finished)[-1]
-
-
-def data_name(run: RunDir) -> str:
-    """The data set that a run was trained on, as its meta.json says."""
-    return str(run.read("meta.json").get("data"))
+    for run in reversed(list_runs()):
+        meta = run.read("meta.json")
+        is_real = not meta.get("variant") and meta.get("data") != "shapes"
+        if is_real and run.status()["state"] == "finished":
+            return run
+    return RunDir(PACKAGED / DEFAULT)

@@ -16,6 +16,8 @@ from vitcli.runner.files import commit, commit_json
 from vitcli.runner.yaml_text import read_mapping
 
 RUNS = Path("runs")
+PACKAGED = Path(__file__).parents[1] / "pretrained"
+"""Trained models that come with vitcli: run folders of weights and records, never written to."""
 PLAIN = Path("train/seed0")
 """The run of an experiment as it is written."""
 MANIFEST = "manifest.json"
@@ -36,11 +38,24 @@ class RunDir:
 
     @property
     def name(self) -> str:
-        """Relative to runs/ where it lies there."""
-        try:
-            return str(self.path.resolve().relative_to(RUNS.resolve()))
-        except ValueError:
-            return str(self.path)
+        """Relative to runs/ where it lies there; a packaged model's own name."""
+        path = self.path.resolve()
+        for folder in (RUNS.resolve(), PACKAGED.resolve()):
+            if folder in path.parents:
+                return str(path.relative_to(folder))
+        return str(self.path)
+
+    @property
+    def is_packaged(self) -> bool:
+        return PACKAGED.resolve() in self.path.resolve().parents
+
+    def require_own(self) -> None:
+        """
+        Raises:
+            ConfigError: It is a packaged model, which is only read.
+        """
+        if self.is_packaged:
+            raise ConfigError(f"{self.name} comes with vitcli and is only read")
 
     def create(self, spec: ExperimentSpec) -> None:
         self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -160,7 +175,7 @@ def _changed_at(run: RunDir) -> float:
 
 
 def find_run(text: str) -> RunDir:
-    """A run by folder, or by name under runs/.
+    """A run by folder, by name under runs/, or the packaged model of that name.
 
     An experiment's name stands for its only run, or for the unchanged one of seed 0.
     """
@@ -176,6 +191,13 @@ def find_run(text: str) -> RunDir:
                 return RunDir(folder / PLAIN)
             names = ", ".join(run.name for run in inside[:6])
             raise ConfigError(f"{text} holds {len(inside)} runs; name one of them: {names}")
+    if text in packaged_models():
+        return RunDir(PACKAGED / text)
     if Path(text).is_dir():
         raise InputError(f"{text}: not a run folder (no config.yaml)")
     raise InputError(f"no run is called {text!r} ('vitcli runs ls' lists them)")
+
+
+def packaged_models() -> list[str]:
+    """The names of the models that come with vitcli."""
+    return sorted(path.parent.name for path in PACKAGED.glob("*/config.yaml"))

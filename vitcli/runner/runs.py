@@ -106,9 +106,11 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
     Raises:
         InUseError: Another process holds one of them; nothing was removed.
         InputError: One of them is not a run folder; nothing was removed.
+        ConfigError: One of them comes with vitcli; nothing was removed.
     """
     distinct = {run.path.resolve(): run for run in runs}
     for path, run in distinct.items():
+        run.require_own()
         if not is_run_folder(run):
             raise InputError(f"{path}: not a folder that vitcli wrote; nothing was removed")
     left: list[str] = []

@@ -247,6 +247,7 @@ def facts(
 def resume_experiment(name: str) -> tuple[Experiment, Path]:
     """The experiment stored in a run folder, to be continued there."""
     run = find_run(name)
+    run.require_own()
     spec = run.spec()
     label = run.read("meta.json").get("experiment") or run.path.name
     return Experiment(str(label), spec, run.path / "config.yaml"), run.path

@@ -32,6 +32,25 @@ def uniform_distance(grid_size: tuple[int, int], patch_size: int) -> float:
     return patch_distances(grid_size, patch_size).mean().item()
 
 
+def near_share(weights: Tensor, grid_size: tuple[int, int]) -> Tensor:
+    """Share of a patch's attention that stays with it and its up to eight neighbours: (B, h).
+
+    Of what goes to patches, averaged over patches.
+    """
+    shares = patch_weights(weights, grid_size)
+    return (shares * neighbours(grid_size).to(shares)).sum(-1).mean(-1)
+
+
+def uniform_near_share(grid_size: tuple[int, int]) -> float:
+    """What ``near_share`` is where every patch attends to all patches alike."""
+    return neighbours(grid_size).double().mean().item()
+
+
+def neighbours(grid_size: tuple[int, int]) -> Tensor:
+    """Whether two patches touch, at a corner at least, or are the same: (P, P) bool."""
+    return patch_distances(grid_size, 1) < 1.5
+
+
 def attention_entropy(weights: Tensor) -> Tensor:
     """Mean entropy of the rows in nats, (B, h): 0 for one token, ln N for all alike."""
     return -torch.xlogy(weights, weights).sum(-1).mean(-1)

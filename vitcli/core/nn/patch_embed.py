@@ -95,8 +95,8 @@ class ConvTokenizer(nn.Module):
 
     Hassani et al. 2021, https://arxiv.org/abs/2104.05704: pooling windows are 3x3, widths double.
     The first convolution sees every pixel, where ``ConvStem`` steps over every other one.
-    Deviation: the paper has 64 channels at every layer but the last; here they are D / 2, D / 4, ...
-    Filters start as the authors' do, N(0, 2 / n_in).
+    Deviation: the paper has 64 channels at every layer but the last; here they are D / 2, D / 4
+    and so on. Filters start as the authors' do, N(0, 2 / n_in).
     """
 
     def __init__(self, spec: ModelSpec) -> None:

@@ -1,0 +1,128 @@
+"""Make a model that comes with vitcli: a finished run, slimmed to half-precision weights.
+
+Usage: python .ci/pack_model.py RUN NAME [DATA_DIR]
+"""
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from vitcli.runner.checkpoint import Checkpoint, save_checkpoint
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate import Evaluation, evaluate_run, run_weights
+from vitcli.runner.files import commit, commit_json
+from vitcli.runner.results import command, portable
+from vitcli.runner.run_dir import PACKAGED, RunDir, find_run
+
+FACTS = (
+    "experiment",
+    "config_hash",
+    "started",
+    "commit",
+    "dirty",
+    "hardware",
+    "torch",
+    "data",
+    "data_hash",
+)
+MEASURED = ("parameters", "epochs", "train_accuracy", "train_loss", "train_seconds", "precision")
+
+
+def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = PACKAGED) -> RunDir:
+    """Copy what is needed of a finished run, its weights in half precision, and measure the copy.
+
+    Args:
+        run: A run that is at its end, of an experiment that can be named.
+        name: What the model will be called.
+        data_dir: Where its test images are.
+        to: The folder of packaged models.
+
+    Raises:
+        InputError: The run is not finished.
+        ConfigError: A weight does not fit into half precision.
+    """
+    status, meta = run.status(), run.read("meta.json")
+    if status["state"] != "finished":
+        raise InputError(f"{run.name} is not finished ({status['state']})")
+    packed = RunDir(to / name)
+    shutil.rmtree(packed.path, ignore_errors=True)
+    packed.checkpoints.mkdir(parents=True)
+    save_checkpoint(packed.checkpoints, half(run))
+    for file in ("config.yaml", "metrics.jsonl"):
+        commit(packed.path / file, (run.path / file).read_bytes())
+    facts = {key: portable(meta.get(key)) for key in FACTS}
+    facts["command"] = command(meta, run.spec(), [run.spec().seed])
+    commit_json(packed.path / "meta.json", facts)
+    found = evaluate_run(str(packed.path), device="cpu", data_dir=data_dir)
+    kept = {key: run.read("result.json").get(key) for key in MEASURED}
+    commit_json(packed.path / "result.json", kept | measures(found))
+    packed.set_status("finished", status["step"])
+    commit(packed.path / "README.md", card(name, packed).encode())
+    return packed
+
+
+def half(run: RunDir) -> Checkpoint:
+    """The weights that count, in half precision; whole numbers stay as they are."""
+    weights = {
+        f"model.{name}": tensor.half() if tensor.is_floating_point() else tensor
+        for name, tensor in run_weights(run).items()
+    }
+    if lost := [name for name, tensor in weights.items() if not tensor.isfinite().all()]:
+        raise ConfigError(f"{run.name}: {lost[0]} does not fit into half precision")
+    return Checkpoint(run.last_step(), weights, {"weights": "model"})
+
+
+def measures(found: Evaluation) -> dict[str, Any]:
+    """The test-set part of result.json."""
+    scores = found.scores
+    return {
+        "test_accuracy": scores.accuracy,
+        "accuracy_interval_95": list(scores.accuracy_interval),
+        "test_loss": scores.loss,
+        "test_top5_accuracy": scores.top5_accuracy,
+        "calibration_error": scores.calibration_error,
+        "num_test": scores.num_images,
+    }
+
+
+def card(name: str, packed: RunDir) -> str:
+    """The model card, as Markdown."""
+    meta, result, spec = packed.read("meta.json"), packed.read("result.json"), packed.spec()
+    low, high = (f"{100 * bound:.2f}" for bound in result["accuracy_interval_95"])
+    size = sum(path.stat().st_size for path in packed.checkpoints.rglob("*.safetensors"))
+    assert spec.model.img_size
+    data = portable(spec.data.name)
+    height, width = spec.model.img_size
+    names = ", ".join(spec.data.class_names or ())
+    return f"""# {name}
+
+A Vision Transformer for {data}: {result["parameters"]:,} parameters, {size:,} bytes.
+
+| | |
+|---|---|
+| test accuracy | {100 * result["test_accuracy"]:.2f} % of {result["num_test"]:,} images, \
+last epoch |
+| 95 % interval | {low} to {high} % (size of the test set only; one training, seed {spec.seed}) |
+| test loss | {result["test_loss"]:.4f} |
+| calibration error | {100 * result["calibration_error"]:.2f} % |
+| training | {result["epochs"]} epochs, {result["train_seconds"] / 60:.0f} minutes, \
+{meta["hardware"]}, {result["precision"]} |
+| made by | `{meta["command"]}`, commit {str(meta["commit"])[:9]}, {str(meta["started"])[:10]} |
+| data | {data}, hash {meta["data_hash"]} |
+
+`vitcli eval {name}` measures it again. Trained from scratch on {data} and nothing else; \
+weights are stored in half precision and used in single precision, and all numbers but those of \
+the training are of the stored file.
+
+It knows {len(spec.data.class_names or ())} classes at {height}x{width} pixels: {names}. \
+A picture of anything else gets one of these names too, at times with a high probability. Made to \
+try the commands and to look inside a model, not to decide anything.
+"""
+
+
+if __name__ == "__main__":
+    run, name, *folder = sys.argv[1:]
+    packed = pack(find_run(run), name, data_dir=Path(folder[0]) if folder else None)
+    print((packed.path / "README.md").read_text())  # noqa: T201

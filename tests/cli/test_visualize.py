@@ -1,0 +1,193 @@
+"""`vitcli visualize`: figures, numbers and one page, for models of every kind."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from PIL import Image
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+from vitcli.core.inspect.attention_statistics import attention_distance, uniform_distance
+from vitcli.runner.config import load_experiment
+from vitcli.runner.evaluate import Predictor
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.train import Request, train
+from vitcli.runner.visualize.figures import FIGURES
+from vitcli.runner.visualize.subject import load_subject
+
+register()
+CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
+
+
+def vitcli(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["visualize", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def make(tiny: Path, name: str, **changes) -> Path:
+    experiment = load_experiment(str(tiny), {"train.epochs": 1} | changes)
+    return train(experiment, Request(output=Path("runs") / name)).run.path
+
+
+@pytest.fixture
+def run(tiny, pictures, here) -> Path:
+    """CLS and a register on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads.
+
+    One test picture lies in the wrong folder, so that there is a mistake.
+    """
+    (pictures / "test" / "dark" / "0.png").rename(pictures / "test" / "bright" / "night.png")
+    return make(tiny, "one", **CLS)
+
+
+def predictions(run: Path) -> dict[str, np.ndarray]:
+    with np.load(run / "predictions.npz") as file:
+        return dict(file)
+
+
+def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
+    code, out, talk = vitcli(run, "--num-images", 6)
+    assert code == 0, talk
+    folder = Path("figures/one")
+    assert {path.name for path in folder.iterdir()} == {
+        *(f"{name}.png" for name in FIGURES),
+        "numbers.json",
+    }
+    for name in FIGURES:
+        with Image.open(folder / f"{name}.png") as figure:
+            assert np.asarray(figure.convert("L")).std() > 5, f"{name} is blank"
+    page = Path("figures/index.html").read_text()
+    assert page.count('src="data:image/png') == len(FIGURES)
+    assert "default-src 'none'" in page
+    assert "<script" not in page
+    assert not re.search(r"https?://", page)
+    assert "Layer 1 attends to neighbouring patches" in out
+    assert out.rstrip().endswith("page  figures/index.html")
+
+
+def test_numbers_are_the_models_own(run):
+    code, out, _ = vitcli(run, "--what", "distance,confusion", "--num-images", 24, "--json")
+    assert code == 0
+    (found,) = json.loads(out)
+    assert set(found["files"]) == {"confusion", "distance"}
+    predictor = Predictor(RunDir(run), "cpu")
+    subject = load_subject(
+        RunDir(run), num_images=24, device="cpu", data_dir=None, offline=True, on_message=print
+    )
+    images = subject.data.normalize(subject.data.test.pixels)
+    layers = predictor.model.attention_weights(images)  # type: ignore[operator]
+    for row in found["distance"]["layers"]:
+        by_head = attention_distance(layers[row["layer"] - 1], (2, 2), 4)
+        assert row["distance"] == pytest.approx(by_head.mean().item(), rel=1e-5)
+        assert row["distance_sd"] == pytest.approx(by_head.mean(1).std().item(), rel=1e-4)
+        assert row["nearest_head"] == pytest.approx(by_head.mean(0).min().item(), rel=1e-5)
+    assert found["distance"]["uniform_distance"] == uniform_distance((2, 2), 4)
+    saved = predictions(run)
+    table = np.zeros((2, 2), int)
+    np.add.at(table, (saved["labels"], saved["logits"].argmax(-1)), 1)
+    assert found["confusion"]["confusion"] == table.tolist()
+    assert found["distance"]["claims"][-1]["verdict"] != "cannot be asked"
+
+
+def test_mistakes_are_the_surest_wrong_answers(run):
+    _, out, _ = vitcli(run, "--what", "mistakes", "--json")
+    (found,) = json.loads(out)
+    saved = predictions(run)
+    shares = torch.from_numpy(saved["logits"]).softmax(-1).numpy()
+    wrong = np.flatnonzero(shares.argmax(1) != saved["labels"])
+    assert len(wrong)
+    surest = [row["index"] for row in found["mistakes"]["surest"]]
+    assert found["mistakes"]["num_mistakes"] == len(wrong)
+    assert set(surest) <= set(wrong)
+    assert_allclose(
+        [row["probability"] for row in found["mistakes"]["surest"]],
+        np.sort(shares[wrong].max(1))[::-1][: len(surest)],
+        rtol=1e-5,
+    )
+
+
+@pytest.mark.parametrize("form", ["svg", "pdf"])
+def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run, form):
+    assert vitcli(run, "--what", "curves,heads", "--format", form)[0] == 0
+    first = {p.name: p.read_bytes() for p in Path("figures").rglob("*.*") if p.is_file()}
+    assert vitcli(run, "--what", "curves,heads", "--format", form)[0] == 0
+    assert {p.name: p.read_bytes() for p in Path("figures").rglob("*.*") if p.is_file()} == first
+    assert f"heads.{form}" in first
+
+
+def test_what_has_no_meaning_for_a_model_is_said_and_the_rest_is_drawn(tiny, here):
+    path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "model.pool": "mean"})
+    code, out, talk = vitcli(path, "--what", "pos-embed,distance", "--num-images", 4)
+    assert code == 0
+    assert "no figure: rope2d turns q and k" in talk
+    assert not Path("figures/rope/pos-embed.png").exists()
+    assert "the model has no CLS" in out
+
+
+@pytest.mark.parametrize("embed", ["linear", "conv", "conv_stem", "conv_tokenizer"])
+@pytest.mark.parametrize("positions", ["relative", "sincos2d"])
+def test_every_patch_embedding_and_position_can_be_seen(tiny, here, embed, positions):
+    path = make(tiny, "slots", **{"model.patch_embed": embed, "model.pos_embed": positions})
+    code, _, talk = vitcli(path, "--what", "filters,pos-embed,embeddings", "--num-images", 6)
+    assert code == 0
+    assert "no figure" not in talk
+
+
+def test_a_network_without_attention_gets_what_it_has(pictures, here):
+    path = here / "resnet.yaml"
+    path.write_text(
+        f'model: {{family: resnet18}}\ndata: {{name: "imagefolder:{pictures}"}}\n'
+        "train: {epochs: 1, batch_size: 16, limit_batches: 1}\n"
+    )
+    run = train(load_experiment(str(path)), Request(output=here / "runs" / "net")).run.path
+    code, _, talk = vitcli(run, "--what", "curves,confusion,heads,filters,embeddings")
+    assert code == 0
+    assert "a resnet18 has no attention" in talk
+    assert sorted(p.stem for p in Path("figures/net").glob("*.png")) == [
+        "confusion",
+        "curves",
+        "filters",
+    ]
+
+
+def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, tiny):
+    other = make(tiny, "two")
+    for manifest in other.rglob("manifest.json"):
+        manifest.unlink()
+    code, _, talk = vitcli(run, other, "--what", "curves", "-o", "here")
+    assert code == 3
+    assert "1 of 2 runs could not be drawn" in talk
+    assert Path("here/one/curves.png").exists()
+    assert ">one</h1>" in Path("here/index.html").read_text()
+    assert vitcli(other, "-o", "gone")[0] == 4
+    assert not Path("gone").exists()
+
+
+def test_a_hostile_name_stays_text_on_the_page(tiny, here):
+    path = make(tiny, "<img src=x onerror=alert(1)>")
+    assert vitcli(path, "--what", "curves")[0] == 0
+    page = Path("figures/index.html").read_text()
+    assert "<img src=x" not in page
+    assert "&lt;img src=x" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--what", "curve"], 2, "did you mean 'curves'?"),
+        (["--num-images", "0"], 2, "num-images"),
+        (["-o", "tiny.yaml"], 2, "not a folder"),
+        (["--format", "gif"], 2, "format"),
+    ],
+)
+def test_a_mistake_is_refused_before_anything_is_read(run, words, code, message):
+    got, out, talk = vitcli(run, *words)
+    assert got == code
+    assert message in talk
+    assert out == ""
+    assert not Path("figures").exists()

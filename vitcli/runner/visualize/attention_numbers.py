@@ -1,0 +1,91 @@
+"""How far attention reaches and how it is spread, by layer and head, over many images.
+
+Axes: n images, L layers, h heads.
+"""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitcli.core.inspect.attention_statistics import (
+    attention_distance,
+    attention_entropy,
+    head_similarity,
+    near_share,
+    uniform_distance,
+    uniform_near_share,
+)
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.visualize.subject import Subject
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionNumbers:
+    """Everything per image, so that means come with their spread."""
+
+    distance: Tensor
+    """Pixels, (n, L, h)."""
+    near: Tensor
+    """Share of the attention that stays among the eight neighbours and the patch, (n, L, h)."""
+    entropy: Tensor
+    """Nats, (n, L, h)."""
+    cls_entropy: Tensor | None
+    """Entropy of what CLS attends to among the patches, nats, (n, L, h)."""
+    similarity: Tensor
+    """Mean cosine between two different heads of a layer, (L,)."""
+    uniform: float
+    """The distance of attention that is the same everywhere, in pixels."""
+    uniform_near: float
+    num_patches: int
+    num_tokens: int
+
+
+def measure_attention(subject: Subject) -> AttentionNumbers:
+    """Go once over the sampled images; only a few at once have their weights in memory."""
+    model = subject.vit
+    size, patch = model.grid_size, model.spec.patch_size
+    rows: list[list[Tensor]] = []
+    similarity = []
+    for _, images in subject.portions(subject.sample):
+        with torch.no_grad():
+            layers = list(model.attention_weights(images).values())
+        rows.append(
+            [
+                torch.stack([attention_distance(w, size, patch) for w in layers], 1),
+                torch.stack([near_share(w, size) for w in layers], 1),
+                torch.stack([attention_entropy(w) for w in layers], 1),
+                torch.stack([_cls_entropy(w, model) for w in layers], 1),
+            ]
+        )
+        similarity.append(torch.stack([_between_heads(w) for w in layers]) * len(images))
+    distance, near, entropy, cls_entropy = (
+        torch.cat(part).cpu() for part in zip(*rows, strict=True)
+    )
+    return AttentionNumbers(
+        distance=distance,
+        near=near,
+        entropy=entropy,
+        cls_entropy=None if model.cls_token is None else cls_entropy,
+        similarity=torch.stack(similarity).sum(0).cpu() / len(distance),
+        uniform=uniform_distance(size, patch),
+        uniform_near=uniform_near_share(size),
+        num_patches=size[0] * size[1],
+        num_tokens=layers[0].shape[-1],
+    )
+
+
+def _cls_entropy(weights: Tensor, model: VisionTransformer) -> Tensor:
+    """(B, h, N, N) -> (B, h): of the first token's row over the patches, scaled to sum to 1."""
+    row = weights[:, :, :1, model.num_prefix_tokens :]
+    return attention_entropy(row / row.sum(-1, keepdim=True))
+
+
+def _between_heads(weights: Tensor) -> Tensor:
+    """Mean cosine of two different heads; NaN where there is only one."""
+    table = head_similarity(weights)
+    count = len(table)
+    if count == 1:
+        return torch.tensor(math.nan)
+    return (table.sum() - table.trace()) / (count * (count - 1))

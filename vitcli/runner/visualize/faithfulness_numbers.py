@@ -1,0 +1,114 @@
+"""Which method's map the model's answer really rests on, against maps that know nothing.
+
+Axes: n images, S points of a curve.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from vitcli.core.inspect.faithfulness import (
+    area,
+    centre_map,
+    deletion,
+    insertion,
+    random_maps,
+    removal_counts,
+)
+from vitcli.core.inspect.look import METHODS, Question, head_maps
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.visualize.subject import Subject
+
+RANDOM, CENTRE, ATTENTION = "random", "centre", "last layer"
+BASELINES = (RANDOM, CENTRE)
+SEED = 0
+Z95 = 1.959964
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodCurves:
+    """One method's curves over the share of patches, and what they come to."""
+
+    method: str
+    deletion: Tensor
+    """Probability of the likeliest class, (n, S)."""
+    insertion: Tensor
+    deletion_area: Tensor
+    """(n,); low is good."""
+    insertion_area: Tensor
+    """(n,); high is good."""
+
+    @property
+    def gap(self) -> Tensor:
+        """Insertion minus deletion, (n,): 0 for a map that knows nothing, on average."""
+        return self.insertion_area - self.deletion_area
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faithfulness:
+    """Curves of all methods on the same images."""
+
+    shares: tuple[float, ...]
+    """Share of the patches that are away, or back, at each point."""
+    methods: tuple[MethodCurves, ...]
+
+    def method(self, name: str) -> MethodCurves:
+        return next(each for each in self.methods if each.method == name)
+
+    @property
+    def best(self) -> MethodCurves:
+        """The method, baselines aside, with the largest mean gap."""
+        real = [each for each in self.methods if each.method not in BASELINES]
+        return max(real, key=lambda each: each.gap.mean().item())
+
+
+def mean_and_error(values: Tensor) -> tuple[float, float]:
+    """Mean of (n,) and half its 95 % interval over images (normal, n is large)."""
+    values = values.double()
+    error = Z95 * values.std().item() / len(values) ** 0.5 if len(values) > 1 else float("nan")
+    return values.mean().item(), error
+
+
+def measure_faithfulness(subject: Subject) -> Faithfulness:
+    """Deletion and insertion of every method that has a meaning for the model."""
+    model = subject.vit
+    counts = removal_counts(model.grid_size[0] * model.grid_size[1])
+    names = [ATTENTION, *(name for name in METHODS if name != "cls"), *BASELINES]
+    found: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}
+    for index, images in subject.portions(subject.sample):
+        classes = subject.logits[index].argmax(-1).to(images.device)
+        for name, maps in _maps(model, images, classes, index, names).items():
+            curves = [f(model, images, maps, classes, counts) for f in (deletion, insertion)]
+            found[name].append((curves[0].cpu(), curves[1].cpu()))
+    methods = []
+    for name, parts in found.items():
+        away, back = (torch.cat(side) for side in zip(*parts, strict=True))
+        methods.append(
+            MethodCurves(
+                method=name,
+                deletion=away,
+                insertion=back,
+                deletion_area=area(away, counts),
+                insertion_area=area(back, counts),
+            )
+        )
+    return Faithfulness(shares=tuple(c / counts[-1] for c in counts), methods=tuple(methods))
+
+
+def _maps(
+    model: VisionTransformer, images: Tensor, classes: Tensor, index: Tensor, names: list[str]
+) -> dict[str, Tensor]:
+    """A map (B, gh, gw) of each method; an image's random map is the same in every call."""
+    ask = Question(model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes)
+    grid = model.grid_size
+    makers: dict[str, Callable[[], Tensor]] = {
+        ATTENTION: lambda: head_maps(ask).mean((1, 2)),
+        RANDOM: lambda: torch.cat([random_maps(1, grid, SEED + int(i)) for i in index]),
+        CENTRE: lambda: centre_map(grid).expand(len(images), *grid),
+    }
+    return {
+        name: (makers[name]() if name in makers else METHODS[name](ask)).to(images.device)
+        for name in names
+    }

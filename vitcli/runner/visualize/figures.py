@@ -1,0 +1,21 @@
+"""Every figure that ``vitcli visualize`` knows, by name."""
+
+from collections.abc import Callable
+
+from vitcli.runner.visualize.attention_figures import distance, faithfulness, heads, mistakes
+from vitcli.runner.visualize.drawn import Drawn
+from vitcli.runner.visualize.subject import Subject
+from vitcli.runner.visualize.training_figures import confusion, curves
+from vitcli.runner.visualize.weight_figures import embeddings, filters, pos_embed
+
+FIGURES: dict[str, Callable[[Subject], Drawn]] = {
+    "curves": curves,
+    "confusion": confusion,
+    "mistakes": mistakes,
+    "heads": heads,
+    "distance": distance,
+    "pos-embed": pos_embed,
+    "filters": filters,
+    "embeddings": embeddings,
+    "faithfulness": faithfulness,
+}

@@ -1,0 +1,62 @@
+"""The figures of one or several runs on one page: a file without network that runs no script but
+the explorer's own.
+"""
+
+import base64
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from vitcli.runner.figure_file import encode
+from vitcli.runner.visualize.write import Visualized
+
+
+def html(done: Sequence[Visualized]) -> bytes:
+    """The page, figures embedded as PNG whatever their files are."""
+    sections = [_section(each) for each in done]
+    return _environment().get_template("index.html").render(sections=sections).encode()
+
+
+def _section(each: Visualized) -> dict[str, Any]:
+    scores = each.subject.scores
+    return {
+        "name": each.subject.name,
+        "data": each.numbers["data"],
+        "accuracy": scores.accuracy,
+        "num_test": scores.num_images,
+        "figures": [
+            {
+                "name": name,
+                "title": drawn.title,
+                "caption": drawn.caption,
+                "source": _embedded(encode(drawn.draw, "png")),
+                "numbers": drawn.numbers,
+            }
+            for name, drawn in each.figures.items()
+        ],
+        "skipped": each.skipped,
+    }
+
+
+def _embedded(png: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(png).decode()
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("vitcli.runner.visualize"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "percent": lambda share: f"{100 * share:.2f}",
+        "decimals": lambda value: "" if value is None else f"{value:.2f}",
+        "thousandths": lambda value: "" if value is None else f"{value:.3f}",
+        "plus": lambda pair: f"{pair[0]:+.3f} ± {pair[1]:.3f}" if pair[1] is not None else "",
+    }
+    return environment

@@ -1,0 +1,136 @@
+"""A trained model together with its test images: what a page of figures is about.
+
+Axes: N test images, B batch, C channels, H W pixels, K classes.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from vitcli.core.data.source import DataSet
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.train.evaluate import Scores, score
+from vitcli.runner.datasets import load_data
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate import Predictor
+from vitcli.runner.measure import logits_and_labels
+from vitcli.runner.run_dir import RunDir
+
+PORTION = 50
+"""Images at once where attention weights are kept."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One run, its test images, and how many of them averages are taken over."""
+
+    predictor: Predictor
+    data: DataSet
+    num_images: int
+
+    @property
+    def run(self) -> RunDir:
+        return self.predictor.run
+
+    @property
+    def name(self) -> str:
+        """The run's name; of a folder that lies elsewhere only the last parts."""
+        parts = [part for part in Path(self.run.name).parts if part not in ("/", "..")]
+        return "/".join(parts[-3:]) or "run"
+
+    @property
+    def slug(self) -> str:
+        """The name as that of a folder."""
+        return "".join(c if c.isalnum() or c in "-_.=" else "-" for c in self.name)
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """Of every test image, (N, K), on the CPU."""
+        images = self.data.test.to(self.predictor.device)
+        return logits_and_labels(self.predictor.model, images, self.predictor.spec)[0].cpu()
+
+    @cached_property
+    def scores(self) -> Scores:
+        return score(self.logits, self.data.test.labels)
+
+    @property
+    def vit(self) -> VisionTransformer:
+        """
+        Raises:
+            NoFigureError: The model is another.
+        """
+        model = self.predictor.model
+        if not isinstance(model, VisionTransformer):
+            raise NoFigureError(f"a {model.spec.family} has no attention")
+        if not len(model.blocks):
+            raise NoFigureError("the model has no layers")
+        return model
+
+    @cached_property
+    def sample(self) -> Tensor:
+        """Indices of ``num_images`` test images, evenly over the test set, which is sorted by class
+        in some data sets: (n,).
+        """
+        total = len(self.data.test)
+        count = min(self.num_images, total)
+        return torch.arange(count) * total // count
+
+    @cached_property
+    def firsts(self) -> list[int]:
+        """The first test image of each class, in label order: nobody picked them."""
+        labels = self.data.test.labels
+        found = [(labels == label).nonzero() for label in range(self.data.num_classes)]
+        return [int(rows[0]) for rows in found if len(rows)]
+
+    def batch(self, index: Tensor) -> Tensor:
+        """Test images as the model takes them: (B,) -> (B, C, H, W), on its device."""
+        spec = self.predictor.spec.data
+        assert spec.mean
+        assert spec.std
+        pixels = self.data.test.pixels[index].to(self.predictor.device)
+        return self.data.normalize(pixels)
+
+    def portions(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Indices (B,) and their images, few enough at once to keep attention weights."""
+        for part in index.split(PORTION):
+            yield part, self.batch(part)
+
+    def picture(self, index: int) -> Tensor:
+        """A test image to be shown: (H, W, C) uint8."""
+        return self.data.test.pixels[index].permute(1, 2, 0)
+
+
+class NoFigureError(Exception):
+    """A figure has no meaning for a model; the message says why."""
+
+
+def load_subject(
+    run: RunDir,
+    *,
+    num_images: int,
+    device: str,
+    data_dir: Path | None,
+    offline: bool,
+    on_message: Callable[[str], None],
+) -> Subject:
+    """Read a run's weights and its data set.
+
+    Raises:
+        InputError: No such weights, or no such images.
+        ConfigError: The images are not of the run's size.
+    """
+    predictor = Predictor(run, device)
+    spec = predictor.spec.data
+    data = load_data(spec, data_dir=data_dir, offline=offline, on_message=on_message)
+    if data.img_size != predictor.size or data.in_chans != predictor.in_chans:
+        raise ConfigError(f"{run.name} takes images of {predictor.size}, not {data.img_size}")
+    if not len(data.test):
+        raise InputError(f"{spec.name} has no test images")
+    seen = run.read("meta.json").get("data_hash")
+    if seen and seen != data.data_hash:
+        on_message(f"note: these images differ from those of the training (hash {seen[:12]})")
+    return Subject(predictor, data, num_images)

@@ -1,0 +1,98 @@
+"""Draw a run's figures into a folder, and collect them on one page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vitcli import __version__
+from vitcli.runner.config import did_you_mean
+from vitcli.runner.device import environment
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.figure_file import encode
+from vitcli.runner.files import commit, commit_json
+from vitcli.runner.results import portable
+from vitcli.runner.visualize.drawn import Drawn
+from vitcli.runner.visualize.figures import FIGURES
+from vitcli.runner.visualize.subject import NoFigureError, Subject
+
+NUMBERS = "numbers.json"
+PAGE = "index.html"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visualized:
+    """What was drawn of one run."""
+
+    subject: Subject
+    figures: Mapping[str, Drawn]
+    files: Mapping[str, Path]
+    skipped: Mapping[str, str]
+    """Figure -> why it has no meaning for this model."""
+    numbers: Mapping[str, Any]
+
+
+def check_names(names: Sequence[str]) -> list[str]:
+    """The figures asked for, in their usual order; all unless some are named.
+
+    Raises:
+        ConfigError: There is no such figure.
+    """
+    for name in names:
+        if name not in FIGURES:
+            hint = did_you_mean(name, list(FIGURES))
+            raise ConfigError(
+                f"--what {name}: no such figure{hint} (there are {', '.join(FIGURES)})"
+            )
+    return [name for name in FIGURES if name in names or not names]
+
+
+def visualize(
+    subject: Subject,
+    names: Sequence[str],
+    folder: Path,
+    form: str = "png",
+    on_figure: Callable[[str, str], None] = lambda name, outcome: None,
+) -> Visualized:
+    """Draw figures of one run into ``folder``, with ``numbers.json`` beside them.
+
+    Args:
+        names: Some of ``FIGURES``.
+        form: png, svg or pdf.
+        on_figure: Told each figure's name and its file, or why there is none.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    figures: dict[str, Drawn] = {}
+    files: dict[str, Path] = {}
+    skipped: dict[str, str] = {}
+    for name in names:
+        try:
+            figures[name] = FIGURES[name](subject)
+        except NoFigureError as error:
+            skipped[name] = str(error)
+            on_figure(name, f"no figure: {error}")
+            continue
+        files[name] = folder / f"{name}.{form}"
+        commit(files[name], encode(figures[name].draw, form))
+        on_figure(name, str(files[name]))
+    numbers = about_run(subject) | {n: d.numbers for n, d in figures.items() if d.numbers}
+    commit_json(folder / NUMBERS, numbers)
+    return Visualized(
+        subject=subject, figures=figures, files=files, skipped=skipped, numbers=numbers
+    )
+
+
+def about_run(subject: Subject) -> dict[str, Any]:
+    """Which model, which images, which program."""
+    meta = subject.run.read("meta.json")
+    surroundings = environment(subject.predictor.device)
+    return {
+        "run": subject.name,
+        "experiment": meta.get("experiment"),
+        "data": portable(subject.predictor.spec.data.name),
+        "data_hash": subject.data.data_hash,
+        "accuracy": subject.scores.accuracy,
+        "command": f"vitcli visualize {subject.name} --num-images {subject.num_images}",
+        "vitcli": __version__,
+        **{key: surroundings.get(key) for key in ("commit", "torch", "hardware")},
+    }
