@@ -17,6 +17,7 @@ from vitcli.core.inspect.faithfulness import (
     random_maps,
     removal_counts,
 )
+from vitcli.core.inspect.grad_cam import grad_cam
 from vitcli.core.inspect.look import METHODS, Question, head_maps
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.visualize.subject import Subject
@@ -105,6 +106,7 @@ def _maps(
     grid = model.grid_size
     makers: dict[str, Callable[[], Tensor]] = {
         ATTENTION: lambda: head_maps(ask).mean((1, 2)),
+        "gradcam": lambda: grad_cam(model, images, classes),  # its own last layer
         RANDOM: lambda: torch.cat([random_maps(1, grid, SEED + int(i)) for i in index]),
         CENTRE: lambda: centre_map(grid).expand(len(images), *grid),
     }
