@@ -1,14 +1,9 @@
-"""What a finished training leaves behind: predictions, pictures for TensorBoard, result.json."""
+"""What a finished training leaves behind: predictions, TensorBoard, result.json."""
 
 import contextlib
 from typing import Any
 
-import torch.nn.functional as F
-from torch import Tensor
-
-from vitcli.core.inspect.attention_maps import attention_maps
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.device import precision_name
 from vitcli.runner.files import commit_json
@@ -65,19 +60,6 @@ def summarise(training: Training, scores: Scores) -> dict[str, Any]:
 
 
 def show_images(training: Training, board: Board) -> None:
-    """A few training images as the model saw them, and its attention on them where it has any."""
+    """A few training images as the model saw them."""
     images = next(training.batches(0))["images"][:PICTURES]
     board.images("images/augmented", images, 0)
-    model = training.evaluated
-    if not isinstance(model, VisionTransformer):
-        return
-    for layer, weights in attention_maps(model, images).items():
-        pictures = attention_pictures(weights, model.grid_size, model.spec.pool == "cls")
-        board.images(f"attention/layer{layer + 1}", pictures, training.step)
-
-
-def attention_pictures(weights: Tensor, grid: tuple[int, int], from_cls: bool) -> Tensor:
-    """(B, h, N, N) -> (B, 1, 8 gh, 8 gw): what CLS, or else the mean token, attends to."""
-    rows = weights[:, :, :1] if from_cls else weights
-    patches = rows.float().mean((1, 2))[:, -grid[0] * grid[1] :]  # (B, patches)
-    return F.interpolate(patches.unflatten(1, (1, *grid)), scale_factor=8, mode="nearest")

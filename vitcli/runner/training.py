@@ -13,6 +13,7 @@ from vitcli.core.data.batches import num_batches, train_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.ema import Ema
@@ -20,6 +21,7 @@ from vitcli.core.train.evaluate import score
 from vitcli.core.train.loop import Batch, Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
+from vitcli.runner.attention_strip import attention_strip, fixed_images
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
@@ -31,6 +33,8 @@ from vitcli.runner.tensorboard import Board
 
 KEEP = 2
 REPORT_SECONDS = 0.5
+PICTURES = 10
+"""About so many times in a run the attention on a few test images is drawn."""
 SUMS = ("loss", "accuracy", "grad_norm")
 
 
@@ -300,10 +304,19 @@ class Training:
         self.records.append(record)
         self.run.set_metrics(self.records)
         self.board.scalars(record)
+        if last or (epoch + 1) % max(1, self.spec.train.epochs // PICTURES) == 0:
+            self._picture()
         self._tick()
         self.save()
         self.run.set_status("running", self.step)
         self.on_event(EpochDone(record=record))
+
+    def _picture(self) -> None:
+        """Where the model looks now, for TensorBoard; nothing of the training depends on it."""
+        model = self.evaluated
+        if isinstance(model, VisionTransformer) and len(model.blocks):
+            images = fixed_images(self.data.test)
+            self.board.picture(attention_strip(model, images, self.spec.data), self.step)
 
     def _tick(self) -> None:
         now = time.perf_counter()
