@@ -33,6 +33,8 @@ class Look:
     """(H, W, 3) uint8, as it is shown."""
     box: tuple[int, int, int, int]
     """What the model saw of it: top, left, height, width."""
+    batch: torch.Tensor
+    """(1, C, H, W), normalised: what the model was given."""
     label: str
     probability: float
     """Of ``label``, the likeliest class."""
@@ -137,6 +139,7 @@ class Looker:
             path=path,
             picture=picture,
             box=box,
+            batch=batch,
             label=predictor.names[best],
             probability=shares[best].item(),
             asked=predictor.names[asked],
