@@ -33,10 +33,10 @@ class Drawn:
 
 
 def about(subject: Subject, what: str, count: int | None = None) -> str:
-    """A caption: what is seen, then model, data and n."""
-    images = "" if count is None else f", n = {count:,}"
+    """A caption: what is seen, then the model, its data, and on how many images."""
     data = one_line(subject.predictor.spec.data.name.rpartition("/")[2], 40)
-    return f"{what} Model {one_line(subject.name, 60)}; {data}, test images{images}."
+    images = "" if count is None else f", n = {count:,} test images"
+    return f"{what} Model {one_line(subject.name, 60)}, trained on {data}{images}."
 
 
 def bare(axes: Axes) -> None:

@@ -44,7 +44,7 @@ def pos_embed(subject: Subject) -> Drawn:
         caption=about(
             subject,
             f"Cosine similarity of the {kind} position of each patch with those of all patches;"
-            " the small map at row 2, column 3 is that patch's. Not a matter of data.",
+            " the small map at row 2, column 3 is that patch's.",
         ),
     )
 
@@ -66,7 +66,7 @@ def _likeness(maps: np.ndarray) -> Figure:
     grid = figure.subplots(rows, columns, squeeze=False)
     for place, axes in np.ndenumerate(grid):
         bare(axes)
-        image = axes.imshow(maps[place], cmap="cividis", vmin=-1, vmax=1)
+        image = axes.imshow(maps[place], cmap="cividis", vmin=maps.min(), vmax=1)
     figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02).set_label("cosine similarity")
     return figure
 
@@ -75,7 +75,7 @@ def _biases(subject: Subject, maps: Tensor, text: str) -> Drawn:
     return Drawn(
         draw=partial(_bias_maps, maps.numpy()),
         title="Relative position bias",
-        caption=about(subject, text + " Not a matter of data."),
+        caption=about(subject, text),
     )
 
 
@@ -110,7 +110,7 @@ def filters(subject: Subject) -> Drawn:
     return Drawn(
         draw=partial(_filters, tiles.numpy()),
         title="Filters of the first layer",
-        caption=about(subject, f"{what} each scaled to its own range. Not a matter of data."),
+        caption=about(subject, f"{what} each scaled to its own range."),
     )
 
 
