@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from typer.testing import CliRunner
 
+from tests.explorer_page import attention, parse
 from vitcli.cli.app import Fit, app, register
 from vitcli.runner.config import load_experiment
 from vitcli.runner.evaluate import load_model
@@ -180,6 +181,61 @@ def test_a_fit_is_used_by_both_commands(run):
     assert vitcli(path, "--run", run, "--fit", "squeeze")[0] == 2
 
 
+def explorer(*words: object) -> dict:
+    """The data of the page that these words write."""
+    code, _, talk = vitcli(*words, "--format", "html", "-o", "x.html")
+    assert code == 0, talk
+    return parse(Path("x.html").read_bytes()).data
+
+
+def test_the_explorer_holds_the_numbers_of_the_maps(run):
+    path = save("x.png", (8, 8))
+    assert vitcli(path, "--run", run, "--method", "head", "-o", "x.npz")[0] == 0
+    (scene,) = explorer(path, "--run", run)["scenes"]
+    assert (scene["name"], scene["prefix"], scene["grid"]) == ("x.png", ["CLS"], [2, 2])
+    with np.load("x.npz") as found:
+        patches = attention(scene)[:, :, 0, 1:].reshape(2, 2, 2, 2)
+        assert_allclose(patches, found["maps"], atol=1 / 255)
+
+
+OPENING = {"layer": 2, "head": None, "rollout": False, "query": None}
+
+
+@pytest.mark.parametrize(
+    ("words", "changes", "layers"),
+    [
+        ([], {}, [1, 2]),
+        (["--method", "rollout"], {"rollout": True}, [1, 2]),
+        (["--method", "head"], {"head": 1}, [1, 2]),
+        (["--head", "2"], {"head": 2}, [1, 2]),
+        (["--layer", "1"], {"layer": 1}, [1]),
+        (["--layer", "2,1"], {"layer": 1}, [2, 1]),
+        (["--query", "0.9,0.1"], {"query": [0, 1]}, [1, 2]),
+    ],
+)
+def test_the_explorer_opens_with_the_question(run, words, changes, layers):
+    data = explorer(save("x.png", (20, 12)), "--run", run, *words)
+    assert data["opening"] == OPENING | changes
+    assert data["scenes"][0]["layers"] == layers
+    assert data["scenes"][0]["box"] == pytest.approx([0.2, 0, 0.6, 1])
+
+
+def test_every_picture_gets_an_explorer_of_its_own(run):
+    paths = [save(name, (10, 10)) for name in ("a.png", "b.jpg")]
+    code, out, _ = vitcli(*paths, "--run", run, "--format", "html")
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines()] == ["a-explorer.html", "b-explorer.html"]
+    for path in paths:
+        page = parse(Path(f"{Path(path).stem}-explorer.html").read_bytes())
+        assert [scene["name"] for scene in page.data["scenes"]] == [path]
+
+
+def test_a_file_name_that_is_a_script_is_a_name(run):
+    name = "<img src=x onerror=alert(1)>\udcff.png"
+    (scene,) = explorer(save(name, (8, 8)), "--run", run)["scenes"]
+    assert scene["name"] == "<img src=x onerror=alert(1)>\\udcff.png"
+
+
 def test_the_name_after_o_says_the_format(run):
     path = save("x.png", (8, 8))
     assert vitcli(path, "--run", run, "-o", "y.svg")[0] == 0
@@ -303,6 +359,10 @@ def test_a_folder_as_one_of_several_that_holds_no_picture_stops_at_once(run):
         (["--query", "0,0", "--method", "gradcam"], 2, "--method gradcam takes no --query"),
         (["--layer", "1,2", "--method", "gradcam"], 2, "--layer: gradcam looks at one layer"),
         (["--layer", "-1", "--method", "gradcam"], 2, "do not reach CLS, which alone is read"),
+        (["--format", "html", "--method", "grad-rollout"], 2, "no grad-rollout; take --format png"),
+        (["--format", "html", "--class", "dark"], 2, "no grad-rollout; take --format png"),
+        (["--format", "html", "--method", "gradcam"], 2, "no gradcam; take --format png"),
+        (["-o", "x.html", "--smooth"], 2, "--format html shows the patches as they are"),
         (["-o", "x.gif"], 2, "-o x.gif: the name does not fit any format; use .png, .svg"),
         (["-o", "y.svg", "--format", "png"], 2, "-o y.svg: the name does not fit png; use .png"),
         (["--query", "2,0"], 2, "--query wants x and y between 0 and 1"),

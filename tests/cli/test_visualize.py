@@ -57,6 +57,7 @@ def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
     assert {path.name for path in folder.iterdir()} == {
         *(f"{name}.png" for name in FIGURES),
         "numbers.json",
+        "explorer.html",
     }
     for name in FIGURES:
         with Image.open(folder / f"{name}.png") as figure:
@@ -64,7 +65,8 @@ def test_every_figure_is_drawn_and_the_page_holds_them_all(run):
     page = Path("figures/index.html").read_text()
     assert page.count('src="data:image/png') == len(FIGURES)
     assert "default-src 'none'" in page
-    assert "<script" not in page
+    assert page.count("<script>") == 1
+    assert page.count("data:image/png;base64,", page.index('class="explorer"')) == 2
     assert not re.search(r"https?://", page)
     assert "Layer 1 attends to neighbouring patches" in out
     assert out.rstrip().endswith("page  figures/index.html")
@@ -80,7 +82,7 @@ def test_numbers_are_the_models_own(run):
         RunDir(run), num_images=24, device="cpu", data_dir=None, offline=True, on_message=print
     )
     images = subject.data.normalize(subject.data.test.pixels)
-    layers = predictor.model.attention_weights(images)  # type: ignore[operator]
+    layers = predictor.model.attention_weights(images)
     for row in found["distance"]["layers"]:
         by_head = attention_distance(layers[row["layer"] - 1], (2, 2), 4)
         assert row["distance"] == pytest.approx(by_head.mean().item(), rel=1e-5)
@@ -124,7 +126,7 @@ def test_what_has_no_meaning_for_a_model_is_said_and_the_rest_is_drawn(tiny, her
     path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "model.pool": "mean"})
     code, out, talk = vitcli(path, "--what", "pos-embed,distance", "--num-images", 4)
     assert code == 0
-    assert "no figure: rope2d turns q and k" in talk
+    assert "none: rope2d turns q and k" in talk
     assert not Path("figures/rope/pos-embed.png").exists()
     assert "the model has no CLS" in out
 
@@ -135,7 +137,7 @@ def test_every_patch_embedding_and_position_can_be_seen(tiny, here, embed, posit
     path = make(tiny, "slots", **{"model.patch_embed": embed, "model.pos_embed": positions})
     code, _, talk = vitcli(path, "--what", "filters,pos-embed,embeddings", "--num-images", 6)
     assert code == 0
-    assert "no figure" not in talk
+    assert "none:" not in talk
 
 
 def test_a_network_without_attention_gets_what_it_has(pictures, here):

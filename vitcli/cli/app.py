@@ -88,6 +88,14 @@ Sets = Annotated[
     typer.Option("--set", "-s", metavar="FIELD=VALUE", help="Change a field; may be repeated."),
 ]
 Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or a name under runs/.")]
+ChosenRun = Annotated[
+    str | None,
+    typer.Option(
+        "--run",
+        help="A run folder, or a name under runs/.",
+        show_default="the newest, or cifar10-pocket",
+    ),
+]
 
 
 def _version(wanted: bool) -> None:

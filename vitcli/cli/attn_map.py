@@ -2,13 +2,15 @@
 
 import json as json_text
 import re
+from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitcli.cli.app import Device, Fit, FitOption, Json, app
+from vitcli.cli.app import ChosenRun, Device, Fit, FitOption, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ class Format(StrEnum):
     pdf = "pdf"
     npz = "npz"
     json = "json"
+    html = "html"
 
 
 @app.command("attn-map")
@@ -41,10 +44,7 @@ def attn_map(
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGE", help="Files or folders; - is stdin.")
     ],
-    run: Annotated[
-        str | None,
-        typer.Option(help="A run folder, or a name under runs/.", show_default="newest finished"),
-    ] = None,
+    run: ChosenRun = None,
     method: Annotated[
         Method | None, typer.Option(help="How the map is made.", show_default="what fits the model")
     ] = None,
@@ -79,7 +79,7 @@ def attn_map(
 ) -> None:
     """Lay a model's attention over pictures."""
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.evaluate import Predictor, default_run
+    from vitcli.runner.evaluate import Predictor, default_run, introduced
     from vitcli.runner.look import Looker, picture_files
     from vitcli.runner.run_dir import find_run
 
@@ -93,18 +93,50 @@ def attn_map(
         about=about,
         fit=fit.value,
     )
-    say(f"run {chosen.name} ({looker.predictor.spec.data.name})")
+    say(introduced(looker.predictor))
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
-    draw_all(files, looker, format_of(form, output), output, smooth, json)
+    form = format_of(form, output)
+    encode = encoder(form, looker, smooth=smooth, all_layers=numbers("--layer", layer) is None)
+    draw_all(files, looker, form, encode, output, json)
+
+
+def encoder(
+    form: Format, looker: "Looker", *, smooth: bool, all_layers: bool
+) -> "Callable[[Look], bytes]":
+    """What makes a file's content; a question that the format has no place for is refused."""
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.look import facts, to_npz
+
+    if form is Format.npz:
+        return to_npz
+    if form is Format.json:
+        return lambda look: json_text.dumps(
+            facts(look) | {"maps": look.maps.tolist()}, indent=1
+        ).encode()
+    if form is Format.html:
+        from vitcli.runner.explorer.explore import Explorer
+
+        if smooth:
+            raise ConfigError("--format html shows the patches as they are; leave out --smooth")
+        return Explorer(looker, all_layers=all_layers).page
+    from vitcli.runner.attention_figure import draw
+
+    return partial(draw, form=form.value, run=looker.predictor.run.name, smooth=smooth)
 
 
 def draw_all(
-    files: list[str], looker: "Looker", form: Format, output: Path | None, smooth: bool, json: bool
+    files: list[str],
+    looker: "Looker",
+    form: Format,
+    encode: "Callable[[Look], bytes]",
+    output: Path | None,
+    json: bool,
 ) -> None:
     """Look at each picture; one that cannot be read does not keep the others back."""
     from vitcli.runner.errors import InputError, UserError
+    from vitcli.runner.files import commit
     from vitcli.runner.look import facts
 
     run = looker.predictor.run
@@ -113,11 +145,13 @@ def draw_all(
     for file in files:
         try:
             look = looker.look(file)
+            content = encode(look)
         except InputError as error:
             say(f"error: {error}")
             continue
         target = target_of(look, form, output, taken)
-        write(look, form, target, run.name, smooth)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        commit(target, content)
         done.append(facts(look) | {"run": str(run.path), "file": str(target)})
         if not json:
             emit(f"{file}: {look.label} {percent(look.probability, 1)}  {target}")
@@ -178,27 +212,10 @@ def target_of(look: "Look", form: Format, output: Path | None, taken: set[Path])
     if output is not None and is_file_name(output):
         return output
     stem = "stdin" if look.path == "-" else Path(look.path).stem
-    target, number = (output or Path()) / f"{stem}-{look.method}.{form}", 1
+    kind = "explorer" if form is Format.html else look.method
+    target, number = (output or Path()) / f"{stem}-{kind}.{form}", 1
     while target in taken:
         number += 1
-        target = target.with_name(f"{stem}-{number}-{look.method}.{form}")
+        target = target.with_name(f"{stem}-{number}-{kind}.{form}")
     taken.add(target)
     return target
-
-
-def write(look: "Look", form: Format, target: Path, run: str, smooth: bool) -> None:
-    """Write one file."""
-    from vitcli.runner.files import commit
-    from vitcli.runner.look import facts, to_npz
-
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if form is Format.npz:
-        content = to_npz(look)
-    elif form is Format.json:
-        document = facts(look) | {"maps": look.maps.tolist()}
-        content = json_text.dumps(document, indent=1).encode()
-    else:
-        from vitcli.runner.attention_figure import draw
-
-        content = draw(look, form.value, run=run, smooth=smooth)
-    commit(target, content)

@@ -4,17 +4,14 @@ from typing import Annotated
 
 import typer
 
-from vitcli.cli.app import Device, Fit, FitOption, Json, app
+from vitcli.cli.app import ChosenRun, Device, Fit, FitOption, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
 
 
 @app.command()
 def predict(
     images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Files; - is stdin.")],
-    run: Annotated[
-        str | None,
-        typer.Option(help="A run folder, or a name under runs/.", show_default="newest finished"),
-    ] = None,
+    run: ChosenRun = None,
     top: Annotated[int, typer.Option(min=1, help="So many classes an image.")] = 5,
     fit: FitOption = Fit.crop,
     device: Device = "auto",
@@ -22,12 +19,12 @@ def predict(
 ) -> None:
     """Name the likeliest classes of pictures, with probabilities."""
     from vitcli.runner.errors import InputError, UserError
-    from vitcli.runner.evaluate import Prediction, Predictor, default_run
+    from vitcli.runner.evaluate import Prediction, Predictor, default_run, introduced
     from vitcli.runner.run_dir import find_run
 
     chosen = find_run(run) if run else default_run()
     predictor = Predictor(chosen, device)
-    say(f"run {chosen.name} ({predictor.spec.data.name})")
+    say(introduced(predictor))
     done: list[Prediction] = []
     failures: list[str] = []
     for image in images:

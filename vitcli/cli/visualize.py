@@ -46,6 +46,7 @@ def visualize(
 ) -> None:
     """Draw what a model learned, where it looks, what it gets wrong."""
     from vitcli.runner.errors import ConfigError, UserError
+    from vitcli.runner.evaluate import introduced
     from vitcli.runner.files import commit
     from vitcli.runner.run_dir import find_run
     from vitcli.runner.visualize.page import html
@@ -69,7 +70,7 @@ def visualize(
                 offline=offline,
                 on_message=say,
             )
-            say(f"run {run.name} ({subject.predictor.spec.data.name})")
+            say(introduced(subject.predictor))
             done.append(draw(subject, names, output / subject.slug, form.value, tell))
         except UserError as error:
             say(f"error: {error}")

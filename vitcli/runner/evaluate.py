@@ -165,6 +165,13 @@ class Predictor:
         return Prediction(path=path, top=tuple((self.names[i], share) for i, share in rows))
 
 
+def introduced(predictor: Predictor) -> str:
+    """Which model answers, in a line."""
+    run = predictor.run
+    kind = "packaged model" if run.is_packaged else "run"
+    return f"{kind} {run.name} ({predictor.spec.data.name})"
+
+
 def default_run() -> RunDir:
     """The newest finished training here, else the model that comes with vitcli.
 

@@ -59,6 +59,8 @@ class Look:
     box: tuple[int, int, int, int]
     """What the model saw of it: top, left, height, width."""
     fit: str
+    batch: torch.Tensor
+    """(1, C, H, W), normalised: what the model was given."""
     label: str
     probability: float
     """Of ``label``, the likeliest class."""
@@ -175,6 +177,7 @@ class Looker:
             picture=picture,
             box=box,
             fit=self.fit,
+            batch=batch,
             label=predictor.names[best],
             probability=shares[best].item(),
             asked=predictor.names[asked],

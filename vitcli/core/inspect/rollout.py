@@ -1,6 +1,6 @@
 """Attention through all layers at once. Axes: B batch, h num_heads, N tokens (prefix first)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -20,15 +20,21 @@ def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:
         weights: (B, h, N, N) of every layer, in order.
         residual: False for a model without residual connections, where nothing passes by.
     """
+    found = list(rollouts(weights, residual=residual))
+    if not found:
+        raise ValueError("a rollout needs the weights of one layer at least")
+    return found[-1]
+
+
+def rollouts(weights: Iterable[Tensor], *, residual: bool = True) -> Iterator[Tensor]:
+    """``rollout`` up to the first layer, the second, and so on: (B, N, N) each."""
     through: Tensor | None = None
     for layer in weights:
         mixed = layer.mean(1)
         if residual:
             mixed = (mixed + torch.eye(mixed.shape[-1], dtype=mixed.dtype, device=mixed.device)) / 2
         through = mixed if through is None else mixed @ through
-    if through is None:
-        raise ValueError("a rollout needs the weights of one layer at least")
-    return through
+        yield through
 
 
 def grad_rollout(

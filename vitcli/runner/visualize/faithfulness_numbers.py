@@ -4,7 +4,7 @@ Axes: n images, S points of a curve.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -17,8 +17,8 @@ from vitcli.core.inspect.faithfulness import (
     random_maps,
     removal_counts,
 )
-from vitcli.core.inspect.grad_cam import grad_cam
-from vitcli.core.inspect.look import METHODS, Question, head_maps
+from vitcli.core.inspect.grad_cam import last_feature_layer
+from vitcli.core.inspect.look import METHODS, Question, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.visualize.subject import Subject
 
@@ -103,11 +103,12 @@ def _maps(
 ) -> dict[str, Tensor]:
     """A map (B, gh, gw) of each method; an image's random map is the same in every call."""
     ask = Question(model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes)
+    seen = replace(ask, layers=(last_feature_layer(model) - 1,))
     grid = model.grid_size
     makers: dict[str, Callable[[], Tensor]] = {
         ATTENTION: lambda: head_maps(ask).mean((1, 2)),
-        "gradcam": lambda: grad_cam(model, images, classes),  # its own last layer
         RANDOM: lambda: torch.cat([random_maps(1, grid, SEED + int(i)) for i in index]),
+        "gradcam": lambda: grad_cam_map(seen),
         CENTRE: lambda: centre_map(grid).expand(len(images), *grid),
     }
     return {

@@ -9,6 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from vitcli.runner.explorer.page import fragment
 from vitcli.runner.figure_file import encode
 from vitcli.runner.visualize.write import Visualized
 
@@ -16,7 +17,13 @@ from vitcli.runner.visualize.write import Visualized
 def html(done: Sequence[Visualized]) -> bytes:
     """The page, figures embedded as PNG whatever their files are."""
     sections = [_section(each) for each in done]
-    return _environment().get_template("index.html").render(sections=sections).encode()
+    explorers = [each["explorer"] for each in sections if each["explorer"]]
+    text = (
+        _environment()
+        .get_template("index.html")
+        .render(sections=sections, code=explorers[0] if explorers else None)
+    )
+    return text.encode()
 
 
 def _section(each: Visualized) -> dict[str, Any]:
@@ -36,6 +43,8 @@ def _section(each: Visualized) -> dict[str, Any]:
             }
             for name, drawn in each.figures.items()
         ],
+        "num_scenes": len(each.scenes),
+        "explorer": fragment(each.scenes) if each.scenes else None,
         "skipped": each.skipped,
     }
 

@@ -9,15 +9,20 @@ from vitcli import __version__
 from vitcli.runner.config import did_you_mean
 from vitcli.runner.device import environment
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.explorer.page import page
+from vitcli.runner.explorer.scene import Scene
 from vitcli.runner.figure_file import encode
 from vitcli.runner.files import commit, commit_json
 from vitcli.runner.results import portable
 from vitcli.runner.visualize.drawn import Drawn
+from vitcli.runner.visualize.explored import scenes
 from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.subject import NoFigureError, Subject
 
 NUMBERS = "numbers.json"
 PAGE = "index.html"
+EXPLORER = "explorer"
+"""The name of what is no figure but a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +35,8 @@ class Visualized:
     skipped: Mapping[str, str]
     """Figure -> why it has no meaning for this model."""
     numbers: Mapping[str, Any]
+    scenes: Sequence[Scene]
+    """What the explorer shows; empty where it was not asked for."""
 
 
 def check_names(names: Sequence[str]) -> list[str]:
@@ -38,13 +45,12 @@ def check_names(names: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: There is no such figure.
     """
+    known = [*FIGURES, EXPLORER]
     for name in names:
-        if name not in FIGURES:
-            hint = did_you_mean(name, list(FIGURES))
-            raise ConfigError(
-                f"--what {name}: no such figure{hint} (there are {', '.join(FIGURES)})"
-            )
-    return [name for name in FIGURES if name in names or not names]
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError(f"--what {name}: no such figure{hint} (there are {', '.join(known)})")
+    return [name for name in known if name in names or not names]
 
 
 def visualize(
@@ -57,7 +63,7 @@ def visualize(
     """Draw figures of one run into ``folder``, with ``numbers.json`` beside them.
 
     Args:
-        names: Some of ``FIGURES``.
+        names: Some of ``FIGURES``, and ``explorer``.
         form: png, svg or pdf.
         on_figure: Told each figure's name and its file, or why there is none.
     """
@@ -65,20 +71,32 @@ def visualize(
     figures: dict[str, Drawn] = {}
     files: dict[str, Path] = {}
     skipped: dict[str, str] = {}
+    explored: list[Scene] = []
     for name in names:
         try:
-            figures[name] = FIGURES[name](subject)
+            if name == EXPLORER:
+                explored = scenes(subject)
+                files[name] = folder / f"{name}.html"
+                content = page(explored, about=f"Attention of {subject.name}")
+            else:
+                figures[name] = FIGURES[name](subject)
+                files[name] = folder / f"{name}.{form}"
+                content = encode(figures[name].draw, form)
         except NoFigureError as error:
             skipped[name] = str(error)
-            on_figure(name, f"no figure: {error}")
+            on_figure(name, f"none: {error}")
             continue
-        files[name] = folder / f"{name}.{form}"
-        commit(files[name], encode(figures[name].draw, form))
+        commit(files[name], content)
         on_figure(name, str(files[name]))
     numbers = about_run(subject) | {n: d.numbers for n, d in figures.items() if d.numbers}
     commit_json(folder / NUMBERS, numbers)
     return Visualized(
-        subject=subject, figures=figures, files=files, skipped=skipped, numbers=numbers
+        subject=subject,
+        figures=figures,
+        files=files,
+        skipped=skipped,
+        numbers=numbers,
+        scenes=explored,
     )
 
 

@@ -1,0 +1,197 @@
+"""A headless Chromium, driven over the DevTools protocol: real mouse, keys, fingers, pixels.
+
+Messages are JSON, each ended by a zero byte, over a pair of pipes (--remote-debugging-pipe); see
+https://chromedevtools.github.io/devtools-protocol/.
+"""
+
+import base64
+import json
+import os
+import select
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+TIMEOUT = 60.0
+"""Seconds that an answer may take; the machine may be busy."""
+LAUNCH = """import fcntl, os, sys
+ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
+for wanted, end in zip((3, 4), ends):
+    os.dup2(end, wanted)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+"""Chromium reads commands from descriptor 3 and writes answers to 4."""
+CODES = {" ": "Space", "[": "BracketLeft", "]": "BracketRight", "?": "Slash"}
+
+
+@contextmanager
+def chromium(profile: Path) -> Iterator["Browser"]:
+    """A browser with a fresh profile; it ends with the block."""
+    program = shutil.which("chromium") or shutil.which("google-chrome")
+    assert program, "install Debian's chromium"
+    hears, tells = os.pipe(), os.pipe()
+    options = [
+        *("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"),
+        *("--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}"),
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-c", LAUNCH, str(hears[0]), str(tells[1]), program, *options],
+        pass_fds=(hears[0], tells[1]),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(hears[0])
+    os.close(tells[1])
+    browser = Browser(hears[1], tells[0])
+    try:
+        yield browser
+        browser.call("Browser.close")
+    finally:
+        os.close(hears[1])
+        os.close(tells[0])
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+class Browser:
+    """Commands and answers; ``events`` is what came unasked."""
+
+    def __init__(self, send_to: int, read_from: int) -> None:
+        self.send_to, self.read_from = send_to, read_from
+        self.number = 0
+        self.rest = b""
+        self.events: list[dict[str, Any]] = []
+
+    def call(self, method: str, session: str | None = None, **params: Any) -> dict[str, Any]:
+        """Send a command and wait for its answer."""
+        self.number += 1
+        message: dict[str, Any] = {"id": self.number, "method": method, "params": params}
+        if session:
+            message["sessionId"] = session
+        content = memoryview(json.dumps(message).encode() + b"\0")
+        while content:
+            content = content[os.write(self.send_to, content) :]
+        while (answer := self._read()).get("id") != self.number:
+            self.events.append(answer)
+        assert "error" not in answer, f"{method}: {answer['error']}"
+        result: dict[str, Any] = answer["result"]
+        return result
+
+    def _read(self) -> dict[str, Any]:
+        deadline = time.monotonic() + TIMEOUT
+        while b"\0" not in self.rest:
+            ready, _, _ = select.select([self.read_from], [], [], deadline - time.monotonic())
+            assert ready, "the browser does not answer"
+            content = os.read(self.read_from, 1 << 20)
+            assert content, "the browser is gone"
+            self.rest += content
+        message, _, self.rest = self.rest.partition(b"\0")
+        answer: dict[str, Any] = json.loads(message)
+        return answer
+
+    def open(self, url: str, **options: Any) -> "Page":
+        """A new page, once it has loaded."""
+        return Page(self, url, **options)
+
+
+class Page:
+    """One page, and everything that it said or asked for."""
+
+    def __init__(
+        self,
+        browser: Browser,
+        url: str,
+        *,
+        size: tuple[int, int] = (1280, 800),
+        dark: bool = False,
+        phone: bool = False,
+    ) -> None:
+        self.browser, self.url = browser, url
+        target = browser.call("Target.createTarget", url="about:blank")["targetId"]
+        attached = browser.call("Target.attachToTarget", targetId=target, flatten=True)
+        self.session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Network", "Log"):
+            self.call(f"{domain}.enable")
+        self.resize(*size, phone=phone)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[scheme])
+        self.call("Page.navigate", url=url)
+        self.wait("document.readyState === 'complete' && location.href !== 'about:blank'")
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        return self.browser.call(method, self.session, **params)
+
+    def resize(self, width: int, height: int, *, phone: bool = False) -> None:
+        self.call(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=height,
+            deviceScaleFactor=2,
+            mobile=phone,
+        )
+        self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
+
+    def events(self, *methods: str) -> list[dict[str, Any]]:
+        """The parameters of what this page reported."""
+        self.evaluate("0")  # what was on its way has arrived then
+        return [
+            event["params"]
+            for event in self.browser.events
+            if event.get("sessionId") == self.session and event["method"] in methods
+        ]
+
+    def complaints(self) -> list[dict[str, Any]]:
+        """Errors, warnings, and anything printed on the console."""
+        return self.events("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
+
+    def requests(self) -> list[str]:
+        """Addresses that were asked for, but the page's own and data in it."""
+        sent = [event["request"]["url"] for event in self.events("Network.requestWillBeSent")]
+        return [url for url in sent if url != self.url and not url.startswith("data:")]
+
+    def evaluate(self, expression: str) -> Any:
+        """The value of an expression, as plain data; a promise is waited for."""
+        answer = self.call(
+            "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
+
+    def wait(self, condition: str) -> None:
+        """Until an expression is true."""
+        deadline = time.monotonic() + TIMEOUT
+        while not self.evaluate(condition):
+            assert time.monotonic() < deadline, f"never true: {condition}"
+            time.sleep(0.02)
+
+    def move(self, x: float, y: float) -> None:
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+
+    def click(self, x: float, y: float) -> None:
+        self.move(x, y)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def tap(self, x: float, y: float) -> None:
+        self.call("Input.dispatchTouchEvent", type="touchStart", touchPoints=[{"x": x, "y": y}])
+        self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
+
+    def press(self, key: str) -> None:
+        """A key by the name that a page sees, such as ``a`` or ``ArrowLeft``."""
+        text = {"text": key} if len(key) == 1 else {}
+        code = CODES.get(key, key if len(key) > 1 else f"Key{key.upper()}")
+        self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, **text)
+        self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)
+
+    def screenshot(self, path: Path, *, whole: bool = False) -> None:
+        """What is seen, or the page in its full length, as PNG."""
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+        path.write_bytes(base64.b64decode(shot["data"]))

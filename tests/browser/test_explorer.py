@@ -1,0 +1,432 @@
+"""The explorer in a real browser: a mouse, keys and a finger find the model's numbers."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib import colormaps
+from numpy.testing import assert_allclose
+
+from tests.browser.chromium import Browser, Page, chromium
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.spec import ModelSpec
+from vitcli.runner.explorer.page import Opening, fragment, page
+from vitcli.runner.explorer.scene import Scene, make_scene
+
+pytestmark = pytest.mark.browser
+RUN = "document.title='ran'"
+ATTACK = f'</script><script>{RUN}</script><img src=x onerror="{RUN}">'
+PREFIX = 2
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("profile")) as running:
+        yield running
+
+
+def make_model(**changes: Any) -> VisionTransformer:
+    """Weights far from their start, so that attention differs from place to place."""
+    torch.manual_seed(1)
+    fields: dict[str, Any] = {
+        "img_size": (32, 32),
+        "in_chans": 3,
+        "num_classes": 5,
+        "patch_size": 4,
+    }
+    fields |= {"embed_dim": 24, "depth": 3, "num_heads": 3, "reg_tokens": 1}
+    model = build_vit(ModelSpec(**(fields | changes))).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.25 * torch.randn_like(parameter))
+    return model
+
+
+def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
+    """A picture wider than what the model saw of it."""
+    generator = torch.Generator().manual_seed(0)
+    picture = np.random.default_rng(0).integers(0, 256, (60, 100, 3), dtype=np.uint8)
+    fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 20, 60, 60)}
+    fields |= {"class_names": ["cat", "dog", "ship", "frog", "deer"]}
+    batch = torch.randn(1, *model.image_shape, generator=generator)
+    return make_scene(model, batch, **(fields | changes))
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return scene_of(make_model())
+
+
+@pytest.fixture
+def visit(browser, tmp_path) -> Open:
+    def visit(content: bytes, **options) -> Page:
+        file = tmp_path / "page.html"
+        file.write_bytes(content)
+        shown = browser.open(file.as_uri(), **options)
+        shown.wait("document.querySelector('.explorer').dataset.values !== undefined")
+        return shown
+
+    return visit
+
+
+def state(shown: Page) -> dict[str, str]:
+    """The explorer's attributes, once everything has been drawn."""
+    found: dict[str, str] = shown.evaluate(
+        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
+        " done({...document.querySelector('.explorer').dataset}))))"
+    )
+    return found
+
+
+def values(shown: Page) -> np.ndarray:
+    return np.array(json.loads(state(shown)["values"]))
+
+
+def text(shown: Page, part: str) -> str:
+    found: str = shown.evaluate(f"document.querySelector('.{part}').textContent")
+    return found.replace("\xa0", " ")
+
+
+def number(share: str) -> float:
+    """``3.12 %`` as 3.12."""
+    assert share.endswith(" %")
+    return float(share.removesuffix(" %"))
+
+
+def middle(shown: Page, selector: str) -> tuple[float, float]:
+    x, y = shown.evaluate(
+        f"(() => {{ const box = document.querySelector({selector!r}).getBoundingClientRect();"
+        " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
+    )
+    return x, y
+
+
+def place(shown: Page, scene: Scene, row: int, column: int) -> tuple[float, float]:
+    """The middle of a patch, in the window."""
+    left, top, width, height = shown.evaluate(
+        "(() => { const box = document.querySelector('.stage').getBoundingClientRect();"
+        " return [box.x, box.y, box.width, box.height]; })()"
+    )
+    tall, wide = scene.picture.shape[:2]
+    box_top, box_left, box_height, box_width = scene.box
+    across = (box_left + (column + 0.5) / scene.grid[1] * box_width) / wide
+    down = (box_top + (row + 0.5) / scene.grid[0] * box_height) / tall
+    return left + across * width, top + down * height
+
+
+def patch(scene: Scene, row: int, column: int) -> int:
+    return len(scene.prefix) + row * scene.grid[1] + column
+
+
+def close_to(row: np.ndarray, expected: np.ndarray, largest: float | None = None) -> None:
+    """Equal but for the steps in which a row is kept, and for the last digit written."""
+    step = (expected.max() if largest is None else largest) / 255
+    assert_allclose(row, expected, atol=step + 1e-6)
+    assert not np.allclose(row, np.roll(expected, 1), atol=step), "any row would do"
+
+
+def test_it_loads_without_complaint_or_request(visit, scene):
+    for options in ({}, {"dark": True}, {"size": (390, 844), "phone": True}):
+        shown = visit(page([scene]), **options)
+        assert shown.complaints() == []
+        assert shown.requests() == []
+        found = state(shown)
+        assert (found["layer"], found["head"], found["query"]) == ("3", "mean", "0")
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert shown.evaluate(wide) <= 0
+
+
+def test_the_browser_would_tell_of_errors_and_requests(visit, scene):
+    shown = visit(page([scene]))
+    shown.evaluate("setTimeout(() => { undefinedName; })")
+    shown.evaluate("new Image().src = 'https://example.org/x.png'")
+    shown.wait("true")
+    assert any("undefinedName" in str(said) for said in shown.complaints())
+    assert any("Content Security Policy" in str(said) for said in shown.complaints())
+
+
+def test_hovering_shows_what_a_patch_attends_to(visit, scene):
+    shown = visit(page([scene]))
+    close_to(values(shown), scene.attention[2].mean(0)[0], scene.attention[2, :, 0].max())
+    for row, column in ((0, 0), (3, 5), (7, 7)):
+        shown.move(*place(shown, scene, row, column))
+        token = patch(scene, row, column)
+        found = state(shown)
+        assert (found["query"], found["pinned"]) == (str(token), "false")
+        rows = scene.attention[2, :, token]
+        close_to(values(shown), rows.mean(0), rows.max())
+        assert text(shown, "who") == f"Row {row + 1}, column {column + 1}"
+    shown.move(*place(shown, scene, 3, -1))
+    assert state(shown)["query"] == "0", "beside what the model saw there is no patch"
+
+
+def test_the_numbers_in_words_are_those_of_the_map(visit, scene):
+    shown = visit(page([scene], Opening(layer=2, head=1, query=(4, 2))))
+    row = scene.attention[1, 0, patch(scene, 4, 2)]
+    close_to(values(shown), row)
+    best, largest = int(row[PREFIX:].argmax()), 100 * float(row.max())
+    where = f"row {best // 8 + 1}, column {best % 8 + 1}"
+    patches = pytest.approx(100 * float(row[PREFIX:].max()), abs=largest / 255 + 0.06)
+    assert text(shown, "strongest li").startswith(where)
+    assert number(text(shown, "strongest .number")) == patches
+    shown.move(*place(shown, scene, best // 8, best % 8))
+    state(shown)
+    said, _, share = text(shown, "probe").partition(": ")
+    assert (said, number(share)) == (where, patches)
+    prefix = pytest.approx(100 * float(row[:PREFIX].sum()), abs=largest / 255 + 0.06)
+    assert number(text(shown, "prefix-sum")) == prefix
+    assert text(shown, "prefix-names") == "to CLS and registers"
+    assert values(shown).sum() == pytest.approx(1, abs=len(row) * largest / 25500)
+
+
+def test_a_click_pins_and_escape_lets_go(visit, scene):
+    shown = visit(page([scene]))
+    shown.click(*place(shown, scene, 2, 2))
+    shown.move(*place(shown, scene, 5, 5))
+    pinned = state(shown)
+    assert (pinned["query"], pinned["pinned"]) == (str(patch(scene, 2, 2)), "true")
+    shown.press("Escape")
+    free = state(shown)
+    assert (free["query"], free["pinned"]) == (str(patch(scene, 5, 5)), "false")
+    for _ in range(2):
+        shown.click(*place(shown, scene, 1, 6))
+    assert state(shown)["pinned"] == "false", "a second click on it lets go, too"
+
+
+def test_keys_choose_patch_layer_and_head(visit, scene):
+    shown = visit(page([scene]))
+    shown.press("ArrowRight")
+    assert state(shown)["query"] == str(patch(scene, 4, 4)), "from the middle"
+    for key in ("ArrowUp", "ArrowLeft", "ArrowLeft", "[", "2"):
+        shown.press(key)
+    found = state(shown)
+    token = patch(scene, 3, 2)
+    assert (found["query"], found["layer"], found["head"]) == (str(token), "2", "2")
+    close_to(values(shown), scene.attention[1, 1, token])
+    assert text(shown, "spoken").startswith("row 4, column 3, layer 2, head 2: most to row ")
+    shown.press("r")
+    close_to(values(shown), scene.rollout[1, token])
+    for key, layer in (("]", "3"), ("]", "3"), ("PageUp", "2"), ("PageUp", "1"), ("[", "1")):
+        shown.press(key)
+        assert state(shown)["layer"] == layer
+    shown.press("h")
+    assert state(shown)["head"] == "mean"
+    shown.press(",")
+    assert state(shown)["head"] == "3"
+    shown.press("c")
+    assert state(shown)["query"] == "0"
+    shown.press("c")
+    assert state(shown)["query"] == "1"
+    close_to(values(shown), scene.attention[0, 2, 1])
+    shown.press("s")
+    assert state(shown)["scale"] == "shared"
+    shown.press("?")
+    assert shown.evaluate("document.querySelector('dialog').open")
+    shown.press("]")
+    assert state(shown)["layer"] == "1", "an open dialog keeps the keys"
+
+
+def test_play_goes_through_the_layers_and_stops(visit, scene):
+    shown = visit(page([scene], Opening(layer=1)))
+    shown.press(" ")
+    assert state(shown)["layer"] == "1"
+    assert shown.evaluate("document.querySelector('.play').getAttribute('aria-pressed')") == "true"
+    shown.wait("document.querySelector('.explorer').dataset.layer === '3'")
+    assert shown.evaluate("document.querySelector('.play').getAttribute('aria-pressed')") == "false"
+
+
+def test_the_small_maps_choose_layer_and_head(visit, scene):
+    shown = visit(page([scene]))
+    assert shown.evaluate("document.querySelectorAll('.map').length") == 3 * (3 + 2)
+    shown.click(*middle(shown, '[aria-label="layer 1, head 3"]'))
+    found = state(shown)
+    assert (found["layer"], found["head"]) == ("1", "3")
+    close_to(values(shown), scene.attention[0, 2, 0])
+    shown.press("ArrowDown")
+    shown.press("ArrowRight")
+    found = state(shown)
+    assert (found["layer"], found["head"], found["query"]) == ("2", "mean", "0")
+    focus = shown.evaluate("document.activeElement.getAttribute('aria-label')")
+    assert focus == "layer 2, mean"
+    shown.click(*middle(shown, ".token:nth-child(2)"))
+    assert (state(shown)["query"], text(shown, "who")) == ("1", "Register 1")
+
+
+def test_every_small_map_and_cell_shows_the_row_of_the_query(visit, scene):
+    token = patch(scene, 6, 3)
+    shown = visit(page([scene], Opening(layer=3, head=3, query=(6, 3))))
+    for layer in (0, 1, 2):
+        for head in (0, 1, 2):
+            greens = shown.evaluate(
+                f'[...document.querySelector(\'[aria-label="layer {layer + 1}, head {head + 1}"]'
+                " canvas').getContext('2d').getImageData(0, 0, 8, 8).data]"
+                ".filter((_, i) => i % 4 === 1)"
+            )
+            row = scene.attention[layer, head, token, PREFIX:]
+            order = np.argsort(row)  # green grows all along the colour map
+            assert (np.diff(np.array(greens)[order]) >= -2).all()
+            assert greens[order[-1]] > greens[order[0]] + 100
+    cells = shown.evaluate(
+        "[...document.querySelectorAll('.token .number')].map(share => share.textContent)"
+    )
+    row = 100 * scene.attention[2, 2, token].astype(float)
+    found = [number(share.replace("\xa0", " ")) for share in cells]
+    assert_allclose(found, row[:PREFIX], atol=row.max() / 255 + 0.06)
+    painted = shown.evaluate(
+        "[...document.querySelectorAll('.swatch')].map(swatch =>"
+        " [...swatch.getContext('2d').getImageData(0, 0, 1, 1).data].slice(0, 3))"
+    )
+    shares = np.minimum(1, row[:PREFIX] / row[PREFIX:].max())
+    assert_allclose(painted, 255 * colormaps["viridis"](shares)[:, :3], atol=5)
+
+
+def colour_at(shown: Page, x: float, y: float) -> list[int]:
+    """What the large picture shows at a point of the window: red, green, blue."""
+    found: list[int] = shown.evaluate(
+        "(() => { const canvas = document.querySelector('.stage');"
+        " const box = canvas.getBoundingClientRect(); const s = canvas.width / box.width;"
+        f" return [...canvas.getContext('2d').getImageData(({x} - box.x) * s, ({y} - box.y) * s,"
+        " 1, 1).data].slice(0, 3); })()"
+    )
+    return found
+
+
+def test_the_strongest_patch_is_painted_in_the_brightest_colour(visit, scene):
+    shown = visit(page([scene], Opening(layer=3, head=2, query=(0, 0))))
+    shown.evaluate(
+        "(() => { const range = document.querySelector('.opacity'); range.value = 100;"
+        " range.dispatchEvent(new Event('input')); })()"
+    )
+    row = scene.attention[2, 1, patch(scene, 0, 0)][PREFIX:]
+    state(shown)
+    best, least = int(row.argmax()), int(row.argmin())
+    assert_allclose(
+        colour_at(shown, *place(shown, scene, *divmod(best, 8))), [253, 231, 37], atol=1
+    )
+    low = colour_at(shown, *place(shown, scene, *divmod(least, 8)))
+    assert low[0] < 90
+    assert low[1] < 60, "dark violet"
+
+
+@pytest.mark.parametrize("count", [20, 5])
+def test_edges_are_the_strongest_of_all_patches(visit, scene, count):
+    looking_at_itself = (scene.attention + np.eye(scene.attention.shape[-1])) / 2
+    scene = replace(scene, attention=looking_at_itself)
+    shown = visit(page([scene], Opening(layer=3, head=1)))
+    before = colour_at(shown, *place(shown, scene, 0, 0))
+    shown.press("e")
+    shown.evaluate(
+        f"(() => {{ const range = document.querySelector('.count'); range.value = {count};"
+        " range.dispatchEvent(new Event('input')); })()"
+    )
+    edges = json.loads(state(shown)["edges"])
+    weights = scene.attention[2, 0, PREFIX:, PREFIX:].astype(float)
+    np.fill_diagonal(weights, 0)
+    expected = np.sort(weights.ravel())[::-1][:count]
+    step = float(scene.attention[2, 0].max()) / 255
+    assert_allclose([share for _, _, share in edges], expected, atol=step)
+    for query, key, share in edges:
+        assert query != key
+        assert share == pytest.approx(weights[query - PREFIX, key - PREFIX], abs=step)
+    assert text(shown, "drawn").startswith(f"The {count} strongest edges between patches")
+    shown.press("e")
+    assert state(shown)["edges"] == ""
+    assert colour_at(shown, *place(shown, scene, 0, 0)) == before
+
+
+def test_a_finger_chooses_and_lets_go(visit, scene):
+    shown = visit(page([scene]), size=(390, 844), phone=True)
+    for pinned in ("true", "false"):
+        shown.tap(*place(shown, scene, 6, 1))
+        shown.wait(f"document.querySelector('.explorer').dataset.pinned === '{pinned}'")
+        if pinned == "true":
+            close_to(
+                values(shown),
+                scene.attention[2].mean(0)[patch(scene, 6, 1)],
+                scene.attention[2, :, patch(scene, 6, 1)].max(),
+            )
+    assert shown.complaints() == []
+
+
+@pytest.mark.parametrize("pool", ["mean", "seq"])
+def test_without_cls_the_read_out_is_a_query_of_its_own(visit, pool):
+    scene = scene_of(make_model(pool=pool, reg_tokens=0))
+    shown = visit(page([scene]))
+    assert state(shown)["query"] == "read-out"
+    rows = scene.reading @ scene.attention[2]
+    close_to(values(shown), rows.mean(0), rows.max())
+    assert text(shown, "who").startswith("Read-out, ")
+    assert shown.evaluate("document.querySelector('.to-prefix').hidden")
+
+
+def test_several_pictures_are_chosen_by_their_thumbnails(visit):
+    model, other = make_model(), make_model(depth=2, num_heads=2, img_size=(16, 32))
+    scenes = [scene_of(model), scene_of(other, name="y.png", box=(0, 0, 50, 100))]
+    shown = visit(page(scenes, Opening(layer=3, head=3, query=(7, 7))))
+    close_to(values(shown), scenes[0].attention[2, 2, -1])
+    shown.click(*middle(shown, ".picture:nth-child(2)"))
+    shown.wait("document.querySelector('.explorer').dataset.scene === '1'")
+    found = state(shown)
+    assert (found["layer"], found["head"], found["query"]) == ("2", "mean", "0")
+    assert text(shown, "name") == "y.png"
+    assert shown.complaints() == []
+    alone = visit(page(scenes[:1]))
+    assert alone.evaluate("document.querySelector('.pictures').offsetHeight") == 0
+
+
+def test_hostile_names_stay_inert(visit):
+    names = [f"{ATTACK}{i}" for i in range(5)]
+    scene = scene_of(make_model(), name=ATTACK, class_names=names)
+    shown = visit(page([scene, scene], about=ATTACK))
+    assert text(shown, "name") == ATTACK
+    assert text(shown, "about") == ATTACK
+    assert text(shown, "said strong").startswith(ATTACK)
+    assert shown.evaluate("document.title") == f"{ATTACK}: attention"
+    assert shown.evaluate("document.scripts.length") == 2
+    assert shown.complaints() == []
+    assert shown.requests() == []
+
+
+def test_the_policy_stops_a_script_that_got_in(visit, scene):
+    content = page([scene]).replace(b"<main>", b"<main>" + ATTACK.encode())
+    shown = visit(content)
+    assert shown.evaluate("document.title") != "ran"
+    assert any("Content Security Policy" in str(said) for said in shown.complaints())
+
+
+def test_a_fragment_works_inside_another_page_and_hears_keys_only_inside(visit, scene):
+    found = fragment([scene])
+    shown = visit(
+        '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
+        f"default-src 'none'; script-src {found.script_hash}; style-src {found.style_hash};"
+        f' img-src data:"><style>{found.style}</style><h1>Another page</h1>{found.markup}'
+        f"<script>{found.script}</script>".encode()
+    )
+    assert shown.complaints() == []
+    shown.press("[")
+    assert state(shown)["layer"] == "3"
+    shown.evaluate("document.querySelector('.stage').focus()")
+    shown.press("[")
+    assert state(shown)["layer"] == "2"
+
+
+def test_screens_of_all_sizes_do_not_scroll_sideways(visit):
+    scene = scene_of(make_model(num_heads=12, depth=4, embed_dim=24))
+    shown = visit(page([scene] * 12, about="A long line. " * 20))
+    for width in (320, 390, 640, 1000, 1024, 1280, 1920):
+        shown.resize(width, 800)
+        state(shown)
+        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+        assert shown.evaluate(wide) <= 0, width
+
+
+def test_a_screenshot_is_a_picture(visit, scene, tmp_path):
+    shown = visit(page([scene]), size=(400, 300))
+    shown.screenshot(Path(tmp_path / "x.png"))
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,119 @@
+/* Parts that are made anew for each scene: the tokens that are no patches, and the small maps. */
+
+function element(name, className, text = "") {
+  const made = document.createElement(name);
+  made.className = className;
+  made.textContent = text;
+  return made;
+}
+
+function buttonOf(className, title, act) {
+  const made = element("button", className);
+  made.type = "button";
+  made.title = title;
+  made.addEventListener("click", act);
+  return made;
+}
+
+/* The read-out where it is no token, CLS, registers: queries, and cells for what they get. */
+class Tokens {
+  constructor(row, explorer) {
+    this.explorer = explorer;
+    const { scene } = explorer;
+    this.cells = scene.prefix.map((name, index) => this.cell(index, name));
+    if (scene.readOut === scene.tokens) this.cells.unshift(this.cell(scene.readOut, "read-out"));
+    row.replaceChildren(...this.cells.map(({ button }) => button));
+  }
+
+  cell(query, name) {
+    const { explorer } = this;
+    const { scene } = explorer;
+    const title = `What ${scene.nameOf(query)} attends to`;
+    const button = buttonOf("token", title, () => explorer.pin(query));
+    const [swatch, share] = [element("canvas", "swatch"), element("span", "number")];
+    swatch.hidden = query === scene.tokens && scene.pool === "mean"; // all patches alike
+    button.append(swatch, element("span", "label", name), share);
+    button.addEventListener("pointerenter", (event) => explorer.hover(event, query));
+    button.addEventListener("pointerleave", (event) => explorer.hover(event, null));
+    return { query, button, swatch, share };
+  }
+
+  draw(row, scale) {
+    const { scene, query: shown } = this.explorer;
+    for (const { query, button, swatch, share } of this.cells) {
+      if (query < scene.tokens) {
+        paintPixels(swatch, 1, 1, () => scale.index(row[query]), scale.colours);
+        share.textContent = percent(row[query]);
+      } else if (!swatch.hidden) {
+        const read = new Scale(scale.colours, scene.largest(scene.reading), false);
+        paintThumb(swatch, scene, scene.reading, read);
+      }
+      button.setAttribute("aria-pressed", query === shown);
+    }
+  }
+
+  /* The query that follows in the row; the first after any other; null where there is none. */
+  after(query) {
+    const index = this.cells.findIndex((cell) => cell.query === query);
+    return this.cells.length ? this.cells[(index + 1) % this.cells.length].query : null;
+  }
+}
+
+/* A small map for every layer (down) and head, mean and rollout (across). */
+class Maps {
+  constructor(table, explorer) {
+    this.explorer = explorer;
+    const { scene } = explorer;
+    this.columns = [...Array(scene.heads).keys(), MEAN, ROLLOUT];
+    this.cells = scene.layers.flatMap((_, layer) =>
+      this.columns.map((head) => this.cell(layer, head)),
+    );
+    const [, , wide, tall] = scene.box;
+    table.classList.toggle("crowded", scene.heads > 8);
+    table.style.setProperty("--maps", this.columns.length);
+    table.style.setProperty("--layers", scene.layers.length);
+    table.style.setProperty("--cell-ratio", (wide * scene.size[0]) / (tall * scene.size[1]));
+    table.replaceChildren(...this.titles(), ...this.rows());
+  }
+
+  titles() {
+    const title = (head) =>
+      element("span", ...(Number.isInteger(head) ? ["title", head + 1] : ["title word", head]));
+    return [element("span", "title"), ...this.columns.map(title)];
+  }
+
+  rows() {
+    const across = this.columns.length;
+    return this.explorer.scene.layers.flatMap((number, layer) => [
+      element("span", "title", number),
+      ...this.cells.slice(layer * across, (layer + 1) * across).map(({ button }) => button),
+    ]);
+  }
+
+  cell(layer, head) {
+    const { explorer } = this;
+    const what = Number.isInteger(head) ? `head ${head + 1}` : head;
+    const name = `layer ${explorer.scene.layers[layer]}, ${what}`;
+    const button = buttonOf("map", name, () => explorer.show(layer, head));
+    button.setAttribute("role", "radio");
+    button.setAttribute("aria-label", name);
+    button.append(element("canvas", ""));
+    return { layer, head, button };
+  }
+
+  draw() {
+    const { explorer } = this;
+    for (const { layer, head, button } of this.cells) {
+      const row = explorer.scene.attends(layer, head, explorer.query);
+      paintThumb(button.firstChild, explorer.scene, row, explorer.scaleOf(head, row));
+      const chosen = layer === explorer.layer && head === explorer.head;
+      button.setAttribute("aria-checked", chosen);
+      button.tabIndex = chosen ? 0 : -1;
+    }
+  }
+
+  focus() {
+    const { layer, head } = this.explorer;
+    this.cells[layer * this.columns.length + this.columns.indexOf(head)].button.focus();
+  }
+}
