@@ -43,14 +43,26 @@ def test_by_hand():
 def by_differences(model, images, classes, layer: int) -> torch.Tensor:
     """The map with gradients measured by moving every number of every patch a little."""
     with torch.no_grad():
-        tokens = model.embed(images)
+        stream = model.embed(images)
         for block in list(model.blocks)[:layer]:
-            tokens = block(tokens)
+            stream = block(stream)
+        is_pre = model.spec.norm_position == "pre"
+        after = list(model.blocks)[layer:]
+        if not after:
+            tokens = model.norm(stream)
+        else:
+            tokens = after[0].attn.norm(stream) if is_pre else stream
 
         def logit(moved: torch.Tensor) -> torch.Tensor:
-            for block in list(model.blocks)[layer:]:
-                moved = block(moved)
-            return model.forward_head(model.norm(moved))[torch.arange(len(images)), classes]
+            if after:
+                branch = after[0].attn
+                added = branch.after(branch.inner(moved))
+                moved = added if model.spec.residual == "none" else stream + added
+                moved = moved if is_pre else branch.norm(moved)
+                for rest in (after[0].ffn, *after[1:]):
+                    moved = rest(moved)
+                moved = model.norm(moved)
+            return model.forward_head(moved)[torch.arange(len(images)), classes]
 
         first = model.num_prefix_tokens
         maps = torch.zeros(tokens.shape[0], tokens.shape[1] - first, dtype=tokens.dtype)

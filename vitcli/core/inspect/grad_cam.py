@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.block import PreNorm
 
 
 def grad_cam(
@@ -22,7 +23,8 @@ def grad_cam(
     the softmax); the map is relu(sum over channels of weight * feature). Selvaraju et al. 2017,
     https://arxiv.org/abs/1610.02391, equations 1 and 2. The paper is about convolutions, so here:
 
-    * a feature map is one channel of the patch tokens, before the norm that follows; CLS and
+    * a feature map is one channel of the patch tokens as the next layer's attention reads them, or
+      the head after the last: behind the norm, if there is one, as is usual for ViTs. CLS and
       registers have no place, and neither the mean nor the map counts them;
     * the paper takes the last convolution; here it is the last layer that reaches the read-out
       (``last_feature_layer``), which for CLS is the one before the last block;
@@ -40,16 +42,44 @@ def grad_cam(
     count = feature_layer(model, layer)
     with torch.no_grad():
         tokens = model.blocks[:count](model.embed(images))
+        features = read_features(
+            model, tokens, count
+        ).clone()  # post-norm reads the tokens themselves
     with torch.enable_grad():
-        tokens = tokens.detach().requires_grad_()
-        logits = model.forward_head(model.norm(model.blocks[count:](tokens)))
+        features.requires_grad_()
+        logits = logits_of(model, tokens, features, count)
         chosen = logits.argmax(1) if classes is None else classes
         target = logits.gather(1, chosen[:, None]).sum()  # images do not mix: one pass serves all
-        (gradient,) = torch.autograd.grad(target, tokens)
+        (gradient,) = torch.autograd.grad(target, features)
     first = model.num_prefix_tokens
     weights = gradient[:, first:].mean(1, keepdim=True)  # (B, 1, D)
-    shown = (weights * tokens.detach()[:, first:]).sum(-1).relu()
+    shown = (weights * features.detach()[:, first:]).sum(-1).relu()
     return shown.unflatten(-1, model.grid_size)
+
+
+def read_features(model: VisionTransformer, tokens: Tensor, count: int) -> Tensor:
+    """What attention, or after all blocks the head, reads of the tokens (B, N, D): (B, N, D)."""
+    if count == len(model.blocks):
+        return model.norm(tokens)
+    return next_branch(model, count).inner_input(tokens)
+
+
+def logits_of(model: VisionTransformer, tokens: Tensor, features: Tensor, count: int) -> Tensor:
+    """The rest of the model, where these ``features`` are read of the tokens: (B, K)."""
+    if count == len(model.blocks):
+        return model.forward_head(features)
+    branch = next_branch(model, count)
+    tokens = branch.merge(tokens, branch.inner(features))
+    for other in list(model.blocks[count].children())[1:]:
+        tokens = other(tokens)
+    return model.forward_head(model.norm(model.blocks[count + 1 :](tokens)))
+
+
+def next_branch(model: VisionTransformer, count: int) -> PreNorm:
+    """The attention of the block that follows the first ``count``."""
+    branch = next(model.blocks[count].children())
+    assert isinstance(branch, PreNorm)
+    return branch
 
 
 def last_feature_layer(model: VisionTransformer) -> int:

@@ -5,12 +5,14 @@ the explorer's own.
 import base64
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vitcli.runner.explorer.page import fragment
 from vitcli.runner.figure_file import encode
+from vitcli.runner.visualize.drawn import Drawn
 from vitcli.runner.visualize.write import Visualized
 
 
@@ -38,7 +40,7 @@ def _section(each: Visualized) -> dict[str, Any]:
                 "name": name,
                 "title": drawn.title,
                 "caption": drawn.caption,
-                "source": _embedded(encode(drawn.draw, "png")),
+                "source": _embedded(_png(drawn, each.files[name])),
                 "numbers": drawn.numbers,
             }
             for name, drawn in each.figures.items()
@@ -47,6 +49,10 @@ def _section(each: Visualized) -> dict[str, Any]:
         "explorer": fragment(each.scenes) if each.scenes else None,
         "skipped": each.skipped,
     }
+
+
+def _png(drawn: Drawn, file: Path) -> bytes:
+    return file.read_bytes() if file.suffix == ".png" else encode(drawn.draw, "png")
 
 
 def _embedded(png: bytes) -> str:

@@ -1,0 +1,61 @@
+"""The page of `vitcli visualize` in a real browser: figures load, both explorers work, no more."""
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.browser.chromium import chromium
+from vitcli.cli.app import app, register
+from vitcli.runner.config import load_experiment
+from vitcli.runner.train import Request, train
+
+pytestmark = pytest.mark.browser
+register()
+CLS = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
+
+
+@pytest.fixture
+def page(tiny, here):
+    """Two runs, one with CLS, one without: two explorers on one page."""
+    names = []
+    for name, changes in (("one", CLS), ("two", {"train.epochs": 1})):
+        request = Request(output=here / "runs" / name)
+        names.append(str(train(load_experiment(str(tiny), changes), request).run.path))
+    words = ["visualize", *names, "--what", "curves,distance,explorer", "--num-images", "4"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    return here / "figures" / "index.html"
+
+
+def test_the_page_is_quiet_complete_and_no_wider_than_a_phone(page, tmp_path):
+    with chromium(tmp_path / "profile") as browser:
+        for options in ({}, {"dark": True, "size": (390, 844), "phone": True}):
+            shown = browser.open(page.as_uri(), **options)
+            shown.wait(
+                "[...document.querySelectorAll('.explorer')].length === 2 &&"
+                " [...document.querySelectorAll('.explorer')].every(e => e.dataset.values)"
+            )
+            assert shown.complaints() == []
+            assert shown.requests() == []
+            sizes = shown.evaluate(
+                "[...document.querySelectorAll('figure img')].map(image => image.naturalWidth)"
+            )
+            assert len(sizes) == 4
+            assert min(sizes) > 100
+            root = "document.documentElement"
+            assert shown.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0
+            ground = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+            assert (ground == "rgb(255, 255, 255)") is not bool(options)
+
+
+def test_each_explorer_hears_its_own_keys(page, tmp_path):
+    asked = "[...document.querySelectorAll('.explorer')].map(e => e.dataset.layer + e.dataset.head)"
+    with chromium(tmp_path / "profile") as browser:
+        shown = browser.open(page.as_uri())
+        shown.wait("document.querySelectorAll('.explorer')[1].dataset.values !== undefined")
+        before = shown.evaluate(asked)
+        shown.press("2")
+        assert shown.evaluate(asked) == before, "no explorer has the focus"
+        shown.evaluate("document.querySelectorAll('.explorer')[1].querySelector('.stage').focus()")
+        shown.press("2")
+        shown.wait(f"({asked})[1] === '22'")
+        assert shown.evaluate(asked)[0] == before[0]
