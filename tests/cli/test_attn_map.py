@@ -64,6 +64,32 @@ def test_a_picture_of_any_shape_is_named_and_drawn(run, name, size, mode):
         assert min(figure.size) > 200
 
 
+@pytest.mark.parametrize("size", [(300, 90), (400, 40), (100, 100), (60, 200)])
+def test_a_figure_is_as_large_as_its_pictures_need(run, size):
+    assert vitcli(save("x.jpg", size), "--run", run, "--method", "gradcam", "-o", "x.png")[0] == 0
+    with Image.open("x.png") as figure:
+        inked = np.asarray(figure.convert("L")) < 250
+    for blank in (~inked.any(1), ~inked.any(0)):
+        runs = "".join("x" if line else " " for line in blank).split()
+        assert max(map(len, runs)) < 70, "a third of an inch at 200 dots an inch"
+
+
+def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(run):
+    save("a.png", (9, 9))
+    save("b.jpg", (9, 9))
+    assert vitcli(".", "--run", run)[0] == 0
+    Path("a-cls.png").rename("renamed.png")
+    code, out, talk = vitcli(".", "--run", run)
+    assert (code, len(out.splitlines())) == (0, 2)
+    assert ".: left out 2 figures that attn-map drew\n" in talk
+    assert vitcli("renamed.png", "--run", run)[0] == 0, "by its name it is a picture like another"
+    for file in ("a.png", "b.jpg"):
+        Path(file).unlink()
+    code, _, talk = vitcli(".", "--run", run)
+    assert code == 4
+    assert "no picture in this folder but 4 that attn-map drew" in talk
+
+
 def test_a_turned_photo_is_turned_back(run):
     exif = Image.Exif()
     exif[0x0112] = 6

@@ -94,7 +94,7 @@ def attn_map(
         fit=fit.value,
     )
     say(introduced(looker.predictor))
-    files = picture_files(images)
+    files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
     form = format_of(form, output)

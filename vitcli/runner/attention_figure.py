@@ -1,5 +1,6 @@
 """A map laid over its picture, or a grid of them; for a screen, a page or a paper."""
 
+import textwrap
 from functools import partial
 
 import numpy as np
@@ -12,13 +13,22 @@ from matplotlib.patches import Rectangle
 from vitcli.runner.attention_words import asked, caption, headline
 from vitcli.runner.contact_sheet import one_line
 from vitcli.runner.figure_file import COLOURS, MUTED, encode
-from vitcli.runner.look import Look
+from vitcli.runner.look import SOFTWARE, Look
 from vitcli.runner.matrix_figure import matrix_grid
 
 OPACITY = 0.6
 DIMMED = 0.35
 """How much of its brightness a part keeps that the model did not see."""
 TILE = 1.1
+PANEL, WIDEST, TALLEST, LOWEST = 3.6, 7.4, 6.4, 0.4
+"""Inches: the width of a picture beside its map, of one above it, and limits of their height."""
+STACKED = 0.55
+"""Pictures with less height than this share of their width stand above their map."""
+LETTERS_PER_INCH = 13.0
+LINE = 0.18
+"""Inches of a line of a title."""
+MOST_ASPECT = 4.0
+"""A map that is longer is not drawn longer."""
 UNITS = {"grad-rollout": "relevance", "gradcam": "relevance"}
 """What the numbers of a method are, where they are no shares of attention."""
 
@@ -26,20 +36,31 @@ UNITS = {"grad-rollout": "relevance", "gradcam": "relevance"}
 def draw(look: Look, form: str, *, run: str, smooth: bool = False) -> bytes:
     """The figure as a file's bytes; the same look gives the same bytes."""
     figures = {"head": partial(heads_grid, look, run), "raw": partial(matrix_grid, look, run)}
-    return encode(figures.get(look.method, partial(overlay, look, run, smooth)), form)
+    drawing = figures.get(look.method, partial(overlay, look, run, smooth))
+    return encode(drawing, form, software=SOFTWARE)
 
 
 def overlay(look: Look, run: str, smooth: bool) -> Figure:
-    """The picture as it is, and the picture under its map."""
-    height, width = look.picture.shape[:2]
-    figure = Figure(figsize=(8.4, 1.0 + 3.6 * min(2.0, height / width)), layout="constrained")
-    plain, covered = figure.subplots(1, 2)
+    """The picture as it is, and the picture under its map: side by side, or a wide one above.
+
+    The figure is as large as the two need, so that no room is left blank.
+    """
+    ratio = look.picture.shape[0] / look.picture.shape[1]
+    stacked = ratio < STACKED
+    width = WIDEST if stacked else min(PANEL, TALLEST / ratio)
+    title = textwrap.fill(asked(look), max(18, int(LETTERS_PER_INCH * width)))
+    height = max(width * ratio, LOWEST)
+    words = 0.5 + LINE * title.count("\n")
+    size = (width + 0.4, 2 * height + words + 1.05) if stacked else (2 * width + 1, height + words)
+    figure = Figure(figsize=size, layout="compressed")
+    plain, covered = figure.subplots(*((2, 1) if stacked else (1, 2)))
     plain.imshow(look.picture)
     frame(plain, look)
     plain.set_title(f"{one_line(look.label)}, {100 * look.probability:.1f} %", loc="left")
     shown = lay_over(covered, look, look.maps, look.maps.max() or 1.0, smooth)
-    covered.set_title(asked(look), loc="left")
-    bar = figure.colorbar(shown, ax=covered, fraction=0.05, pad=0.02)
+    covered.set_title(title, loc="left")
+    where = {"location": "bottom", "aspect": 50} if stacked else {"location": "right"}
+    bar = figure.colorbar(shown, ax=covered, fraction=0.05, pad=0.02, **where)
     bar.set_label(UNITS.get(look.method, "share of attention"))
     for axes in (plain, covered):
         axes.set_axis_off()
@@ -54,7 +75,9 @@ def heads_grid(look: Look, run: str) -> Figure:
     """
     layers, heads = look.maps.shape[:2]
     top, left, height, width = look.box
-    size = (1.6 + TILE * (heads + 1) * max(1.0, width / height), 1.0 + TILE * layers)
+    across = min(max(1.0, width / height), MOST_ASPECT)
+    down = max(0.35, min(1.0, across * height / width))
+    size = (1.6 + TILE * (heads + 1) * across, 1.0 + TILE * layers * down)
     figure = Figure(figsize=(max(5.5, size[0]), size[1]), layout="constrained")
     grid = figure.subplots(layers, heads + 1, squeeze=False)
     for axes in grid.flat:

@@ -24,17 +24,21 @@ STYLE: Any = {
     "svg.hashsalt": "vitcli",
     "savefig.dpi": 200,
 }
-METADATA: dict[str, dict[str, None]] = {
-    "png": {"Software": None},
+METADATA: dict[str, dict[str, str | None]] = {
+    "png": {},
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Creator": None, "Producer": None},
 }
 
 
-def encode(draw: Callable[[], Figure], form: str) -> bytes:
-    """Draw in vitcli's style and write as png, svg or pdf, without date and version."""
+def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None) -> bytes:
+    """Draw in vitcli's style and write as png, svg or pdf, without date and version.
+
+    ``software`` is written into a PNG file, where ``software_of`` finds it.
+    """
+    metadata = METADATA[form] | ({"Software": software} if form == "png" else {})
     with matplotlib.rc_context(STYLE), warnings.catch_warnings(), io.BytesIO() as file:
         # A name in a script that the font lacks shows boxes; that is no reason to talk.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
-        draw().savefig(file, format=form, metadata=METADATA[form])
+        draw().savefig(file, format=form, metadata=metadata)
         return file.getvalue()

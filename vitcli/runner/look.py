@@ -4,7 +4,7 @@ Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,8 +25,17 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.config import did_you_mean
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate import Predictor
-from vitcli.runner.pictures import FORMATS, decode, picture_bytes, quiet_pillow, shown_picture
+from vitcli.runner.pictures import (
+    FORMATS,
+    decode,
+    picture_bytes,
+    quiet_pillow,
+    shown_picture,
+    software_of,
+)
 
+SOFTWARE = "vitcli attn-map"
+"""What a figure that is a PNG file says of its origin."""
 TAKES = {
     "cls": ("layer", "head", "query"),
     "rollout": ("layer", "query"),
@@ -214,8 +223,13 @@ def _refuse_unused(method: str, **given: object) -> None:
             raise ConfigError(f"--method {method} takes no --{option}; these do: {others}")
 
 
-def picture_files(names: Sequence[str]) -> list[str]:
+def picture_files(
+    names: Sequence[str], on_message: Callable[[str], None] = lambda _: None
+) -> list[str]:
     """Files as they are, and the pictures that lie in folders, by name.
+
+    A figure that ``attn-map`` drew, as its PNG file says, is no picture of a folder; by its name it
+    can still be asked for.
 
     Raises:
         InputError: A folder holds no picture.
@@ -227,9 +241,14 @@ def picture_files(names: Sequence[str]) -> list[str]:
             found.append(name)
             continue
         inside = sorted(str(p) for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
-        if not inside:
-            raise InputError(f"{name}: no picture in this folder ({', '.join(SUFFIXES)})")
-        found += inside
+        pictures = [file for file in inside if software_of(file) != SOFTWARE]
+        own = len(inside) - len(pictures)
+        if not pictures:
+            but = f" but {own} that attn-map drew" if own else ""
+            raise InputError(f"{name}: no picture in this folder{but} ({', '.join(SUFFIXES)})")
+        if own:
+            on_message(f"{name}: left out {own} figure{'s'[: own > 1]} that attn-map drew")
+        found += pictures
     return found
 
 

@@ -76,6 +76,15 @@ def picture_size(path: Path | str) -> tuple[int, int]:
         return _upright(_checked(file))
 
 
+def software_of(path: Path | str) -> str:
+    """The program that a PNG file names as its writer; empty where there is none."""
+    try:
+        with quiet_pillow(), _opened(path) as file:
+            return str(Image.open(file, formats=("PNG",)).info.get("Software", ""))
+    except Exception:  # no PNG, or a broken one: that is said by who decodes it
+        return ""
+
+
 def _upright(image: Image.Image) -> tuple[int, int]:
     """(H, W) after the rotation that EXIF asks for, as the header says it."""
     turned = image.getexif().get(ORIENTATION, 1) >= 5
