@@ -147,6 +147,17 @@ def test_raw_is_every_matrix_with_its_prefix(run):
     assert_allclose(part["maps"], whole[::-1, 1:], rtol=1e-5)
 
 
+@pytest.mark.parametrize("method", ["head", "raw"])
+def test_heads_may_be_averaged(run, method):
+    words = (save("x.png", (8, 8)), "--run", run, "--method", method)
+    for head, name in (("all", "all"), ("mean", "mean")):
+        assert vitcli(*words, "--head", head, "-o", f"{name}.npz")[0] == 0
+    with np.load("all.npz") as every, np.load("mean.npz") as mean:
+        assert mean["maps"].shape[1] == 1
+        assert_allclose(mean["maps"][:, 0], every["maps"].mean(1), rtol=1e-6)
+    assert vitcli(*words, "--head", "mean", "-o", "x.png")[0] == 0
+
+
 def test_grad_cam_looks_where_patches_still_reach_the_read_out(run):
     words = (save("x.png", (20, 12)), "--run", run, "--method", "gradcam", "-o", "x.json")
     found = {}

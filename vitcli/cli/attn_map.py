@@ -52,7 +52,7 @@ def attn_map(
         str, typer.Option(metavar="LAYERS", help="Such as 1,3,6 or -1.", show_default="the last")
     ] = "",
     head: Annotated[
-        str, typer.Option(metavar="HEADS", help="Such as 3 or 1,2.", show_default="all")
+        str, typer.Option(metavar="HEADS", help="Such as 3 or 1,2, or mean.", show_default="all")
     ] = "",
     query: Annotated[
         str,
@@ -88,7 +88,8 @@ def attn_map(
         Predictor(chosen, device),
         method=method and method.value,
         layers=numbers("--layer", layer),
-        heads=numbers("--head", head),
+        heads=None if head == "mean" else numbers("--head", head),
+        average_heads=head == "mean",
         query=place(query),
         about=about,
         fit=fit.value,

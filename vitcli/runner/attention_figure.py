@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from vitcli.runner.attention_words import asked, caption, headline
+from vitcli.runner.attention_words import asked, caption, head_names, headline
 from vitcli.runner.contact_sheet import one_line
 from vitcli.runner.figure_file import COLOURS, MUTED, encode
 from vitcli.runner.look import SOFTWARE, Look
@@ -94,7 +94,7 @@ def heads_grid(look: Look, run: str) -> Figure:
             shown = axes.imshow(look.maps[i, j], cmap=COLOURS, norm=scale, aspect=aspect)
             mark_patch(axes, look)
             if i == 0:
-                axes.set_title(f"head {look.heads[j]}", fontsize=8, loc="center")
+                axes.set_title(head_names(look)[j], fontsize=8, loc="center")
         row[1].set_ylabel(f"layer {look.layers[i]}", fontsize=8)
     grid[0, 0].set_aspect(aspect)
     bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40)

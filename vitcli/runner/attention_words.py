@@ -27,13 +27,18 @@ def asked(look: Look) -> str:
 def caption(look: Look, run: str) -> str:
     """Model and method, for who sees only the picture."""
     heads = f", mean of {len(look.heads)} heads"
-    if look.method in ("head", "raw", "gradcam"):
+    if look.method in ("head", "raw", "gradcam") and not look.are_heads_averaged:
         heads = ""
     rows, columns = look.grid
     tokens = f"{rows}x{columns} patches"
     if look.method == "raw" and look.num_prefix_tokens:
         tokens = f"tokens: {look.num_prefix_tokens} prefix, then {tokens}"
     return f"{one_line(run, 40)}; {depth(look)}{heads}; {tokens}"
+
+
+def head_names(look: Look) -> list[str]:
+    """What stands above each column of a grid of heads."""
+    return ["mean"] if look.are_heads_averaged else [f"head {head}" for head in look.heads]
 
 
 def depth(look: Look) -> str:

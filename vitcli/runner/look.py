@@ -69,6 +69,8 @@ class Look:
     method: str
     layers: tuple[int, ...]
     """From 1 on; for Grad-CAM also 0, the embedded patches."""
+    are_heads_averaged: bool
+    """For ``head`` and ``raw``: one mean map instead of one a head; the others average anyway."""
     heads: tuple[int, ...]
     """From 1 on; what ``head`` and ``raw`` show side by side, and the others average."""
     maps: np.ndarray
@@ -89,6 +91,7 @@ class Looker:
         method: str | None = None,
         layers: Sequence[int] | None = None,
         heads: Sequence[int] | None = None,
+        average_heads: bool = False,
         query: tuple[float, float] | None = None,
         about: str | None = None,
         fit: str = "crop",
@@ -101,6 +104,7 @@ class Looker:
             layers: From 1 on, or from -1 backwards; unless given the last, all for ``head`` and
                 ``raw``; for ``gradcam``, which takes one, the last whose patches are read out.
             heads: From 1 on; all unless given.
+            average_heads: For ``head`` and ``raw``, which otherwise show each head by itself.
             query: x and y of a place, as shares (0 to 1) of what the model sees.
             about: The class to explain; the likeliest unless given.
             fit: How a picture of another shape is fitted, a row of ``FITS``.
@@ -123,6 +127,7 @@ class Looker:
         _refuse_unused(self.method, layer=layers, head=heads, query=query, **{"class": about})
         self.about, self.fit = about, fit
         self.heads = self._check_heads(heads)
+        self.average_heads = average_heads and self.method in METHODS_BY_HEAD
         self.query = None if query is None else self._patch_at(query)
         self.layers = self._check_layers(layers)
 
@@ -184,6 +189,7 @@ class Looker:
             method=self.method,
             layers=tuple(layer + 1 for layer in self.layers),
             heads=tuple(head + 1 for head in self.heads),
+            are_heads_averaged=self.average_heads,
             maps=self._maps(batch, asked),
             grid=self.model.grid_size,
             num_prefix_tokens=self.model.num_prefix_tokens,
@@ -205,7 +211,7 @@ class Looker:
             maps: np.ndarray = method(ask)[0].float().cpu().numpy()
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        return maps
+        return maps.mean(1, keepdims=True) if self.average_heads else maps
 
 
 def _fitting_method(
@@ -262,6 +268,7 @@ def facts(look: Look) -> dict[str, Any]:
         "method": look.method,
         "layers": list(look.layers),
         "heads": list(look.heads),
+        "heads_averaged": look.are_heads_averaged or look.method not in METHODS_BY_HEAD,
         "query": look.query,
         "fit": look.fit,
         "box": list(look.box),

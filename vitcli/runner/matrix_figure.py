@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
-from vitcli.runner.attention_words import caption, headline
+from vitcli.runner.attention_words import caption, head_names, headline
 from vitcli.runner.figure_file import COLOURS, MUTED
 from vitcli.runner.look import Look
 
@@ -35,8 +35,8 @@ def matrix_grid(look: Look, run: str) -> Figure:
         for j, axes in enumerate(row):
             shown = axes.imshow(look.maps[i, j], cmap=COLOURS, norm=scale)
             part(axes, look.num_prefix_tokens)
-    for axes, head in zip(grid[0], look.heads, strict=True):
-        axes.set_title(f"head {head}", fontsize=8, loc="center")
+    for axes, name in zip(grid[0], head_names(look), strict=True):
+        axes.set_title(name, fontsize=8, loc="center")
     for axes in grid[-1]:
         axes.set_xlabel("to", fontsize=8)
     bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40)

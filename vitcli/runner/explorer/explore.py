@@ -37,12 +37,13 @@ class Explorer:
         named = len(looker.heads) < model.spec.num_heads
         if named and len(looker.heads) > 1:
             raise ConfigError("--format html opens with one head; name one with --head")
+        by_head = looker.method == "head" and not looker.average_heads
         self.looker = looker
         self.layers = tuple(range(len(model.blocks))) if all_layers else looker.layers
         check_size(model, len(self.layers))
         self.opening = Opening(
             layer=self.layers[-1] + 1,
-            head=looker.heads[0] + 1 if named or looker.method == "head" else None,
+            head=looker.heads[0] + 1 if named or by_head else None,
             rollout=looker.method == "rollout",
             query=looker.query,
         )
