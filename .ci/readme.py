@@ -117,11 +117,11 @@ def reach(name: str) -> str:
         f" {r['nearest_head']:.2f} to {r['farthest_head']:.2f} | {100 * r['near_share']:.0f} % |"
         for r in far["layers"]
     ]
-    said = ["| the report says | verdict | measured |", "|---|---|---|"]
+    said = ["| the report's claim, on this model's layers | verdict | measured |", "|---|---|---|"]
     said += [f"| {c['claim']} | {c['verdict']} | {c['measured']} |" for c in far["claims"]]
     note = (
-        f"`{name}`, {100 * found['accuracy']:.2f} % on the test set; n = {far['n']:,} test images,"
-        f" +- is the standard deviation over them. Attention that is the same everywhere:"
+        f"`{name}`, {percent(found['test_accuracy'])} % on the test set; n = {far['n']:,} test"
+        " images, +- is the standard deviation over them. Attention that is the same everywhere:"
         f" {far['uniform_distance']:.2f} pixels, {100 * far['uniform_near_share']:.0f} % within"
         f" 3x3. {measured_by(found)}"
     )
@@ -149,7 +149,8 @@ def faithfulness(name: str) -> str:
     note = (
         f"Areas under the curves of the likeliest class's probability, `{name}`, n = {table['n']:,}"
         " test images; differences are paired by image, +- half the 95 % interval. Best:"
-        f" {table['best']}. {measured_by(found)}"
+        f" {table['best']}, {'{:+.3f} +- {:.3f}'.format(*table['best_against_next'])} against"
+        f" {table['next']}. {measured_by(found)}"
     )
     return "\n".join([*rows, "", note])
 

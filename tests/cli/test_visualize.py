@@ -2,6 +2,7 @@
 
 import json
 import re
+from base64 import b64encode
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,43 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, tin
     assert ">one</h1>" in Path("here/index.html").read_text()
     assert vitcli(other, "-o", "gone")[0] == 4
     assert not Path("gone").exists()
+
+
+def test_runs_of_the_same_name_keep_apart(tiny, here):
+    paths = []
+    for seed in (0, 1):
+        experiment = load_experiment(str(tiny), {"train.epochs": 1, "seed": seed})
+        output = here / f"place{seed}" / "a" / "b" / "c"
+        paths.append(train(experiment, Request(output=output)).run.path)
+    assert vitcli(*paths, paths[0], "--what", "filters")[0] == 0
+    one, two = (Path(f"figures/{name}/filters.png").read_bytes() for name in ("a-b-c", "a-b-c-2"))
+    assert one != two
+    page = Path("figures/index.html").read_text()
+    assert page.count("<h1>") == 2
+    assert all(b64encode(content).decode() in page for content in (one, two))
+
+
+def test_one_image_decides_nothing(run):
+    code, out, _ = vitcli(run, "--what", "distance,faithfulness", "--num-images", 1, "--json")
+    assert code == 0
+    (found,) = json.loads(out)
+    assert found["distance"]["claims"][1]["verdict"] in ("undecided", "cannot be asked")
+    assert found["distance"]["layers"][0]["distance_ci95"] is None
+    assert found["faithfulness"]["methods"][0]["gap_ci95"] is None
+
+
+def test_one_patch_has_no_distance(tiny, here):
+    path = make(tiny, "whole", **{"model.patch_size": 8})
+    code, _, talk = vitcli(path, "--what", "distance,heads,faithfulness", "--num-images", 4)
+    assert code == 0
+    assert "none: one patch has no distance" in talk
+
+
+def test_a_run_that_was_cut_short_is_measured_on_all_test_images(tiny, here, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.measure.LIMITED", 5)
+    path = make(tiny, "short", **{"train.limit_batches": 1})
+    _, out, _ = vitcli(path, "--what", "confusion", "--json")
+    assert json.loads(out)[0]["confusion"]["num_test"] == 24
 
 
 def test_a_hostile_name_stays_text_on_the_page(tiny, here):

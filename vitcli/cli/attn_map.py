@@ -95,6 +95,8 @@ def attn_map(
         fit=fit.value,
     )
     say(introduced(looker.predictor))
+    if output == Path("-"):
+        raise ConfigError("-o -: the figure goes to a file; name one, or a folder")
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
@@ -136,33 +138,45 @@ def draw_all(
     json: bool,
 ) -> None:
     """Look at each picture; one that cannot be read does not keep the others back."""
-    from vitcli.runner.errors import InputError, UserError
+    from vitcli.runner.errors import InputError, partly
     from vitcli.runner.files import commit
     from vitcli.runner.look import facts
+    from vitcli.runner.pictures import shown
 
     run = looker.predictor.run
     done = []
+    failures: list[InputError] = []
     taken: set[Path] = set()
     for file in files:
         try:
             look = looker.look(file)
             content = encode(look)
         except InputError as error:
+            if len(files) == 1:
+                raise
             say(f"error: {error}")
+            failures.append(error)
             continue
         target = target_of(look, form, output, taken)
+        refuse_to_replace(files, target)
         target.parent.mkdir(parents=True, exist_ok=True)
         commit(target, content)
         done.append(facts(look) | {"run": str(run.path), "file": str(target)})
         if not json:
-            emit(f"{file}: {look.label} {percent(look.probability, 1)}  {target}")
+            emit(f"{shown(file)}: {look.label} {percent(look.probability, 1)}  {target}")
     if json:
         emit_json(done)
-    if len(done) < len(files):
-        failed = len(files) - len(done)
-        problem = UserError(f"{failed} of {len(files)} images could not be read")
-        problem.exit_code = 3 if done else InputError.exit_code
-        raise problem
+    if failures:
+        raise partly(failures, len(files), "images could not be read")
+
+
+def refuse_to_replace(files: list[str], target: Path) -> None:
+    """A picture is never overwritten by its own map."""
+    from vitcli.runner.errors import ConfigError
+
+    for file in files:
+        if file != "-" and target.exists() and target.samefile(file):
+            raise ConfigError(f"-o {target}: that is the picture itself; choose another name")
 
 
 def numbers(option: str, text: str) -> list[int] | None:

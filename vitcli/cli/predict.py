@@ -18,25 +18,28 @@ def predict(
     json: Json = False,
 ) -> None:
     """Name the likeliest classes of pictures, with probabilities."""
-    from vitcli.runner.errors import InputError, UserError
+    from vitcli.runner.errors import InputError, partly
     from vitcli.runner.evaluate import Prediction, Predictor, default_run, introduced
+    from vitcli.runner.pictures import shown
     from vitcli.runner.run_dir import find_run
 
     chosen = find_run(run) if run else default_run()
     predictor = Predictor(chosen, device)
     say(introduced(predictor))
     done: list[Prediction] = []
-    failures: list[str] = []
+    failures: list[InputError] = []
     for image in images:
         try:
             done.append(predictor.predict(image, top, fit.value))
         except InputError as error:
-            failures.append(str(error))
+            if len(images) == 1:
+                raise
+            failures.append(error)
             say(f"error: {error}")
             continue
         if not json:
             classes = ", ".join(f"{name} {percent(share, 1)}" for name, share in done[-1].top)
-            emit(f"{image}: {classes}")
+            emit(f"{shown(image)}: {classes}")
     if json:
         emit_json(
             [
@@ -49,6 +52,4 @@ def predict(
             ]
         )
     if failures:
-        problem = UserError(f"{len(failures)} of {len(images)} images could not be read")
-        problem.exit_code = 3 if done else InputError.exit_code
-        raise problem
+        raise partly(failures, len(images), "images could not be read")

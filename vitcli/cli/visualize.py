@@ -45,7 +45,7 @@ def visualize(
     json: Json = False,
 ) -> None:
     """Draw what a model learned, where it looks, what it gets wrong."""
-    from vitcli.runner.errors import ConfigError, UserError
+    from vitcli.runner.errors import ConfigError, UserError, partly
     from vitcli.runner.evaluate import introduced
     from vitcli.runner.files import commit
     from vitcli.runner.run_dir import find_run
@@ -57,7 +57,8 @@ def visualize(
     names = check_names([name for name in what.split(",") if name])
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")
-    found = [find_run(run) for run in runs]
+    found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
+    taken: set[str] = set()
     done: list[Visualized] = []
     failed: list[UserError] = []
     for run in found:
@@ -71,8 +72,10 @@ def visualize(
                 on_message=say,
             )
             say(introduced(subject.predictor))
-            done.append(draw(subject, names, output / subject.slug, form.value, tell))
+            done.append(draw(subject, names, output / free(subject.slug, taken), form.value, tell))
         except UserError as error:
+            if len(found) == 1:
+                raise
             say(f"error: {error}")
             failed.append(error)
     if done:
@@ -85,9 +88,17 @@ def visualize(
         if done:
             emit(f"page  {output / PAGE}")
     if failed:
-        problem = UserError(f"{len(failed)} of {len(found)} runs could not be drawn")
-        problem.exit_code = 3 if done else failed[0].exit_code
-        raise problem
+        raise partly(failed, len(found), "runs could not be drawn")
+
+
+def free(name: str, taken: set[str]) -> str:
+    """A folder's name that no other run of this call has: ``x``, ``x-2``, ..."""
+    number, chosen = 1, name
+    while chosen in taken:
+        number += 1
+        chosen = f"{name}-{number}"
+    taken.add(chosen)
+    return chosen
 
 
 def tell(name: str, outcome: str) -> None:

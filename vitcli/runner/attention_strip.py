@@ -19,6 +19,8 @@ from vitcli.runner.data.arrays import rank_in_class
 from vitcli.runner.figure_file import COLOURS
 
 COUNT = 8
+MAX_BYTES = 2**28
+"""Of attention weights of one image and layer; with more, a training goes without pictures."""
 TILE = 64
 MARGIN = 52
 LABEL_SIZE = 11
@@ -46,17 +48,18 @@ def attention_strip(model: VisionTransformer, pixels: Tensor, data: DataSpec) ->
 
 
 def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.ndarray:
-    """(B, L, gh, gw), one image at a time, so that memory stays small; in eval mode."""
+    """(B, L, gh, gw), in eval mode, one image and layer at a time to save memory."""
     mean, std = (torch.tensor(row, device=pixels.device) for row in (data.mean, data.std))
     layers = tuple(range(len(model.blocks)))
     was_training = model.training
     model.eval()
     try:
-        asked = [
-            Question(model=model, images=normalize(image[None], mean, std), layers=layers)
-            for image in pixels
-        ]
-        maps = torch.cat([head_maps(ask).mean(2) for ask in asked])
+        rows = []
+        for image in pixels:
+            batch = normalize(image[None], mean, std)
+            asked = [Question(model=model, images=batch, layers=(layer,)) for layer in layers]
+            rows.append(torch.cat([head_maps(ask).mean(2) for ask in asked], dim=1))
+        maps = torch.cat(rows)
     finally:
         model.train(was_training)
     found: np.ndarray = maps.nan_to_num(0).float().cpu().numpy()

@@ -1,5 +1,7 @@
 """What can go wrong that is not a bug: each error knows the exit code that it becomes."""
 
+from collections.abc import Sequence
+
 
 class UserError(Exception):
     """A problem the user can act on; its text says what, where and what to type."""
@@ -55,3 +57,12 @@ class StoppedError(UserError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+def partly(failures: Sequence[UserError], total: int, what: str) -> UserError:
+    """What a call over ``total`` inputs ends with when some failed: 3, or the code of the first
+    where nothing was done. Each failure has been told by then.
+    """
+    problem = UserError(f"{len(failures)} of {total} {what}")
+    problem.exit_code = 3 if len(failures) < total else failures[0].exit_code
+    return problem

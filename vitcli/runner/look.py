@@ -138,6 +138,8 @@ class Looker:
                 if layers and len(layers) > 1:
                     raise ValueError("gradcam looks at one layer")
                 return (feature_layer(self.model, layers[0] if layers else None) - 1,)
+            if not len(self.model.blocks):
+                raise ConfigError("the model has no layers, so nothing in it attends to anything")
             every = range(1, len(self.model.blocks) + 1)
             usual = every if self.method in METHODS_BY_HEAD else [-1]
             return check_layers(self.model, list(layers or usual))
@@ -238,12 +240,14 @@ def picture_files(
     can still be asked for.
 
     Raises:
-        InputError: A folder holds no picture.
+        InputError: A folder holds no picture, or a name is empty.
     """
     found: list[str] = []
     for name in names:
+        if not name:
+            raise InputError("the name of a picture is empty; is a shell variable unset?")
         folder = Path(name)
-        if not folder.is_dir():
+        if name == "-" or not folder.is_dir():
             found.append(name)
             continue
         inside = sorted(str(p) for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)

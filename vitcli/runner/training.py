@@ -21,7 +21,6 @@ from vitcli.core.train.evaluate import score
 from vitcli.core.train.loop import Batch, Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
-from vitcli.runner.attention_strip import attention_strip, fixed_images
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
@@ -312,10 +311,18 @@ class Training:
         self.on_event(EpochDone(record=record))
 
     def _picture(self) -> None:
-        """Where the model looks now, for TensorBoard; nothing of the training depends on it."""
+        """Where the model looks now, for TensorBoard; nothing of the training depends on it.
+
+        A model whose attention takes up too much memory for that gets no picture.
+        """
+        from vitcli.runner.attention_strip import MAX_BYTES, attention_strip, fixed_images
+
         model = self.evaluated
-        if isinstance(model, VisionTransformer) and len(model.blocks):
-            images = fixed_images(self.data.test)
+        if not isinstance(model, VisionTransformer) or not len(model.blocks):
+            return
+        tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
+        if 4 * model.spec.num_heads * tokens**2 <= MAX_BYTES:
+            images = fixed_images(self.data.val or self.data.test)
             self.board.picture(attention_strip(model, images, self.spec.data), self.step)
 
     def _tick(self) -> None:

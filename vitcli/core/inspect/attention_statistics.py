@@ -1,12 +1,15 @@
 """Numbers about attention weights. Axes: B batch, h num_heads, N tokens, P = gh gw patches.
 
-All take weights (B, h, N, N) with the prefix (CLS, registers) first; queries that are no patches
-are left out, since they have no place.
+All take weights (B, h, N, N) with the prefix (CLS, registers) first. Where places matter, queries
+that are no patches are left out.
 """
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+TINY = 1e-12
+"""What is divided by at least."""
 
 
 def patch_distances(grid_size: tuple[int, int], patch_size: int) -> Tensor:
@@ -63,7 +66,10 @@ def head_similarity(weights: Tensor) -> Tensor:
 
 
 def patch_weights(weights: Tensor, grid_size: tuple[int, int]) -> Tensor:
-    """Patches to patches, rows scaled to sum to 1: (B, h, N, N) -> (B, h, P, P)."""
+    """Patches to patches, rows scaled to sum to 1: (B, h, N, N) -> (B, h, P, P).
+
+    A row that gives nothing at all to patches stays empty.
+    """
     first = weights.shape[-1] - grid_size[0] * grid_size[1]
     patches = weights[..., first:, first:]
-    return patches / patches.sum(-1, keepdim=True)
+    return patches / patches.sum(-1, keepdim=True).clamp(min=TINY)

@@ -26,15 +26,16 @@ def grad_cam(
     * a feature map is one channel of the patch tokens as the next layer's attention reads them, or
       the head after the last: behind the norm, if there is one, as is usual for ViTs. CLS and
       registers have no place, and neither the mean nor the map counts them;
-    * the paper takes the last convolution; here it is the last layer that reaches the read-out
-      (``last_feature_layer``), which for CLS is the one before the last block;
+    * the paper takes the last convolution; here it is what the last block reads, also where patches
+      are pooled: after that block they speak for the class whether or not they show it
+      (README, "What has the model learned?");
     * the map stays one number a patch; the paper enlarges it to the picture's size.
 
     Args:
         model: In eval mode.
         images: (B, C, H, W), normalised.
         classes: (B,) indices; the likeliest class of each image unless given.
-        layer: From 0, or -1 backwards from the last block; ``last_feature_layer`` unless given.
+        layer: From 0, or -1 backwards from the last block; what the last block reads unless given.
 
     Raises:
         ValueError: There is no such layer, or its patches do not reach the read-out.
@@ -99,10 +100,10 @@ def last_feature_layer(model: VisionTransformer) -> int:
 
 
 def feature_layer(model: VisionTransformer, wanted: int | None = None) -> int:
-    """``wanted`` as a number of blocks, after checking it; ``last_feature_layer`` without one."""
+    """``wanted`` as a number of blocks, after checking it; one less than there are without one."""
     last, depth = last_feature_layer(model), len(model.blocks)
     if wanted is None:
-        return last
+        return max(0, depth - 1)
     if not -depth <= wanted <= depth:
         raise ValueError(
             f"layer {wanted} is out of range: the model has layers 1 to {depth} (-1 is the last,"

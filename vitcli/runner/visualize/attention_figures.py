@@ -31,9 +31,9 @@ from vitcli.runner.visualize.drawn import (
 from vitcli.runner.visualize.faithfulness_numbers import (
     BASELINES,
     Faithfulness,
-    mean_and_error,
     measure_faithfulness,
 )
+from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.subject import NoFigureError, Subject
 
 MISTAKES = 8
@@ -158,6 +158,8 @@ def _heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int]) -> F
 
 def distance(subject: Subject) -> Drawn:
     """Mean attention distance and entropy of every head, with their spread over images."""
+    if subject.vit.grid_size == (1, 1):
+        raise NoFigureError("one patch has no distance")
     numbers = measure_attention(subject)
     size = subject.vit.spec.patch_size
     return Drawn(
@@ -187,11 +189,12 @@ def distance_document(numbers: AttentionNumbers) -> dict[str, object]:
                 "layer": layer + 1,
                 "distance": mean,
                 "distance_sd": far.std().item() if len(far) > 1 else None,
-                "distance_ci95": error if len(far) > 1 else None,
+                "distance_ci95": error,
                 "of_uniform": mean / numbers.uniform,
                 "nearest_head": by_head.min().item(),
                 "farthest_head": by_head.max().item(),
                 "near_share": numbers.near[:, layer].double().mean().item(),
+                "by_head": by_head.tolist(),
                 "entropy": entropy.mean().item(),
                 "head_similarity": None
                 if numbers.similarity[layer].isnan()
@@ -269,7 +272,8 @@ def faithfulness(subject: Subject) -> Drawn:
             "Mean probability of the likeliest class while the highest patches of each map are"
             " replaced by the mean colour (left, falling fast is good) or put back (right, rising"
             " fast is good). Grey: a random map, and a Gaussian in the middle. Shaded: 95 %"
-            f" interval over images. Best by insertion minus deletion: {best.method}.",
+            " interval over images. Pictures with grey patches are unlike those of the training."
+            f" Best by insertion minus deletion: {best.method}.",
             count,
         ),
         numbers=faithfulness_document(found),
@@ -280,18 +284,26 @@ def faithfulness_document(found: Faithfulness) -> dict[str, object]:
     """Areas with half their 95 % intervals; ``against_*`` are differences paired by image."""
     rows = []
     for each in found.methods:
-        row: dict[str, object] = {"method": each.method}
+        row: dict[str, object] = {
+            "method": each.method,
+            "deletion": each.deletion.mean(0).tolist(),
+            "insertion": each.insertion.mean(0).tolist(),
+        }
         for name in ("deletion_area", "insertion_area", "gap"):
-            row[name], row[f"{name}_ci95"] = _finite(*mean_and_error(getattr(each, name)))
+            row[name], row[f"{name}_ci95"] = mean_and_error(getattr(each, name))
         for other in BASELINES:
             difference = each.gap - found.method(other).gap
-            row[f"against_{other}"] = _finite(*mean_and_error(difference))
+            row[f"against_{other}"] = mean_and_error(difference)
         rows.append(row)
-    return {"n": len(found.methods[0].gap), "best": found.best.method, "methods": rows}
-
-
-def _finite(mean: float, error: float) -> tuple[float, float | None]:
-    return mean, None if np.isnan(error) else error
+    best, *others = found.ranking
+    return {
+        "n": len(best.gap),
+        "best": best.method,
+        "best_against_next": mean_and_error(best.gap - others[0].gap),
+        "next": others[0].method,
+        "shares": list(found.shares),
+        "methods": rows,
+    }
 
 
 def _faithfulness(found: Faithfulness) -> Figure:
@@ -308,7 +320,8 @@ def _faithfulness(found: Faithfulness) -> Figure:
             colour = MUTED if is_base else COLOURS[i % len(COLOURS)]
             dash = DASHES[1 + BASELINES.index(each.method)] if is_base else "-"
             mean = values.mean(0)
-            error = 1.96 * values.std(0) / len(values) ** 0.5 if len(values) > 1 else 0 * mean
+            halves = [mean_and_error(column)[1] or 0.0 for column in values.unbind(1)]
+            error = torch.tensor(halves, dtype=mean.dtype)
             axes.fill_between(
                 shares, mean - error, mean + error, color=colour, alpha=0.12, linewidth=0
             )

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.inspect.attention_statistics import (
+    TINY,
     attention_distance,
     attention_entropy,
     head_similarity,
@@ -33,6 +34,8 @@ class AttentionNumbers:
     """Nats, (n, L, h)."""
     cls_entropy: Tensor | None
     """Entropy of what CLS attends to among the patches, nats, (n, L, h)."""
+    cls_to_patches: Tensor | None
+    """Share of CLS's attention that goes to patches at all, (n, L, h)."""
     similarity: Tensor
     """Mean cosine between two different heads of a layer, (L,)."""
     uniform: float
@@ -57,10 +60,11 @@ def measure_attention(subject: Subject) -> AttentionNumbers:
                 torch.stack([near_share(w, size) for w in layers], 1),
                 torch.stack([attention_entropy(w) for w in layers], 1),
                 torch.stack([_cls_entropy(w, model) for w in layers], 1),
+                torch.stack([_cls_to_patches(w, model) for w in layers], 1),
             ]
         )
         similarity.append(torch.stack([_between_heads(w) for w in layers]) * len(images))
-    distance, near, entropy, cls_entropy = (
+    distance, near, entropy, cls_entropy, to_patches = (
         torch.cat(part).cpu() for part in zip(*rows, strict=True)
     )
     return AttentionNumbers(
@@ -68,6 +72,7 @@ def measure_attention(subject: Subject) -> AttentionNumbers:
         near=near,
         entropy=entropy,
         cls_entropy=None if model.cls_token is None else cls_entropy,
+        cls_to_patches=None if model.cls_token is None else to_patches,
         similarity=torch.stack(similarity).sum(0).cpu() / len(distance),
         uniform=uniform_distance(size, patch),
         uniform_near=uniform_near_share(size),
@@ -79,7 +84,12 @@ def measure_attention(subject: Subject) -> AttentionNumbers:
 def _cls_entropy(weights: Tensor, model: VisionTransformer) -> Tensor:
     """(B, h, N, N) -> (B, h): of the first token's row over the patches, scaled to sum to 1."""
     row = weights[:, :, :1, model.num_prefix_tokens :]
-    return attention_entropy(row / row.sum(-1, keepdim=True))
+    return attention_entropy(row / row.sum(-1, keepdim=True).clamp(min=TINY))
+
+
+def _cls_to_patches(weights: Tensor, model: VisionTransformer) -> Tensor:
+    """(B, h, N, N) -> (B, h): how much of the first token's attention patches get."""
+    return weights[:, :, 0, model.num_prefix_tokens :].sum(-1)
 
 
 def _between_heads(weights: Tensor) -> Tensor:

@@ -10,11 +10,14 @@ import torch
 from torch import Tensor
 
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
-from vitcli.runner.visualize.faithfulness_numbers import mean_and_error
+from vitcli.runner.visualize.statistics import mean_and_error, plus_minus
 
 LOCAL, GLOBAL = 0.5, 0.9
 """Attention is called local below half of the distance of uniform attention, global from nine
 tenths of it on."""
+WIDE, NARROW = 0.5, 0.1
+"""CLS reads widely where its attention to patches is spread as over half of them, and not where
+it is spread as over less than a tenth, or where less than half of it goes to patches at all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,13 +52,19 @@ def judge(numbers: AttentionNumbers) -> list[Claim]:
             claim=f"Layer {depth} attends globally",
             measured=f"{last:.2f} of the distance of uniform attention"
             f" (layer {(depth + 1) // 2}: {middle:.2f})",
-            verdict="holds" if last >= GLOBAL else "does not hold" if last < LOCAL else "in part",
+            verdict=_global(last, depth),
         ),
         _cls(numbers),
     ]
 
 
-def layer_difference(numbers: AttentionNumbers, one: int, other: int) -> tuple[float, float]:
+def _global(ratio: float, depth: int) -> str:
+    if depth == 1:
+        return "cannot be asked"
+    return "holds" if ratio >= GLOBAL else "does not hold" if ratio < LOCAL else "in part"
+
+
+def layer_difference(numbers: AttentionNumbers, one: int, other: int) -> tuple[float, float | None]:
     """Distance of a layer minus that of another, paired by image: mean and half its interval."""
     means: Tensor = numbers.distance.double().mean(2)  # (n, L)
     return mean_and_error(means[:, other] - means[:, one])
@@ -64,29 +73,34 @@ def layer_difference(numbers: AttentionNumbers, one: int, other: int) -> tuple[f
 def _further(numbers: AttentionNumbers, one: int, other: int) -> str:
     if one == other:
         return "the model has no layer between"
-    mean, error = layer_difference(numbers, one, other)
-    return f"{mean:+.2f} +- {error:.2f} pixels against layer {one + 1}"
+    return f"{plus_minus(*layer_difference(numbers, one, other))} pixels against layer {one + 1}"
 
 
 def _compared(numbers: AttentionNumbers, one: int, other: int) -> str:
     if one == other:
         return "cannot be asked"
     mean, error = layer_difference(numbers, one, other)
-    if abs(mean) <= error:
+    if error is None or abs(mean) <= error:
         return "undecided"
     return "holds" if mean > 0 else "does not hold"
 
 
 def _cls(numbers: AttentionNumbers) -> Claim:
     claim = "CLS aggregates information widely"
-    if numbers.cls_entropy is None:
+    if numbers.cls_entropy is None or numbers.cls_to_patches is None:
         return Claim(claim=claim, measured="the model has no CLS", verdict="cannot be asked")
     reach = torch.exp(numbers.cls_entropy[:, -1].double()).mean(1)  # (n,) patches
     mean, error = mean_and_error(reach)
+    given = numbers.cls_to_patches[:, -1].double().mean().item()
     share = mean / numbers.num_patches
+    if share < NARROW or given < 0.5:
+        verdict = "does not hold"
+    else:
+        verdict = "holds" if share >= WIDE else "in part"
     return Claim(
         claim=claim,
-        measured=f"in the last layer it reads as if {mean:.1f} +- {error:.1f} of"
-        f" {numbers.num_patches} patches counted alike (exp of the entropy, mean of the heads)",
-        verdict="holds" if share >= LOCAL else "does not hold" if share < 0.1 else "in part",
+        measured=f"in the last layer {100 * given:.0f} % of its attention goes to patches, spread"
+        f" as evenly over {plus_minus(mean, error, '.1f')} of {numbers.num_patches} (exp of the"
+        " entropy, mean of the heads)",
+        verdict=verdict,
     )

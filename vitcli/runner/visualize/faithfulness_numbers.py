@@ -17,7 +17,7 @@ from vitcli.core.inspect.faithfulness import (
     random_maps,
     removal_counts,
 )
-from vitcli.core.inspect.grad_cam import last_feature_layer
+from vitcli.core.inspect.grad_cam import feature_layer
 from vitcli.core.inspect.look import METHODS, Question, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.visualize.subject import Subject
@@ -25,7 +25,6 @@ from vitcli.runner.visualize.subject import Subject
 RANDOM, CENTRE, ATTENTION = "random", "centre", "last layer"
 BASELINES = (RANDOM, CENTRE)
 SEED = 0
-Z95 = 1.959964
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +42,7 @@ class MethodCurves:
 
     @property
     def gap(self) -> Tensor:
-        """Insertion minus deletion, (n,): 0 for a map that knows nothing, on average."""
+        """Insertion minus deletion, (n,): 0 on average for a map drawn at random."""
         return self.insertion_area - self.deletion_area
 
 
@@ -61,15 +60,13 @@ class Faithfulness:
     @property
     def best(self) -> MethodCurves:
         """The method, baselines aside, with the largest mean gap."""
+        return self.ranking[0]
+
+    @property
+    def ranking(self) -> list[MethodCurves]:
+        """The methods without the baselines, the largest mean gap first."""
         real = [each for each in self.methods if each.method not in BASELINES]
-        return max(real, key=lambda each: each.gap.mean().item())
-
-
-def mean_and_error(values: Tensor) -> tuple[float, float]:
-    """Mean of (n,) and half its 95 % interval over images (normal, n is large)."""
-    values = values.double()
-    error = Z95 * values.std().item() / len(values) ** 0.5 if len(values) > 1 else float("nan")
-    return values.mean().item(), error
+        return sorted(real, key=lambda each: -each.gap.mean().item())
 
 
 def measure_faithfulness(subject: Subject) -> Faithfulness:
@@ -103,7 +100,7 @@ def _maps(
 ) -> dict[str, Tensor]:
     """A map (B, gh, gw) of each method; an image's random map is the same in every call."""
     ask = Question(model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes)
-    seen = replace(ask, layers=(last_feature_layer(model) - 1,))
+    seen = replace(ask, layers=(feature_layer(model) - 1,))
     grid = model.grid_size
     makers: dict[str, Callable[[], Tensor]] = {
         ATTENTION: lambda: head_maps(ask).mean((1, 2)),

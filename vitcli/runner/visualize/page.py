@@ -5,14 +5,11 @@ the explorer's own.
 import base64
 from collections.abc import Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vitcli.runner.explorer.page import fragment
-from vitcli.runner.figure_file import encode
-from vitcli.runner.visualize.drawn import Drawn
 from vitcli.runner.visualize.write import Visualized
 
 
@@ -29,18 +26,17 @@ def html(done: Sequence[Visualized]) -> bytes:
 
 
 def _section(each: Visualized) -> dict[str, Any]:
-    scores = each.subject.scores
     return {
         "name": each.subject.name,
         "data": each.numbers["data"],
-        "accuracy": scores.accuracy,
-        "num_test": scores.num_images,
+        "accuracy": each.subject.recorded_accuracy,
+        "num_test": len(each.subject.data.test),
         "figures": [
             {
                 "name": name,
                 "title": drawn.title,
                 "caption": drawn.caption,
-                "source": _embedded(_png(drawn, each.files[name])),
+                "source": _embedded(each.pngs[name]),
                 "numbers": drawn.numbers,
             }
             for name, drawn in each.figures.items()
@@ -49,10 +45,6 @@ def _section(each: Visualized) -> dict[str, Any]:
         "explorer": fragment(each.scenes) if each.scenes else None,
         "skipped": each.skipped,
     }
-
-
-def _png(drawn: Drawn, file: Path) -> bytes:
-    return file.read_bytes() if file.suffix == ".png" else encode(drawn.draw, "png")
 
 
 def _embedded(png: bytes) -> str:

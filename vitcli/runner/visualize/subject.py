@@ -21,7 +21,8 @@ from vitcli.runner.measure import logits_and_labels
 from vitcli.runner.run_dir import RunDir
 
 PORTION = 50
-"""Images at once where attention weights are kept."""
+BUDGET = 2**28
+"""Bytes of attention weights at once; with it, ``PORTION`` images at most."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,21 @@ class Subject:
     @cached_property
     def logits(self) -> Tensor:
         """Of every test image, (N, K), on the CPU."""
-        images = self.data.test.to(self.predictor.device)
-        return logits_and_labels(self.predictor.model, images, self.predictor.spec)[0].cpu()
+        images, spec = self.data.test.to(self.predictor.device), self.predictor.spec
+        whole = spec.replace(train=spec.train.replace(limit_batches=None))
+        return logits_and_labels(self.predictor.model, images, whole)[0].cpu()
 
     @cached_property
     def scores(self) -> Scores:
-        return score(self.logits, self.data.test.labels)
+        try:
+            return score(self.logits, self.data.test.labels)
+        except ValueError as error:
+            raise InputError(f"{self.run.name}: {error}") from error
+
+    @property
+    def recorded_accuracy(self) -> float | None:
+        """What the run itself measured at its end, if it came there."""
+        return self.run.read("result.json").get("test_accuracy")
 
     @property
     def vit(self) -> VisionTransformer:
@@ -96,8 +106,17 @@ class Subject:
 
     def portions(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """Indices (B,) and their images, few enough at once to keep attention weights."""
-        for part in index.split(PORTION):
+        for part in index.split(self._portion):
             yield part, self.batch(part)
+
+    @property
+    def _portion(self) -> int:
+        model = self.predictor.model
+        if not isinstance(model, VisionTransformer):
+            return PORTION
+        tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
+        size = 4 * len(model.blocks) * model.spec.num_heads * tokens**2
+        return max(1, min(PORTION, BUDGET // max(1, size)))
 
     def picture(self, index: int) -> Tensor:
         """A test image to be shown: (H, W, C) uint8."""

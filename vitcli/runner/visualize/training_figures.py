@@ -35,7 +35,7 @@ def curves(subject: Subject) -> Drawn:
         caption=about(
             subject,
             "Loss and accuracy by epoch. The training's are means over the epoch, with its"
-            " augmentation and label smoothing, so they may lie below the test's.",
+            " augmentation and label smoothing, so they may look worse than the test's.",
         ),
     )
 

@@ -35,6 +35,8 @@ class Visualized:
     skipped: Mapping[str, str]
     """Figure -> why it has no meaning for this model."""
     numbers: Mapping[str, Any]
+    pngs: Mapping[str, bytes]
+    """The figures as PNG, whatever their files are."""
     scenes: Sequence[Scene]
     """What the explorer shows; empty where it was not asked for."""
 
@@ -71,6 +73,7 @@ def visualize(
     figures: dict[str, Drawn] = {}
     files: dict[str, Path] = {}
     skipped: dict[str, str] = {}
+    pngs: dict[str, bytes] = {}
     explored: list[Scene] = []
     for name in names:
         try:
@@ -82,6 +85,8 @@ def visualize(
                 figures[name] = FIGURES[name](subject)
                 files[name] = folder / f"{name}.{form}"
                 content = encode(figures[name].draw, form)
+                draw = figures[name].draw
+                pngs[name] = content if form == "png" else encode(draw, "png")
         except NoFigureError as error:
             skipped[name] = str(error)
             on_figure(name, f"none: {error}")
@@ -96,6 +101,7 @@ def visualize(
         files=files,
         skipped=skipped,
         numbers=numbers,
+        pngs=pngs,
         scenes=explored,
     )
 
@@ -103,14 +109,15 @@ def visualize(
 def about_run(subject: Subject) -> dict[str, Any]:
     """Which model, which images, which program."""
     meta = subject.run.read("meta.json")
+    name = portable(subject.run.name)
     surroundings = environment(subject.predictor.device)
     return {
         "run": subject.name,
         "experiment": meta.get("experiment"),
         "data": portable(subject.predictor.spec.data.name),
         "data_hash": subject.data.data_hash,
-        "accuracy": subject.scores.accuracy,
-        "command": f"vitcli visualize {subject.name} --num-images {subject.num_images}",
+        "test_accuracy": subject.recorded_accuracy,
+        "command": f"vitcli visualize {name} --num-images {subject.num_images}",
         "vitcli": __version__,
         **{key: surroundings.get(key) for key in ("commit", "torch", "hardware")},
     }
