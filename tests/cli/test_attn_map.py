@@ -155,7 +155,7 @@ def test_heads_may_be_averaged(run, method):
     with np.load("all.npz") as every, np.load("mean.npz") as mean:
         assert mean["maps"].shape[1] == 1
         assert_allclose(mean["maps"][:, 0], every["maps"].mean(1), rtol=1e-6)
-    assert vitcli(*words, "--head", "mean", "-o", "x.png")[0] == 0
+    assert vitcli(*words, "--head", "mean", "-o", "mean.png")[0] == 0
 
 
 def test_grad_cam_looks_where_patches_still_reach_the_read_out(run):
@@ -261,7 +261,7 @@ def test_dash_is_standard_input_whatever_lies_here(run):
     Path("-").mkdir()
     code, _, talk = vitcli("-", "--run", run)
     assert code == 4
-    assert "folder" not in talk
+    assert "the file is empty" in talk
     assert vitcli(save("x.png", (8, 8)), "--run", run, "-o", "-")[0] == 2
 
 
