@@ -11,6 +11,8 @@ import pytest
 import torch
 from PIL import Image
 
+REAL_PLACES = {name: os.environ.get(name) for name in ("VITCLI_DATA", "VITCLI_CACHE")}
+"""Where CIFAR-10 may be, before any test moves them."""
 TINY = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
         proj_drop: 0.1, drop_path: 0.1}
@@ -33,6 +35,13 @@ def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
     monkeypatch.delenv("VITCLI_DATA", raising=False)
     return tmp_path
+
+
+@pytest.fixture
+def real_places(monkeypatch) -> None:
+    """For tests marked ``data``: data sets are searched where this machine has them."""
+    for name, value in REAL_PLACES.items():
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import io
-import os
 import pickle
 import socket
 import tarfile
@@ -27,7 +26,6 @@ from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.datasets import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 
-REAL_PLACES = {name: os.environ.get(name) for name in ("VITCLI_DATA", "VITCLI_CACHE")}
 CIFAR = DataSpec(name="cifar10")
 FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
 BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
@@ -144,9 +142,9 @@ def test_a_folder_that_is_not_the_whole_data_set_is_announced(tmp_path, tiny, co
 
 
 @pytest.mark.data
-def test_the_real_class_folders_and_batches_give_the_same_data_set(tmp_path, monkeypatch, cache):
-    for name, value in REAL_PLACES.items():
-        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+def test_the_real_class_folders_and_batches_give_the_same_data_set(
+    tmp_path, monkeypatch, cache, real_places
+):
     try:
         found = load_data(CIFAR, offline=True)
     except InputError as error:

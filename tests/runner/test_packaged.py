@@ -2,7 +2,6 @@
 
 import importlib.util
 import json
-import os
 from pathlib import Path
 from types import ModuleType
 
@@ -17,8 +16,6 @@ from vitcli.runner.runs import remove_runs
 from vitcli.runner.train import Request, resume_experiment, train
 
 NAME = "cifar10-pocket"
-REAL_PLACES = {name: os.environ.get(name) for name in ("VITCLI_DATA", "VITCLI_CACHE")}
-"""Before any test moves them."""
 POCKET = RunDir(PACKAGED / NAME)
 
 
@@ -63,9 +60,7 @@ def test_it_is_found_by_name_loads_and_answers(here):
 
 
 @pytest.mark.data
-def test_its_card_tells_the_truth(monkeypatch):
-    for name, value in REAL_PLACES.items():
-        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+def test_its_card_tells_the_truth(real_places):
     try:
         found = evaluate_run(NAME, offline=True)
     except InputError as error:

@@ -39,31 +39,36 @@ class Format(StrEnum):
     html = "html"
 
 
+MethodOption = Annotated[
+    Method | None, typer.Option(help="How the map is made.", show_default="what fits the model")
+]
+Layers = Annotated[
+    str, typer.Option(metavar="LAYERS", help="Such as 1,3,6 or -1.", show_default="the last")
+]
+Heads = Annotated[
+    str, typer.Option(metavar="HEADS", help="Such as 3 or 1,2, or mean.", show_default="all")
+]
+Query = Annotated[
+    str,
+    typer.Option(metavar="X,Y", help="What this place attends to, 0,0 to 1,1.", show_default=False),
+]
+About = Annotated[
+    str | None,
+    typer.Option("--class", help="The class to explain.", show_default="the likeliest"),
+]
+
+
 @app.command("attn-map")
 def attn_map(
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGE", help="Files or folders; - is stdin.")
     ],
     run: ChosenRun = None,
-    method: Annotated[
-        Method | None, typer.Option(help="How the map is made.", show_default="what fits the model")
-    ] = None,
-    layer: Annotated[
-        str, typer.Option(metavar="LAYERS", help="Such as 1,3,6 or -1.", show_default="the last")
-    ] = "",
-    head: Annotated[
-        str, typer.Option(metavar="HEADS", help="Such as 3 or 1,2, or mean.", show_default="all")
-    ] = "",
-    query: Annotated[
-        str,
-        typer.Option(
-            metavar="X,Y", help="What this place attends to, 0,0 to 1,1.", show_default=False
-        ),
-    ] = "",
-    about: Annotated[
-        str | None,
-        typer.Option("--class", help="The class to explain.", show_default="the likeliest"),
-    ] = None,
+    method: MethodOption = None,
+    layer: Layers = "",
+    head: Heads = "",
+    query: Query = "",
+    about: About = None,
     form: Annotated[
         Format | None,
         typer.Option("--format", help="What to write.", show_default="that of -o, or png"),

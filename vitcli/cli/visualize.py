@@ -45,64 +45,45 @@ def visualize(
     json: Json = False,
 ) -> None:
     """Draw what a model learned, where it looks, what it gets wrong."""
-    from vitcli.runner.errors import ConfigError, UserError, partly
+    from vitcli.runner.errors import partly
     from vitcli.runner.evaluate import introduced
-    from vitcli.runner.files import commit
-    from vitcli.runner.run_dir import find_run
-    from vitcli.runner.visualize.page import html
-    from vitcli.runner.visualize.subject import load_subject
-    from vitcli.runner.visualize.write import PAGE, check_names
-    from vitcli.runner.visualize.write import visualize as draw
+    from vitcli.runner.run_dir import RunDir, find_run
+    from vitcli.runner.visualize.several import PAGE, visualize_runs
+    from vitcli.runner.visualize.subject import Subject, load_subject
+    from vitcli.runner.visualize.write import check_names
 
     names = check_names([name for name in what.split(",") if name])
-    if output.exists() and not output.is_dir():
-        raise ConfigError(f"-o {output}: not a folder")
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
-    taken: set[str] = set()
-    done: list[Visualized] = []
-    failed: list[UserError] = []
-    for run in found:
-        try:
-            subject = load_subject(
-                run,
-                num_images=num_images,
-                device=device,
-                data_dir=data_dir,
-                offline=offline,
-                on_message=say,
-            )
-            say(introduced(subject.predictor))
-            done.append(draw(subject, names, output / free(subject.slug, taken), form.value, tell))
-        except UserError as error:
-            if len(found) == 1:
-                raise
-            say(f"error: {error}")
-            failed.append(error)
-    if done:
-        commit(output / PAGE, html(done))
+
+    def load(run: RunDir) -> Subject:
+        subject = load_subject(
+            run,
+            num_images=num_images,
+            device=device,
+            data_dir=data_dir,
+            offline=offline,
+            on_message=say,
+        )
+        say(introduced(subject.predictor))
+        return subject
+
+    done, failed = visualize_runs(
+        found, names, output, form.value, load=load, on_figure=tell, on_failure=complain
+    )
     if json:
         emit_json([document(each) for each in done])
-    else:
-        for each in done:
-            emit(text(each))
-        if done:
-            emit(f"page  {output / PAGE}")
+    elif done:
+        emit("\n".join([*map(text, done), f"page  {output / PAGE}"]))
     if failed:
         raise partly(failed, len(found), "runs could not be drawn")
 
 
-def free(name: str, taken: set[str]) -> str:
-    """A folder's name that no other run of this call has: ``x``, ``x-2``, ..."""
-    number, chosen = 1, name
-    while chosen in taken:
-        number += 1
-        chosen = f"{name}-{number}"
-    taken.add(chosen)
-    return chosen
-
-
 def tell(name: str, outcome: str) -> None:
     say(f"  {name:<13} {outcome}")
+
+
+def complain(error: Exception) -> None:
+    say(f"error: {error}")
 
 
 def document(each: "Visualized") -> dict[str, Any]:

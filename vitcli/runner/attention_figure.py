@@ -10,11 +10,11 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from vitcli.runner.attention_words import asked, caption, head_names, headline
+from vitcli.runner.attention_words import asked, caption, head_names
 from vitcli.runner.contact_sheet import one_line
 from vitcli.runner.figure_file import COLOURS, MUTED, encode
 from vitcli.runner.look import SOFTWARE, Look
-from vitcli.runner.matrix_figure import matrix_grid
+from vitcli.runner.matrix_figure import describe, matrix_grid
 
 OPACITY = 0.6
 DIMMED = 0.35
@@ -97,10 +97,7 @@ def heads_grid(look: Look, run: str) -> Figure:
                 axes.set_title(head_names(look)[j], fontsize=8, loc="center")
         row[1].set_ylabel(f"layer {look.layers[i]}", fontsize=8)
     grid[0, 0].set_aspect(aspect)
-    bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40)
-    bar.set_label("share of attention (square-root scale)")
-    figure.suptitle(headline(look), fontsize=9)
-    figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
+    describe(figure, figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40), look, run)
     return figure
 
 

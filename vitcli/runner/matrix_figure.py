@@ -4,6 +4,7 @@ Axes: L layers, h heads, N tokens (prefix first).
 """
 
 from matplotlib.axes import Axes
+from matplotlib.colorbar import Colorbar
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
@@ -39,11 +40,15 @@ def matrix_grid(look: Look, run: str) -> Figure:
         axes.set_title(name, fontsize=8, loc="center")
     for axes in grid[-1]:
         axes.set_xlabel("to", fontsize=8)
-    bar = figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40)
+    describe(figure, figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40), look, run)
+    return figure
+
+
+def describe(figure: Figure, bar: Colorbar, look: Look, run: str) -> None:
+    """What a grid of maps is about, and what its colours are."""
     bar.set_label("share of attention (square-root scale)")
     figure.suptitle(headline(look), fontsize=9)
     figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
-    return figure
 
 
 def part(axes: Axes, num_prefix_tokens: int) -> None:

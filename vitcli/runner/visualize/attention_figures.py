@@ -26,7 +26,6 @@ from vitcli.runner.visualize.drawn import (
     about,
     bare,
     layers_shown,
-    shown,
 )
 from vitcli.runner.visualize.faithfulness_numbers import (
     BASELINES,
@@ -58,7 +57,7 @@ def mistakes(subject: Subject) -> Drawn:
     names = [one_line(name, 12) for name in subject.predictor.names]
     tiles = [
         (
-            shown(subject.picture(i)),
+            subject.picture(i),
             m,
             f"{names[said[i]]} {100 * shares[i]:.0f} %\nis {names[labels[i]]}",
         )
@@ -115,7 +114,7 @@ def heads(subject: Subject) -> Drawn:
     index = torch.tensor(subject.firsts[:CHOSEN])
     ask = Question(model=model, images=subject.batch(index), layers=tuple(layers))
     maps = head_maps(ask).cpu().numpy()  # (B, L, h, gh, gw)
-    pictures = [shown(subject.picture(i)) for i in index.tolist()]
+    pictures = [subject.picture(i) for i in index.tolist()]
     who = "CLS attends" if model.cls_token is not None else "the pooled patches attend"
     rows = ", ".join(str(i + 1) for i in layers)
     return Drawn(

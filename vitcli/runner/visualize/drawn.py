@@ -4,10 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from vitcli.runner.contact_sheet import one_line
 from vitcli.runner.visualize.subject import Subject
@@ -44,14 +42,6 @@ def bare(axes: Axes) -> None:
     axes.set_xticks([])
     axes.set_yticks([])
     axes.spines[:].set_visible(False)
-
-
-def shown(pixels: Tensor) -> np.ndarray:
-    """(H, W, C) uint8 -> what imshow takes: grey images get three channels."""
-    array = pixels.cpu().numpy()
-    if array.shape[-1] not in (1, 3):
-        array = array.mean(-1, keepdims=True).astype(np.uint8)
-    return np.broadcast_to(array, (*array.shape[:2], 3))
 
 
 def layers_shown(depth: int) -> list[int]:

@@ -6,7 +6,6 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.errors import InputError
 from vitcli.runner.explorer.explore import MAX_BYTES, attention_bytes
 from vitcli.runner.explorer.scene import Scene, make_scene
-from vitcli.runner.visualize.drawn import shown
 from vitcli.runner.visualize.subject import NoFigureError, Subject
 
 CHOSEN = 4
@@ -34,7 +33,7 @@ def room(model: VisionTransformer) -> int:
 
 
 def scene(subject: Subject, model: VisionTransformer, index: int) -> Scene:
-    picture = shown(subject.picture(index))
+    picture = subject.picture(index)
     label = subject.predictor.names[int(subject.data.test.labels[index])]
     return make_scene(
         model,

@@ -76,7 +76,8 @@ def measure_faithfulness(subject: Subject) -> Faithfulness:
     names = [ATTENTION, *(name for name in METHODS if name != "cls"), *BASELINES]
     found: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}
     for index, images in subject.portions(subject.sample):
-        classes = subject.logits[index].argmax(-1).to(images.device)
+        with torch.no_grad():
+            classes = model(images).argmax(-1)
         for name, maps in _maps(model, images, classes, index, names).items():
             curves = [f(model, images, maps, classes, counts) for f in (deletion, insertion)]
             found[name].append((curves[0].cpu(), curves[1].cpu()))

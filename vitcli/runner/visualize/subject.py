@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.train.evaluate import Scores, score
+from vitcli.runner.attention_strip import visible
 from vitcli.runner.datasets import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate import Predictor
@@ -98,9 +100,6 @@ class Subject:
 
     def batch(self, index: Tensor) -> Tensor:
         """Test images as the model takes them: (B,) -> (B, C, H, W), on its device."""
-        spec = self.predictor.spec.data
-        assert spec.mean
-        assert spec.std
         pixels = self.data.test.pixels[index].to(self.predictor.device)
         return self.data.normalize(pixels)
 
@@ -118,9 +117,9 @@ class Subject:
         size = 4 * len(model.blocks) * model.spec.num_heads * tokens**2
         return max(1, min(PORTION, BUDGET // max(1, size)))
 
-    def picture(self, index: int) -> Tensor:
-        """A test image to be shown: (H, W, C) uint8."""
-        return self.data.test.pixels[index].permute(1, 2, 0)
+    def picture(self, index: int) -> np.ndarray:
+        """A test image to be shown: (H, W, 3) uint8."""
+        return visible(self.data.test.pixels[index : index + 1])[0]
 
 
 class NoFigureError(Exception):

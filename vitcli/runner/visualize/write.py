@@ -20,7 +20,6 @@ from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.subject import NoFigureError, Subject
 
 NUMBERS = "numbers.json"
-PAGE = "index.html"
 EXPLORER = "explorer"
 """The name of what is no figure but a page."""
 
