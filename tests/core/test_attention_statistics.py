@@ -10,9 +10,11 @@ from vitcli.core.inspect.attention_statistics import (
     attention_distance,
     attention_entropy,
     head_similarity,
+    near_share,
     patch_distances,
     patch_weights,
     uniform_distance,
+    uniform_near_share,
 )
 
 
@@ -58,3 +60,14 @@ def test_similarity_by_hand():
     expected = torch.tensor([[1, 0, root], [0, 1, root], [root, root, 1]])
     assert_close(head_similarity(weights), expected)
     assert_close(head_similarity(torch.cat([weights, weights])), expected)
+
+
+def test_what_stays_near_by_hand():
+    # 1x3 patches: the first two touch, the first and the third do not; diagonals of 2x2 touch.
+    weights = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.2, 0.2]])[None, None]
+    assert near_share(weights, (1, 3)).item() == pytest.approx((0.5 + 1.0 + 0.4) / 3)
+    assert uniform_near_share((1, 3)) == pytest.approx(7 / 9)
+    assert uniform_near_share((2, 2)) == 1.0
+    assert near_share(torch.full((1, 1, 17, 17), 1 / 17), (4, 4)).item() == pytest.approx(
+        uniform_near_share((4, 4))
+    )
