@@ -14,7 +14,8 @@ import torch
 from vitcli.core.models.vit import build_vit
 from vitcli.core.spec import ModelSpec
 from vitcli.core.train.evaluate import compute_logits
-from vitcli.runner.device import choose_kernels, cpu_name, pick_precision
+from vitcli.runner.device import cpu_name, pick_precision
+from vitcli.runner.kernels import choose_kernels
 
 ROUNDS, IMAGES = 7, 2000
 PORTIONS = (50, 100, 250, 500, 1000)

@@ -19,10 +19,11 @@ LINE_SECONDS = 30.0
 def summary(event: Started) -> str:
     """What is trained on what, in two lines."""
     spec = event.spec
+    kernels = ", native kernels" if event.kernels == "native" else ""
     line = (
         f"{event.parameters:,} parameters, {event.num_train:,} training and"
         f" {event.num_test:,} test images of {spec.data.name}\n"
-        f"{event.device}, {event.precision}, {spec.train.epochs} epochs of"
+        f"{event.device}, {event.precision}{kernels}, {spec.train.epochs} epochs of"
         f" {event.steps_per_epoch} steps, folder {event.run.path}"
     )
     if event.first_step:

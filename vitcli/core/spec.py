@@ -285,6 +285,8 @@ class TrainSpec(Spec):
     """Autocast type; auto is bf16 where the device computes in it, and fp32 elsewhere."""
     compile: bool | None = None
     """torch.compile; unless set, on for CUDA only."""
+    kernels: Literal["auto", "native", "torch"] = "auto"
+    """native: compiled on the spot, for bf16 on a CPU with AMX, where auto takes them."""
     grad_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, the same gradients."""
 
@@ -294,6 +296,8 @@ class TrainSpec(Spec):
             raise ValueError(
                 f"accumulate {self.accumulate} does not divide batch_size {self.batch_size}"
             )
+        if self.kernels == "native" and self.compile:
+            raise ValueError("torch.compile cannot see into kernels 'native'; drop one of the two")
         return self
 
 

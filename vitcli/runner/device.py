@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from vitcli import __version__
-from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.train.loop import autocast_to
 from vitcli.runner.errors import ConfigError, ResourceError
 
@@ -59,18 +58,6 @@ def has_bf16(device: torch.device) -> bool:
 
 def precision_name(dtype: torch.dtype | None) -> str:
     return next(name for name, value in DTYPES.items() if value is dtype)
-
-
-def choose_kernels(model: nn.Module, device: torch.device, autocast: torch.dtype | None) -> None:
-    """Set each attention's path: two plain matrix products where torch's fused kernel is slower.
-
-    On an AVX512-bf16 CPU they train a 64-token ViT 1.7 (2 threads) to 2.3 times (1 thread) as fast
-    in bf16; in fp32 there is no difference (benchmarks/cpu_attention.py).
-    """
-    fused = not (device.type == "cpu" and autocast is torch.bfloat16)
-    for module in model.modules():
-        if isinstance(module, SelfAttention):
-            module.fused = fused
 
 
 def compile_model(

@@ -17,6 +17,7 @@ class Started:
     spec: ExperimentSpec
     device: torch.device
     precision: str
+    kernels: str
     parameters: int
     num_train: int
     num_test: int

@@ -22,9 +22,10 @@ from vitcli.core.train.loop import fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.config import Experiment, config_text, fit_to_data
 from vitcli.runner.datasets import describe_data
-from vitcli.runner.device import choose_kernels, hardware, pick_device, pick_precision
+from vitcli.runner.device import hardware, pick_device, pick_precision
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiments import build_abstract
+from vitcli.runner.kernels import choose_kernels
 from vitcli.runner.resources import resource_errors
 
 STATE_COPIES = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 1.2}
@@ -127,7 +128,8 @@ def step_seconds(model: ImageModel, spec: ExperimentSpec, device: torch.device) 
     }
     autocast = pick_precision(spec.train.precision, device)
     model.to(device).train()
-    choose_kernels(model, device, autocast)
+    wanted = "torch" if spec.train.compile else spec.train.kernels
+    choose_kernels(model, device, autocast, wanted)
     steps = fit(
         Classify(model),
         [batch] * (PROBE_STEPS + 1),

@@ -154,7 +154,9 @@ def prepare(
     model = new_model(spec)
     if spec.train.init and checkpoint is None:
         load_initial_weights(model, spec.train.init, on_message)
-    training = Training(spec, model, data.to(device), run, device, on_event, on_message)
+    # A run goes on with the kernels that it began with: they round differently.
+    kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
+    training = Training(spec, model, data.to(device), run, device, on_event, on_message, kernels)
     meta = run.read("meta.json") if old else {}
     if request.rerun:
         clear(run.path)

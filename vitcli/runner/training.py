@@ -21,10 +21,12 @@ from vitcli.core.train.evaluate import score
 from vitcli.core.train.loop import Batch, Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
+from vitcli.runner.allocator import keep_freed_memory
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
-from vitcli.runner.device import choose_kernels, compile_model, pick_precision, precision_name
+from vitcli.runner.device import compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.events import EpochDone, Event, Progress, Started
+from vitcli.runner.kernels import choose_kernels
 from vitcli.runner.measure import logits_and_labels
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.signals import StopFlag
@@ -49,13 +51,18 @@ class Training:
         device: torch.device,
         on_event: Callable[[Event], None],
         on_message: Callable[[str], None],
+        kernels: str | None = None,
     ) -> None:
         self.spec, self.data, self.run, self.device = spec, data, run, device
         self.on_event, self.on_message = on_event, on_message
+        if device.type == "cpu":
+            keep_freed_memory()
         self.model = model.to(device)
         self.model.grad_checkpointing = spec.train.grad_checkpointing
         self.autocast = pick_precision(spec.train.precision, device)
-        choose_kernels(self.model, device, self.autocast)
+        self.kernels = choose_kernels(
+            self.model, device, self.autocast, kernels or self._kernels(), on_message
+        )
         self.optimizers = build_optimizers(self.model, spec.optim)
         fp16 = self.autocast is torch.float16
         self.scaler = torch.amp.GradScaler(device.type) if fp16 else None
@@ -69,6 +76,10 @@ class Training:
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
         self._predicted: tuple[int, Tensor, Tensor] | None = None
+
+    def _kernels(self) -> str:
+        """torch.compile makes kernels of its own."""
+        return "torch" if self.spec.train.compile else self.spec.train.kernels
 
     def _count_batches(self) -> int:
         try:
@@ -109,6 +120,7 @@ class Training:
             "best": list(self.best),
             "scaler": self.scaler.state_dict() if self.scaler else None,
             "precision": precision_name(self.autocast),
+            "kernels": self.kernels,
             "weights": "ema" if self.ema else "model",
         }
         return Checkpoint(self.step, tensors, state)
@@ -178,6 +190,7 @@ class Training:
             spec=self.spec,
             device=self.device,
             precision=precision_name(self.autocast),
+            kernels=self.kernels,
             parameters=count_parameters(self.model),
             num_train=len(self.data.train),
             num_test=len(self.data.test),

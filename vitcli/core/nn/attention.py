@@ -225,6 +225,7 @@ class SelfAttention(nn.Module):
         if dim % spec.num_heads:
             raise ValueError(f"num_heads {spec.num_heads} does not divide embed_dim {dim}")
         self.num_heads = spec.num_heads
+        self.num_tokens = shape.num_tokens
         self.fused = True
         self.qkv = nn.Linear(dim, 3 * dim, bias=spec.qkv_bias)
         self.position = position
@@ -251,7 +252,11 @@ class SelfAttention(nn.Module):
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, N, D) -> q, k, v, each (B, h, N, d), positions applied."""
-        q, k, v = self.qkv(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.split(self.qkv(x))
+
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What ``heads`` returns, from the projection (B, N, 3 D)."""
+        q, k, v = qkv.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
         return self.position(q), self.position(k), v
 
     def attention_weights(self, x: Tensor) -> Tensor:

@@ -1,0 +1,182 @@
+"""Differentiable operations whose arithmetic is done by the C files beside this one.
+
+All take bf16 tensors on a CPU with AMX-BF16 and round each result once; sums and exponentials are
+float. Axes: B batch, N tokens, D embed_dim, h num_heads, d = D / h, R rows (images x tokens).
+"""
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+Argument = Tensor | int | float | None
+
+
+class Kernels:
+    """The compiled sources: one shared library for each source and size, opened when first used.
+
+    Args:
+        open_library: Compiles ``<source>.c`` with the given sizes as macros and opens it.
+    """
+
+    def __init__(self, open_library: Callable[[str, dict[str, int]], ctypes.CDLL]) -> None:
+        self._open = open_library
+        self._libraries: dict[tuple[str, tuple[int, ...]], ctypes.CDLL] = {}
+
+    def __deepcopy__(self, _: object) -> "Kernels":
+        return self  # libraries are shared, as the code of a class is
+
+    def library(self, source: str, **sizes: int) -> ctypes.CDLL:
+        key = (source, tuple(sizes.values()))
+        if key not in self._libraries:
+            library = self._open(source, sizes)
+            for name in ("forward_bytes", "backward_bytes", "scratch_bytes"):
+                if hasattr(library, name):
+                    getattr(library, name).restype = ctypes.c_long
+            self._libraries[key] = library
+        return self._libraries[key]
+
+
+def call(function: Any, *arguments: Argument) -> None:
+    """Tensors go as pointers, integers as long; the number of threads comes last."""
+    function(*map(_c_value, arguments), ctypes.c_int(torch.get_num_threads()))
+
+
+def _c_value(value: Argument) -> Any:
+    if isinstance(value, Tensor):
+        assert value.is_contiguous()
+        return ctypes.c_void_p(value.data_ptr())
+    if isinstance(value, float):
+        return ctypes.c_float(value)
+    return None if value is None else ctypes.c_long(value)
+
+
+def scratch(num_bytes: int) -> Tensor:
+    """Zeros for every thread; torch aligns them to 64 bytes."""
+    return torch.zeros(torch.get_num_threads() * num_bytes, dtype=torch.uint8)
+
+
+def attention_library(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:
+    head_dim = width // num_heads
+    return kernels.library("attention", TOKENS=tokens, HEADS=num_heads, HEAD_DIM=head_dim)
+
+
+class Attention(torch.autograd.Function):
+    """softmax(scale q k^T) v of all heads: qkv (B, N, 3 D) -> (B, N, D)."""
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, num_heads: int, scale: float, kernels: Kernels) -> Tensor:
+        batch, tokens, width = qkv.shape
+        library = attention_library(kernels, tokens, num_heads, width // 3)
+        out, logs = qkv.new_empty(batch, tokens, width // 3), torch.empty(batch, num_heads, tokens)
+        room = scratch(library.forward_bytes())
+        call(library.forward, qkv, out, logs, batch, scale, room)
+        ctx.save_for_backward(qkv, out, logs)
+        ctx.library, ctx.scale = library, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        qkv, out, logs = ctx.saved_tensors
+        grad_qkv, room = torch.empty_like(qkv), scratch(ctx.library.backward_bytes())
+        arguments = (qkv, out, logs, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, room)
+        call(ctx.library.backward, *arguments)
+        return grad_qkv, None, None, None
+
+
+class Linear(torch.autograd.Function):
+    """x w^T + b: x (..., in) bf16, w (out, in) and b (out,) float -> (..., out) bf16.
+
+    torch computes the result and the gradient of x; those of w and b are float sums over all rows,
+    never rounded. ``in`` and ``out`` are multiples of 16.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, kernels: Kernels
+    ) -> Tensor:
+        half = weight.to(x.dtype)
+        ctx.save_for_backward(x, half)
+        ctx.library, ctx.has_bias = kernels.library("linear"), bias is not None
+        half_bias = None if bias is None else bias.to(x.dtype)
+        # F.linear writes the bias into the whole result first; this adds it on the way.
+        return torch.ops.mkldnn._linear_pointwise(x, half, half_bias, "none", [], "")
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor, Tensor | None, None]:
+        x, half = ctx.saved_tensors
+        rows, grad = x.flatten(0, -2).contiguous(), grad.flatten(0, -2).contiguous()
+        grad_x = (grad @ half).view_as(x) if ctx.needs_input_grad[0] else None
+        weight, bias = torch.empty(half.shape), torch.empty(len(half))
+        room = scratch(ctx.library.scratch_bytes(ctypes.c_long(rows.shape[1])))
+        arguments = (grad, rows, weight, bias, len(rows), *half.shape, room)
+        call(ctx.library.weight_gradient, *arguments)
+        return grad_x, weight, bias if ctx.has_bias else None, None
+
+
+class AddNorm(torch.autograd.Function):
+    """(x + branch, LayerNorm(x + branch)): x (..., D) float, branch (..., D) bf16 or None.
+
+    The sum is float, the normalised rows are bf16.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        branch: Tensor | None,
+        weight: Tensor,
+        bias: Tensor,
+        eps: float,
+        kernels: Kernels,
+    ) -> tuple[Tensor, Tensor]:
+        width = x.shape[-1]
+        library = kernels.library("norm", WIDTH=width)
+        total = x if branch is None else torch.empty_like(x)
+        normal = torch.empty_like(x, dtype=torch.bfloat16)
+        statistics = torch.empty(*x.shape[:-1], 2)
+        rows = x.numel() // width
+        arguments = (x, branch, weight, bias, total, normal, statistics, rows, eps)
+        call(library.forward, *arguments)
+        ctx.save_for_backward(total, weight, statistics)
+        ctx.library, ctx.has_branch = library, branch is not None
+        ctx.set_materialize_grads(False)
+        return total, normal
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_total: Tensor | None, grad_normal: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        total, weight, statistics = ctx.saved_tensors
+        width = total.shape[-1]
+        if grad_normal is None:
+            grad_normal = torch.zeros_like(total, dtype=torch.bfloat16)
+        grad_x = torch.empty_like(total)
+        branch = torch.empty_like(grad_normal) if ctx.has_branch else None
+        partial = torch.zeros(torch.get_num_threads(), 2, width)
+        given = (grad_normal.contiguous(), None if grad_total is None else grad_total.contiguous())
+        arguments = (*given, total, statistics, weight, grad_x, branch, partial)
+        call(ctx.library.backward, *arguments, total.numel() // width)
+        slopes, shifts = partial.sum(0)
+        return grad_x, branch, slopes, shifts, None, None
+
+
+class Gelu(torch.autograd.Function):
+    """x Phi(x), any shape."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernels: Kernels) -> Tensor:
+        ctx.library = kernels.library("gelu")
+        ctx.save_for_backward(x)
+        out = torch.empty_like(x)
+        call(ctx.library.forward, x, out, x.numel())
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        grad_x = torch.empty_like(x)
+        call(ctx.library.backward, grad.contiguous(), x, grad_x, x.numel())
+        return grad_x, None
