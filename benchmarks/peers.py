@@ -109,7 +109,7 @@ def load_images(job: Job) -> Any:
 
     spec = DataSpec(name="cifar10" if job["data"] else "shapes")
     folder = Path(job["data"]) if job["data"] else None
-    data = load_data(spec, data_dir=folder, offline=True, on_message=lambda text: None)
+    data: Any = load_data(spec, data_dir=folder, offline=True, on_message=lambda text: None)
     return data.train
 
 
@@ -178,7 +178,7 @@ def peer_steps(job: Job) -> Iterator[None]:
     for x, y in batches:
         optimizer.zero_grad()
         with torch.autocast(device.type, dtype, enabled=dtype is not None):
-            out = network(x)
+            out: Any = network(x)
             loss = cross_entropy(getattr(out, "logits", out).float(), y)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)

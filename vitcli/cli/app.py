@@ -122,6 +122,7 @@ def register() -> None:
     from vitcli.cli import (  # noqa: F401
         ablate,
         attn_map,
+        bench,
         data,
         doctor,
         eval,

@@ -1,0 +1,299 @@
+"""`vitcli bench`: how fast this machine trains, and what takes the time."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from vitcli.cli.app import Device, Json, Sets, app, group
+from vitcli.cli.console import duration, emit, emit_json, percent, say, table
+from vitcli.cli.train import Name, Precision
+
+if TYPE_CHECKING:
+    from vitcli.runner.bench.workload import Workload
+
+bench_app = group(help="Measure speed and memory, on random pixels; no data set is needed.")
+app.add_typer(bench_app, name="bench")
+
+Rounds = Annotated[int, typer.Option(min=1, help="Measurements, of which the median counts.")]
+Seconds = Annotated[float, typer.Option(min=0.0, help="About how long each of them takes.")]
+Profile = Annotated[
+    bool, typer.Option("--profile", help="Also write a trace and name the costliest operators.")
+]
+Trace = Annotated[Path, typer.Option("-o", "--output", help="Where --profile writes the trace.")]
+Lengths = Annotated[
+    str | None, typer.Option(help="Numbers of tokens.", show_default="64,128,...,2048")
+]
+
+
+@bench_app.callback(invoke_without_command=True)
+def bench(
+    context: typer.Context,
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Compare ratios with committed ones; exit 6 if lost."),
+    ] = False,
+    save: Annotated[
+        bool, typer.Option("--save", help="With --check: commit to the ratios found here.")
+    ] = False,
+    device: Device = "auto",
+    rounds: Rounds = 5,
+    seconds: Seconds = 1.0,
+    json: Json = False,
+) -> None:
+    """Measure speed and memory, on random pixels; no data set is needed."""
+    if context.invoked_subcommand:
+        return
+    if not check:
+        emit(context.get_help())
+        raise typer.Exit(2)
+    compare_ratios(device, rounds, seconds, save, json)
+
+
+@bench_app.command()
+def train(
+    experiment: Name = None,
+    sets: Sets = None,
+    device: Device = "auto",
+    precision: Precision = None,
+    rounds: Rounds = 5,
+    seconds: Seconds = 2.0,
+    profile: Profile = False,
+    output: Trace = Path("trace.json"),
+    json: Json = False,
+) -> None:
+    """Training steps of an experiment: speed, memory, share of what the device can do."""
+    from vitcli.runner.bench.training import bench_training
+
+    work = workload(experiment, sets, device, precision)
+    result = bench_training(work, rounds=rounds, seconds=seconds, on_message=say)
+    if profile:
+        steps = work.training(work.network(say))
+        result |= traced(work, lambda: next(steps), output)
+    if json:
+        emit_json(result)
+        return
+    show_training(result)
+    show_profile(result, f"vitcli bench train {work.name} --profile")
+
+
+@bench_app.command()
+def data(
+    experiment: Name = None,
+    sets: Sets = None,
+    device: Device = "auto",
+    rounds: Rounds = 5,
+    seconds: Seconds = 1.0,
+    profile: Profile = False,
+    output: Trace = Path("trace.json"),
+    json: Json = False,
+) -> None:
+    """The input pipeline alone: order, augmentation, normalisation."""
+    from vitcli.runner.bench.training import bench_data
+
+    work = workload(experiment, sets, device, None)
+    result = bench_data(work, rounds=rounds, seconds=seconds)
+    if profile:
+        batches = work.batches()
+        result |= traced(work, lambda: next(batches), output)
+    if json:
+        emit_json(result)
+        return
+    emit(result["setting"])
+    emit(f"images/s       {result['images_per_second']:,.0f}{spread(result['turns'])}")
+    emit(f"batch          {1e3 * result['batch_seconds']:.2f} ms")
+    share = result["bytes_per_second"] / result["copy_bandwidth"]
+    emit(
+        f"bytes made     {result['bytes_per_second'] / 1e6:,.0f} MB/s, {percent(share, 1)} of the"
+        f" {result['copy_bandwidth'] / 1e6:,.0f} MB/s of a large copy"
+    )
+    emit(f"first batch    {duration(result['first_batch_seconds'])}")
+    show_profile(result, f"vitcli bench data {work.name} --profile")
+
+
+@bench_app.command()
+def inference(
+    experiment: Name = None,
+    sets: Sets = None,
+    device: Device = "auto",
+    precision: Precision = None,
+    rounds: Rounds = 5,
+    seconds: Seconds = 0.5,
+    json: Json = False,
+) -> None:
+    """Forward passes by batch size: images per second, and the delay of a batch."""
+    from vitcli.runner.bench.inference import bench_inference
+
+    work = workload(experiment, sets, device, precision)
+    result = bench_inference(work, rounds=rounds, seconds=seconds)
+    if json:
+        emit_json(result)
+        return
+    rows = [
+        [
+            row["precision"],
+            str(row["batch_size"]),
+            f"{1e3 * row['seconds']:.2f}",
+            f"{row['images_per_second']:,.0f}",
+        ]
+        for row in result["rows"]
+    ]
+    emit(result["setting"])
+    emit(table(["precision", "images", "ms", "images/s"], rows, numeric=(1, 2, 3)))
+
+
+@bench_app.command()
+def attention(
+    device: Device = "auto",
+    precision: Annotated[str, typer.Option(help="fp32, bf16, fp16 or auto.")] = "auto",
+    embed_dim: Annotated[int, typer.Option(min=1, help="Width of the tokens.")] = 256,
+    num_heads: Annotated[int, typer.Option(min=1, help="Heads.")] = 4,
+    batch_size: Annotated[int, typer.Option(min=1, help="Images at once.")] = 8,
+    lengths: Lengths = None,
+    rounds: Rounds = 5,
+    seconds: Seconds = 0.2,
+    json: Json = False,
+) -> None:
+    """Every attention row against sequence length: time, memory, and how both grow."""
+    from vitcli.runner.bench.attention import LENGTHS, bench_attention
+    from vitcli.runner.device import pick_device
+
+    result = bench_attention(
+        pick_device(device),
+        precision=precision,
+        embed_dim=embed_dim,
+        num_heads=num_heads,
+        batch_size=batch_size,
+        lengths=parse_lengths(lengths) or LENGTHS,
+        rounds=rounds,
+        seconds=seconds,
+    )
+    if json:
+        emit_json(result)
+        return
+    emit(result["setting"])
+    show_lengths(result["rows"])
+
+
+def workload(
+    experiment: str | None, sets: list[str] | None, device: str, precision: str | None
+) -> "Workload":
+    from vitcli.runner.bench.workload import make_workload
+    from vitcli.runner.config import load_experiment, parse_set
+
+    changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
+    if precision is not None:
+        changes["train.precision"] = precision
+    return make_workload(load_experiment(experiment or "quickstart", changes), device, say)
+
+
+def traced(work: "Workload", step: Any, output: Path) -> dict[str, Any]:
+    from vitcli.runner.bench.profile import profile
+
+    return {"profile": profile(step, work.device, output), "trace": str(output)}
+
+
+def spread(turns: list[float]) -> str:
+    return f"   (median of {len(turns)}: {min(turns):,.0f} to {max(turns):,.0f})"
+
+
+def show_training(result: dict[str, Any]) -> None:
+    peak, flops = result["matmul_peak"], result["flops_per_second"]
+    copy, traffic = result["copy_bandwidth"], result["activation_traffic"]
+    emit(result["setting"])
+    emit(f"images/s       {result['images_per_second']:,.0f}{spread(result['turns'])}")
+    emit(
+        f"step           {1e3 * result['step_seconds']:.2f} ms, of which the input pipeline"
+        f" {percent(result['data_share'], 1)}"
+    )
+    emit(
+        f"epoch          {duration(result['epoch_seconds'])}"
+        f" ({result['images_per_epoch']:,} images, no evaluation)"
+    )
+    emit(
+        f"operations     {flops / 1e12:.3f} TFLOP/s, {percent(flops / peak, 1)} of the"
+        f" {peak / 1e12:.2f} TFLOP/s of a large {result['precision']} matrix product"
+    )
+    emit(
+        f"activations    {traffic / 1e9:.1f} GB/s kept for the backward pass and read again,"
+        f" {percent(traffic / copy, 0)} of the {copy / 1e9:.0f} GB/s of a large copy"
+    )
+    emit(f"peak memory    {result['peak_memory_bytes'] / 2**30:.2f} GiB")
+    emit(
+        f"before that    {duration(result['compile_seconds'])} to compile,"
+        f" {result['first_step_seconds']:.1f} s for the first step"
+    )
+
+
+def show_profile(result: dict[str, Any], command: str) -> None:
+    """The costliest operators, or how to see them."""
+    if "profile" not in result:
+        emit(f"next           {command}")
+        return
+    rows = [
+        [percent(row["share"], 1), f"{1e3 * row['seconds']:.2f}", f"{row['calls']:g}", row["words"]]
+        for row in result["profile"]
+    ]
+    emit("")
+    emit(table(["share", "ms a step", "calls", "operator"], rows, numeric=(0, 1, 2)))
+    emit(f"trace          {result['trace']} (open it at chrome://tracing or ui.perfetto.dev)")
+
+
+def parse_lengths(text: str | None) -> tuple[int, ...]:
+    from vitcli.runner.errors import ConfigError
+
+    try:
+        lengths = tuple(int(part) for part in (text or "").split(",") if text)
+    except ValueError as error:
+        raise ConfigError(f"--lengths {text}: write whole numbers, such as 64,256") from error
+    if any(length < 1 for length in lengths):
+        raise ConfigError(f"--lengths {text}: a sequence has at least 1 token")
+    return tuple(sorted(set(lengths)))
+
+
+def show_lengths(rows: list[dict[str, Any]]) -> None:
+    """Time and memory by length; the exponents beside them."""
+    lengths = sorted({point["tokens"] for row in rows for point in row["points"]})
+    header = ["attention", "kernels", *map(str, lengths), "grows as"]
+    for name, key, unit, exponent in (
+        ("ms a pass, forward and backward", "seconds", 1e3, "time_slope"),
+        ("MB kept for the backward pass", "kept_bytes", 1e-6, "memory_slope"),
+    ):
+        emit(f"\n{name}, by number of tokens N")
+        lines = []
+        for row in rows:
+            found = {point["tokens"]: point[key] for point in row["points"]}
+            cells = [f"{unit * found[n]:.1f}" if n in found else "" for n in lengths]
+            growth = "" if row[exponent] is None else f"N^{row[exponent]:.2f}"
+            lines.append([row["attention"], row["kernels"], *cells, growth])
+        emit(table(header, lines, numeric=range(2, 2 + len(lengths))))
+
+
+def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: bool) -> None:
+    from vitcli.runner.bench.check import (
+        committed_ratios,
+        lost,
+        measure_ratios,
+        save_ratios,
+    )
+    from vitcli.runner.errors import CheckError, ConfigError
+
+    measured = measure_ratios(device, rounds=rounds, seconds=seconds, on_message=say)
+    kind, ratios = measured["kind"], measured["ratios"]
+    committed = committed_ratios(kind)
+    if json:
+        emit_json(measured | {"committed": committed})
+    else:
+        rows = [
+            [name, f"{value:.2f}", f"{committed[name]:.2f}" if committed else "none"]
+            for name, value in ratios.items()
+        ]
+        emit(kind)
+        emit(table(["ratio", "here", "committed"], rows, numeric=(1, 2)))
+    if save:
+        say(f"saved to {save_ratios(measured)}")
+        return
+    if committed is None:
+        raise ConfigError(f"there are no committed ratios for {kind!r}; --save makes these them")
+    if names := lost(ratios, committed):
+        raise CheckError(f"slower than it was: {'; '.join(names)}")

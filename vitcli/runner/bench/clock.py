@@ -1,0 +1,93 @@
+"""Clocks that wait for the device, and what the device can do at best."""
+
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+
+PEAK_SECONDS = 0.5
+MATMUL_SIDE = {"cpu": 2048, "cuda": 8192}
+COPY_BYTES = {"cpu": 2**28, "cuda": 2**31}
+
+
+def now(device: torch.device) -> float:
+    """Seconds, after the device has done all it was given."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    if device.type == "mps":
+        torch.mps.synchronize()
+    return time.perf_counter()
+
+
+def timed(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds of one call."""
+    began = now(device)
+    work()
+    return now(device) - began
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Several measurements of one quantity."""
+
+    values: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)
+
+
+def turns(
+    works: dict[str, Callable[[], object]],
+    device: torch.device,
+    *,
+    rounds: int,
+    seconds: float,
+) -> dict[str, Spread]:
+    """Seconds for one call of each, taken in turns A B A B ..., each turn about so long.
+
+    Each is called twice before, to warm up and to see how often it fits into a turn.
+    """
+    counts = {}
+    for name, work in works.items():
+        work()
+        counts[name] = max(1, round(seconds / max(timed(work, device), 1e-9)))
+    found: dict[str, list[float]] = {name: [] for name in works}
+    for _, (name, work) in itertools.product(range(rounds), works.items()):
+        began = now(device)
+        for _ in range(counts[name]):
+            work()
+        found[name].append((now(device) - began) / counts[name])
+    return {name: Spread(tuple(values)) for name, values in found.items()}
+
+
+def steps_of(iterator: Iterator[object]) -> Callable[[], object]:
+    """An endless iterator as a function that takes one step."""
+    return lambda: next(iterator)
+
+
+def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:
+    """FLOP/s of large square matrix products in this type, the fastest of several."""
+    side = MATMUL_SIDE.get(device.type, 4096)
+    a = torch.randn(side, side, device=device, dtype=dtype or torch.float32)
+    b = torch.randn_like(a)
+    return float(2 * side**3 / _fastest(lambda: a @ b, device))
+
+
+def copy_bandwidth(device: torch.device) -> float:
+    """Bytes per second that a large copy reads and writes, the fastest of several."""
+    count = COPY_BYTES.get(device.type, 2**29)
+    source = torch.ones(count, dtype=torch.uint8, device=device)
+    target = torch.empty_like(source)
+    return 2 * count / _fastest(lambda: target.copy_(source), device)
+
+
+def _fastest(work: Callable[[], object], device: torch.device) -> float:
+    work()
+    found: list[float] = []
+    while len(found) < 5 or (sum(found) < PEAK_SECONDS and len(found) < 100):
+        found.append(timed(work, device))
+    return min(found)

@@ -1,0 +1,89 @@
+"""`--profile`: where the time of a benchmark goes, as a trace and as ten lines of words."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+STEPS = 5
+WORDS = {
+    "mm": "matrix products",
+    "addmm": "matrix products of linear layers",
+    "_linear_pointwise": "matrix products of linear layers",
+    "bmm": "batched matrix products (attention)",
+    "copy_": "copies and conversions of type",
+    "softmax": "softmax",
+    "softmax_backward_data": "softmax, backward",
+    "native_layer_norm": "LayerNorm",
+    "native_layer_norm_backward": "LayerNorm, backward",
+    "gelu": "GELU",
+    "gelu_backward": "GELU, backward",
+    "sum": "sums (such as gradients of biases)",
+    "add": "additions",
+    "add_": "additions in place",
+    "mul": "multiplications",
+    "mul_": "multiplications in place (such as clipping)",
+    "cat": "joining tensors",
+    "index": "picking images by index",
+    "fill_": "filling with a constant (such as zeros)",
+    "fused_adamw_": "AdamW's update",
+    "linalg_vector_norm": "norms (of gradients)",
+    "convolution": "convolutions",
+    "mkldnn_convolution": "convolutions",
+    "convolution_backward": "convolutions, backward",
+    "mkldnn_convolution_backward": "convolutions, backward",
+    "max_pool2d_with_indices": "max-pooling",
+    "max_pool2d_with_indices_backward": "max-pooling, backward",
+    "scaled_dot_product_flash_attention_for_cpu": "fused attention",
+    "scaled_dot_product_flash_attention_for_cpu_backward": "fused attention, backward",
+    "flash_attention_forward": "fused attention",
+    "flash_attention_backward": "fused attention, backward",
+    "efficient_attention_forward": "fused attention",
+    "efficient_attention_backward": "fused attention, backward",
+    "Attention": "attention, native kernel",
+    "AttentionBackward": "attention, native kernel, backward",
+    "LinearBackward": "gradients of weights and biases, native kernel",
+    "AddNorm": "residual sum and LayerNorm, native kernel",
+    "AddNormBackward": "residual sum and LayerNorm, native kernel, backward",
+    "Gelu": "GELU, native kernel",
+    "GeluBackward": "GELU, native kernel, backward",
+}
+
+
+def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
+    """Run a few steps, write a trace for chrome://tracing, return the ten costliest operators.
+
+    Each is {"operator", "words", "share", "seconds" a step, "calls" a step}.
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    step()
+    with torch.profiler.profile(activities=activities) as profiler:
+        for _ in range(STEPS):
+            step()
+    profiler.export_chrome_trace(str(trace))
+    on_gpu = device.type == "cuda"
+
+    def own(event: Any) -> float:
+        return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)
+
+    events = sorted(profiler.key_averages(), key=own, reverse=True)
+    total = sum(map(own, events)) or 1.0
+    return [
+        {
+            "operator": event.key,
+            "words": words(event.key),
+            "share": own(event) / total,
+            "seconds": own(event) / 1e6 / STEPS,
+            "calls": event.count / STEPS,
+        }
+        for event in events[:10]
+    ]
+
+
+def words(operator: str) -> str:
+    """``aten::addmm`` -> what a reader of the model would call it; else the name as it is."""
+    name = operator.rpartition("::")[2]
+    return WORDS.get(name) or WORDS.get(name.lstrip("_")) or operator
