@@ -28,6 +28,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from vitcli.cli.app import SPIN_COUNT
+
 MODELS = {
     "tiny": {"embed_dim": 64, "depth": 5, "num_heads": 4, "mlp_dim": 64, "batch_size": 256},
     "small": {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512, "batch_size": 64},
@@ -280,11 +282,13 @@ class Contender:
 
     def __init__(self, job: Job) -> None:
         self.job, self.speeds = job, list[float]()
+        ours = {"GOMP_SPINCOUNT": SPIN_COUNT} if job["name"] == "vitcli" else {}
         self.process = subprocess.Popen(
             [sys.executable, __file__, "--contend", json.dumps(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=os.environ | ours,
             text=True,
         )
 
