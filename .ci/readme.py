@@ -176,6 +176,38 @@ def pocket() -> str:
     return "\n".join([*rows, "", f"The interval is that of the test set's size only. {made}."])
 
 
+def peers(name: str) -> str:
+    """How many times as fast vitcli trains as each peer in its faster mode."""
+    path = ROOT / "benchmarks" / "results" / f"{name}.json"
+    if not path.exists():
+        return ""
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    names = list(found[0]["ratios"])
+    rows = [
+        f"| model | part | {' | '.join(names)} | times the fastest |",
+        f"|---|---|{'---:|' * len(names)}---:|",
+    ]
+    for row in found:
+        part = {"step": "model step", "end_to_end": "end to end"}[row["part"]]
+        ratios = " | ".join(f"{row['ratios'][peer]:.2f}" for peer in names)
+        rows.append(f"| {row['model']} | {part} | {ratios} | **{row['ratio']:.2f}** |")
+    first = found[0]
+    versions = ", ".join(f"{package} {version}" for package, version in first["versions"].items())
+    memory = ", ".join(
+        f"{row['model']} {row['memory']['ours'] / 2**20:,.0f} MB"
+        f" ({row['memory']['leanest_peer'] / 2**20:,.0f} MB)"
+        for row in found
+        if row["part"] == "end_to_end"
+    )
+    note = (
+        "Images per second of vitcli divided by each library's in the faster of fp32 and bf16"
+        f" autocast; medians of {first['repetitions']} interleaved turns on {first['data']};"
+        f" {first['hardware']}; {versions}; {first['date']}, commit {first['commit'][:9]}. Peak"
+        f" memory end to end, beside the leanest peer's: {memory}."
+    )
+    return "\n".join([*rows, "", note])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "experiments": experiments,
@@ -184,6 +216,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "pocket": pocket,
     "reach-pocket": partial(reach, "cifar10-pocket"),
     "reach-cls": partial(reach, "cifar10-report-narrow"),
+    "peers-cpu": partial(peers, "peers-cpu"),
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
 }
 

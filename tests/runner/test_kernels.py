@@ -218,6 +218,19 @@ def test_a_model_learns_the_same_with_either_kernels(fields):
 
 
 @needs_amx
+def test_recomputed_blocks_give_the_same_gradients():
+    model = build_vit(changed(**WIDE)).train()
+    choose_kernels(model, CPU, BF16)
+    images, found = torch.randn(4, 3, 16, 16), []
+    for model.grad_checkpointing in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", BF16):
+            model(images).float().square().mean().backward()
+        found.append([p.grad for p in model.parameters()])
+    assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+@needs_amx
 def test_what_is_exchanged():
     model = build_vit(changed(**WIDE))
     assert choose_kernels(model, CPU, BF16) == "native"
@@ -242,6 +255,19 @@ def test_in_fp32_a_model_stays_what_it_was():
     assert_close(logits, plain_logits, rtol=0, atol=0)
     assert_close(maps, plain_maps, rtol=0, atol=0)
     assert native.state_dict().keys() == plain.state_dict().keys()
+
+
+@needs_amx
+def test_weights_can_be_looked_at_under_autocast_too():
+    model = build_vit(changed(**WIDE)).eval()
+    images = torch.randn(4, 3, 16, 16)
+    exact, exact_maps = model.forward_with_weights(images)
+    choose_kernels(model, CPU, BF16)
+    with torch.autocast("cpu", BF16):
+        logits, maps = model.forward_with_weights(images, [1])
+        assert_close(model(images).float(), exact, rtol=0.05, atol=0.05)
+    assert_close(logits.float(), exact, rtol=0.05, atol=0.05)
+    assert_close(maps[1].float(), exact_maps[1], rtol=0.05, atol=0.01)
 
 
 def test_elsewhere_torch_computes():

@@ -191,10 +191,27 @@ def _compiler(report: Report) -> None:
     names = (os.environ.get("CXX", ""), *COMPILERS)
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
     report.facts["compiler"] = {"c++": private(found) if found else None}
+    report.facts["compiler"]["kernels"] = _kernels(report)
     if found is None:
         report.notes.append(
             "no C++ compiler, so torch.compile falls back to plain torch; install g++ for it"
         )
+
+
+def _kernels(report: Report) -> str:
+    """What ``train.kernels=auto`` comes to on this CPU in bf16."""
+    if report.problems:
+        return "unknown"
+    from vitcli.runner.kernels import NoKernelsError, find_compiler, has_amx
+
+    if not has_amx():
+        return "torch (this CPU has no AMX)"
+    try:
+        find_compiler()
+    except NoKernelsError as error:
+        report.notes.append(f"{error}, so training on this CPU is slower; install gcc for it")
+        return "torch"
+    return "native"
 
 
 def _data(report: Report) -> None:

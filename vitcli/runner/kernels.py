@@ -72,6 +72,14 @@ def has_amx() -> bool:
     return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
 
 
+def find_compiler() -> str:
+    """The C compiler to use, ``$CC`` first."""
+    for name in (os.environ.get("CC", ""), "gcc", "clang"):
+        if path := shutil.which(name):
+            return path
+    raise NoKernelsError("no C compiler (gcc or clang) was found")
+
+
 @cache
 def load_kernels() -> Kernels:
     """The kernels, tried out.
@@ -79,11 +87,7 @@ def load_kernels() -> Kernels:
     Raises:
         NoKernelsError: There is no compiler, or what it makes cannot be loaded.
     """
-    compiler = (
-        shutil.which(os.environ.get("CC", "")) or shutil.which("gcc") or shutil.which("clang")
-    )
-    if compiler is None:
-        raise NoKernelsError("no C compiler (gcc or clang) was found")
+    compiler = find_compiler()
     version = _run(compiler, "--version")
 
     def open_library(source: str, sizes: dict[str, int]) -> ctypes.CDLL:

@@ -35,7 +35,7 @@ INLINE __m512i interleave(__m256i even, __m256i odd) {
   return _mm512_or_si512(_mm512_cvtepu16_epi32(even), high);
 }
 
-// 2^x with a relative error below 3e-6; 0 for x = -inf is not covered.
+// 2^x with a relative error below 3e-6; NaN for infinite x.
 INLINE __m512 exp2_ps(__m512 x) {
   __m512 whole = _mm512_roundscale_ps(x, 0), f = _mm512_sub_ps(x, whole);
   __m512 p = _mm512_set1_ps(1.3333558e-3f);

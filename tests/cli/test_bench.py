@@ -1,0 +1,158 @@
+"""`vitcli bench`: every figure is measured, ratios are guarded, wrong input is answered."""
+
+import json
+import math
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+from vitcli.runner.bench import check
+from vitcli.runner.bench.attention import slope
+from vitcli.runner.bench.clock import turns
+from vitcli.runner.bench.profile import words
+
+pytestmark = pytest.mark.usefixtures("here")
+QUICK = ("--rounds", "2", "--seconds", "0")
+SMALL = ("-s", "model.depth=1", "-s", "model.embed_dim=16", "-s", "model.num_heads=2")
+TINY = (*SMALL, "-s", "train.batch_size=8", *QUICK)
+register()
+
+
+def vitcli(*words: str) -> tuple[int, str, str]:
+    """Exit code, stdout, stderr."""
+    result = CliRunner().invoke(app, ["bench", *words])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def document(*words: str) -> dict:
+    code, out, talk = vitcli(*words, "--json")
+    assert code == 0, talk
+    return json.loads(out)
+
+
+def test_training():
+    found = document("train", *TINY)
+    assert found["images_per_second"] == pytest.approx(8 / found["step_seconds"])
+    assert len(found["turns"]) == 2
+    assert found["epoch_seconds"] == pytest.approx(1250 * found["step_seconds"])  # 10,000 images
+    assert 0 < found["data_share"] < 1
+    assert 0 < found["flops_per_second"] < found["matmul_peak"]
+    assert found["activation_traffic"] > 0
+    assert found["copy_bandwidth"] > 1e8
+    assert found["peak_memory_bytes"] > 2**26
+    code, out, _ = vitcli("train", *TINY, "--precision", "fp32")
+    assert code == 0
+    assert "fp32, batch 8" in out
+    assert "of a large fp32 matrix product" in out
+    assert out.endswith("next           vitcli bench train quickstart --profile\n")
+
+
+def test_any_experiment_without_its_data():
+    found = document("data", "cifar10-small-aug", *QUICK)
+    assert found["experiment"] == "cifar10-small-aug"
+    assert found["images_per_second"] == pytest.approx(100 / found["batch_seconds"])
+
+
+def test_inference():
+    rows = document("inference", *SMALL, *QUICK)["rows"]
+    assert {row["batch_size"] for row in rows} == {1, 8, 64, 256}
+    assert rows[0]["precision"] == "fp32"
+    for row in rows:
+        assert row["images_per_second"] == pytest.approx(row["batch_size"] / row["seconds"])
+
+
+def test_attention_keeps_quadratic_memory_unless_it_is_fused():
+    sizes = ("--embed-dim", "8", "--num-heads", "2", "--batch-size", "1")
+    found = document(
+        "attention", *sizes, *QUICK, "--precision", "fp32", "--lengths", "512,256,1024"
+    )
+    growth = {row["kernels"]: row["memory_slope"] for row in found["rows"]}
+    assert 1.7 < growth["plain"] <= 2.0
+    assert 0.9 < growth["fused"] < 1.1
+    assert [point["tokens"] for point in found["rows"][0]["points"]] == [256, 512, 1024]
+    code, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,16")
+    assert code == 0
+    assert "grows as" in out
+
+
+def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):
+    found = document("train", *TINY, "--precision", "fp32", "--profile", "-o", "steps.json")
+    shares = [row["share"] for row in found["profile"]]
+    assert len(shares) == 10
+    assert shares == sorted(shares, reverse=True)
+    assert 0.3 < sum(shares) <= 1
+    assert json.loads((here / "steps.json").read_text())["traceEvents"]
+    assert "trace          trace.json" in vitcli("data", *TINY[:-4], *QUICK, "--profile")[1]
+
+
+def test_words():
+    assert words("aten::addmm") == "matrix products of linear layers"
+    assert words("aten::_softmax") == "softmax"
+    assert words("aten::unheard_of") == "aten::unheard_of"
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "message"),
+    [
+        (["train", "nothing"], 2, "nothing"),
+        (["train", "-s", "train.batch_size=20000"], 2, "train.batch_size"),
+        (["train", "--device", "tpu"], 2, "--device tpu"),
+        (["attention", "--num-heads", "3"], 2, "--num-heads 3 does not divide --embed-dim 256"),
+        (["attention", "--lengths", "64,many"], 2, "whole numbers"),
+        (["attention", "--lengths", "0"], 2, "at least 1"),
+        ([], 2, ""),
+    ],
+)
+def test_wrong_input(command, code, message):
+    found, _, talk = vitcli(*command)
+    assert found == code
+    assert message in talk
+    assert "Traceback" not in talk
+
+
+@pytest.fixture
+def ratios(monkeypatch, tmp_path):
+    """Measured ratios without measuring, and a place of their own for committed ones."""
+    measured = {"kind": "a machine", "ratios": {"step": 2.0, "data": 10.0}}
+    monkeypatch.setattr(check, "measure_ratios", lambda *_, **__: measured)
+    monkeypatch.setattr(check, "COMMITTED", tmp_path / "ratios.json")
+    check.COMMITTED.write_text("{}")
+    return measured
+
+
+def test_check_compares_with_what_was_saved(ratios):
+    code, out, talk = vitcli("--check")
+    assert code == 2
+    assert "no committed ratios for 'a machine'; --save" in talk
+    assert "step" in out
+    assert vitcli("--check", "--save")[0] == 0
+    ratios["ratios"]["step"] = 1.7  # 15 % slower is noise
+    assert vitcli("--check")[0] == 0
+    ratios["ratios"]["step"] = 1.5
+    code, out, talk = vitcli("--check")
+    assert code == 6
+    assert talk == "error: slower than it was: step\n"
+    assert "1.50" in out
+    assert "2.00" in out
+
+
+@pytest.mark.slow
+def test_the_ratios_are_measured():
+    found = check.measure_ratios("cpu", rounds=1, seconds=0.0, on_message=print)
+    assert len(found["ratios"]) == 4
+    assert all(value > 0 for value in found["ratios"].values())
+    assert found["kind"].startswith("cpu, ")
+
+
+def test_turns_alternate_and_slopes_are_exponents():
+    calls: list[str] = []
+    works = {name: lambda name=name: calls.append(name) for name in "ab"}
+    found = turns(works, torch.device("cpu"), rounds=3, seconds=0)
+    assert "".join(calls) == "aabb" + 3 * "ab"
+    assert len(found["a"].values) == 3
+    assert slope([(n, 5 * n**1.5) for n in (1, 2, 4, 8)]) == pytest.approx(1.5)
+    assert slope([(4, 1.0)]) is None
+    assert math.isfinite(found["b"].median)
