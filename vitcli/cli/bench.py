@@ -12,7 +12,7 @@ from vitcli.cli.train import Name, Precision
 if TYPE_CHECKING:
     from vitcli.runner.bench.workload import Workload
 
-bench_app = group(help="Measure speed and memory, on random pixels; no data set is needed.")
+bench_app = group(help="Measure speed and memory; needs no data set.")
 app.add_typer(bench_app, name="bench")
 
 Rounds = Annotated[int, typer.Option(min=1, help="Measurements, of which the median counts.")]
@@ -41,7 +41,10 @@ def bench(
     seconds: Seconds = 1.0,
     json: Json = False,
 ) -> None:
-    """Measure speed and memory, on random pixels; no data set is needed."""
+    """Measure speed and memory; needs no data set.
+
+    All of it runs on random pixels.
+    """
     if context.invoked_subcommand:
         return
     if not check:
@@ -62,7 +65,7 @@ def train(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """Training steps of an experiment: speed, memory, share of what the device can do."""
+    """Training steps: speed, memory, share of what is possible."""
     from vitcli.runner.bench.training import bench_training
 
     work = workload(experiment, sets, device, precision)
@@ -121,7 +124,7 @@ def inference(
     seconds: Seconds = 0.5,
     json: Json = False,
 ) -> None:
-    """Forward passes by batch size: images per second, and the delay of a batch."""
+    """Forward passes: images per second, and delay, by batch."""
     from vitcli.runner.bench.inference import bench_inference
 
     work = workload(experiment, sets, device, precision)
@@ -154,7 +157,7 @@ def attention(
     seconds: Seconds = 0.2,
     json: Json = False,
 ) -> None:
-    """Every attention row against sequence length: time, memory, and how both grow."""
+    """Attention by sequence length: time, memory, growth."""
     from vitcli.runner.bench.attention import LENGTHS, bench_attention
     from vitcli.runner.device import pick_device
 
