@@ -55,6 +55,7 @@ def summarise(training: Training, scores: Scores) -> dict[str, Any]:
         "images_per_second": images / training.step_seconds if training.step_seconds else 0.0,
         "train_seconds": training.wall_seconds,
         "precision": precision_name(training.autocast),
+        "kernels": training.kernels,
         "num_test": scores.num_images,
     }
 

@@ -53,6 +53,7 @@ def collect(runs: Sequence[RunDir]) -> dict[str, Any]:
         "hardware": meta.get("hardware"),
         "torch": meta.get("torch"),
         "precision": result.get("precision"),
+        "kernels": result.get("kernels"),
         "data": portable(spec.data.name),
         "data_hash": meta["data_hash"],
         "num_test": result.get("num_test"),
@@ -93,8 +94,8 @@ def _refuse_mixture(
     for run, meta, spec, result in zip(runs, metas, specs, results, strict=True):
         fields = [key.replace("_", " ") for key in SHARED if meta.get(key) != metas[0].get(key)]
         fields += [name for name in differences(specs[0], spec) if name != "seed"]
-        if result and result.get("precision") != measured.get("precision"):
-            fields.append("precision")
+        arithmetic = ("precision", "kernels") if result else ()
+        fields += [name for name in arithmetic if result.get(name) != measured.get(name)]
         if fields:
             names = ", ".join(fields)
             raise ConfigError(

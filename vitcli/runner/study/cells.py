@@ -161,6 +161,7 @@ def collect(
         hardware=_distinct(part.get("hardware") for part in sessions),
         torch=_distinct(part.get("torch") for part in sessions),
         precision=_distinct(result.get("precision") for result in results),
+        kernels=_distinct(result.get("kernels") for result in results),
         threads=study.threads,
         data=str(portable(base.data.name)),
         data_hash=str(first.get("data_hash", "")),

@@ -98,6 +98,8 @@ class StudyResult(Spec):
     hardware: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
     torch: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
     precision: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    kernels: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    """Whose kernels trained the trials: native, torch, or both."""
     threads: int = 1
     """CPU threads of each trial."""
     data: str

@@ -138,6 +138,7 @@ def _circumstances(doc: StudyResult) -> str:
         " and ".join(doc.hardware),
         f"{doc.threads} CPU thread{'s' if doc.threads > 1 else ''} a trial",
         " and ".join(doc.precision),
+        f"{' and '.join(doc.kernels)} kernels" if doc.kernels else "",
         f"torch {' and '.join(doc.torch)}" if doc.torch else "",
         f"commit {commits}" if commits else "",
         "with uncommitted changes" if doc.dirty else "",
