@@ -218,7 +218,7 @@ def test_a_model_reports_the_weights_it_uses(layers, place):
     seen = {}
     for i, block in enumerate(model.blocks):
         block.attn.inner.register_forward_pre_hook(lambda m, a, i=i: seen.update({i: (m, a[0])}))
-    model(images)
+    model.forward_features(images)
     for i, weights in found.items():
         shell, tokens = seen[i]
         assert_close(weights, shell.attention_weights(tokens))

@@ -236,10 +236,44 @@ def test_recomputing_blocks_saves_memory():
 def test_operations_are_those_of_the_closed_form():
     """Multiply-adds of a block: 12 N D^2 for projections and FFN, 2 N^2 D for attention."""
     with torch.device("meta"):
-        model = build_vit(changed(num_classes=1))
-    n, d = 17, 24
+        mean, cls = (build_vit(changed(num_classes=1, pool=pool)) for pool in ("mean", "cls"))
+    n, d = 16, 24
     patches, blocks = 16 * 48 * d, 2 * (12 * n * d * d + 2 * n * n * d)
-    assert forward_flops(model, (3, 16, 16)) == 2 * (patches + blocks + d)
+    assert forward_flops(mean, (3, 16, 16)) == 2 * (patches + blocks + d)
+    n = 17
+    last = 3 * n * d * d + 2 * n * d + 9 * d * d  # only CLS asks, and is projected and fed forward
+    blocks = 12 * n * d * d + 2 * n * n * d + last
+    assert forward_flops(cls, (3, 16, 16)) == 2 * (patches + blocks + d)
+
+
+SKIPPED = [
+    {},
+    {"norm_position": "post", "final_norm": True},
+    {"pos_embed": "rope2d"},
+    {"pos_embed": "relative"},
+    {"norm": "none"},
+    {"norm": "rms_norm"},
+    {"norm": "batch_norm"},
+    {"residual": "none"},
+    {"ffn": "none"},
+    {"depth": 1},
+    {"depth": 0},
+    {"reg_tokens": 2, "layer_scale_init": 0.5},
+    {"attn_proj": False, "attn_scale": "learned", "attn_clamp": True},
+]
+
+
+@pytest.mark.parametrize("fields", SKIPPED, ids=str)
+def test_what_the_head_does_not_read_is_not_missed(fields):
+    """With CLS, the last block computes one token; results and gradients are those of all."""
+    model, images = build(**fields), pictures(3)
+    found = []
+    for logits in (model(images), model.forward_head(model.forward_features(images))):
+        model.zero_grad()
+        logits.square().sum().backward()
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+        found.append((logits, grads))
+    assert_close(found[0], found[1])
 
 
 def test_attention_maps_leave_the_mode_alone():
@@ -288,6 +322,7 @@ def test_weights_are_not_counted_as_activations():
 
     def kept(mlp_dim: int) -> int:
         with torch.device("meta"):
-            return activation_bytes(build_vit(changed(mlp_dim=mlp_dim, depth=1)), (3, 16, 16))
+            model = build_vit(changed(mlp_dim=mlp_dim, depth=1, pool="mean"))
+            return activation_bytes(model, (3, 16, 16))
 
-    assert kept(200) - kept(100) == 2 * 100 * 17 * 4
+    assert kept(200) - kept(100) == 2 * 100 * 16 * 4

@@ -4,7 +4,7 @@ Axes: B batch, C channels, H W pixels, N tokens (prefix first: CLS, registers), 
 h num_heads, K classes.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention import TokenShape
-from vitcli.core.nn.block import build_block, forward_with_weights, recomputed
+from vitcli.core.nn.block import build_block, forward_first, forward_with_weights, recomputed
 from vitcli.core.nn.init import INITS
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
@@ -151,20 +151,32 @@ class VisionTransformer(ImageModel):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Images -> tokens after the last norm, (B, N, D)."""
-        tokens = self.embed(images)
-        for block in self.blocks:
+        return self.norm(self._run(self.blocks, self.embed(images)))
+
+    def _run(self, blocks: Iterable[nn.Module], tokens: Tensor) -> Tensor:
+        for block in blocks:
             if self.grad_checkpointing and self.training:
                 tokens = recomputed(block, tokens)
             else:
                 tokens = block(tokens)
-        return self.norm(tokens)
+        return tokens
 
     def forward_head(self, tokens: Tensor) -> Tensor:
         """Tokens (B, N, D) -> logits (B, K)."""
         return self.head(self.pool(tokens))
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.forward_head(self.forward_features(images))
+        """Images -> logits; of the last block only what the head reads is computed."""
+        if not self._reads_first_only():
+            return self.forward_head(self.forward_features(images))
+        *blocks, last = self.blocks
+        tokens = self._run(blocks, self.embed(images))
+        return self.forward_head(self.norm(forward_first(last, tokens)))
+
+    def _reads_first_only(self) -> bool:
+        """Whether CLS is all that is read, and no norm mixes it with the other tokens."""
+        is_last = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
+        return is_last and self.spec.norm != "batch_norm"
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None

@@ -79,9 +79,14 @@ class NativePreNorm(PreNorm):
     def forward(self, stream: Stream) -> Stream:  # type: ignore[override]
         if isinstance(stream, Tensor) and not (self.training and is_active(stream)):
             return super().forward(stream)
-        assert isinstance(self.norm, NativeLayerNorm)
-        x, normal = self.norm.add(stream)
+        x, normal = self.enter(stream)
         return x, self.after(self.inner(normal))
+
+    def enter(self, stream: Stream) -> tuple[Tensor, Tensor]:
+        if isinstance(stream, Tensor) and not (self.training and is_active(stream)):
+            return super().enter(stream)
+        assert isinstance(self.norm, NativeLayerNorm)
+        return self.norm.add(stream)
 
 
 class NativeSelfAttention(SelfAttention):

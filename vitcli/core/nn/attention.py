@@ -238,6 +238,14 @@ class SelfAttention(nn.Module):
         out = self.attend(q, k, v, self.position.bias(), self.fused)  # (B, h, N, d)
         return self._merge_heads(out)
 
+    def forward_first(self, x: Tensor) -> Tensor:
+        """``forward(x)[:, :1]``, where only the first token asks: (B, N, D) -> (B, 1, D)."""
+        q, k, v = self.heads(x)
+        bias = self.position.bias()
+        if bias is not None:
+            bias = bias[:, :, :1]
+        return self._merge_heads(self.attend(q[:, :, :1], k, v, bias, self.fused))
+
     def forward_with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """``forward`` by the explicit path, no attention dropout, and its weights (B, h, N, N).
 

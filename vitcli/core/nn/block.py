@@ -70,6 +70,10 @@ class PreNorm(nn.Module):
         """What the inner part sees."""
         return self.norm(x)
 
+    def enter(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The tokens, and what the inner part sees of them."""
+        return x, self.inner_input(x)
+
     def merge(self, x: Tensor, branch: Tensor) -> Tensor:
         """Put what the inner part returned beside the input."""
         return self.join(x, self.after(branch))
@@ -118,6 +122,18 @@ def forward_with_weights(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     for branch in others:
         x = branch(x)
     return x, weights
+
+
+def forward_first(block: nn.Module, x: Tensor) -> Tensor:
+    """``block(x)[:, :1]``: the other tokens are only attended to, (B, N, D) -> (B, 1, D)."""
+    attn, *others = block.children()
+    assert isinstance(attn, PreNorm)
+    assert isinstance(attn.inner, SelfAttention)
+    x, seen = attn.enter(x)
+    x = attn.merge(x[:, :1], attn.inner.forward_first(seen))
+    for branch in others:
+        x = branch(x)
+    return x
 
 
 def recomputed(block: nn.Module, x: Tensor) -> Tensor:
