@@ -28,7 +28,7 @@ class Kernels:
     def __deepcopy__(self, _: object) -> "Kernels":
         return self  # libraries are shared, as the code of a class is
 
-    def library(self, source: str, **sizes: int) -> ctypes.CDLL:
+    def code(self, source: str, **sizes: int) -> ctypes.CDLL:
         key = (source, tuple(sizes.values()))
         if key not in self._libraries:
             library = self._open(source, sizes)
@@ -58,9 +58,9 @@ def scratch(num_bytes: int) -> Tensor:
     return torch.zeros(torch.get_num_threads() * num_bytes, dtype=torch.uint8)
 
 
-def attention_library(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:
+def attention_code(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:
     head_dim = width // num_heads
-    return kernels.library("attention", TOKENS=tokens, HEADS=num_heads, HEAD_DIM=head_dim)
+    return kernels.code("attention", TOKENS=tokens, HEADS=num_heads, HEAD_DIM=head_dim)
 
 
 class Attention(torch.autograd.Function):
@@ -69,20 +69,20 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, num_heads: int, scale: float, kernels: Kernels) -> Tensor:
         batch, tokens, width = qkv.shape
-        library = attention_library(kernels, tokens, num_heads, width // 3)
+        library = attention_code(kernels, tokens, num_heads, width // 3)
         out, logs = qkv.new_empty(batch, tokens, width // 3), torch.empty(batch, num_heads, tokens)
         room = scratch(library.forward_bytes())
         call(library.forward, qkv, out, logs, batch, scale, room)
         ctx.save_for_backward(qkv, out, logs)
-        ctx.library, ctx.scale = library, scale
+        ctx.code, ctx.scale = library, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         qkv, out, logs = ctx.saved_tensors
-        grad_qkv, room = torch.empty_like(qkv), scratch(ctx.library.backward_bytes())
+        grad_qkv, room = torch.empty_like(qkv), scratch(ctx.code.backward_bytes())
         arguments = (qkv, out, logs, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, room)
-        call(ctx.library.backward, *arguments)
+        call(ctx.code.backward, *arguments)
         return grad_qkv, None, None, None
 
 
@@ -99,7 +99,7 @@ class Linear(torch.autograd.Function):
     ) -> Tensor:
         half = weight.to(x.dtype)
         ctx.save_for_backward(x, half)
-        ctx.library, ctx.has_bias = kernels.library("linear"), bias is not None
+        ctx.code, ctx.has_bias = kernels.code("linear"), bias is not None
         half_bias = None if bias is None else bias.to(x.dtype)
         # F.linear writes the bias into the whole result first; this adds it on the way.
         return torch.ops.mkldnn._linear_pointwise(x, half, half_bias, "none", [], "")
@@ -110,9 +110,9 @@ class Linear(torch.autograd.Function):
         rows, grad = x.flatten(0, -2).contiguous(), grad.flatten(0, -2).contiguous()
         grad_x = (grad @ half).view_as(x) if ctx.needs_input_grad[0] else None
         weight, bias = torch.empty(half.shape), torch.empty(len(half))
-        room = scratch(ctx.library.scratch_bytes(ctypes.c_long(rows.shape[1])))
+        room = scratch(ctx.code.scratch_bytes(ctypes.c_long(rows.shape[1])))
         arguments = (grad, rows, weight, bias, len(rows), *half.shape, room)
-        call(ctx.library.weight_gradient, *arguments)
+        call(ctx.code.weight_gradient, *arguments)
         return grad_x, weight, bias if ctx.has_bias else None, None
 
 
@@ -133,7 +133,7 @@ class AddNorm(torch.autograd.Function):
         kernels: Kernels,
     ) -> tuple[Tensor, Tensor]:
         width = x.shape[-1]
-        library = kernels.library("norm", WIDTH=width)
+        library = kernels.code("norm", WIDTH=width)
         total = x if branch is None else torch.empty_like(x)
         normal = torch.empty_like(x, dtype=torch.bfloat16)
         statistics = torch.empty(*x.shape[:-1], 2)
@@ -141,7 +141,7 @@ class AddNorm(torch.autograd.Function):
         arguments = (x, branch, weight, bias, total, normal, statistics, rows, eps)
         call(library.forward, *arguments)
         ctx.save_for_backward(total, weight, statistics)
-        ctx.library, ctx.has_branch = library, branch is not None
+        ctx.code, ctx.has_branch = library, branch is not None
         ctx.set_materialize_grads(False)
         return total, normal
 
@@ -158,7 +158,7 @@ class AddNorm(torch.autograd.Function):
         partial = torch.zeros(torch.get_num_threads(), 2, width)
         given = (grad_normal.contiguous(), None if grad_total is None else grad_total.contiguous())
         arguments = (*given, total, statistics, weight, grad_x, branch, partial)
-        call(ctx.library.backward, *arguments, total.numel() // width)
+        call(ctx.code.backward, *arguments, total.numel() // width)
         slopes, shifts = partial.sum(0)
         return grad_x, branch, slopes, shifts, None, None
 
@@ -168,15 +168,15 @@ class Gelu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernels: Kernels) -> Tensor:
-        ctx.library = kernels.library("gelu")
+        ctx.code = kernels.code("gelu")
         ctx.save_for_backward(x)
         out = torch.empty_like(x)
-        call(ctx.library.forward, x, out, x.numel())
+        call(ctx.code.forward, x, out, x.numel())
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         grad_x = torch.empty_like(x)
-        call(ctx.library.backward, grad.contiguous(), x, grad_x, x.numel())
+        call(ctx.code.backward, grad.contiguous(), x, grad_x, x.numel())
         return grad_x, None

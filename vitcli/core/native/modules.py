@@ -141,11 +141,11 @@ def _norms(model: nn.Module) -> list[nn.LayerNorm]:
 def _open_library(module: nn.Module, kernels: Kernels) -> None:
     if isinstance(module, SelfAttention):
         width = module.qkv.in_features
-        functions.attention_library(kernels, module.num_tokens, module.num_heads, width)
+        functions.attention_code(kernels, module.num_tokens, module.num_heads, width)
     elif isinstance(module, nn.LayerNorm):
-        kernels.library("norm", WIDTH=module.normalized_shape[0])
+        kernels.code("norm", WIDTH=module.normalized_shape[0])
     else:
-        kernels.library("linear" if isinstance(module, nn.Linear) else "gelu")
+        kernels.code("linear" if isinstance(module, nn.Linear) else "gelu")
 
 
 def use_kernels(model: nn.Module, kernels: Kernels) -> None:
