@@ -15,8 +15,8 @@ from vitcli.cli.console import say
 from vitcli.runner.errors import UserError
 
 SPIN_COUNT = "20000"
-"""Turns for which a thread of libgomp waits awake. Of 1,000, 20,000 and 300,000 (libgomp's own) the
-last is fastest on idle cores, by a fifth, and takes twice as long where another program runs."""
+"""Turns for which a thread of libgomp waits awake: libgomp's own 300,000 is faster on idle cores
+and far slower where another program runs, 1,000 the other way round."""
 RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
 
 

@@ -290,6 +290,15 @@ class TrainSpec(Spec):
     grad_checkpointing: bool = False
     """Recompute each block in the backward pass: less memory, the same gradients."""
 
+    @property
+    def wanted_kernels(self) -> str:
+        """torch.compile makes kernels of its own."""
+        return "torch" if self.compile else self.kernels
+
+    def compiles_on(self, device_type: str) -> bool:
+        """Whether the model is compiled on a kind of device (cpu, cuda, mps)."""
+        return device_type == "cuda" if self.compile is None else self.compile
+
     @model_validator(mode="after")
     def _parts_divide(self) -> Self:
         if self.batch_size % self.accumulate:

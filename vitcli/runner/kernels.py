@@ -62,7 +62,7 @@ def choose_kernels(
     except NoKernelsError as error:
         if wanted == "native":
             raise ResourceError(f"train.kernels=native cannot be used here: {error}") from error
-        on_message(f"{error}, so torch's own kernels are used; they take about 1.5 times as long")
+        on_message(f"{error}, so torch's own kernels are used, which take longer")
     return "torch"
 
 

@@ -128,8 +128,7 @@ def step_seconds(model: ImageModel, spec: ExperimentSpec, device: torch.device) 
     }
     autocast = pick_precision(spec.train.precision, device)
     model.to(device).train()
-    wanted = "torch" if spec.train.compile else spec.train.kernels
-    choose_kernels(model, device, autocast, wanted)
+    choose_kernels(model, device, autocast, spec.train.wanted_kernels)
     steps = fit(
         Classify(model),
         [batch] * (PROBE_STEPS + 1),

@@ -61,7 +61,7 @@ class Training:
         self.model.grad_checkpointing = spec.train.grad_checkpointing
         self.autocast = pick_precision(spec.train.precision, device)
         self.kernels = choose_kernels(
-            self.model, device, self.autocast, kernels or self._kernels(), on_message
+            self.model, device, self.autocast, kernels or spec.train.wanted_kernels, on_message
         )
         self.optimizers = build_optimizers(self.model, spec.optim)
         fp16 = self.autocast is torch.float16
@@ -76,10 +76,6 @@ class Training:
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
         self._predicted: tuple[int, Tensor, Tensor] | None = None
-
-    def _kernels(self) -> str:
-        """torch.compile makes kernels of its own."""
-        return "torch" if self.spec.train.compile else self.spec.train.kernels
 
     def _count_batches(self) -> int:
         try:
@@ -200,8 +196,7 @@ class Training:
         self.on_event(started)
 
     def _network(self) -> nn.Module:
-        wanted = self.spec.train.compile
-        if not (self.device.type == "cuda" if wanted is None else wanted):
+        if not self.spec.train.compiles_on(self.device.type):
             return self.model
         part = self.spec.train.batch_size // self.spec.train.accumulate
         images = next(self.batches(0))["images"][:part]

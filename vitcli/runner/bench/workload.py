@@ -86,8 +86,7 @@ class Workload:
 
     def network(self, on_message: Callable[[str], None]) -> nn.Module:
         """The model as it is trained: compiled where ``vitcli train`` would."""
-        wanted = self.spec.train.compile
-        if not (self.device.type == "cuda" if wanted is None else wanted):
+        if not self.spec.train.compiles_on(self.device.type):
             return self.model
         part = self.spec.train.batch_size // self.spec.train.accumulate
         images = next(self.batches())["images"][:part]
@@ -133,6 +132,5 @@ def make_workload(
     model = new_model(spec).to(device).train()
     model.grad_checkpointing = spec.train.grad_checkpointing
     autocast = pick_precision(spec.train.precision, device)
-    wanted = "torch" if spec.train.compile else spec.train.kernels
-    kernels = choose_kernels(model, device, autocast, wanted, on_message)
+    kernels = choose_kernels(model, device, autocast, spec.train.wanted_kernels, on_message)
     return Workload(experiment.name, spec, info, device, autocast, model, kernels)
