@@ -284,11 +284,12 @@ def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: b
     measured = measure_ratios(device, rounds=rounds, seconds=seconds, on_message=say)
     kind, ratios = measured["kind"], measured["ratios"]
     committed = committed_ratios(kind)
+    known = committed or {}
     if json:
         emit_json(measured | {"committed": committed})
     else:
         rows = [
-            [name, f"{value:.2f}", f"{committed[name]:.2f}" if committed else "none"]
+            [name, f"{value:.2f}", f"{known[name]:.2f}" if name in known else "none"]
             for name, value in ratios.items()
         ]
         emit(kind)

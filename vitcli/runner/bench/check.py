@@ -118,4 +118,5 @@ def save_ratios(measured: dict[str, Any]) -> Path:
 
 def lost(measured: dict[str, float], committed: dict[str, float]) -> list[str]:
     """Names of the ratios that fell too far."""
-    return [name for name, value in committed.items() if measured[name] < TOLERANCE * value]
+    both = measured.keys() & committed.keys()
+    return sorted(name for name in both if measured[name] < TOLERANCE * committed[name])
