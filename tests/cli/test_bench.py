@@ -8,7 +8,7 @@ import torch
 from typer.testing import CliRunner
 
 from vitcli.cli.app import app, register
-from vitcli.runner.bench import check
+from vitcli.runner.bench import attention, check
 from vitcli.runner.bench.attention import slope
 from vitcli.runner.bench.clock import turns
 from vitcli.runner.bench.profile import words
@@ -78,6 +78,16 @@ def test_attention_keeps_quadratic_memory_unless_it_is_fused():
     assert "grows as" in out
 
 
+def test_attention_leaves_out_what_does_not_fit(monkeypatch):
+    monkeypatch.setattr(attention, "available_memory", lambda: 10_000)
+    sizes = ("--embed-dim", "8", "--num-heads", "1", "--batch-size", "1", "--precision", "fp32")
+    _, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,64")
+    assert "empty: a pass takes more than 2 s, or does not fit into the memory" in out
+    rows = document("attention", *sizes, *QUICK, "--lengths", "8,64")["rows"]
+    lengths = {row["kernels"]: [point["tokens"] for point in row["points"]] for row in rows}
+    assert lengths == {"fused": [8, 64], "plain": [8]}
+
+
 def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):
     found = document("train", *TINY, "--precision", "fp32", "--profile", "-o", "steps.json")
     shares = [row["share"] for row in found["profile"]]
@@ -100,6 +110,8 @@ def test_words():
         (["train", "nothing"], 2, "nothing"),
         (["train", "-s", "train.batch_size=20000"], 2, "train.batch_size"),
         (["train", "--device", "tpu"], 2, "--device tpu"),
+        (["train", "--profile", "-o", "none/t.json"], 2, "-o none/t.json: there is no folder none"),
+        (["data", "--profile", "-o", "none/t.json"], 2, "there is no folder none"),
         (["attention", "--num-heads", "3"], 2, "--num-heads 3 does not divide --embed-dim 256"),
         (["attention", "--lengths", "64,many"], 2, "whole numbers"),
         (["attention", "--lengths", "0"], 2, "at least 1"),

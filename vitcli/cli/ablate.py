@@ -89,6 +89,7 @@ def ablate(
     A second call trains only what is missing, and prints the same table.
     """
     from vitcli.runner.errors import ConfigError
+    from vitcli.runner.files import require_folder
     from vitcli.runner.study.cells import cells
     from vitcli.runner.study.execute import Options, default_root
     from vitcli.runner.study.plan import load_study, parse_seeds, select
@@ -111,7 +112,8 @@ def ablate(
         budget=parse_duration(budget) if budget is not None else None,
         command=shlex.join(["vitcli", *(word for word in sys.argv[1:] if word != "--rerun")]),
     )
-    require_folder(checklist)
+    if checklist:
+        require_folder(checklist, "--checklist")
     if table_only:
         show_table(chosen, root, names, form, checklist)
         refuse_gaps(cells(chosen, root, names), "train them: leave out --table-only")
@@ -250,11 +252,3 @@ def refuse_gaps(found: "Mapping[str, Cell]", hint: str) -> None:
             say(f"{folder}: {state} ({reason})")
     if left:
         raise PartlyError(f"{len(left)} of {len(found)} trials have no result; {hint}")
-
-
-def require_folder(checklist: Path | None) -> None:
-    """Before hours of training, not after them."""
-    from vitcli.runner.errors import ConfigError
-
-    if checklist is not None and not checklist.parent.is_dir():
-        raise ConfigError(f"--checklist {checklist}: there is no folder {checklist.parent}")

@@ -68,6 +68,7 @@ def train(
     """Training steps: speed, memory, share of what is possible."""
     from vitcli.runner.bench.training import bench_training
 
+    require_trace(profile, output)
     work = workload(experiment, sets, device, precision)
     result = bench_training(work, rounds=rounds, seconds=seconds, on_message=say)
     if profile:
@@ -94,6 +95,7 @@ def data(
     """The input pipeline alone: order, augmentation, normalisation."""
     from vitcli.runner.bench.training import bench_data
 
+    require_trace(profile, output)
     work = workload(experiment, sets, device, None)
     result = bench_data(work, rounds=rounds, seconds=seconds)
     if profile:
@@ -158,16 +160,17 @@ def attention(
     json: Json = False,
 ) -> None:
     """Attention by sequence length: time, memory, growth."""
-    from vitcli.runner.bench.attention import LENGTHS, bench_attention
+    from vitcli.runner.bench.attention import LENGTHS, TOO_LONG, bench_attention
     from vitcli.runner.device import pick_device
 
+    wanted = parse_lengths(lengths) or LENGTHS
     result = bench_attention(
         pick_device(device),
         precision=precision,
         embed_dim=embed_dim,
         num_heads=num_heads,
         batch_size=batch_size,
-        lengths=parse_lengths(lengths) or LENGTHS,
+        lengths=wanted,
         rounds=rounds,
         seconds=seconds,
     )
@@ -176,6 +179,8 @@ def attention(
         return
     emit(result["setting"])
     show_lengths(result["rows"])
+    if any(len(row["points"]) < len(wanted) for row in result["rows"]):
+        emit(f"empty: a pass takes more than {TOO_LONG:g} s, or does not fit into the memory")
 
 
 def workload(
@@ -188,6 +193,13 @@ def workload(
     if precision is not None:
         changes["train.precision"] = precision
     return make_workload(load_experiment(experiment or "quickstart", changes), device, say)
+
+
+def require_trace(profile: bool, output: Path) -> None:
+    from vitcli.runner.files import require_folder
+
+    if profile:
+        require_folder(output, "-o")
 
 
 def traced(work: "Workload", step: Any, output: Path) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, require_folder
 
 COLUMNS = 10
 MAX_ROWS = 100
@@ -47,8 +47,7 @@ def require_png(path: Path) -> None:
     """Refuse a name that promises another format, or a folder that is not there."""
     if path.suffix.lower() != ".png":
         raise ConfigError(f"{path}: the picture is a PNG; name it {path.with_suffix('.png').name}")
-    if not path.parent.is_dir():
-        raise ConfigError(f"{path}: there is no folder {path.parent}")
+    require_folder(path)
 
 
 def contact_sheet(data: DataSet) -> Image.Image:

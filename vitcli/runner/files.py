@@ -44,6 +44,16 @@ def commit(path: Path, content: bytes) -> None:
     sync_folder(path.parent)
 
 
+def require_folder(path: Path, option: str = "") -> None:
+    """Refuse a file whose folder is not there: before the work, not after it.
+
+    Raises:
+        ConfigError: Begins with ``option``, such as ``--checklist``.
+    """
+    if not path.parent.is_dir():
+        raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
+
+
 def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:

@@ -11,18 +11,24 @@ from torch.autograd.graph import saved_tensors_hooks
 from vitcli.core.nn.attention import ATTENTIONS, Position, SelfAttention, TokenShape
 from vitcli.core.spec import ModelSpec
 from vitcli.core.train.loop import autocast_to
+from vitcli.runner.allocator import keep_freed_memory
 from vitcli.runner.bench.clock import timed, turns
+from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.device import hardware, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.kernels import choose_kernels
+from vitcli.runner.resources import resource_errors
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048)
 TOO_LONG = 2.0
 """Seconds for one pass; longer sequences of that row are left out."""
+COPIES = 4
+"""Matrices of weights that the plain kernel holds at once: scores, weights, their gradients."""
 TAIL = 3
 """Slopes are fitted to so many of the longest sequences."""
 
 
+@resource_errors()
 def bench_attention(
     device: torch.device,
     *,
@@ -34,9 +40,14 @@ def bench_attention(
     rounds: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Forward and backward passes of whole attention layers, projections included."""
+    """Forward and backward passes of whole attention layers, projections included.
+
+    A row ends where a pass takes longer than TOO_LONG, or does not fit into the memory.
+    """
     if embed_dim % num_heads:
         raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
+    if device.type == "cpu":
+        keep_freed_memory()
     autocast = pick_precision(precision, device)
     rows = []
     for attention in ATTENTIONS:
@@ -94,6 +105,9 @@ def _row(
                 return
         else:
             layer.fused = kernels == "fused"
+        matrices = COPIES * 4 * batch_size * num_heads * tokens**2
+        if kernels == "plain" and not fits(matrices, device):
+            return
         x = torch.randn(batch_size, tokens, embed_dim, device=device, requires_grad=True)
 
         def work(layer: SelfAttention = layer, x: Tensor = x) -> None:
@@ -106,6 +120,14 @@ def _row(
         kept = kept_bytes(lambda layer=layer, x=x: layer(x), device, autocast)  # type: ignore[misc]
         found = turns({"pass": work}, device, rounds=rounds, seconds=seconds)["pass"]
         yield {"tokens": tokens, "seconds": found.median, "kept_bytes": kept}
+
+
+def fits(count: int, device: torch.device) -> bool:
+    """Whether so many bytes are free, as far as the system says so."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return count <= torch.cuda.mem_get_info(device)[0]
+    return count <= (available_memory() or count)
 
 
 def kept_bytes(
