@@ -199,9 +199,10 @@ def peers(name: str) -> str:
         for row in found
         if row["part"] == "end_to_end"
     )
+    given = " with torch.compile and vitcli's allocator settings" if first["peers_compiled"] else ""
     note = (
         "Images per second of vitcli divided by each library's in the faster of fp32 and bf16"
-        f" autocast; medians of {first['repetitions']} interleaved turns on {first['data']};"
+        f" autocast{given}; medians of {first['repetitions']} interleaved turns on {first['data']};"
         f" {first['hardware']}; {versions}; {first['date']}, commit {first['commit'][:9]}. Peak"
         f" memory end to end, beside the leanest peer's: {memory}."
     )
@@ -217,6 +218,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "reach-pocket": partial(reach, "cifar10-pocket"),
     "reach-cls": partial(reach, "cifar10-report-narrow"),
     "peers-cpu": partial(peers, "peers-cpu"),
+    "peers-cpu-compiled": partial(peers, "peers-cpu-compiled"),
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
 }
 
