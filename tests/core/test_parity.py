@@ -10,30 +10,7 @@ from torch.testing import assert_close
 from tests.core.specs import changed
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import SelfAttention
-
-RENAMED = {
-    "norm1": "attn.norm",
-    "norm2": "ffn.norm",
-    "attn": "attn.inner",
-    "mlp": "ffn.inner",
-    "ls1": "attn.after.0",
-    "ls2": "ffn.after.0",
-}
-
-
-def from_timm(theirs: nn.Module) -> dict[str, torch.Tensor]:
-    """timm's state dict under our names."""
-    state = {}
-    for name, value in theirs.state_dict().items():
-        parts = name.split(".")
-        if parts[0] == "blocks":
-            parts[2] = RENAMED[parts[2]]
-        if parts[:2] == ["patch_embed", "proj"]:
-            parts[1] = "0.proj"
-            value = value.flatten(1) if parts[-1] == "weight" else value
-        key = {"pos_embed": "pos_embed.table", "reg_token": "reg_tokens"}.get(name, ".".join(parts))
-        state[key.replace("fc_norm", "norm")] = value
-    return state
+from vitcli.runner.foreign import from_timm
 
 
 def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[int, int]) -> None:
@@ -82,7 +59,7 @@ def test_timm(fields, options):
     )
     scramble(theirs)
     ours = build_vit(spec)
-    ours.load_state_dict(from_timm(theirs))
+    ours.load_state_dict(from_timm(theirs.state_dict()))
     assert_same_logits(ours, theirs, spec.img_size)
 
 
@@ -143,6 +120,6 @@ def test_a_wrong_weight_is_seen():
     )
     scramble(theirs)
     ours = build_vit(changed(pos_embed_prefix=True, norm_eps=1e-2))
-    ours.load_state_dict(from_timm(theirs))
+    ours.load_state_dict(from_timm(theirs.state_dict()))
     with pytest.raises(AssertionError):
         assert_same_logits(ours, theirs, (16, 16))

@@ -2,6 +2,7 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from vitcli.runner.checkpoint import (
     load_checkpoint,
     prune,
     save_checkpoint,
+    sealed,
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.run_dir import MANIFEST, steps
@@ -28,6 +30,13 @@ def make(step: int) -> Checkpoint:
     return Checkpoint(step, tensors, {"sums": [0.1, 1e-300], "weights": "model"})
 
 
+def reseal(path: Path, **changes: object) -> None:
+    """A manifest with other values and a hash that fits them."""
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    path.write_bytes(sealed(manifest | changes))
+
+
 def test_what_is_saved_is_loaded(tmp_path):
     saved = make(7)
     loaded = load_checkpoint(save_checkpoint(tmp_path, saved))
@@ -37,15 +46,27 @@ def test_what_is_saved_is_loaded(tmp_path):
     assert loaded.part("model").keys() == {"a"}
 
 
-def test_every_flipped_bit_of_the_tensors_is_seen(tmp_path):
-    path = save_checkpoint(tmp_path, make(1)) / TENSORS
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+def test_every_flipped_bit_is_seen(tmp_path, name):
+    path = save_checkpoint(tmp_path, make(1)) / name
     content = path.read_bytes()
-    for i in range(len(content)):
-        path.write_bytes(content[:i] + bytes([content[i] ^ 1]) + content[i + 1 :])
-        with pytest.raises(InputError, match="damaged"):
+    for bit in range(8 * len(content)):
+        flipped = content[bit // 8] ^ (1 << bit % 8)
+        path.write_bytes(content[: bit // 8] + bytes([flipped]) + content[bit // 8 + 1 :])
+        with pytest.raises(InputError, match=r"damaged|no readable"):
             load_checkpoint(path.parent)
     path.write_bytes(content)
     load_checkpoint(path.parent)
+
+
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+def test_every_truncation_is_seen(tmp_path, name):
+    path = save_checkpoint(tmp_path, make(1)) / name
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(InputError, match=r"damaged|no readable"):
+            load_checkpoint(path.parent)
 
 
 BROKEN = [
@@ -69,7 +90,7 @@ def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
 
 def test_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
     path = save_checkpoint(tmp_path, make(1)) / MANIFEST
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 99}))
+    reseal(path, format=99)
     with pytest.raises(InputError, match="format 99"):
         latest_checkpoint(tmp_path, print)
 
@@ -96,9 +117,7 @@ def test_only_damaged_checkpoints_are_an_error_and_none_is_a_start(tmp_path):
 def test_bytes_that_are_no_tensors_are_damage_even_with_the_right_hash(tmp_path):
     path = save_checkpoint(tmp_path, make(1))
     (path / TENSORS).write_bytes(b"garbage")
-    manifest = json.loads((path / MANIFEST).read_text())
-    manifest["files"][TENSORS] = {"sha256": files.sha256(b"garbage"), "bytes": 7}
-    (path / MANIFEST).write_text(json.dumps(manifest))
+    reseal(path / MANIFEST, files={TENSORS: {"sha256": files.sha256(b"garbage"), "bytes": 7}})
     with pytest.raises(InputError, match="damaged"):
         load_checkpoint(path)
 

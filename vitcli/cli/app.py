@@ -130,6 +130,7 @@ def register() -> None:
         doctor,
         eval,
         experiments,
+        import_cmd,
         predict,
         runs,
         train,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LAST_EPOCHS = 5
 
-commands = group(help="List, show, compare, record and remove runs.")
+commands = group(help="List, show, compare, verify, record and remove runs.")
 app.add_typer(commands, name="runs")
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Folders, or names under runs/.")]
@@ -172,6 +172,25 @@ def gain(name: str, a: Any, b: Any) -> str:
         return "-"
     sign = "+" if b > a else "-" if b < a else ""
     return sign + text(name, abs(b - a))
+
+
+@commands.command()
+def verify(runs: Runs, json: Json = False) -> None:
+    """Read every file of runs and check every checkpoint's hash; exit 4 if one is damaged."""
+    from vitcli.runner.errors import InputError
+    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.verify import verify_run
+
+    found = {run: verify_run(run) for run in map(find_run, runs)}
+    if json:
+        emit_json({run.name: [asdict(verdict) for verdict in found[run]] for run in found})
+    else:
+        for run, verdicts in found.items():
+            rows = [[verdict.state, verdict.name, verdict.reason] for verdict in verdicts]
+            emit(f"{table([run.name, '', ''], rows)}")
+    bad = [run.name for run in found if any(verdict.is_bad for verdict in found[run])]
+    if bad:
+        raise InputError(f"damaged: {', '.join(bad)}")
 
 
 @commands.command()

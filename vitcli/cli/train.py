@@ -10,6 +10,7 @@ from vitcli.cli.console import duration, emit, emit_json, percent, say
 
 if TYPE_CHECKING:
     from vitcli.runner.config import Experiment
+    from vitcli.runner.train import Request
 
 
 Name = Annotated[
@@ -39,6 +40,13 @@ Resume = Annotated[
         metavar="RUN|auto", help="Continue a run; 'auto' starts it if need be.", show_default=False
     ),
 ]
+Inexact = Annotated[
+    bool,
+    typer.Option(
+        "--allow-inexact",
+        help="Continue on other threads, torch or settings; marks the run.",
+    ),
+]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Replace a run that is there.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show size, cost and configuration; train nothing.")
@@ -58,6 +66,7 @@ def train(
     init: Init = None,
     output: Output = None,
     resume: Resume = None,
+    allow_inexact: Inexact = False,
     rerun: Rerun = False,
     limit_batches: LimitBatches = None,
     dry_run: DryRun = False,
@@ -66,6 +75,7 @@ def train(
 ) -> None:
     """Train an experiment ('quickstart' unless named) and test it."""
     from vitcli.runner.config import parse_set
+    from vitcli.runner.train import Request
 
     options: dict[str, Any] = {
         "seed": seed,
@@ -77,11 +87,20 @@ def train(
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     changes |= {key: value for key, value in options.items() if value is not None}
-    chosen, output = choose(experiment, changes, resume, output, rerun)
+    chosen, output = choose(experiment, changes, resume, output, rerun, allow_inexact)
     if dry_run:
         show_plan(chosen, device, json)
         return
-    run(chosen, device, data_dir, offline, output, resume is not None, rerun, json)
+    request = Request(
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        output=output,
+        resume=resume is not None,
+        rerun=rerun,
+        allow_inexact=allow_inexact,
+    )
+    run(chosen, request, json)
 
 
 def choose(
@@ -90,6 +109,7 @@ def choose(
     resume: str | None,
     output: Path | None,
     rerun: bool,
+    allow_inexact: bool,
 ) -> "tuple[Experiment, Path | None]":
     """The experiment to train and its folder: a new one, or that of the run to continue."""
     from vitcli.runner.config import load_experiment
@@ -106,37 +126,19 @@ def choose(
         if changes.get("train.init"):
             changes["train.init"] = find_run(changes["train.init"]).name
         return load_experiment(experiment or "quickstart", changes), output
-    if experiment or changes or output or rerun:
+    if experiment or output or rerun or (changes and not allow_inexact):
         raise ConfigError(
             f"--resume {resume} continues that run as it is; leave out the experiment, --set, -o"
-            " and --rerun (or train anew with changes)"
+            " and --rerun (or train anew with changes, or mark the run with --allow-inexact)"
         )
-    return resume_experiment(str(resume))
+    return resume_experiment(str(resume), changes)
 
 
-def run(
-    experiment: "Experiment",
-    device: str,
-    data_dir: Path | None,
-    offline: bool,
-    output: Path | None,
-    resume: bool,
-    rerun: bool,
-    json: bool,
-) -> None:
+def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train, show how it goes, and say what came of it."""
     from vitcli.cli.live import view
-    from vitcli.runner.train import Request
     from vitcli.runner.train import train as run_training
 
-    request = Request(
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        output=output,
-        resume=resume,
-        rerun=rerun,
-    )
     say(f"experiment {experiment.name} ({experiment.path})")
     with view() as screen:
         outcome = run_training(experiment, request, on_event=screen.show, on_message=screen.say)

@@ -1,7 +1,8 @@
 """Checkpoints: a folder of tensors.safetensors and manifest.json, the manifest written last.
 
-The manifest holds the SHA-256 and size of the tensors, so a folder without a valid manifest is no
-checkpoint and a flipped bit is seen. Nothing here is a pickle.
+The manifest holds the SHA-256 and size of the tensors and, since format 2, the SHA-256 of all else
+that it says, so a folder without a valid manifest is no checkpoint and every flipped bit is seen.
+Nothing here is a pickle.
 """
 
 import json
@@ -16,10 +17,11 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, commit_json, sha256
+from vitcli.runner.files import commit, make_folder, sha256, to_json
 from vitcli.runner.run_dir import MANIFEST, steps
 
-FORMAT = 1
+FORMAT = 2
+READABLE = (1, FORMAT)
 TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
 """What is left of the tensors once only the weights are kept."""
@@ -46,22 +48,30 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/<step>/`` so that it exists whole or not at all."""
     path = folder / str(checkpoint.step)
-    path.mkdir(parents=True, exist_ok=True)
+    make_folder(path)
     tensors = {name: tensor.detach().cpu() for name, tensor in checkpoint.tensors.items()}
     content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
     (path / MANIFEST).unlink(missing_ok=True)  # an old one must not vouch for new tensors
     commit(path / TENSORS, content)
-    commit_json(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
+    commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
     return path
 
 
-def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> dict[str, Any]:
-    return {
-        "format": FORMAT,
-        "step": checkpoint.step,
-        "files": {name: {"sha256": sha256(content), "bytes": len(content)}},
-        "state": checkpoint.state,
-    }
+def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
+    return sealed(
+        {
+            "format": FORMAT,
+            "step": checkpoint.step,
+            "files": {name: {"sha256": sha256(content), "bytes": len(content)}},
+            "state": checkpoint.state,
+        }
+    )
+
+
+def sealed(manifest: dict[str, Any]) -> bytes:
+    """As JSON, with the hash of itself: the only bytes that are valid for these values."""
+    seal = sha256(to_json(manifest))
+    return to_json(manifest | {"sha256": seal})
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
@@ -87,13 +97,17 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 def _read_manifest(path: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((path / MANIFEST).read_text())
+        content = (path / MANIFEST).read_bytes()
+        manifest = json.loads(content)
+        version = manifest.get("format") if isinstance(manifest, dict) else None
+        has_seal = type(version) is int and (version > 1 or "sha256" in manifest)
+        if has_seal and content != sealed({k: v for k, v in manifest.items() if k != "sha256"}):
+            raise InputError(f"{path}: checkpoint is damaged: its manifest does not match its hash")
     except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
-    version = manifest.get("format") if isinstance(manifest, dict) else None
-    if isinstance(version, int) and version != FORMAT:
+    if has_seal and version not in READABLE:
         raise FormatError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
-    if version is None or not _is_complete(manifest, path.name):
+    if version not in READABLE or not _is_complete(manifest, path.name):
         raise InputError(f"{path}: no readable checkpoint manifest")
     return dict(manifest)
 
@@ -142,7 +156,7 @@ def keep_weights(folder: Path) -> None:
         weights = {f"{part}.{name}": tensor for name, tensor in checkpoint.part(part).items()}
         content = safetensors.torch.save(weights)
         commit(path / WEIGHTS, content)
-        commit_json(path / MANIFEST, _manifest(checkpoint, WEIGHTS, content))
+        commit(path / MANIFEST, _manifest(checkpoint, WEIGHTS, content))
         (path / TENSORS).unlink(missing_ok=True)
     prune(folder, found[:1])
 

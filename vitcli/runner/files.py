@@ -54,6 +54,14 @@ def require_folder(path: Path, option: str = "") -> None:
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
 
 
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it, so that they survive a power cut."""
+    if not path.is_dir():
+        make_folder(path.parent)
+        path.mkdir(exist_ok=True)
+        sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -63,7 +71,11 @@ def sync_folder(folder: Path) -> None:
 
 
 def commit_json(path: Path, value: Any) -> None:
-    commit(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+    commit(path, to_json(value))
+
+
+def to_json(value: Any) -> bytes:
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
 def sha256(content: bytes) -> str:

@@ -56,6 +56,7 @@ def summarise(training: Training, scores: Scores) -> dict[str, Any]:
         "train_seconds": training.wall_seconds,
         "precision": precision_name(training.autocast),
         "kernels": training.kernels,
+        "exact": "inexact" not in training.run.read("meta.json"),
         "num_test": scores.num_images,
     }
 

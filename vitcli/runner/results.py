@@ -49,6 +49,7 @@ def collect(runs: Sequence[RunDir]) -> dict[str, Any]:
         "command": command(meta, spec, [trial["seed"] for trial in trials]),
         "commit": meta.get("commit"),
         "dirty": any(map(_is_dirty, metas)),
+        "inexact": any("inexact" in meta for meta in metas),
         "date": max(str(each.get("started", ""))[:10] for each in metas),
         "hardware": meta.get("hardware"),
         "torch": meta.get("torch"),

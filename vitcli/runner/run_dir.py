@@ -12,7 +12,7 @@ import filelock
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.config import check, config_hash, config_text
 from vitcli.runner.errors import ConfigError, InputError, InUseError
-from vitcli.runner.files import commit, commit_json
+from vitcli.runner.files import commit, commit_json, make_folder
 from vitcli.runner.yaml_text import read_mapping
 
 RUNS = Path("runs")
@@ -20,6 +20,15 @@ PACKAGED = Path(__file__).parents[1] / "pretrained"
 """Trained models that come with vitcli: run folders of weights and records, never written to."""
 PLAIN = Path("train/seed0")
 """The run of an experiment as it is written."""
+FILES = (
+    "status.json",
+    "result.json",
+    "metrics.jsonl",
+    "meta.json",
+    "predictions.npz",
+    "config.yaml",
+)
+"""In the order in which they are removed: what makes the folder a run goes last."""
 MANIFEST = "manifest.json"
 """Written last into a checkpoint's folder; without it there is no checkpoint."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
@@ -58,7 +67,10 @@ class RunDir:
             raise ConfigError(f"{self.name} comes with vitcli and is only read")
 
     def create(self, spec: ExperimentSpec) -> None:
-        self.checkpoints.mkdir(parents=True, exist_ok=True)
+        """Write the configuration; half-written files of a killed process are removed."""
+        make_folder(self.checkpoints)
+        for path in temporaries(self.path):
+            path.unlink(missing_ok=True)
         commit(self.path / "config.yaml", config_text(spec).encode())
 
     def last_step(self) -> int:
@@ -131,7 +143,7 @@ def exclusive(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[None
     Raises:
         InUseError: Another process holds it.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     lock = filelock.FileLock(folder / ".lock", timeout=timeout)
     try:
         lock.acquire()
@@ -141,6 +153,13 @@ def exclusive(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[None
         yield
     finally:
         lock.release()
+
+
+def temporaries(run: Path) -> list[Path]:
+    """Files that ``commit`` was about to put in place when its process was killed."""
+    tensors = ("manifest.json", "tensors.safetensors", "weights.safetensors")
+    found = [path for name in FILES for path in run.glob(f".{name}.*")]
+    return found + [path for n in tensors for path in run.glob(f"checkpoints/*/.{n}.*")]
 
 
 def steps(checkpoints: Path) -> list[int]:

@@ -8,17 +8,7 @@ from pathlib import Path
 
 from vitcli.runner.compare import last_measures
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
-from vitcli.runner.run_dir import RUNS, RunDir
-
-FILES = (
-    "status.json",
-    "result.json",
-    "metrics.jsonl",
-    "meta.json",
-    "predictions.npz",
-    "config.yaml",
-)
-"""In the order in which they are removed: what makes the folder a run goes last."""
+from vitcli.runner.run_dir import FILES, RUNS, RunDir, temporaries
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +117,11 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
 
 def clear(folder: Path) -> None:
     """Delete what a run consists of, and nothing else."""
+    for path in temporaries(folder):
+        path.unlink(missing_ok=True)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     for name in FILES:
-        for path in (*folder.glob(f".{name}.*"), folder / name):
-            path.unlink(missing_ok=True)
+        (folder / name).unlink(missing_ok=True)
         if name == "predictions.npz":
             for path in folder.glob("events.out.tfevents.*"):
                 path.unlink()

@@ -3,7 +3,7 @@
 import shlex
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,19 @@ from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.checkpoint import latest_checkpoint
-from vitcli.runner.compare import differences, filled
-from vitcli.runner.config import STATISTICS, Experiment, config_hash, fit_to_data
+from vitcli.runner.compare import Pair, differences, filled
+from vitcli.runner.config import (
+    STATISTICS,
+    Experiment,
+    config_hash,
+    fit_to_data,
+    load_experiment,
+)
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import environment, pick_device
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.events import Event
+from vitcli.runner.exactness import described, may_change, refuse
 from vitcli.runner.files import commit_json
 from vitcli.runner.outcome import finish
 from vitcli.runner.resources import resource_errors
@@ -40,6 +47,8 @@ class Request:
     output: Path | None = None
     resume: bool = False
     rerun: bool = False
+    allow_inexact: bool = False
+    """Continue a run even where it cannot end with the bits of an uninterrupted one; marks it."""
     command: str | None = None
     """What meta.json says was typed, where that is not this process's command line."""
 
@@ -102,6 +111,8 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
         return False
     stored = run.spec()
     if differ := differences(stored, filled(spec, stored, run.read("meta.json"))):
+        if request.resume and request.allow_inexact and all(map(may_change, differ)):
+            return False
         raise ConfigError(
             f"{run.path} holds a run with another configuration ({', '.join(differ)});"
             " choose another folder with -o, or replace it with --rerun"
@@ -158,6 +169,13 @@ def prepare(
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
     training = Training(spec, model, data.to(device), run, device, on_event, on_message, kernels)
     meta = run.read("meta.json") if old else {}
+    if checkpoint:
+        inexact = training.changes_since(checkpoint)
+        if request.allow_inexact:
+            inexact |= differences(run.spec(), spec)
+            mark_inexact(run, meta, checkpoint.step, inexact, on_message)
+        else:
+            refuse(run.name, inexact)
     if request.rerun:
         clear(run.path)
     run.create(spec)
@@ -227,7 +245,7 @@ def facts(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         **environment(device),
     }
-    if meta:
+    if "experiment" in meta:
         return meta | {"sessions": [*meta.get("sessions", []), session]}
     spec = experiment.spec
     return {
@@ -243,13 +261,32 @@ def facts(
         "seed": spec.seed,
         **session,
         "sessions": [],
+        **meta,
     }
 
 
-def resume_experiment(name: str) -> tuple[Experiment, Path]:
-    """The experiment stored in a run folder, to be continued there."""
+def mark_inexact(
+    run: RunDir,
+    meta: dict[str, Any],
+    step: int,
+    found: dict[str, Pair],
+    on_message: Callable[[str], None],
+) -> None:
+    """Write into meta.json, before anything else changes, what the bits no longer rest on."""
+    if found:
+        note = f"from step {step}: {described(found)}"
+        on_message(f"not exact any more {note}; the run is marked")
+        meta["inexact"] = [*meta.get("inexact", []), note]
+        commit_json(run.path / "meta.json", meta)
+        (run.path / "result.json").unlink(missing_ok=True)  # of a run that now goes on
+
+
+def resume_experiment(
+    name: str, changes: Mapping[str, Any] | None = None
+) -> tuple[Experiment, Path]:
+    """The experiment stored in a run folder, with changes, to be continued there."""
     run = find_run(name)
     run.require_own()
-    spec = run.spec()
+    spec = load_experiment(str(run.path / "config.yaml"), dict(changes or {})).spec
     label = run.read("meta.json").get("experiment") or run.path.name
     return Experiment(str(label), spec, run.path / "config.yaml"), run.path

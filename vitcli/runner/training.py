@@ -23,9 +23,11 @@ from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.allocator import keep_freed_memory
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
+from vitcli.runner.compare import Pair
 from vitcli.runner.device import compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.events import EpochDone, Event, Progress, Started
+from vitcli.runner.exactness import changes, circumstances
 from vitcli.runner.kernels import choose_kernels
 from vitcli.runner.measure import logits_and_labels
 from vitcli.runner.run_dir import RunDir, steps
@@ -118,15 +120,15 @@ class Training:
             "precision": precision_name(self.autocast),
             "kernels": self.kernels,
             "weights": "ema" if self.ema else "model",
+            "circumstances": circumstances(self.device),
         }
         return Checkpoint(self.step, tensors, state)
 
-    def restore(self, checkpoint: Checkpoint) -> None:
-        """Take everything from a checkpoint; later records of metrics.jsonl are dropped.
+    def changes_since(self, checkpoint: Checkpoint) -> dict[str, Pair]:
+        """What the bits rest on and is no longer what it was: name -> (then, now).
 
         Raises:
-            ConfigError: Here the run would go on in another precision.
-            InputError: The checkpoint does not fit the configuration.
+            ConfigError: Here the run would go on in another precision, or has no step left.
         """
         before, now = checkpoint.state.get("precision"), precision_name(self.autocast)
         if before != now:
@@ -134,6 +136,17 @@ class Training:
                 f"this run was trained in {before}, here it would go on in {now}; continue it on"
                 f" hardware like the first, or start anew with --precision {now} --rerun"
             )
+        if checkpoint.step > self.num_steps:
+            done = checkpoint.step // self.steps_per_epoch
+            raise ConfigError(f"train.epochs: {done} are behind this run already")
+        return changes(checkpoint.state.get("circumstances", {}), circumstances(self.device))
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Take everything from a checkpoint; later records of metrics.jsonl are dropped.
+
+        Raises:
+            InputError: The checkpoint does not fit the configuration.
+        """
         try:
             self._restore(checkpoint)
         except (RuntimeError, ValueError, KeyError, TypeError, IndexError) as error:

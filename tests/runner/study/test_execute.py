@@ -19,9 +19,9 @@ from vitcli.runner.config import Experiment
 from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.evaluate import evaluate_run, load_model
 from vitcli.runner.run_dir import RunDir, steps
-from vitcli.runner.study import execute
+from vitcli.runner.study import engine, execute
 from vitcli.runner.study.cells import cells, read_results
-from vitcli.runner.study.engine import Worker
+from vitcli.runner.study.engine import ATTEMPTS, Worker
 from vitcli.runner.study.execute import Options, run_study, survey
 from vitcli.runner.study.plan import load_study, read_plan
 from vitcli.runner.train import Request, train
@@ -99,17 +99,17 @@ def check_that_only_weights_are_left():
     assert accuracy == run.read("result.json")["test_accuracy"]
 
 
-def killing(monkeypatch, folder: str) -> None:
-    """The worker that gets this trial is killed with SIGKILL a moment later."""
+def killing(monkeypatch, folder: str, times: int = ATTEMPTS, number: int = signal.SIGKILL) -> None:
+    """The worker that gets this trial is sent a signal a moment later, the first few times."""
     original = Worker.give
 
     def give(self, job):
         original(self, job)
-        if job.folder == folder:
+        if job.folder == folder and job.attempt <= times:
             run = RunDir(ROOT / folder)
             while not run.metrics() and self.process.poll() is None:
                 time.sleep(0.01)
-            os.kill(self.process.pid, signal.SIGKILL)
+            os.kill(self.process.pid, number)
 
     monkeypatch.setattr(Worker, "give", give)
 
@@ -131,6 +131,21 @@ def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(study
     assert ends(events) == {"full/seed0": "finished"}, "only what failed is run again"
     again = read_results(load_study(study), ROOT, ("full",))
     assert timeless(again) == timeless(result)
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_trial_killed_or_hung_once_goes_on_in_another_process(study, monkeypatch, number):
+    calm = go(study, only=("full",), jobs=1)
+    result = read_results(load_study(study), ROOT, ("full",))
+    ROOT.rename("calm")
+    killing(monkeypatch, "full/seed0", times=1, number=number)
+    monkeypatch.setattr(engine, "PATIENCE", 5.0)
+    events: list = []
+    assert go(study, events, only=("full",), jobs=1) == calm
+    assert timeless(read_results(load_study(study), ROOT, ("full",))) == timeless(result)
+    texts = [event["text"] for event in events if event["kind"] == "message"]
+    why = "killed by SIGKILL" if number == signal.SIGKILL else "hung and was killed"
+    assert [text for text in texts if why in text and "goes on from its checkpoint" in text]
 
 
 def timeless(doc) -> dict:

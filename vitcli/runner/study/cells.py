@@ -162,6 +162,11 @@ def collect(
         torch=_distinct(part.get("torch") for part in sessions),
         precision=_distinct(result.get("precision") for result in results),
         kernels=_distinct(result.get("kernels") for result in results),
+        inexact=tuple(
+            trial.folder
+            for trial in study.trials(only)
+            if RunDir(root / trial.folder).read("meta.json").get("inexact")
+        ),
         threads=study.threads,
         data=str(portable(base.data.name)),
         data_hash=str(first.get("data_hash", "")),

@@ -100,6 +100,8 @@ class StudyResult(Spec):
     precision: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
     kernels: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
     """Whose kernels trained the trials: native, torch, or both."""
+    inexact: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    """Trials that were continued under other circumstances, and so have other bits."""
     threads: int = 1
     """CPU threads of each trial."""
     data: str

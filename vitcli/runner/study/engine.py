@@ -1,4 +1,9 @@
-"""Worker processes on this machine: jobs in, events out. One that dies costs one trial."""
+"""Worker processes on this machine: jobs in, events out. One that dies or hangs costs no trial.
+
+A trial whose process was killed by a signal, or said nothing for long, goes on from its checkpoint
+in a new process; one that is lost again and again is given up. Errors and divergence are results
+of the trial itself and are not tried again.
+"""
 
 import contextlib
 import json
@@ -8,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +23,13 @@ from typing import IO, Any
 import vitcli
 
 POLL_SECONDS = 0.2
+LONG_WAIT = 1.0
+"""A longer time between two looks was spent asleep (Ctrl-Z), and is not held against a worker."""
+ATTEMPTS = 3
+"""So often a trial is begun, in all."""
+PATIENCE = 900.0
+"""Seconds for which a trial under way may say nothing; it reports twice a second, but evaluation
+and saving take their time. Before training begins, reading the data may take longer still."""
 BUG = 1
 """The exit code of an error that nobody expected."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -28,6 +41,7 @@ class Job:
     """A trial's folder in the study."""
 
     folder: str
+    attempt: int = 1
 
 
 class Worker:
@@ -35,6 +49,9 @@ class Worker:
 
     def __init__(self, root: Path, index: int, threads: int, inbox: "queue.Queue[Any]") -> None:
         self.job: Job | None = None
+        self.silence = 0.0
+        """Seconds since its last event, as far as this process was awake to hear one."""
+        self.trains = self.hangs = False
         self.log = root / "logs" / f"worker{index}.log"
         self.log.parent.mkdir(exist_ok=True)
         package = str(Path(vitcli.__file__).resolve().parents[1])
@@ -64,7 +81,7 @@ class Worker:
 
     def give(self, job: Job) -> None:
         """A process that has died is noticed when its output ends."""
-        self.job = job
+        self.job, self.trains = job, False
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.write(json.dumps({"folder": job.folder}) + "\n")
@@ -84,6 +101,8 @@ class Worker:
         """Why the process ended: the signal that killed it, or the last line it wrote."""
         self.dismiss()
         code = self.process.wait()
+        if self.hangs:
+            return "its process hung and was killed"
         if code < 0:
             name = signal.Signals(-code).name
             hint = " (out of memory?)" if -code == signal.SIGKILL else ""
@@ -96,7 +115,7 @@ class LocalEngine:
     """Runs jobs on ``count`` worker processes and yields what they say."""
 
     def __init__(self, root: Path, jobs: Sequence[Job], *, count: int, threads: int) -> None:
-        self.root, self.threads = root, threads
+        self.root, self.threads, self.patience = root, threads, PATIENCE
         self.waiting = deque(jobs)
         self.count = min(count, len(jobs))
         self.workers: list[Worker] = []
@@ -111,8 +130,11 @@ class LocalEngine:
         """
         try:
             self._hire()
+            now = time.monotonic()
             while self.workers:
                 tick()
+                began, now = now, time.monotonic()
+                self._kill_hanging(min(now - began, LONG_WAIT))
                 try:
                     worker, event = self._inbox.get(timeout=POLL_SECONDS)
                 except queue.Empty:
@@ -142,9 +164,18 @@ class LocalEngine:
             worker.job = None
             worker.dismiss()
 
+    def _kill_hanging(self, seconds: float) -> None:
+        for worker in self.workers:
+            worker.silence += seconds
+            if worker.job and worker.trains and worker.silence > self.patience:
+                worker.hangs = True
+                worker.process.kill()
+
     def _heard(self, worker: Worker, event: Event) -> Iterator[Event]:
+        worker.silence = 0.0
         yield event
         if event["kind"] == "started":
+            worker.trains = True
             while len(self.workers) < self.count and self.waiting and not self.stopping:
                 self._hire()
         elif event["kind"] == "end" and event.get("exit") == BUG:
@@ -157,7 +188,12 @@ class LocalEngine:
     def _gone(self, worker: Worker) -> Iterator[Event]:
         self.workers.remove(worker)
         job, reason = worker.job, worker.last_words()
-        if job is not None:
+        killed = worker.process.returncode < 0
+        if job is not None and killed and not self.stopping and job.attempt < ATTEMPTS:
+            self.waiting.appendleft(Job(job.folder, job.attempt + 1))
+            text = f"{reason}; it goes on from its checkpoint"
+            yield {"folder": job.folder, "kind": "message", "text": text}
+        elif job is not None:
             state = "interrupted" if self.stopping else "failed"
             yield {"folder": job.folder, "kind": "end", "state": state, "reason": reason}
         if len(self.workers) < self.count:

@@ -142,6 +142,7 @@ def _circumstances(doc: StudyResult) -> str:
         f"torch {' and '.join(doc.torch)}" if doc.torch else "",
         f"commit {commits}" if commits else "",
         "with uncommitted changes" if doc.dirty else "",
+        f"not exactly continued: {', '.join(doc.inexact)}" if doc.inexact else "",
         doc.date,
     ]
     return f"Run: {'; '.join(fact for fact in facts if fact)}."

@@ -1,0 +1,98 @@
+"""`vitcli runs verify`: a whole run is whole, and each damage is named."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from vitcli.cli.app import app, register
+from vitcli.runner.checkpoint import load_checkpoint, save_checkpoint
+from vitcli.runner.config import load_experiment
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.train import Request, train
+
+register()
+
+
+@pytest.fixture
+def run(tiny, here) -> RunDir:
+    return train(load_experiment(str(tiny)), Request(output=here / "run")).run
+
+
+def verify(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["runs", "verify", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def states(run: RunDir) -> dict[str, str]:
+    (verdicts,) = json.loads(verify(run.path, "--json")[1]).values()
+    return {verdict["name"]: verdict["state"] for verdict in verdicts}
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 16
+    path.write_bytes(content)
+
+
+def test_a_whole_run(run):
+    code, out, talk = verify(run.path)
+    assert (code, talk) == (0, "")
+    assert "checkpoints/20" in out
+    assert set(states(run).values()) == {"ok"}
+    assert len(states(run)) == 8
+    assert verify("cifar10-pocket")[0] == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("config.yaml", "status.json", "meta.json", "metrics.jsonl", "result.json"),
+        *("predictions.npz", "checkpoints/20/manifest.json", "checkpoints/15/tensors.safetensors"),
+    ],
+)
+@pytest.mark.parametrize("damage", ["cut", "flip", "remove"])
+def test_each_damage_is_named(run, name, damage):
+    path = run.path / name
+    if damage == "cut":
+        os.truncate(path, path.stat().st_size * 2 // 3)
+    elif damage == "remove":
+        path.unlink()
+    else:
+        flip(path)
+    if (damage, name) == ("remove", "config.yaml"):
+        assert verify(run.path)[0] == 4, "no run is there any more"
+        return
+    what = "/".join(name.split("/")[:2])
+    found = {key: state for key, state in states(run).items() if state != "ok"}
+    harmless = damage == "flip" and name in ("config.yaml", "meta.json", "metrics.jsonl")
+    if not harmless:  # a flipped bit of a text may leave a text that can be read
+        assert found.get(what) in ("damaged", "missing", "incomplete"), found
+        assert verify(run.path)[0] == (0 if found[what] == "incomplete" else 4)
+
+
+def test_what_a_kill_leaves_is_no_damage(run):
+    (run.path / ".metrics.jsonl.abc123").write_text("half")
+    (run.checkpoints / "25").mkdir()
+    assert states(run)["checkpoints/25"] == "incomplete"
+    assert states(run)[".metrics.jsonl.abc123"] == "incomplete"
+    assert verify(run.path)[0] == 0
+
+
+def test_weights_that_are_not_finite(run):
+    checkpoint = load_checkpoint(run.checkpoints / "20")
+    checkpoint.tensors["model.head.bias"][0] = float("nan")
+    save_checkpoint(run.checkpoints, checkpoint)
+    code, out, talk = verify(run.path)
+    assert code == 4
+    assert "model.head.bias has values that are not finite" in out
+    assert "damaged: " in talk
+
+
+def test_no_checkpoint_at_all(run):
+    for path in run.checkpoints.rglob("*.json"):
+        path.unlink()
+    assert states(run)["checkpoints"] == "missing"

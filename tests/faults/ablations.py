@@ -1,0 +1,105 @@
+"""Ablations in which a worker is killed or hangs: every trial ends as in a calm one.
+
+One variant diverges; that is its result in every run. A calm study is compared with each disturbed
+one, trial by trial.
+"""
+
+import os
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.faults.fork_server import Child, Tally, fingerprint, main, make_experiment
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.study import engine
+from vitcli.runner.study.execute import Options, run_study, survey
+from vitcli.runner.study.plan import load_study
+
+STUDY = """
+base: {base}
+seeds: [0, 1, 2]
+threads: 1
+variants:
+  no_positional_encoding: {{model.pos_embed: none}}
+  single_head: {{model.num_heads: 1}}
+  no_residual: {{model.residual: none}}
+  no_ffn: {{model.ffn: none}}
+  absurd_rate: {{optim.lr: 100.0, optim.max_grad_norm: null, optim.name: sgd}}
+"""
+PATIENCE = 4.0
+"""Seconds after which a silent worker counts as hanging, instead of a quarter of an hour."""
+
+
+def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
+    """So many ablations of 6 variants with 3 seeds; in each fourth a worker is stopped for good."""
+    study, rng = scratch / "tiny-ablation.yaml", random.Random(seed)
+    study.write_text(STUDY.format(base=make_experiment(scratch, 3)))
+    run_all(study, scratch / "first")  # decodes the data, compiles the kernels
+    began = time.monotonic()
+    run_all(study, scratch / "calm")
+    longest = time.monotonic() - began
+    calm = results(scratch / "calm")
+    tally = Tally(differing_trials=0, without_a_victim=0)
+    diverged = sum(value == "diverged" for value in calm.values())
+    hung = 0
+    for number in range(count):
+        folder, hangs = scratch / f"run{number}", number % 4 == 3
+        child = Child(lambda folder=folder: run_all_here(study, folder), scratch / "log.txt")
+        victim = strike(child, rng, longest, signal.SIGSTOP if hangs else signal.SIGKILL)
+        tally.counts["without_a_victim"] += not victim
+        hung += hangs
+        code = child.end()
+        tally.check("differing_trials", code == 0, f"{folder.name}: {code}: {child.words()}")
+        for name, value in results(folder).items():
+            tally.check("differing_trials", value == calm[name], f"{folder.name}: {name}: {value}")
+        shutil.rmtree(folder)
+    found = {"ablations": count, "hung": hung, "trials_each": len(calm), "diverged_each": diverged}
+    return {**found, **tally.counts, "failures": tally.failures}
+
+
+def run_all(study: Path, folder: Path) -> None:
+    child = Child(lambda: run_all_here(study, folder), folder.parent / "log.txt")
+    assert child.end() == 0, child.words()
+
+
+def run_all_here(study: Path, folder: Path) -> None:
+    engine.PATIENCE = PATIENCE
+    todo = survey(load_study(str(study)), folder, ())
+    run_study(todo, Options(jobs=2, device="cpu", command="again"), lambda event: None)
+
+
+def strike(child: Child, rng: random.Random, longest: float, number: int) -> bool:
+    """Send a signal to a worker that has begun, at a random time; whether there was one."""
+    deadline = time.monotonic() + rng.uniform(0.3, 1.0) * longest
+    while time.monotonic() < deadline and not child.wait(0.01):
+        pass
+    while child.code is None and not child.wait(0.01):
+        if workers := workers_of(child.pid):
+            os.kill(rng.choice(workers), number)
+            return True
+    return False
+
+
+def workers_of(pid: int) -> list[int]:
+    """The child processes of a driver."""
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").iterdir())
+        return [int(word) for task in tasks for word in (task / "children").read_text().split()]
+    except OSError:
+        return []
+
+
+def results(folder: Path) -> dict[str, str]:
+    """Trial -> the hash of its bits, or "diverged"."""
+    found = {}
+    for path in sorted(folder.rglob("config.yaml")):
+        name, state = str(path.parent.relative_to(folder)), RunDir(path.parent).status()["state"]
+        found[name] = fingerprint(path.parent) if state == "finished" else str(state)
+    return found
+
+
+if __name__ == "__main__":
+    main("ablations", campaign, 3)

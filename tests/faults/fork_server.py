@@ -1,0 +1,216 @@
+"""Trainings that can be killed by the hundred: everything is imported once, each one is a fork.
+
+A campaign is a module beside this one with ``campaign(scratch, count, seed) -> dict``, run as
+``python -m tests.faults.NAME --count N --seed S``; the same seed gives the same plan. The parent
+never trains, so that its children inherit no threads.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+os.environ.update(OMP_NUM_THREADS="1", VITCLI_OFFLINE="1")
+
+import numpy as np
+from PIL import Image
+
+from vitcli.runner.checkpoint import latest_checkpoint
+from vitcli.runner.config import load_experiment
+from vitcli.runner.errors import InputError, UserError
+from vitcli.runner.run_dir import RunDir, steps
+from vitcli.runner.train import Request, train
+
+Campaign = Callable[[Path, int, int], dict[str, Any]]
+TIMELESS = ("images_per_second",)
+EXPERIMENT = """
+model: {{patch_size: 4, embed_dim: 16, depth: 1, num_heads: 2, mlp_ratio: 1.0, pool: mean,
+        proj_drop: 0.1, drop_path: 0.1}}
+data: {{name: "imagefolder:{pictures}", augment: {{crop_padding: 1, flip: random, mixup: 0.5}}}}
+optim: {{lr: 2.0e-3, warmup_epochs: 1.0}}
+train: {{epochs: {epochs}, batch_size: 8, ema_decay: 0.9}}
+"""
+
+
+def make_experiment(scratch: Path, epochs: int) -> Path:
+    """An experiment of 4 steps an epoch with dropout, mixing and an average, and its pictures."""
+    rng = np.random.default_rng(0)
+    for split, count in (("train", 16), ("test", 6)):
+        for name, level in (("dark", 60), ("bright", 190)):
+            folder = scratch / "pictures" / split / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for i in range(count):
+                pixels = rng.normal(level, 40, (8, 8, 3)).clip(0, 255).astype("uint8")
+                Image.fromarray(pixels).save(folder / f"{i}.png")
+    path = scratch / "tiny.yaml"
+    path.write_text(EXPERIMENT.format(pictures=scratch / "pictures", epochs=epochs))
+    return path
+
+
+def train_here(experiment: Path, output: Path, **options: Any) -> None:
+    """Start or continue a run; to be called in a child."""
+    request = Request(output=output, resume=True, device="cpu")
+    train(load_experiment(str(experiment)), request, **options)
+
+
+class Child:
+    """A forked process; what it prints goes to a log."""
+
+    def __init__(self, work: Callable[[], object], log: Path) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        self.log = log
+        self.pid = os.fork()
+        if not self.pid:
+            self._live(work)
+        self._ended = os.pidfd_open(self.pid)
+        self.code: int | None = None
+
+    def _live(self, work: Callable[[], object]) -> None:
+        code = 1
+        try:
+            log = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            work()
+            code = 0
+        except UserError as error:
+            print(f"error: {error}", file=sys.stderr)  # noqa: T201
+            code = error.exit_code
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def wait(self, seconds: float) -> bool:
+        """Whether it has ended after at most so long; ``code`` is negative after a signal."""
+        if not select.select([self._ended], [], [], max(0.0, seconds))[0]:
+            return False
+        os.close(self._ended)
+        self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return True
+
+    def send(self, number: int) -> None:
+        signal.pidfd_send_signal(self._ended, number)
+
+    def end(self) -> int:
+        """Its exit code, after at most two minutes."""
+        if not self.wait(120):
+            self.send(signal.SIGKILL)
+            self.wait(10)
+            raise AssertionError(f"a training hangs; its last words: {self.words()}")
+        assert self.code is not None
+        return self.code
+
+    def words(self) -> str:
+        return self.log.read_text(errors="replace")[-2000:] if self.log.exists() else ""
+
+
+def finish(experiment: Path, output: Path) -> None:
+    """Train to the end, without trouble.
+
+    Raises:
+        AssertionError: It fails.
+    """
+    child = Child(lambda: train_here(experiment, output), output.parent / "log.txt")
+    assert child.end() == 0, f"a training failed: {child.words()}"
+
+
+def fingerprint(folder: Path) -> str:
+    """A hash of all that must not depend on what happened: tensors, metrics, predictions."""
+    run, digest = RunDir(folder), hashlib.sha256()
+    checkpoint = latest_checkpoint(run.checkpoints, lambda _: None)
+    assert checkpoint is not None
+    for name, tensor in sorted(checkpoint.tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().numpy().tobytes())
+    for record in run.metrics():
+        timeless = {name: value for name, value in record.items() if name not in TIMELESS}
+        digest.update(json.dumps(timeless).encode())
+    digest.update((folder / "predictions.npz").read_bytes())
+    assert run.status()["state"] == "finished"
+    assert run.read("result.json")["exact"] is True
+    return digest.hexdigest()
+
+
+def newest(folder: Path) -> int:
+    """The step of the newest whole checkpoint, 0 where none was ever saved.
+
+    Raises:
+        InputError: There were checkpoints, and none is whole.
+    """
+    checkpoint = latest_checkpoint(RunDir(folder).checkpoints, lambda _: None)
+    return checkpoint.step if checkpoint else 0
+
+
+class Tally:
+    """What was tried, and what was lost."""
+
+    def __init__(self, **counts: int) -> None:
+        self.counts = counts
+        self.failures: list[str] = []
+
+    def check(self, name: str, holds: bool, what: str) -> None:
+        """Count ``name`` and remember ``what`` unless it holds."""
+        if not holds:
+            self.counts[name] += 1
+            self.failures.append(f"{name}: {what}")
+
+    def unloadable(self, folder: Path, at_least: int, what: str) -> int:
+        """The newest whole checkpoint's step; counts a run that went back or cannot be read."""
+        try:
+            step = newest(folder)
+        except InputError as error:
+            self.check("unloadable", False, f"{what}: {error}")
+            return 0
+        self.check("lost", step >= at_least, f"{what}: step {at_least} was there, now {step}")
+        return step
+
+
+def main(name: str, campaign: Campaign, count: int) -> None:
+    """Run a campaign as a program: one JSON document; exit 1 where something was lost."""
+    parser = argparse.ArgumentParser(prog=f"python -m tests.faults.{name}")
+    parser.add_argument("--count", type=int, default=count)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
+    parser.add_argument("--keep", type=Path, help="a folder in which what was made stays")
+    options = parser.parse_args()
+    scratch = options.keep or Path(tempfile.mkdtemp())
+    os.environ["VITCLI_CACHE"] = str(scratch / "cache")
+    began = time.monotonic()
+    try:
+        found = campaign(scratch, options.count, options.seed)
+    finally:
+        if not options.keep:
+            shutil.rmtree(scratch, ignore_errors=True)
+    failures = found.pop("failures")
+    found = {"campaign": name, **found, "seed": options.seed}
+    found["seconds"] = round(time.monotonic() - began, 1)
+    print(json.dumps(found, indent=1))  # noqa: T201
+    if failures:
+        again = f"python -m tests.faults.{name} --count {options.count} --seed {options.seed}"
+        raise SystemExit("\n".join([*failures[:20], f"again: {again}"]))
+
+
+__all__ = [
+    "Child",
+    "Tally",
+    "fingerprint",
+    "finish",
+    "main",
+    "make_experiment",
+    "newest",
+    "steps",
+    "train_here",
+]

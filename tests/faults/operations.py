@@ -1,0 +1,111 @@
+"""File operations below a folder, counted, and made to fail: death before, half-way or after."""
+
+import errno
+import os
+import signal
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+NAMES = ("mkdir", "rmdir", "unlink", "rename", "replace", "chmod", "fsync")
+DEATHS = ("before", "half", "after")
+ERRORS = ("ENOSPC", "EIO")
+
+
+class Operations:
+    """Stands in for the functions of ``os`` that change files, in this process, for good.
+
+    Args:
+        folder: Only operations below it count.
+        at: The number of the operation that fails, from 0; -1 for none.
+        how: One of DEATHS, or of ERRORS.
+    """
+
+    def __init__(self, folder: Path, at: int = -1, how: str = "before") -> None:
+        self.folder, self.at, self.how = str(folder), at, how
+        self.names: list[str] = []
+        self._real: dict[str, Callable[..., Any]] = {name: getattr(os, name) for name in NAMES}
+        self._fdopen, self._mkstemp = os.fdopen, tempfile.mkstemp
+
+    def install(self) -> "Operations":
+        for name in NAMES:
+            setattr(os, name, self._wrapped(name))
+        os.fdopen = self._open_for_writing  # type: ignore[assignment]
+        tempfile.mkstemp = self._make_temporary  # type: ignore[assignment]
+        return self
+
+    def _wrapped(self, name: str) -> Callable[..., Any]:
+        def operate(target: Any, *args: Any, **options: Any) -> Any:
+            return self._do(name, target, lambda: self._real[name](target, *args, **options))
+
+        return operate
+
+    def _make_temporary(self, *args: Any, **options: Any) -> Any:
+        make = lambda: self._mkstemp(*args, **options)  # noqa: E731
+        return self._do("mkstemp", options.get("dir", ""), make)
+
+    def _do(self, name: str, target: Any, real: Callable[[], Any]) -> Any:
+        """The operation, or its failure; one with no middle dies before it instead."""
+        if not self._is_below(target):
+            return real()
+        if not self._is_due(name):
+            return real()
+        if self.how in ERRORS:
+            raise self.error()
+        if self.how == "after":
+            real()
+        die()
+
+    def _is_below(self, target: Any) -> bool:
+        path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+        return path.startswith(self.folder)
+
+    def _is_due(self, name: str) -> bool:
+        self.names.append(name)
+        return len(self.names) - 1 == self.at
+
+    def error(self) -> OSError:
+        number = getattr(errno, self.how)
+        return OSError(number, os.strerror(number), self.folder)
+
+    def _open_for_writing(self, descriptor: int, *args: Any, **options: Any) -> Any:
+        file = self._fdopen(descriptor, *args, **options)
+        if self._is_below(descriptor):
+            return _File(self, file)
+        return file
+
+
+class _File:
+    """A file whose ``write`` is an operation with a middle."""
+
+    def __init__(self, operations: Operations, file: IO[bytes]) -> None:
+        self._operations, self._file = operations, file
+
+    def write(self, content: bytes) -> int:
+        operations = self._operations
+        if not operations._is_due("write"):
+            return self._file.write(content)
+        if operations.how != "before":
+            part = len(content) if operations.how == "after" else len(content) // 2
+            self._file.write(content[:part])
+            self._file.flush()
+        if operations.how in ERRORS:
+            raise operations.error()
+        die()
+        raise AssertionError
+
+    def __enter__(self) -> "_File":
+        return self
+
+    def __exit__(self, *reason: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def die() -> None:
+    """At once, as by kill -9: nothing is flushed, no handler runs."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    signal.pause()

@@ -1,0 +1,80 @@
+"""SIGINT, SIGTERM and SIGHUP at random times: a checkpoint of the last step, and the same bits."""
+
+import random
+import shutil
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.faults.fork_server import (
+    Child,
+    Tally,
+    fingerprint,
+    finish,
+    main,
+    make_experiment,
+    train_here,
+)
+from vitcli.runner.events import Event, Started
+from vitcli.runner.run_dir import RunDir
+
+EPOCHS = 12
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
+    """So many signals of each kind, sent to trainings under way; each fifth is sent twice."""
+    experiment, rng = make_experiment(scratch, EPOCHS), random.Random(seed)
+    finish(experiment, scratch / "first")
+    began = time.monotonic()
+    finish(experiment, scratch / "calm")
+    longest = time.monotonic() - began
+    calm, tally = fingerprint(scratch / "calm"), Tally(wrong_ends=0, differing=0)
+    slowest = 0.0
+    for number in range(count * len(NUMBERS)):
+        which, folder = NUMBERS[number % len(NUMBERS)], scratch / "run"
+        twice = number % 5 == 4
+        code, seconds = stop(experiment, folder, which, twice, rng.uniform(0, longest))
+        slowest = max(slowest, seconds)
+        state, what = RunDir(folder).status(), f"{which.name} {number}{' twice' if twice else ''}"
+        tidy = code == 128 + which and (state["state"], state["step"]) == (
+            "interrupted",
+            RunDir(folder).last_step(),
+        )
+        # The second signal acts at once: as it does without vitcli.
+        tally.check("wrong_ends", tidy or code == 0 or twice, f"{what}: {code}, {state}")
+        finish(experiment, folder)
+        tally.check("differing", fingerprint(folder) == calm, f"{what}: other bits")
+        shutil.rmtree(folder)
+    found = {"signals": count * len(NUMBERS), "slowest_end_seconds": round(slowest, 2)}
+    return {**found, **tally.counts, "failures": tally.failures}
+
+
+def stop(
+    experiment: Path, folder: Path, number: signal.Signals, twice: bool, after: float
+) -> tuple[int, float]:
+    """Exit code, and the seconds from the signal to the end; the clock starts with the training."""
+    begun = folder.with_name("begun")
+    begun.unlink(missing_ok=True)
+
+    def tell(event: Event) -> None:
+        if isinstance(event, Started):
+            begun.touch()
+
+    log = folder.parent / "log.txt"
+    child = Child(lambda: train_here(experiment, folder, on_event=tell), log)
+    while not begun.exists() and not child.wait(0.002):
+        pass
+    if child.code is None and not child.wait(after):
+        sent = time.monotonic()
+        child.send(number)
+        if twice and not child.wait(after % 0.05):
+            child.send(number)
+        return child.end() if child.code is None else child.code, time.monotonic() - sent
+    assert child.code is not None
+    return child.code, 0.0
+
+
+if __name__ == "__main__":
+    main("stops", campaign, 10)

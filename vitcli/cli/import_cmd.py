@@ -1,0 +1,51 @@
+"""`vitcli import`: weights of another program as a run."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitcli.cli.app import DataDir, Json, Offline, Sets, app
+from vitcli.cli.console import emit, emit_json, say
+
+File = Annotated[
+    Path,
+    typer.Argument(metavar="FILE", help="A .pt of torch.save, or .safetensors."),
+]
+As = Annotated[
+    str, typer.Option("--experiment", "-e", help="The experiment whose model these weights are.")
+]
+Output = Annotated[Path, typer.Option("-o", "--output", help="The run folder to make.")]
+
+
+@app.command(name="import")
+def import_(
+    file: File,
+    experiment: As,
+    output: Output,
+    sets: Sets = None,
+    data_dir: DataDir = None,
+    offline: Offline = False,
+    json: Json = False,
+) -> None:
+    """Make a run of weights that another program has trained.
+
+    A .pt file is read in a process with limits on memory and time.
+    """
+    from vitcli.runner.config import load_experiment, parse_set
+    from vitcli.runner.foreign import import_weights
+
+    changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
+    run = import_weights(
+        file,
+        load_experiment(experiment, changes),
+        output,
+        data_dir=data_dir,
+        offline=offline,
+        on_message=say,
+    )
+    if json:
+        emit_json({"run": str(run.path)})
+        return
+    emit(f"run            {run.path}")
+    emit(f"next           vitcli eval {run.path}")

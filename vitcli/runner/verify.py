@@ -1,0 +1,93 @@
+"""`vitcli runs verify`: read every file of a run, and say which of them can be relied on."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from vitcli.runner.checkpoint import load_checkpoint
+from vitcli.runner.errors import InputError, UserError
+from vitcli.runner.run_dir import MANIFEST, RunDir, temporaries
+from vitcli.runner.study.cells import DAMAGED, accuracy_of
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One file or checkpoint of a run."""
+
+    name: str
+    state: str
+    """``ok``, ``damaged``, ``missing``, or ``incomplete``: left by a kill, never used."""
+    reason: str = ""
+
+    @property
+    def is_bad(self) -> bool:
+        return self.state in ("damaged", "missing")
+
+
+def verify_run(run: RunDir) -> list[Verdict]:
+    """A verdict about each file that a run of this state has."""
+    finished = run.status()["state"] == "finished"
+    verdicts = [
+        _verdict("config.yaml", run.spec),
+        _verdict("status.json", partial(_json, run, "status.json", {"state", "step"})),
+        _verdict("meta.json", partial(_json, run, "meta.json", {"experiment", "data_hash"})),
+        *([_verdict("metrics.jsonl", run.metrics)] if run.last_step() or finished else []),
+        *_checkpoints(run),
+    ]
+    if finished:
+        result = partial(_json, run, "result.json", {"test_accuracy", "num_test"})
+        verdicts.append(_verdict("result.json", result))
+        if not run.is_packaged:
+            verdicts.append(_verdict("predictions.npz", partial(_predictions, run)))
+    return verdicts + [
+        Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
+        for path in temporaries(run.path)
+    ]
+
+
+def _verdict(name: str, read: Callable[[], object]) -> Verdict:
+    try:
+        read()
+    except FileNotFoundError:
+        return Verdict(name, "missing")
+    except UserError as error:
+        return Verdict(name, "damaged", str(error))
+    except DAMAGED as error:
+        return Verdict(name, "damaged", str(error) or type(error).__name__)
+    return Verdict(name, "ok")
+
+
+def _json(run: RunDir, name: str, keys: set[str]) -> None:
+    value = json.loads((run.path / name).read_bytes())
+    if not isinstance(value, dict) or not keys <= value.keys():
+        raise ValueError(f"without {', '.join(sorted(keys))}")
+
+
+def _predictions(run: RunDir) -> None:
+    """They must say what result.json says."""
+    accuracy, count = accuracy_of(run.path / "predictions.npz")
+    result = run.read("result.json")
+    if abs(accuracy - result["test_accuracy"]) > 1e-6 or count != result["num_test"]:
+        raise ValueError(f"an accuracy of {accuracy:.4f}, result.json has another")
+
+
+def _checkpoints(run: RunDir) -> list[Verdict]:
+    """Newest first; one without a manifest was never complete."""
+    folders = [path for path in run.checkpoints.glob("*") if path.name.isdecimal()]
+    verdicts = [
+        _verdict(f"checkpoints/{path.name}", partial(_checkpoint, path))
+        if (path / MANIFEST).exists()
+        else Verdict(f"checkpoints/{path.name}", "incomplete", "without a manifest")
+        for path in sorted(folders, key=lambda path: int(path.name), reverse=True)
+    ]
+    if not any(verdict.state != "incomplete" for verdict in verdicts) and run.status()["step"]:
+        verdicts.append(Verdict("checkpoints", "missing"))
+    return verdicts
+
+
+def _checkpoint(path: Path) -> None:
+    for name, tensor in load_checkpoint(path).tensors.items():
+        if not tensor.isfinite().all():
+            raise InputError(f"{name} has values that are not finite")
