@@ -20,6 +20,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 }
 HEAVY = ("torch", "torchvision", "matplotlib", "scipy", "numpy", "tensorboard")
 ONLY_YAML = PACKAGE / "runner" / "yaml_text.py"
+PICKLES = ("pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve")
 LAZY = ("cli/live.py", "cli/trials.py")
 """Modules of the cli that are imported inside commands only."""
 
@@ -165,6 +166,54 @@ def test_importing_the_command_line_loads_nothing_heavy():
 )
 def test_heavy_imports_would_be_seen(source, loaded):
     assert len(heavy(source)) == loaded
+
+
+def code_runners(source: str) -> list[str]:
+    """What would run code that data brings along; one module may load a tensor file's pickle."""
+    tree = ast.parse(source)
+    found = [name for name in imports(ast.walk(tree)) if is_one_of(name, PICKLES)]
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        options = {f"{option.arg}={ast.unparse(option.value)}" for option in node.keywords}
+        name = ast.unparse(node.func)
+        if name == "torch.load" and "weights_only=True" not in options:
+            found.append(name)
+        if name in ("np.load", "numpy.load") and "allow_pickle=False" not in options:
+            found.append(name)
+        if name in ("eval", "exec", "__import__", "yaml.load", "yaml.unsafe_load"):
+            found.append(name)
+    return found
+
+
+def test_nothing_runs_code_from_data():
+    found = {
+        str(path): names for path in files(PACKAGE) if (names := code_runners(path.read_text()))
+    }
+    assert found == {}
+    loaders = [path.name for path in files(PACKAGE) if "torch.load(" in code_of(path)]
+    assert loaders == ["checkpoint.py", "unpickle.py"], "safetensors' own, and the child process"
+
+
+def code_of(path: Path) -> str:
+    return ast.unparse(ast.parse(path.read_text()))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "from dill import loads",
+        "def f():\n    import marshal",
+        "torch.load(path)",
+        "torch.load(path, weights_only=False)",
+        "np.load(path, allow_pickle=True)",
+        "eval(text)",
+        "yaml.load(text, Loader=yaml.Loader)",
+    ],
+)
+def test_code_from_data_would_be_seen(source):
+    assert len(code_runners(source)) == 1
 
 
 def test_files_are_short():

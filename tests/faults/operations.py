@@ -37,13 +37,21 @@ class Operations:
 
     def _wrapped(self, name: str) -> Callable[..., Any]:
         def operate(target: Any, *args: Any, **options: Any) -> Any:
-            return self._do(name, target, lambda: self._real[name](target, *args, **options))
+            below = self._is_below(target)
+            path = self._path(target) if below else ""
+            result = self._do(name, target, lambda: self._real[name](target, *args, **options))
+            if below:
+                self.note(name, path, *map(str, args))
+            return result
 
         return operate
 
     def _make_temporary(self, *args: Any, **options: Any) -> Any:
-        make = lambda: self._mkstemp(*args, **options)  # noqa: E731
-        return self._do("mkstemp", options.get("dir", ""), make)
+        folder = options.get("dir", "")
+        made = self._do("mkstemp", folder, lambda: self._mkstemp(*args, **options))
+        if self._is_below(folder):
+            self.note("create", made[1])
+        return made
 
     def _do(self, name: str, target: Any, real: Callable[[], Any]) -> Any:
         """The operation, or its failure; one with no middle dies before it instead."""
@@ -57,9 +65,14 @@ class Operations:
             real()
         die()
 
+    def note(self, name: str, path: str, *args: str) -> None:
+        """An operation has been done; ``write`` comes with the bytes, as Latin-1."""
+
+    def _path(self, target: Any) -> str:
+        return os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
+
     def _is_below(self, target: Any) -> bool:
-        path = os.readlink(f"/proc/self/fd/{target}") if isinstance(target, int) else str(target)
-        return path.startswith(self.folder)
+        return self._path(target).startswith(self.folder)
 
     def _is_due(self, name: str) -> bool:
         self.names.append(name)
@@ -81,11 +94,14 @@ class _File:
 
     def __init__(self, operations: Operations, file: IO[bytes]) -> None:
         self._operations, self._file = operations, file
+        self._path = operations._path(file.fileno())
 
     def write(self, content: bytes) -> int:
         operations = self._operations
         if not operations._is_due("write"):
-            return self._file.write(content)
+            written = self._file.write(content)
+            operations.note("write", self._path, content.decode("latin-1"))
+            return written
         if operations.how != "before":
             part = len(content) if operations.how == "after" else len(content) // 2
             self._file.write(content[:part])

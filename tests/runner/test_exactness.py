@@ -46,7 +46,7 @@ def test_other_circumstances_are_refused_and_nothing_is_touched(
     stopped, monkeypatch, name, value, hint
 ):
     before, real = content(stopped), exactness.circumstances(torch.device("cpu"))
-    monkeypatch.setattr("vitcli.runner.training.circumstances", lambda _: real | {name: value})
+    monkeypatch.setattr(exactness, "circumstances", lambda _: real | {name: value})
     with pytest.raises(ConfigError, match=f"{name} {real[name]} -> {value}.*{hint}"):
         proceed(stopped)
     assert content(stopped) == before

@@ -40,8 +40,19 @@ def circumstances(device: torch.device) -> dict[str, Any]:
     }
 
 
-def changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Pair]:
-    """What is known of both and differs: name -> (before, now)."""
+def changes(state: Mapping[str, Any], device: torch.device, precision: str) -> dict[str, Pair]:
+    """What is no longer as a checkpoint's state says: name -> (before, now).
+
+    Raises:
+        ConfigError: The precision; that is another training.
+    """
+    if state.get("precision") != precision:
+        raise ConfigError(
+            f"this run was trained in {state.get('precision')}, here it would go on in {precision};"
+            f" continue it on hardware like the first, or start anew with --precision {precision}"
+            " --rerun"
+        )
+    before, now = state.get("circumstances", {}), circumstances(device)
     common = [name for name in now if name in before]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 

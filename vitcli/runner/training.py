@@ -130,16 +130,10 @@ class Training:
         Raises:
             ConfigError: Here the run would go on in another precision, or has no step left.
         """
-        before, now = checkpoint.state.get("precision"), precision_name(self.autocast)
-        if before != now:
-            raise ConfigError(
-                f"this run was trained in {before}, here it would go on in {now}; continue it on"
-                f" hardware like the first, or start anew with --precision {now} --rerun"
-            )
         if checkpoint.step > self.num_steps:
             done = checkpoint.step // self.steps_per_epoch
             raise ConfigError(f"train.epochs: {done} are behind this run already")
-        return changes(checkpoint.state.get("circumstances", {}), circumstances(self.device))
+        return changes(checkpoint.state, self.device, precision_name(self.autocast))
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take everything from a checkpoint; later records of metrics.jsonl are dropped.
