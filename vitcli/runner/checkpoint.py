@@ -80,7 +80,10 @@ def load_checkpoint(path: Path) -> Checkpoint:
     Raises:
         InputError: It is damaged, or of another format.
     """
-    manifest = _read_manifest(path)
+    try:
+        manifest = parse_manifest((path / MANIFEST).read_bytes(), path)
+    except OSError as error:
+        raise InputError(f"{path}: no readable checkpoint manifest") from error
     ((name, expected),) = manifest["files"].items()
     try:
         content = (path / name).read_bytes()
@@ -88,22 +91,26 @@ def load_checkpoint(path: Path) -> Checkpoint:
         raise InputError(f"{path}: checkpoint without tensors: {error.strerror}") from error
     if len(content) != expected["bytes"] or sha256(content) != expected["sha256"]:
         raise InputError(f"{path}: checkpoint is damaged: its SHA-256 differs from the manifest's")
+    return Checkpoint(manifest["step"], parse_tensors(content, path), manifest["state"])
+
+
+def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; InputError where it is none."""
     try:
-        tensors = safetensors.torch.load(content)
+        return safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path}: checkpoint is damaged: {error}") from error
-    return Checkpoint(manifest["step"], tensors, manifest["state"])
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
+    """What a manifest says; InputError where it is none of the checkpoint folder ``path``."""
     try:
-        content = (path / MANIFEST).read_bytes()
         manifest = json.loads(content)
         version = manifest.get("format") if isinstance(manifest, dict) else None
         has_seal = type(version) is int and (version > 1 or "sha256" in manifest)
         if has_seal and content != sealed({k: v for k, v in manifest.items() if k != "sha256"}):
             raise InputError(f"{path}: checkpoint is damaged: its manifest does not match its hash")
-    except (OSError, ValueError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
     if has_seal and version not in READABLE:
         raise FormatError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
@@ -117,7 +124,8 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
     names = list(files) if isinstance(files, dict) else []
     entry = manifest["files"][names[0]] if names in ([TENSORS], [WEIGHTS]) else None
     return (
-        str(manifest.get("step")) == name
+        type(manifest.get("step")) is int
+        and str(manifest["step"]) == name
         and isinstance(state, dict)
         and isinstance(entry, dict)
         and {"sha256", "bytes"} <= entry.keys()

@@ -106,22 +106,11 @@ class RunDir:
         Raises:
             InputError: Another line is no record.
         """
+        path = self.path / "metrics.jsonl"
         try:
-            lines = (self.path / "metrics.jsonl").read_text().splitlines(keepends=True)
+            return parse_metrics(path.read_text(), path)
         except (OSError, UnicodeDecodeError):
             return []
-        records = []
-        for number, line in enumerate(lines, start=1):
-            if not line.endswith("\n"):
-                break
-            try:
-                record = json.loads(line, parse_constant=_refuse_constant)
-            except (ValueError, RecursionError):
-                record = None
-            if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-                raise InputError(f"{self.path / 'metrics.jsonl'}:{number}: not a record")
-            records.append(record)
-        return records
 
     def set_metrics(self, records: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
@@ -132,6 +121,24 @@ class RunDir:
         """Hold the folder; a second process is refused."""
         with exclusive(self.path, "another process is using this run", timeout):
             yield
+
+
+def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
+    """The records of a metrics.jsonl; a torn last line is dropped.
+
+    Raises:
+        InputError: Another line is no record.
+    """
+    records = []
+    for number, line in enumerate(text.split("\n")[:-1], start=1):
+        try:
+            record = json.loads(line, parse_constant=_refuse_constant)
+        except (ValueError, RecursionError):
+            record = None
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
+            raise InputError(f"{path}:{number}: not a record")
+        records.append(record)
+    return records
 
 
 @contextmanager

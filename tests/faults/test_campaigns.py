@@ -1,0 +1,46 @@
+"""The campaigns, short; ``-m slow`` runs them long. A failure prints the command that repeats it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SHORT = {"kills": 25, "crash_points": 40, "power_loss": 5, "damage": 300, "races": 5, "stops": 4}
+LONG = {
+    **{"kills": 1000, "crash_points": 0, "power_loss": 100, "damage": 2000, "races": 200},
+    **{"stops": 100, "ablations": 50},
+}
+
+
+def run(name: str, count: int, seed: int = 0) -> dict:
+    words = ["-m", f"tests.faults.{name}", "--count", str(count), "--seed", str(seed)]
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    found: dict = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_nothing_is_lost(name):
+    found = run(name, SHORT[name])
+    assert found["campaign"] == name
+    if name == "kills":
+        assert found["kills"] >= SHORT[name], "fewer were killed than was asked for"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("name", LONG)
+def test_nothing_is_lost_in_the_long_run(name):
+    run(name, LONG[name])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_every_planted_bug_is_caught():
+    words = [sys.executable, "-m", "tests.faults.mutants"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,64 @@
+"""Damage inputs for as long as asked, guided by coverage, and keep what breaks a target.
+
+Usage: python -m tests.fuzz.fuzz TARGET [--runs 100000] [--seconds 0] [--corpus DIR]
+Needs: pip install atheris. A crash is left below tests/fuzz/crashes/TARGET; exit code 77.
+The last line is JSON: target, runs, seconds.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="coverage-guided fuzzing of what vitcli reads")
+    parser.add_argument("target")
+    parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--seconds", type=int, default=0)
+    parser.add_argument("--corpus", type=Path)
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    import atheris
+
+    import vitcli  # noqa: F401
+
+    with atheris.instrument_imports(
+        include=["vitcli", "yaml", "json", "PIL", "tensorboard"], enable_loader_override=False
+    ):
+        from tests.fuzz.targets import CRASHES, TARGETS, seeds
+
+    target, count = TARGETS[options.target], 0
+    began = time.monotonic()
+
+    def run(data: bytes) -> None:
+        nonlocal count
+        count += 1
+        target(data)
+
+    def report() -> None:
+        facts = {"target": options.target, "runs": count}
+        facts["seconds"] = round(time.monotonic() - began)
+        print(json.dumps(facts), flush=True)  # noqa: T201
+
+    corpus = options.corpus or Path(tempfile.mkdtemp())
+    corpus.mkdir(parents=True, exist_ok=True)
+    for number, seed in enumerate(seeds(options.target)):
+        (corpus / f"seed{number}").write_bytes(seed)
+    crashes = CRASHES / options.target
+    crashes.mkdir(parents=True, exist_ok=True)
+    words = [sys.argv[0], str(corpus), f"-runs={options.runs}", f"-artifact_prefix={crashes}/"]
+    words += ["-timeout=10", "-rss_limit_mb=4096", "-max_len=4096", "-print_final_stats=0"]
+    words += [f"-max_total_time={options.seconds}"] if options.seconds else []
+    import atexit
+
+    atexit.register(report)
+    atheris.Setup(words, run)
+    atheris.Fuzz()
+
+
+if __name__ == "__main__":
+    main()

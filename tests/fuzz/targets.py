@@ -1,0 +1,183 @@
+"""What is fed with hostile bytes, and what may come of it: a value, or a UserError.
+
+Everything else that comes out is a bug. A target takes bytes; ``seeds()`` gives good inputs to be
+damaged. What once went wrong is kept in ``crashes/<target>/`` and tried on every test run.
+"""
+
+import io
+import json
+import math
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import safetensors.torch
+import torch
+from PIL import Image
+from torch.utils.tensorboard import SummaryWriter
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.checkpoint import Checkpoint, parse_manifest, parse_tensors, save_checkpoint
+from vitcli.runner.config import check, config_text
+from vitcli.runner.errors import UserError
+from vitcli.runner.pictures import decode, quiet_pillow
+from vitcli.runner.run_dir import MANIFEST, parse_metrics
+from vitcli.runner.tensorboard import pictures_in
+from vitcli.runner.yaml_text import Document, dump
+
+CRASHES = Path(__file__).parent / "crashes"
+PLACE = Path("run/checkpoints/5")
+
+
+def refuses(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """A target whose UserErrors are fine."""
+
+    def run(data: bytes) -> None:
+        try:
+            target(data)
+        except UserError:
+            return
+
+    run.__name__ = target.__name__
+    return run
+
+
+@refuses
+def yaml(data: bytes) -> None:
+    """An experiment that is accepted is written and read back as itself."""
+    document = Document(data.decode(errors="replace"), "fuzz.yaml")
+    if isinstance(document.data, dict):
+        spec = check(document.data, document)
+        again = Document(config_text(spec), "again.yaml")
+        assert check(again.data, again) == spec
+
+
+@refuses
+def yaml_text(data: bytes) -> None:
+    """What is read and written is read as the same."""
+    value = Document(data.decode(errors="replace"), "fuzz.yaml").data
+    assert Document(dump(value), "again.yaml").data == value
+
+
+@refuses
+def manifest(data: bytes) -> None:
+    """A manifest that is accepted has what its reader takes from it."""
+    found = parse_manifest(data, PLACE)
+    ((name, entry),) = found["files"].items()
+    assert name in ("tensors.safetensors", "weights.safetensors")
+    assert {"sha256", "bytes"} <= entry.keys()
+    assert found["step"] == 5
+    assert isinstance(found["state"], dict)
+
+
+@refuses
+def tensors(data: bytes) -> None:
+    """Tensors are no larger than the file that they came from."""
+    found = parse_tensors(data, PLACE)
+    assert sum(tensor.numel() * tensor.element_size() for tensor in found.values()) <= len(data)
+
+
+@refuses
+def metrics(data: bytes) -> None:
+    """Records have a step, and are no more than lines."""
+    found = parse_metrics(data.decode(errors="replace"), Path("metrics.jsonl"))
+    assert len(found) <= data.count(b"\n")
+    assert all(type(record["step"]) is int for record in found)
+    for record in found:
+        json.dumps(record, allow_nan=False)
+
+
+@refuses
+def image(data: bytes) -> None:
+    """Pixels of the size that was asked for."""
+    with quiet_pillow():
+        pixels = decode(data, "fuzz", (8, 8), 3)
+    assert pixels.shape == (3, 8, 8)
+    assert pixels.dtype is torch.uint8
+
+
+def events(data: bytes) -> None:
+    """A damaged event file ends early, and nothing else happens."""
+    with tempfile.NamedTemporaryFile(suffix=".tfevents") as file:
+        file.write(data)
+        file.flush()
+        for event in pictures_in([Path(file.name)], 10):
+            assert math.isfinite(event.step)
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {
+    target.__name__: target
+    for target in (yaml, yaml_text, manifest, tensors, metrics, image, events)
+}
+
+
+def seeds(name: str) -> list[bytes]:
+    """Good inputs of a target."""
+    make = {
+        "yaml": _configs,
+        "yaml_text": _configs,
+        "manifest": lambda: [_checkpoint(MANIFEST)],
+        "tensors": lambda: [_checkpoint("tensors.safetensors"), _odd_tensors()],
+        "metrics": lambda: [b'{"step": 1, "epoch": 1, "lr": 1e-3}\n' * 3],
+        "image": _images,
+        "events": lambda: [_events()],
+    }
+    return make[name]()
+
+
+def _configs() -> list[bytes]:
+    shipped = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+    odd = [
+        *("a: 1e-3", "a: off", "a: 010", "a: 12:30", "a: [1, 2]", "a: !!int ''", "a: &x [*x]"),
+        *(
+            "a: 2024-02-30",
+            "a: !!timestamp x",
+            "? [a]\n: 1",
+            "a: .inf",
+            "'a': \"b\\x00\"",
+            "a: |\n b",
+        ),
+    ]
+    return (
+        [path.read_bytes() for path in shipped]
+        + [text.encode() for text in odd]
+        + [config_text(ExperimentSpec()).encode()]
+    )
+
+
+def _checkpoint(name: str) -> bytes:
+    values = {"model.a": torch.arange(6.0).view(2, 3), "optim.0.0.step": torch.tensor(5.0)}
+    with tempfile.TemporaryDirectory() as folder:
+        state = {"weights": "model", "best": [0.1, 5], "scaler": None}
+        return (save_checkpoint(Path(folder), Checkpoint(5, values, state)) / name).read_bytes()
+
+
+def _odd_tensors() -> bytes:
+    kinds = (torch.float16, torch.bfloat16, torch.int64, torch.bool, torch.uint8)
+    return safetensors.torch.save({str(kind): torch.ones(3, dtype=kind) for kind in kinds})
+
+
+def _images() -> list[bytes]:
+    found = []
+    for kind, modes in {
+        "PNG": ("1", "L", "LA", "P", "RGB", "RGBA", "I;16"),
+        "JPEG": ("L", "RGB", "CMYK"),
+        "WEBP": ("RGB", "RGBA"),
+        "BMP": ("1", "L", "P", "RGB"),
+        "GIF": ("P",),
+    }.items():
+        for mode in modes:
+            out = io.BytesIO()
+            Image.linear_gradient("L").resize((12, 10)).convert(mode).save(out, kind)
+            found.append(out.getvalue())
+    return found
+
+
+def _events() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        writer = SummaryWriter(folder)
+        writer.add_scalar("loss/train", 0.5, 1)
+        writer.add_image("attention", torch.rand(3, 4, 4), 1)
+        writer.close()
+        (path,) = Path(folder).iterdir()
+        return path.read_bytes()

@@ -1,0 +1,43 @@
+"""Damaged inputs, a few hundred a target; and every input that was ever found to break one."""
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.fuzz.targets import CRASHES, TARGETS, seeds
+
+FOUND = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
+
+
+@st.composite
+def damaged(draw: st.DrawFn, name: str) -> bytes:
+    """A good input with bytes changed, removed, repeated or put in."""
+    content = bytearray(draw(st.sampled_from(seeds(name))))
+    for _ in range(draw(st.integers(1, 8))):
+        at = draw(st.integers(0, len(content)))
+        to = min(len(content), at + draw(st.integers(0, 20)))
+        content[at:to] = draw(st.binary(max_size=20) | st.just(bytes(content[at:to]) * 2))
+    return bytes(content)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_good_inputs_are_no_trouble(name):
+    for content in seeds(name):
+        TARGETS[name](content)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_damaged_inputs_are_refused_or_read(name):
+    @settings(max_examples=150, deadline=2000, suppress_health_check=list(HealthCheck))
+    @given(damaged(name))
+    def check(content: bytes) -> None:
+        TARGETS[name](content)
+
+    check()
+
+
+@pytest.mark.parametrize("path", FOUND or [None], ids=lambda path: path and path.name)
+def test_what_broke_once_does_not_again(path):
+    if path is None:
+        return  # nothing was ever found
+    TARGETS[path.parent.name](path.read_bytes())
