@@ -42,7 +42,7 @@ def content(run: RunDir) -> dict:
         ("vitcli", "0.0.1", "continue it as before"),
     ],
 )
-def test_other_circumstances_are_refused_and_nothing_is_touched(
+def test_f19_other_circumstances_are_refused_and_nothing_is_touched(
     stopped, monkeypatch, name, value, hint
 ):
     before, real = content(stopped), exactness.circumstances(torch.device("cpu"))

@@ -1,5 +1,6 @@
 """Killed or stopped at any instant and continued, a run ends with the same bits."""
 
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,14 @@ from tests.stopping import stop_after
 from vitcli.core.train import loop
 from vitcli.runner import training
 from vitcli.runner.config import load_experiment
-from vitcli.runner.errors import ConfigError, DivergedError, InUseError, StoppedError
+from vitcli.runner.errors import (
+    ConfigError,
+    DivergedError,
+    InputError,
+    InUseError,
+    StoppedError,
+)
+from vitcli.runner.evaluate import load_model
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.train import Request, train
 
@@ -34,7 +42,7 @@ def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
         time.sleep(0.005)
 
 
-def test_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environment):
+def test_f01_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environment):
     calm = start(tiny, "calm", environment, "--epochs", "30")
     killed = start(tiny, "killed", environment, "--epochs", "30")
     wait_for_step(killed, here / "killed")
@@ -50,7 +58,7 @@ def test_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environment)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
+def test_f05_f07_f09_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     tiny, here, environment, number
 ):
     process = start(tiny, "stopped", environment, "--epochs", "2000")
@@ -97,7 +105,7 @@ def test_the_bits_depend_on_the_step_seed(tiny, here, monkeypatch):
         assert_same_run(calm, RunDir(here / "stopped"))
 
 
-def test_a_finished_run_is_left_alone(tiny, here):
+def test_f17_a_finished_run_is_left_alone(tiny, here):
     first = run(tiny, "done")
     before = {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()}
     again = run(tiny, "done", resume=True)
@@ -106,7 +114,7 @@ def test_a_finished_run_is_left_alone(tiny, here):
     assert {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()} == before
 
 
-def test_another_configuration_is_refused_by_name(tiny, here):
+def test_f18_another_configuration_is_refused_by_name(tiny, here):
     run(tiny, "done")
     tiny.write_text(tiny.read_text().replace("epochs: 4", "epochs: 5"))
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
@@ -131,14 +139,14 @@ def test_other_pictures_are_refused(tiny, here, pictures, monkeypatch):
         run(tiny, "stopped", resume=True)
 
 
-def test_a_folder_in_use_is_refused_and_untouched(tiny, here):
+def test_f31_a_folder_in_use_is_refused_and_untouched(tiny, here):
     held = RunDir(here / "held")
     with held.lock(), pytest.raises(InUseError, match="another process"):
         run(tiny, "held")
     assert not held.exists
 
 
-def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
+def test_f39_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     original = training.Training.batches
 
     def poisoned(self, epoch, first_batch=0):
@@ -154,6 +162,28 @@ def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     assert folder.status()["state"] == "diverged"
     assert steps(folder.checkpoints)[0] == 10
     assert all(t.isfinite().all() for t in final_tensors(folder).values())
+
+
+@pytest.mark.parametrize(
+    "change", [{"depth": 1}, {"embed_dim": 8}, {"num_heads": 4}, {"pool": "seq"}, {"ffn": "relu"}]
+)
+def test_f66_a_whole_checkpoint_of_another_model_is_refused(tiny, here, monkeypatch, change):
+    fields = {f"model.{name}": value for name, value in change.items()}
+    train(load_experiment(str(tiny), fields), Request(output=here / "other"))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped")
+    for folder in (here / "stopped" / "checkpoints").iterdir():
+        shutil.rmtree(folder)
+    newest = steps(here / "other" / "checkpoints")[0]
+    shutil.copytree(
+        here / "other" / "checkpoints" / str(newest), here / "stopped" / "checkpoints" / str(newest)
+    )
+    with pytest.raises(InputError, match="of another model"):
+        run(tiny, "stopped", resume=True)
+    with pytest.raises(InputError, match="of another model"):
+        load_model("stopped")
 
 
 @pytest.mark.parametrize("change", ["train.accumulate=4", "optim.name=sgd", "optim.name=muon"])

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.yaml_text import Document, dump, read_mapping
 
@@ -246,6 +246,12 @@ def _refuse_clash(field: str, given: Any, fact: Any, data_name: str) -> None:
 def config_text(spec: ExperimentSpec) -> str:
     """The complete config as YAML; it is itself a valid experiment file."""
     return dump(spec.model_dump(mode="json"))
+
+
+def model_hash(spec: ModelSpec) -> str:
+    """Tells models apart whose tensors have the same names and shapes, such as by their heads."""
+    fields = spec.model_dump(mode="json", exclude_defaults=True)
+    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def config_hash(spec: ExperimentSpec) -> str:

@@ -13,6 +13,7 @@ from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.checkpoint import latest_checkpoint, load_checkpoint
+from vitcli.runner.config import model_hash
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import pick_device
 from vitcli.runner.errors import ConfigError, InputError
@@ -44,6 +45,9 @@ def run_weights(
                 f" train it: vitcli train --resume {run.name}"
             )
         checkpoint = found
+    own = model_hash(run.spec().model)
+    if checkpoint.state.get("model", own) != own:
+        raise InputError(f"{run.path}: its checkpoints are those of another model")
     weights = checkpoint.part(str(checkpoint.state.get("weights")))
     if not weights or not all(tensor.isfinite().all() for tensor in weights.values()):
         raise InputError(f"{run.path}: the weights of step {checkpoint.step} are not finite")

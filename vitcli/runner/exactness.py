@@ -13,7 +13,7 @@ import torch
 from vitcli import __version__
 from vitcli.runner.compare import Pair
 from vitcli.runner.device import cpu_name
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, InputError
 
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
@@ -40,12 +40,17 @@ def circumstances(device: torch.device) -> dict[str, Any]:
     }
 
 
-def changes(state: Mapping[str, Any], device: torch.device, precision: str) -> dict[str, Pair]:
+def changes(
+    state: Mapping[str, Any], device: torch.device, precision: str, model: str
+) -> dict[str, Pair]:
     """What is no longer as a checkpoint's state says: name -> (before, now).
 
     Raises:
         ConfigError: The precision; that is another training.
+        InputError: The model, by its hash.
     """
+    if state.get("model", model) != model:
+        raise InputError("the checkpoint of this run is that of another model")
     if state.get("precision") != precision:
         raise ConfigError(
             f"this run was trained in {state.get('precision')}, here it would go on in {precision};"

@@ -16,7 +16,7 @@ from torch import Tensor
 import vitcli
 from vitcli.core.models.image_model import ImageModel
 from vitcli.runner.checkpoint import Checkpoint, keep_weights, save_checkpoint
-from vitcli.runner.config import Experiment, config_hash
+from vitcli.runner.config import Experiment, config_hash, model_hash
 from vitcli.runner.datasets import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit_json
@@ -78,8 +78,9 @@ def import_weights(
             "seed": spec.seed,
         }
         commit_json(run.path / "meta.json", meta)
+        state = {"weights": "model", "model": model_hash(spec.model)}
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, {"weights": "model"}))
+        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))
         keep_weights(run.checkpoints)
         run.set_status("finished", 0, "imported")
     return run

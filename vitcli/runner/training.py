@@ -24,6 +24,7 @@ from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.allocator import keep_freed_memory
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.compare import Pair
+from vitcli.runner.config import model_hash
 from vitcli.runner.device import compile_model, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.events import EpochDone, Event, Progress, Started
@@ -121,6 +122,7 @@ class Training:
             "kernels": self.kernels,
             "weights": "ema" if self.ema else "model",
             "circumstances": circumstances(self.device),
+            "model": model_hash(self.spec.model),
         }
         return Checkpoint(self.step, tensors, state)
 
@@ -129,11 +131,13 @@ class Training:
 
         Raises:
             ConfigError: Here the run would go on in another precision, or has no step left.
+            InputError: The checkpoint is that of another model.
         """
         if checkpoint.step > self.num_steps:
             done = checkpoint.step // self.steps_per_epoch
             raise ConfigError(f"train.epochs: {done} are behind this run already")
-        return changes(checkpoint.state, self.device, precision_name(self.autocast))
+        here = precision_name(self.autocast), model_hash(self.spec.model)
+        return changes(checkpoint.state, self.device, *here)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Take everything from a checkpoint; later records of metrics.jsonl are dropped.

@@ -134,7 +134,7 @@ def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(study
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_trial_killed_or_hung_once_goes_on_in_another_process(study, monkeypatch, number):
+def test_f47_f51_a_trial_killed_or_hung_once_goes_on_in_another_process(study, monkeypatch, number):
     calm = go(study, only=("full",), jobs=1)
     result = read_results(load_study(study), ROOT, ("full",))
     ROOT.rename("calm")
@@ -238,7 +238,7 @@ def test_other_images_than_those_of_finished_trials_are_refused_before_training(
     assert not [event for event in events if event["kind"] == "started"]
 
 
-def test_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environment):
+def test_f50_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environment):
     todo = survey(load_study(study), ROOT, ("full",))
     ROOT.mkdir(parents=True)
     execute.write_plan(todo, Options(jobs=1, command="x", device="cpu"))
@@ -275,7 +275,7 @@ def test_a_second_process_is_refused(study):
         go(study)
 
 
-def test_too_little_room_is_said_before_training(study, monkeypatch):
+def test_f24_too_little_room_is_said_before_training(study, monkeypatch):
     import shutil
 
     usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)
@@ -286,7 +286,7 @@ def test_too_little_room_is_said_before_training(study, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of a process need Linux")
-def test_a_full_disk_costs_one_trial(study, monkeypatch):
+def test_f21_a_full_disk_costs_one_trial(study, monkeypatch):
     original = Worker.give
 
     def give(self, job):

@@ -35,7 +35,7 @@ def timeless(text: str) -> list[dict[str, str]]:
     return [{name: value for name, value in row.items() if name not in TIMES} for row in rows]
 
 
-def test_killed_five_times_the_table_is_the_same(tiny, environment):
+def test_f50_killed_five_times_the_table_is_the_same(tiny, environment):
     Path("mine.yaml").write_text(STUDY)
     begun = time.monotonic()
     calm, _ = start(environment, Path("calm")).communicate()

@@ -74,7 +74,7 @@ def test_the_page_says_what_the_study_found(doc, tmp_path):
     assert "3 of 6 trials finished" in said
 
 
-def test_the_page_is_inert_whatever_things_are_called(tmp_path):
+def test_f79_the_page_is_inert_whatever_things_are_called(tmp_path):
     text = page(make_hostile_study(), tmp_path)
     seen = Page(text)
     policies = [value for tag, name, value in seen.attributes if name == "content"]
