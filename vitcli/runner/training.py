@@ -103,8 +103,6 @@ class Training:
         """The weights that count: the average where there is one."""
         return self.ema.model if self.ema else self.model
 
-    # Checkpoints
-
     def checkpoint(self) -> Checkpoint:
         tensors = {f"model.{k}": v for k, v in self.model.state_dict().items()}
         tensors["progress.sums"] = self.sums
@@ -175,8 +173,6 @@ class Training:
         save_checkpoint(self.run.checkpoints, self.checkpoint())
         newest = steps(self.run.checkpoints)[:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
-
-    # Training
 
     def train(self, stop: StopFlag) -> None:
         """Run every remaining step; a signal ends it after a checkpoint."""
