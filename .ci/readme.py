@@ -209,6 +209,57 @@ def peers(name: str) -> str:
     return "\n".join([*rows, "", note])
 
 
+LOSSES = {
+    "kills": "`kill -9` of a training at a random instant; {kills:,} kills in {runs:,} runs",
+    "stops": "SIGINT, SIGTERM or SIGHUP at a random instant; {signals:,} signals",
+    "crash_points": "death before, in or after a file operation, a full disk, a failed sync;"
+    " {tried:,} of {points:,} points of a run",
+    "power_loss": "power lost before any file operation, unsynced data gone; {cuts:,} cuts,"
+    " {continued:,} trained on",
+    "damage": "a flipped bit ({flips:,}) or a cut file ({cuts:,} of a small checkpoint,"
+    " {cuts_of_a_large_one:,} of a large one)",
+    "races": "2 to 8 processes that start one run; {races:,} races of {starters:,} starters",
+    "ablations": "an ablation with a killed or hung worker; {ablations:,} of {trials_each} trials"
+    " each, {hung:,} hung",
+    "mutants": "bugs planted in vitcli, to see whether a test notices; {mutants:,} bugs",
+}
+COUNTS = {
+    "differing": "other bits",
+    "unloadable": "unreadable runs",
+    "lost": "lost steps",
+    "undetected": "undetected",
+    "wrong_ends": "wrong ends",
+    "without_one_winner": "without one winner",
+    "disturbed": "disturbed winners",
+    "differing_trials": "changed trials",
+    "missed": "missed",
+    "crashes": "open crashes",
+}
+
+
+def faults() -> str:
+    """What was tried to lose or change a run, how often, and what came of it."""
+    path = ROOT / "benchmarks" / "results" / "faults.json"
+    if not path.exists():
+        return ""
+    found: list[dict[str, Any]] = json.loads(path.read_text())
+    rows = ["| what was tried | lost |", "|---|---|"]
+    for name, words in LOSSES.items():
+        for row in [row for row in found if row["campaign"] == name]:
+            losses = ", ".join(f"{row[key]} {what}" for key, what in COUNTS.items() if key in row)
+            rows.append(f"| {words.format(**row)} | {losses} |")
+    fuzzed = [row for row in found if row["campaign"] == "fuzz"]
+    runs = sum(row["runs"] for row in fuzzed)
+    each = ", ".join(f"{row['target']} {row['runs']:,}" for row in fuzzed)
+    if fuzzed:
+        crashes = sum(row.get("crashes", 0) for row in fuzzed)
+        rows.append(f"| fuzzing, {runs:,} inputs: {each} | {crashes} open crashes |")
+    hardware = ", ".join(sorted({row["hardware"] for row in found}))
+    dates = sorted({row["date"] for row in found})
+    commits = ", ".join(sorted({row["commit"][:9] for row in found}))
+    return "\n".join([*rows, "", f"{hardware}; {dates[-1]}, commits {commits}."])
+
+
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
     "experiments": experiments,
@@ -219,6 +270,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "reach-cls": partial(reach, "cifar10-report-narrow"),
     "peers-cpu": partial(peers, "peers-cpu"),
     "peers-cpu-compiled": partial(peers, "peers-cpu-compiled"),
+    "faults": faults,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
 }
 

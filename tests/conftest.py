@@ -27,6 +27,14 @@ def _seed() -> None:
     torch.manual_seed(0)
 
 
+@pytest.fixture(autouse=True)
+def _save_after_every_epoch(monkeypatch) -> None:
+    """However short the epochs of these tests are; as a training does whose epochs are longer."""
+    from vitcli.runner import training
+
+    monkeypatch.setattr(training, "SAVE_SHARE", float("inf"))
+
+
 @pytest.fixture
 def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
     """An empty working folder; no data set but the embedded one, cached once for all tests."""

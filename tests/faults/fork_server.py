@@ -26,12 +26,15 @@ os.environ.update(OMP_NUM_THREADS="1", VITCLI_OFFLINE="1")
 import numpy as np
 from PIL import Image
 
+from tests.faults.results import FILE, keep
+from vitcli.runner import training
 from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.train import Request, train
 
+training.SAVE_SHARE = float("inf")  # after every epoch, however short
 Campaign = Callable[[Path, int, int], dict[str, Any]]
 TIMELESS = ("images_per_second",)
 EXPERIMENT = """
@@ -185,6 +188,7 @@ def main(name: str, campaign: Campaign, count: int) -> None:
     parser.add_argument("--count", type=int, default=count)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**31))
     parser.add_argument("--keep", type=Path, help="a folder in which what was made stays")
+    parser.add_argument("--record", action="store_true", help=f"put the row into {FILE.name}")
     options = parser.parse_args()
     scratch = options.keep or Path(tempfile.mkdtemp())
     os.environ["VITCLI_CACHE"] = str(scratch / "cache")
@@ -198,6 +202,8 @@ def main(name: str, campaign: Campaign, count: int) -> None:
     found = {"campaign": name, **found, "seed": options.seed}
     found["seconds"] = round(time.monotonic() - began, 1)
     print(json.dumps(found, indent=1))  # noqa: T201
+    if options.record:
+        keep(found)
     if failures:
         again = f"python -m tests.faults.{name} --count {options.count} --seed {options.seed}"
         raise SystemExit("\n".join([*failures[:20], f"again: {again}"]))

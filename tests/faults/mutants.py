@@ -1,6 +1,6 @@
 """Plant the bugs that experiment runners have had, one at a time, and see a test catch each.
 
-Usage: python -m tests.faults.mutants [NAME...]
+Usage: python -m tests.faults.mutants [--record] [NAME...]
 Each mutant is a copy of this checkout with one edit; what must fail is the command beside it. A
 command that does not fail means that the tests have a hole: exit 1.
 """
@@ -13,6 +13,8 @@ import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from tests.faults.results import keep
 
 ROOT = Path(__file__).parents[2]
 KILLS = ("-m", "tests.faults.kills", "--count", "40", "--seed", "1")
@@ -101,7 +103,7 @@ MUTANTS = (
     Mutant(
         "does not restore the optimiser",
         "vitcli/runner/training.py",
-        '            optimizer.load_state_dict(optimizer.state_dict() | {"state": per_param})\n',
+        '        load_state_tensors(self.optimizers, checkpoint.part("optim"))\n',
         "",
         KILLS,
     ),
@@ -244,7 +246,8 @@ def is_caught(mutant: Mutant, scratch: Path) -> bool:
 
 
 def main() -> None:
-    chosen = [m for m in MUTANTS if not sys.argv[1:] or m.name in sys.argv[1:]]
+    names = [word for word in sys.argv[1:] if word != "--record"]
+    chosen = [m for m in MUTANTS if not names or m.name in names]
     began, missed = time.monotonic(), []
     with tempfile.TemporaryDirectory() as scratch:
         for mutant in chosen:
@@ -255,6 +258,8 @@ def main() -> None:
     seconds = round(time.monotonic() - began)
     found = {"campaign": "mutants", "mutants": len(chosen), "missed": len(missed)}
     print(json.dumps(found | {"seconds": seconds}))  # noqa: T201
+    if "--record" in sys.argv:
+        keep(found | {"seconds": seconds})
     if missed:
         raise SystemExit(1)
 

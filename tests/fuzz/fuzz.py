@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--seconds", type=int, default=0)
     parser.add_argument("--corpus", type=Path)
+    parser.add_argument("--record", action="store_true")
     options = parser.parse_args()
     os.environ["OMP_NUM_THREADS"] = "1"
     import atheris
@@ -29,6 +30,7 @@ def main() -> None:
     with atheris.instrument_imports(
         include=["vitcli", "yaml", "json", "PIL", "tensorboard"], enable_loader_override=False
     ):
+        from tests.faults.results import keep
         from tests.fuzz.targets import CRASHES, TARGETS, seeds
 
     target, count = TARGETS[options.target], 0
@@ -43,6 +45,8 @@ def main() -> None:
         facts = {"target": options.target, "runs": count}
         facts["seconds"] = round(time.monotonic() - began)
         print(json.dumps(facts), flush=True)  # noqa: T201
+        if options.record:
+            keep({"campaign": "fuzz", **facts})
 
     corpus = options.corpus or Path(tempfile.mkdtemp())
     corpus.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,7 @@ from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.evaluate import score
 from vitcli.core.train.loop import Batch, Step, fit
-from vitcli.core.train.optim import build_optimizers
+from vitcli.core.train.optim import build_optimizers, load_state_tensors, state_tensors
 from vitcli.core.train.schedule import lr_factor
 from vitcli.runner.allocator import keep_freed_memory
 from vitcli.runner.checkpoint import Checkpoint, prune, save_checkpoint
@@ -36,6 +36,8 @@ from vitcli.runner.signals import StopFlag
 from vitcli.runner.tensorboard import Board
 
 KEEP = 2
+SAVE_SHARE = 0.03
+"""Of the training's time, about the most that checkpoints after epochs may take."""
 REPORT_SECONDS = 0.5
 PICTURES = 10
 """About so many times in a run the attention on a few test images is drawn."""
@@ -78,6 +80,7 @@ class Training:
         self.sums = self._zeros()
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
+        self._next_save = 0.0
         self._predicted: tuple[int, Tensor, Tensor] | None = None
 
     def _count_batches(self) -> int:
@@ -108,9 +111,7 @@ class Training:
         tensors["progress.sums"] = self.sums
         if self.ema:
             tensors |= {f"ema.{k}": v for k, v in self.ema.model.state_dict().items()}
-        for i, optimizer in enumerate(self.optimizers):
-            for index, values in optimizer.state_dict()["state"].items():
-                tensors |= {f"optim.{i}.{index}.{k}": v for k, v in values.items() if v is not None}
+        tensors |= {f"optim.{k}": v for k, v in state_tensors(self.optimizers).items()}
         state = {
             "step_seconds": self.step_seconds,
             "wall_seconds": self.wall_seconds,
@@ -153,12 +154,7 @@ class Training:
         self.model.load_state_dict(checkpoint.part("model"))
         if self.ema:
             self.ema.model.load_state_dict(checkpoint.part("ema"))
-        for i, optimizer in enumerate(self.optimizers):
-            per_param: dict[int, dict[str, Tensor]] = {}
-            for name, tensor in checkpoint.part(f"optim.{i}").items():
-                index, _, key = name.partition(".")
-                per_param.setdefault(int(index), {})[key] = tensor
-            optimizer.load_state_dict(optimizer.state_dict() | {"state": per_param})
+        load_state_tensors(self.optimizers, checkpoint.part("optim"))
         if self.scaler:
             self.scaler.load_state_dict(checkpoint.state["scaler"])
         self.step = checkpoint.step
@@ -170,7 +166,11 @@ class Training:
         self.run.set_metrics(self.records)
 
     def save(self) -> None:
+        """Write a checkpoint, then remove those that are not kept."""
+        began = time.perf_counter()
         save_checkpoint(self.run.checkpoints, self.checkpoint())
+        now = time.perf_counter()
+        self._next_save = now + (now - began) / SAVE_SHARE
         newest = steps(self.run.checkpoints)[:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
@@ -321,8 +321,9 @@ class Training:
         if last or (epoch + 1) % max(1, self.spec.train.epochs // PICTURES) == 0:
             self._picture()
         self._tick()
-        self.save()
-        self.run.set_status("running", self.step)
+        if last or self.best[1] == self.step or time.perf_counter() >= self._next_save:
+            self.save()
+            self.run.set_status("running", self.step)
         self.on_event(EpochDone(record=record))
 
     def _picture(self) -> None:

@@ -1,10 +1,10 @@
 """Optimisers from their spec, with the usual groups: no decay for vectors, positions and tokens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
@@ -94,3 +94,28 @@ def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:
             group["lr"] = group["peak_lr"] * factor
     rate: float = optimizers[-1].param_groups[0]["lr"]
     return rate
+
+
+def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
+    """All that optimisers remember, as ``<optimiser>.<parameter>.<name>`` -> tensor."""
+    return {
+        f"{i}.{index}.{name}": value
+        for i, optimizer in enumerate(optimizers)
+        for index, values in optimizer.state_dict()["state"].items()
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
+    """Give optimisers back what ``state_tensors`` took from them.
+
+    Raises:
+        ValueError: The names are those of other optimisers.
+    """
+    states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
+    for name, tensor in tensors.items():
+        i, index, key = name.split(".", 2)
+        states[int(i)].setdefault(int(index), {})[key] = tensor
+    for optimizer, state in zip(optimizers, states, strict=True):
+        optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

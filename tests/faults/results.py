@@ -1,0 +1,25 @@
+"""The result file of the campaigns: one row each, with the commit that it is about."""
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.device import cpu_name, source_commit
+
+FILE = Path(__file__).parents[2] / "benchmarks" / "results" / "faults.json"
+
+
+def keep(row: dict[str, Any], path: Path = FILE) -> None:
+    """Put a row in the place of the older one of its campaign (and target)."""
+    commit, dirty = source_commit()
+    row |= {"commit": commit, "dirty": dirty, "hardware": cpu_name()}
+    row |= {"date": datetime.date.today().isoformat()}
+    rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
+    others = [old for old in rows if name(old) != name(row)]
+    ordered = sorted([*others, row], key=name)
+    path.write_text(json.dumps(ordered, indent=1) + "\n")
+
+
+def name(row: dict[str, Any]) -> str:
+    return f"{row['campaign']} {row.get('target', '')}"
