@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from tests.core.test_parity import scramble
 from vitcli.cli.app import app, register
 from vitcli.runner.evaluate import evaluate_run, load_model
-from vitcli.runner.unpickle import REFUSED, SECONDS
+from vitcli.runner.unpickle import REFUSED, SECONDS, check_archive, find_state
 
 register()
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
@@ -86,7 +86,7 @@ class Canary:
             "system": (os.system, ("touch canary",)),
             "eval": (eval, (f"exec({code!r})",)),
             "exec": (exec, (code,)),
-            "getattr": (getattr, (os, "system")),
+            "getattr": (getattr, (Path, "cwd")),
         }
         return ways[self.how]
 
@@ -117,18 +117,18 @@ def with_pickle(content: bytes) -> bytes:
 
 
 HOSTILE = {
-    **{how: saved({"weight": Canary(how)}) for how in ("system", "eval", "exec", "getattr")},
-    "bare pickle": pickle.dumps({"weight": Canary("system")}),
-    "deflated": deflated(saved({"weight": torch.zeros(64 << 18)})),
+    **{how: saved({"weight": Canary(how)}) for how in ("system", "getattr")},
     "marks": with_pickle(b"\x80\x02" + b"(" * (3 << 20) + b"."),
     "nested": with_pickle(b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
+    "a list": saved([torch.zeros(2)]),
+}
+NO_ARCHIVES = {
+    "bare pickle": pickle.dumps({"weight": Canary("system")}),
+    "deflated": deflated(saved({"weight": torch.zeros(64 << 18)})),
     "large pickle": with_pickle(b"\x80\x02" + b"N0" * (9 << 20) + b"N."),
     "empty": b"",
     "text": b"hello",
-    "a list": saved([torch.zeros(2)]),
-    "no tensors": saved({"epoch": 3}),
     "cut": saved({"weight": torch.zeros(100)})[:-40],
-    "not a tensor": saved({"weight": torch.zeros(2), "name": "x"}),
 }
 
 
@@ -143,6 +143,33 @@ def test_f61_f63_f64_hostile_files_are_refused_and_run_nothing(tiny, here, name)
     assert time.monotonic() - began < SECONDS
     assert not Path("mine").exists()
     assert not Path("canary").exists()
+
+
+@pytest.mark.parametrize("name", [*NO_ARCHIVES, *HOSTILE])
+def test_f63_what_torch_save_never_writes_is_refused_before_it_is_read(here, name):
+    (here / "vit.pt").write_bytes((NO_ARCHIVES | HOSTILE)[name])
+    with open(here / "vit.pt", "rb") as file:
+        if name in HOSTILE:
+            assert check_archive(file) == len(HOSTILE[name]), "only its pickle is hostile"
+        else:
+            with pytest.raises(ValueError, match=r"torch\.save|larger|data\.pkl"):
+                check_archive(file)
+
+
+@pytest.mark.parametrize(
+    ("saved", "reason"),
+    [
+        ([torch.zeros(2)], "holds a list"),
+        ({}, "it has: nothing"),
+        ({"epoch": 3}, "it has: epoch"),
+        ({"weight": torch.zeros(2), "name": "x"}, "it has: name, weight"),
+        ({3: torch.zeros(2)}, "no text"),
+        ({"model": {"model": {"model": {"model": {"model": {"x": 1}}}}}}, "no dict of tensors"),
+    ],
+)
+def test_what_holds_no_weights(saved, reason):
+    with pytest.raises(ValueError, match=reason):
+        find_state(saved)
 
 
 def test_the_canary_sings(here):

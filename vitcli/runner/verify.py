@@ -33,7 +33,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
         _verdict("config.yaml", run.spec),
         _verdict("status.json", partial(_json, run, "status.json", {"state", "step"})),
         _verdict("meta.json", partial(_json, run, "meta.json", {"experiment", "data_hash"})),
-        *([_verdict("metrics.jsonl", run.metrics)] if run.last_step() or finished else []),
+        _verdict("metrics.jsonl", partial(_metrics, run, finished)),
         *_checkpoints(run),
     ]
     if finished:
@@ -63,6 +63,13 @@ def _json(run: RunDir, name: str, keys: set[str]) -> None:
     value = json.loads((run.path / name).read_bytes())
     if not isinstance(value, dict) or not keys <= value.keys():
         raise ValueError(f"without {', '.join(sorted(keys))}")
+
+
+def _metrics(run: RunDir, finished: bool) -> None:
+    """They must go up to the last step of a finished run."""
+    records, step = run.metrics(), run.status()["step"]
+    if finished and step and (not records or records[-1]["step"] != step):
+        raise ValueError(f"it does not reach step {step}")
 
 
 def _predictions(run: RunDir) -> None:
