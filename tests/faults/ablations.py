@@ -23,9 +23,10 @@ base: {base}
 seeds: [0, 1, 2]
 threads: 1
 variants:
+  baseline: {{}}
   no_positional_encoding: {{model.pos_embed: none}}
   single_head: {{model.num_heads: 1}}
-  no_residual: {{model.residual: none}}
+  no_residual: {{model.residual: none, model.drop_path: 0.0}}
   no_ffn: {{model.ffn: none}}
   absurd_rate: {{optim.lr: 100.0, optim.max_grad_norm: null, optim.name: sgd}}
 """

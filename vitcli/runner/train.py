@@ -88,9 +88,9 @@ def train(
         try:
             with resource_errors():
                 training = prepare(experiment, request, run, device, on_event, on_message, load)
-                with StopFlag() as stop:
+                with StopFlag() as stop:  # once trained, a signal waits for the result
                     training.train(stop)
-                return Outcome(run, finish(training), trained=True)
+                    return Outcome(run, finish(training), trained=True)
         except UserError:
             if not run.exists:
                 drop_empty(run.path)
