@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     hung = 0
     for number in range(count):
         folder, hangs = scratch / f"run{number}", number % 4 == 3
-        child = Child(lambda folder=folder: run_all_here(study, folder), scratch / "log.txt")
+        child = Child(partial(run_all_here, study, folder), scratch / "log.txt")
         victim = strike(child, rng, longest, signal.SIGSTOP if hangs else signal.SIGKILL)
         tally.counts["without_a_victim"] += not victim
         hung += hangs

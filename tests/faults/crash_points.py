@@ -8,6 +8,7 @@ import json
 import random
 import shutil
 import signal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     tally, folder = Tally(differing=0, unloadable=0, lost=0), scratch / "run"
     for at, how in chosen:
         what = f"{how} operation {at} ({names[at]})"
-        child = Child(lambda at=at, how=how: fail(experiment, folder, at, how), scratch / "log.txt")
+        child = Child(partial(fail, experiment, folder, at, how), scratch / "log.txt")
         code = child.end()
         expected = code == -signal.SIGKILL if how in DEATHS else code in (0, 1, 5)
         tally.check("differing", expected, f"{what}: ended with {code}: {child.words()}")

@@ -4,6 +4,7 @@ import random
 import shutil
 import signal
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     while kills < count:
         folder, step, killed = scratch / f"run{runs}", 0, 0
         while True:
-            child = Child(lambda folder=folder: train_here(experiment, folder), scratch / "log.txt")
+            child = Child(partial(train_here, experiment, folder), scratch / "log.txt")
             if child.wait(rng.uniform(0, longest)):
                 break
             child.send(signal.SIGKILL)

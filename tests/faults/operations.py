@@ -32,7 +32,7 @@ class Operations:
         for name in NAMES:
             setattr(os, name, self._wrapped(name))
         os.fdopen = self._open_for_writing  # type: ignore[assignment]
-        tempfile.mkstemp = self._make_temporary  # type: ignore[assignment]
+        tempfile.mkstemp = self._make_temporary
         return self
 
     def _wrapped(self, name: str) -> Callable[..., Any]:

@@ -78,9 +78,9 @@ def import_weights(
             "seed": spec.seed,
         }
         commit_json(run.path / "meta.json", meta)
-        state = {"weights": "model", "model": model_hash(spec.model)}
+        facts = {"weights": "model", "model": model_hash(spec.model)}
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, state))
+        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, facts))
         keep_weights(run.checkpoints)
         run.set_status("finished", 0, "imported")
     return run
