@@ -113,6 +113,7 @@ def _trial(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> dict[st
         "seed": spec.seed,
         "state": run.status()["state"],
         "epochs": result.get("epochs", done),
+        "curve": [[r["epoch"], r["test_accuracy"]] for r in records if "test_accuracy" in r],
         **{name: result.get(name) for name in MEASURED},
     }
 
