@@ -31,7 +31,7 @@ from vitcli.runner import training
 from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import InputError, UserError
-from vitcli.runner.run_dir import RunDir, steps
+from vitcli.runner.run_dir import RunDir
 from vitcli.runner.train import Request, train
 
 training.SAVE_SHARE = float("inf")  # after every epoch, however short
@@ -207,16 +207,3 @@ def main(name: str, campaign: Campaign, count: int) -> None:
     if failures:
         again = f"python -m tests.faults.{name} --count {options.count} --seed {options.seed}"
         raise SystemExit("\n".join([*failures[:20], f"again: {again}"]))
-
-
-__all__ = [
-    "Child",
-    "Tally",
-    "fingerprint",
-    "finish",
-    "main",
-    "make_experiment",
-    "newest",
-    "steps",
-    "train_here",
-]

@@ -74,6 +74,8 @@ def test_a_finished_run_is_trained_further_and_marked(stopped, here):
     assert proceed(stopped).result["epochs"] == 4
     with pytest.raises(ConfigError, match="another configuration"):
         proceed(stopped, **{"train.epochs": 6})
+    with pytest.raises(ConfigError, match="no step left"):
+        proceed(stopped, allow=True, **{"optim.lr": 1e-4})
     further = proceed(stopped, allow=True, **{"train.epochs": 6})
     assert further.trained
     assert further.result["epochs"] == 6

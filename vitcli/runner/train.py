@@ -172,7 +172,10 @@ def prepare(
     if checkpoint:
         inexact = training.changes_since(checkpoint)
         if request.allow_inexact:
-            inexact |= differences(run.spec(), spec)
+            changed = differences(run.spec(), spec)
+            if changed and checkpoint.step == training.num_steps:
+                raise ConfigError(f"{run.name} has no step left; add epochs: -s train.epochs=N")
+            inexact |= changed
             mark_inexact(run, meta, checkpoint.step, inexact, on_message)
         else:
             refuse(run.name, inexact)
