@@ -65,8 +65,8 @@ MUTANTS = (
     Mutant(
         "does not sync the folder of a new checkpoint",
         "vitcli/runner/checkpoint.py",
-        "    make_folder(path)\n",
-        "    path.mkdir(parents=True, exist_ok=True)\n",
+        "    sync_folder(folder)\n",
+        "",
         POWER,
     ),
     Mutant(

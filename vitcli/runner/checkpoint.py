@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, make_folder, sha256, to_json
+from vitcli.runner.files import commit, sha256, sync_folder, to_json
 from vitcli.runner.run_dir import MANIFEST, steps
 
 FORMAT = 2
@@ -48,7 +48,8 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/<step>/`` so that it exists whole or not at all."""
     path = folder / str(checkpoint.step)
-    make_folder(path)
+    path.mkdir(exist_ok=True)  # not the folders above it: who removed them meant it
+    sync_folder(folder)
     tensors = {name: tensor.detach().cpu() for name, tensor in checkpoint.tensors.items()}
     content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
     (path / MANIFEST).unlink(missing_ok=True)  # an old one must not vouch for new tensors

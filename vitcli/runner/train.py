@@ -25,7 +25,7 @@ from vitcli.runner.config import (
 )
 from vitcli.runner.datasets import load_data
 from vitcli.runner.device import environment, pick_device
-from vitcli.runner.errors import ConfigError, InputError, UserError
+from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.events import Event
 from vitcli.runner.exactness import described, may_change, refuse
 from vitcli.runner.files import commit_json
@@ -95,6 +95,10 @@ def train(
             if not run.exists:
                 drop_empty(run.path)
             raise
+        except FileNotFoundError as error:
+            if run.path.is_dir():
+                raise
+            raise ResourceError(f"{run.path} was removed or renamed under its training") from error
         except Exception as error:
             if run.exists:
                 run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")

@@ -1,0 +1,111 @@
+"""Rows of the fault matrix (README.md beside this file) that no campaign is about."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli.runner.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
+from vitcli.runner.config import load_experiment
+from vitcli.runner.errors import ResourceError, StoppedError
+from vitcli.runner.events import EpochDone, Event
+from vitcli.runner.run_dir import RunDir, steps
+from vitcli.runner.train import Request, train
+
+
+def run(tiny, folder, **options):
+    listen = options.pop("on_event", lambda event: None)
+    request = Request(output=folder, **options)
+    return train(load_experiment(str(tiny)), request, on_event=listen).run
+
+
+def start(tiny, environment, *options: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "vitcli", "train", str(tiny), "-o", "run", *options]
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def test_f10_a_training_that_was_suspended_goes_on_to_the_same_bits(tiny, here, environment):
+    process = start(tiny, environment)
+    while not steps(here / "run" / "checkpoints"):
+        assert process.poll() is None, process.communicate()
+    for _ in range(5):
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        process.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+    assert process.wait(120) == 0
+    process.communicate()
+    assert_same_run(run(tiny, here / "calm"), RunDir(here / "run"))
+
+
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_f30_a_run_folder_renamed_under_its_training_is_not_made_again(tiny, here, epoch):
+    def rename(event: Event) -> None:
+        if isinstance(event, EpochDone) and event.record["epoch"] == epoch:
+            (here / "moving").rename(here / "moved")
+
+    with pytest.raises(ResourceError, match="removed or renamed"):
+        run(tiny, here / "moving", on_event=rename)
+    assert not (here / "moving").exists()
+    assert steps(here / "moved" / "checkpoints")[0] == 5 * epoch
+    run(tiny, here / "moved", resume=True)
+    assert_same_run(run(tiny, here / "calm"), RunDir(here / "moved"))
+
+
+def test_f33_who_reads_while_a_checkpoint_is_written_sees_a_whole_one(tmp_path):
+    import torch
+
+    ended = threading.Event()
+
+    def write() -> None:
+        for step in range(1, 80):
+            values = {"model.a": torch.full((20_000,), float(step))}
+            save_checkpoint(tmp_path, Checkpoint(step, values, {"weights": "model"}))
+        ended.set()
+
+    save_checkpoint(tmp_path, Checkpoint(0, {"model.a": torch.zeros(20_000)}, {}))
+    writer = threading.Thread(target=write)
+    writer.start()
+    messages: list[str] = []
+    seen = []
+    while not ended.is_set():
+        checkpoint = latest_checkpoint(tmp_path, messages.append)
+        assert checkpoint is not None
+        assert (checkpoint.tensors["model.a"] == checkpoint.step).all()
+        seen.append(checkpoint.step)
+    writer.join()
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 5
+    assert messages == []
+
+
+@pytest.mark.parametrize("shift", [-7200.0, 3.15e8])
+def test_f34_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypatch, shift):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 11)
+        with pytest.raises(StoppedError):
+            run(tiny, here / "run")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + shift)
+    found = run(tiny, here / "run", resume=True)
+    assert [record["epoch"] for record in found.metrics()] == [1, 2, 3, 4]
+    board = EventAccumulator(str(found.path)).Reload()
+    assert [event.step for event in board.Scalars("loss/train")] == [5, 10, 15, 20]
+    assert found.read("result.json")["train_seconds"] > 0
+
+
+def test_f38_a_training_that_nobody_listens_to_any_more_goes_on(tiny, here, environment):
+    process = start(tiny, environment, "--epochs", "20")
+    assert process.stdout is not None
+    assert process.stdout.readline()
+    process.stdout.close()
+    assert process.wait(120) == 0
+    assert RunDir(here / "run").status() == {"state": "finished", "step": 100, "reason": ""}
