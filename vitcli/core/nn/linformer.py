@@ -1,0 +1,61 @@
+"""Linformer: keys and values projected along the sequence. Axes as in attention.py, r rank."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention import SCALES, Attend, TokenShape, attention, attention_weights
+from vitcli.core.spec import ModelSpec
+
+
+class Linformer(Attend):
+    """softmax(q (E k)^T) F v with learned E, F of shape (r, N): O(N r).
+
+    Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``linformer_share``: ``heads`` has one E and
+    one F for all heads of a layer, ``none`` one for each head, ``kv`` a single matrix for keys and
+    values of all heads. (The paper's sharing over layers is not built.) The sequence's length is
+    part of the weights. Deviation: E and F start as means over r neighbouring groups of tokens, not
+    as Gaussian noise, which is no approximation of attention at all.
+    """
+
+    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+        super().__init__()
+        self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
+        self.clamp, self.dropout = spec.attn_clamp, spec.attn_drop
+        rank = min(spec.linformer_rank, shape.num_tokens)
+        start = segment_means(rank, shape.num_tokens)
+        if spec.linformer_share == "none":
+            start = start.repeat(spec.num_heads, 1, 1)  # (h, r, N)
+        self.key_proj = nn.Parameter(start.clone())
+        self.value_proj = None if spec.linformer_share == "kv" else nn.Parameter(start.clone())
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
+    ) -> Tensor:
+        value_proj = self.key_proj if self.value_proj is None else self.value_proj
+        return attention(
+            query,
+            self.key_proj @ key,
+            value_proj @ value,
+            scale=self.scale(),
+            clamp=self.clamp,
+            dropout=self.dropout if self.training else 0.0,
+            fused=fused,
+        )
+
+    def projected_weights(self, query: Tensor, key: Tensor) -> Tensor:
+        """The softmax over projected keys, (B, h, N, r); none of them is a token."""
+        scale = self.scale()
+        return attention_weights(query, self.key_proj @ key, scale=scale, clamp=self.clamp)
+
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+        raise NotImplementedError(
+            "Linformer attends to projections of all tokens, so no token has a weight"
+        )
+
+
+def segment_means(rank: int, length: int) -> Tensor:
+    """(rank, length): each row is the mean over a group of neighbours; every token is in one."""
+    group = torch.arange(length) * rank // length
+    members = F.one_hot(group, rank).T.float()
+    return members / members.sum(dim=1, keepdim=True)

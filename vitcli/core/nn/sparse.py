@@ -1,0 +1,135 @@
+"""Sparse attention on the grid of patches, computed by gathering: no N x N matrix exists.
+
+Axes: B batch, h heads, N tokens (P prefix tokens first, then H x W patches), d width of a head.
+The prefix (CLS, registers) is global: it attends to all and all attend to it. A query that stands
+alone (CLS in the last block) is one of the prefix.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcli.core.nn.attention import SCALES, Attend, TokenShape, attention, attention_weights
+from vitcli.core.spec import ModelSpec
+
+
+class Sparse(Attend):
+    """What the patterns share: the prefix, the scale, the softmax over what was gathered."""
+
+    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+        super().__init__()
+        self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
+        self.dropout = spec.attn_drop
+        self.grid_size, self.num_prefix = shape.grid_size, shape.num_prefix_tokens
+
+    def mask(self) -> Tensor:
+        """(N, N), True where a row may attend; for maps and tests, never for the computation."""
+        height, width = self.grid_size
+        rows, columns = torch.arange(height * width) // width, torch.arange(height * width) % width
+        across = (rows[:, None] - rows).abs(), (columns[:, None] - columns).abs()
+        allowed = torch.ones(2 * (self.num_prefix + height * width,), dtype=torch.bool)
+        allowed[self.num_prefix :, self.num_prefix :] = self.pattern(*across)
+        return allowed
+
+    def pattern(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """Whether patches so many rows and columns apart attend to each other."""
+        raise NotImplementedError
+
+    def patches(
+        self, query: Tensor, key: Tensor, value: Tensor, prefix: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """Attention of the patches (B, h, H, W, d).
+
+        ``prefix`` holds their scores for the prefix (B, h, H, W, P) and its values (B, h, 1, P, d).
+        """
+        raise NotImplementedError
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
+    ) -> Tensor:
+        query, first = query * self.scale(), self.num_prefix
+        front = self._dense(query[:, :, :first], key, value, fused)
+        if query.shape[2] <= first:
+            return front
+        grid = (2, self.grid_size)
+        cells = [part[:, :, first:].unflatten(*grid) for part in (query, key, value)]
+        to_prefix = cells[0] @ key[:, :, None, :first].mT  # (B, h, H, W, P)
+        prefix = to_prefix, value[:, :, None, :first]
+        out = self.patches(cells[0], cells[1], cells[2], prefix).flatten(2, 3)
+        return torch.cat([front, out.to(front.dtype)], dim=2) if first else out
+
+    def _dense(self, query: Tensor, key: Tensor, value: Tensor, fused: bool) -> Tensor:
+        dropout = self.dropout if self.training else 0.0
+        return attention(query, key, value, scale=1.0, dropout=dropout, fused=fused)
+
+    def _softmax(self, *scores: Tensor) -> tuple[Tensor, ...]:
+        """One softmax over several groups of scores (B, h, H, W, *)."""
+        sizes = [part.shape[-1] for part in scores]
+        weights = torch.cat(scores, dim=-1).softmax(dim=-1)
+        if self.training:
+            weights = F.dropout(weights, self.dropout)
+        return weights.split(sizes, dim=-1)
+
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+        """The sparse weights scattered into (B, h, N, N), zero where nothing is attended to."""
+        mask = self.mask().to(query.device)
+        return attention_weights(query, key, scale=self.scale(), mask=mask[-query.shape[2] :])
+
+
+class Strided(Sparse):
+    """A patch attends to its row, its column and the prefix: O(N sqrt(N)) on a square grid.
+
+    The pattern of Child et al. 2019, https://arxiv.org/abs/1904.10509, for images and in both
+    directions. Its own cell is in row and column, and counts once.
+    """
+
+    def pattern(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return (rows == 0) | (columns == 0)
+
+    def patches(
+        self, query: Tensor, key: Tensor, value: Tensor, prefix: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        in_row = query @ key.mT  # (B, h, H, W, W)
+        q, k, v = (part.transpose(2, 3) for part in (query, key, value))
+        own = torch.eye(self.grid_size[0], dtype=torch.bool, device=query.device)
+        in_column = (q @ k.mT).masked_fill(own, float("-inf")).transpose(2, 3)  # (B, h, H, W, H)
+        row, column, front = self._softmax(in_row, in_column, prefix[0])
+        out = row @ value + (column.transpose(2, 3) @ v).transpose(2, 3)
+        return out + front @ prefix[1]
+
+
+class Local(Sparse):
+    """A patch attends to the window around it and to the prefix: O(N w^2).
+
+    Sliding windows as in Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, on two axes;
+    ``attn_window`` is the odd side of the window, which is cut off at the border.
+    """
+
+    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+        super().__init__(spec, shape)
+        self.reach = spec.attn_window // 2
+
+    def pattern(self, rows: Tensor, columns: Tensor) -> Tensor:
+        return (rows <= self.reach) & (columns <= self.reach)
+
+    def patches(
+        self, query: Tensor, key: Tensor, value: Tensor, prefix: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        height, width = self.grid_size
+        around = self._shifts(key)
+        scores = torch.stack([(query * near).sum(dim=-1) for near in around], dim=-1)
+        inside = torch.stack(list(self._shifts(query.new_ones(1, 1, height, width, 1))), dim=-1)
+        scores = scores.masked_fill(inside[:, :, :, :, 0] == 0, float("-inf"))
+        window, front = self._softmax(scores, prefix[0])
+        out = front @ prefix[1]
+        for weight, near in zip(window.unbind(dim=-1), self._shifts(value), strict=True):
+            out = out + weight[..., None] * near
+        return out
+
+    def _shifts(self, x: Tensor) -> list[Tensor]:
+        """The cells (B, h, H, W, d) beside each cell, one offset of the window after the other."""
+        height, width = self.grid_size
+        reach = self.reach
+        padded = F.pad(x, (0, 0, reach, reach, reach, reach))
+        side = range(2 * reach + 1)
+        return [padded[:, :, i : i + height, j : j + width] for i in side for j in side]
