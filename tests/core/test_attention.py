@@ -5,15 +5,9 @@ import torch
 from torch.testing import assert_close
 
 from tests.core.specs import build, changed
-from vitcli.core.nn.attention import (
-    SCALES,
-    Position,
-    SelfAttention,
-    TokenShape,
-    attention,
-    attention_weights,
-)
+from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
+from vitcli.core.nn.softmax import SCALES, TokenShape, attention, attention_weights
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(3, 4), num_prefix_tokens=1)
 

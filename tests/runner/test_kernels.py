@@ -20,7 +20,7 @@ from vitcli.core.native.modules import (
     NativeSelfAttention,
     use_kernels,
 )
-from vitcli.core.nn.attention import attention
+from vitcli.core.nn.softmax import attention
 from vitcli.core.spec import TrainSpec
 from vitcli.runner import kernels
 from vitcli.runner.checkpoint import latest_checkpoint

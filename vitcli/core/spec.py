@@ -80,7 +80,20 @@ class ModelSpec(Spec):
     """Positions for CLS and registers too; the report adds positions before it prepends CLS."""
     reg_tokens: int = Field(0, ge=0, le=256)
     """Register tokens, learned and never read out."""
-    attention: Literal["softmax"] = "softmax"
+    attention: Literal["softmax", "linformer", "performer", "linear", "strided", "local"] = (
+        "softmax"
+    )
+    """Exact; or low rank, random features, elu + 1, row and column, a window around each patch."""
+    linformer_rank: int = Field(32, ge=1, le=4096)
+    """Projected keys and values of ``linformer``; no more than there are tokens."""
+    linformer_share: Literal["heads", "none", "kv"] = "heads"
+    """A projection for keys and one for values, shared by the heads or not; or one for both."""
+    performer_features: int | None = Field(None, ge=1, le=65536)
+    """Random features of ``performer``; d log d of a head's width d unless set."""
+    performer_redraw: int = Field(1000, ge=1)
+    """Optimiser steps after which ``performer`` draws other features."""
+    attn_window: int = Field(3, ge=1, le=63)
+    """Side of the window of ``local``, an odd number of patches."""
     attn_scale: Literal["head_dim", "embed_dim", "learned"] = "head_dim"
     """Scores are divided by sqrt(head_dim), sqrt(embed_dim) or a learned temperature."""
     attn_clamp: bool = False
@@ -166,9 +179,24 @@ class ModelSpec(Spec):
             raise ValueError(
                 f"pos_embed 'rope2d' needs head_dim divisible by 4, got {self.head_dim}"
             )
+        self._attention_fits()
         if self.init == "mimetic" and not self.attn_proj:
             raise ValueError("init 'mimetic' needs attn_proj: it ties the values to the projection")
         return self
+
+    def _attention_fits(self) -> None:
+        """What a rule has no place for is refused, rather than ignored."""
+        rule = self.attention
+        if rule != "softmax" and self.pos_embed == "relative":
+            raise ValueError(f"attention {rule!r} has no matrix of scores for pos_embed 'relative'")
+        if rule in ("performer", "linear") and self.attn_drop:
+            raise ValueError(f"attention {rule!r} has no weights that attn_drop could drop")
+        if rule not in ("softmax", "linformer") and self.attn_clamp:
+            raise ValueError(f"attention {rule!r} has no attn_clamp")
+        if rule == "linear" and self.attn_scale != "head_dim":
+            raise ValueError("attention 'linear' has no temperature; leave attn_scale out")
+        if self.attn_window % 2 == 0:
+            raise ValueError(f"attn_window {self.attn_window} has no middle; make it odd")
 
 
 class AugmentSpec(Spec):

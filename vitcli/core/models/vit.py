@@ -11,12 +11,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.attention import TokenShape
 from vitcli.core.nn.block import build_block, forward_first, forward_with_weights, recomputed
 from vitcli.core.nn.init import INITS
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.spec import ModelSpec
 
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention import SCALES, Attend, Scale, TokenShape
+from vitcli.core.nn.softmax import SCALES, Attend, Scale, TokenShape
 from vitcli.core.spec import ModelSpec
 
 TINY = 1e-12
@@ -57,7 +57,7 @@ class FeatureAttention(Attend):
             return implied_weights(*self.features(query.float(), key.float()))
 
 
-class Linear(FeatureAttention):
+class LinearAttention(FeatureAttention):
     """phi(x) = elu(x) + 1, O(N d^2).
 
     Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236. It has no temperature.
@@ -81,6 +81,8 @@ class Performer(FeatureAttention):
     """
 
     projection: Tensor
+    drawn = ("projection",)
+    """Buffers of which an average over steps would mean nothing."""
 
     def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
         super().__init__()
@@ -113,7 +115,7 @@ def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:
 def orthogonal_features(
     count: int, dim: int, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """(count, dim) rows, orthogonal within each ``dim`` of them, as long as Gaussian vectors are."""
+    """(count, dim) rows of Gaussian lengths; each ``dim`` of them are orthogonal."""
     blocks = -(-count // dim)
     gaussian = torch.randn(blocks, dim, dim, generator=generator)
     directions = torch.linalg.qr(gaussian)[0].mT.flatten(0, 1)[:count]
@@ -121,12 +123,13 @@ def orthogonal_features(
     return directions * lengths
 
 
-def redraw_features(model: nn.Module, step: int, seed: int) -> None:
-    """Give every Performer of a model new features where that is due after this step (from 0).
+def redraw_features(model: nn.Module, step: int) -> None:
+    """Give every Performer of a model other features where that is due after this step (from 0).
 
-    A function of step and seed alone, so that a resumed training draws the same.
+    The training seeds torch anew at every step, and that seed alone decides what is drawn: a
+    resumed training draws the same.
     """
     for index, module in enumerate(model.modules()):
         if isinstance(module, Performer) and (step + 1) % module.redraw_every == 0:
-            generator = torch.Generator().manual_seed(hash((seed, step, index)) & (2**63 - 1))
-            module.redraw(generator)
+            seed = (torch.initial_seed() + index) % 2**63
+            module.redraw(torch.Generator().manual_seed(seed))

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention import SCALES, Attend, TokenShape, attention, attention_weights
+from vitcli.core.nn.softmax import SCALES, Attend, TokenShape, attention, attention_weights
 from vitcli.core.spec import ModelSpec
 
 

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention import Position, TokenShape
+from vitcli.core.nn.attention import Position
+from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.spec import ModelSpec
 
 BASE = 10_000.0

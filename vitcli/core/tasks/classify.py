@@ -3,6 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcli.core.nn.kernel_attention import redraw_features
+
 
 class Classify:
     """Cross-entropy with label smoothing, on class indices (B,) or probabilities (B, K).
@@ -24,4 +26,5 @@ class Classify:
         return {"loss": loss, "accuracy": accuracy}
 
     def after_step(self, step: int) -> None:
-        """Nothing outlives a step."""
+        """Random features are drawn anew where that is due."""
+        redraw_features(self.model, step)

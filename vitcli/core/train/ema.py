@@ -10,22 +10,30 @@ class Ema:
     """Keeps ``model``: average <- d * average + (1 - d) * weights after each step.
 
     d = min(decay, (1 + t) / (10 + t)) after t updates, so that the average forgets the random
-    start, as TensorFlow's ExponentialMovingAverage does. Integer buffers are copied.
+    start, as TensorFlow's ExponentialMovingAverage does. Integer buffers are copied, and so are
+    random projections: the mean of two is not one.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False).eval()
         self.decay = decay
-        self._source = [*model.parameters(), *model.buffers()]
-        self._average = [*self.model.parameters(), *self.model.buffers()]
+        drawn = {
+            f"{path}.{name}"
+            for path, module in model.named_modules()
+            for name in getattr(module, "drawn", ())
+        }
+        named = [*model.named_parameters(), *model.named_buffers()]
+        averages = [*self.model.parameters(), *self.model.buffers()]
+        self._averaged: list[tuple[Tensor, Tensor]] = []
+        self._copied: list[tuple[Tensor, Tensor]] = []
+        for (name, source), average in zip(named, averages, strict=True):
+            is_mean = average.is_floating_point() and name not in drawn
+            (self._averaged if is_mean else self._copied).append((average, source))
 
     @torch.no_grad()
     def update(self, num_updates: int) -> None:
         decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
-        pairs = list(zip(self._average, self._source, strict=True))
-        floats = [pair for pair in pairs if pair[0].is_floating_point()]
-        averages: list[Tensor] = [average for average, _ in floats]
-        torch._foreach_lerp_(averages, [source for _, source in floats], 1 - decay)
-        for average, source in pairs:
-            if not average.is_floating_point():
-                average.copy_(source)
+        averages = [average for average, _ in self._averaged]
+        torch._foreach_lerp_(averages, [source for _, source in self._averaged], 1 - decay)
+        for average, source in self._copied:
+            average.copy_(source)

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from vitcli.core.nn.attention import ATTENTIONS, Position, SelfAttention, TokenShape
+from vitcli.core.nn.attention import ATTENTIONS, Position, SelfAttention
+from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.spec import ModelSpec
 from vitcli.core.train.loop import autocast_to
 from vitcli.runner.allocator import keep_freed_memory
