@@ -118,7 +118,9 @@ def orthogonal_features(
     """(count, dim) rows of Gaussian lengths; each ``dim`` of them are orthogonal."""
     blocks = -(-count // dim)
     gaussian = torch.randn(blocks, dim, dim, generator=generator)
-    directions = torch.linalg.qr(gaussian)[0].mT.flatten(0, 1)[:count]
+    q, r = torch.linalg.qr(gaussian)
+    signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without them Q is not uniform: biased
+    directions = (q * signs).mT.flatten(0, 1)[:count]
     lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
     return directions * lengths
 
