@@ -334,7 +334,7 @@ class Training:
         from vitcli.runner.attention_strip import MAX_BYTES, attention_strip, fixed_images
 
         model = self.evaluated
-        if not isinstance(model, VisionTransformer) or not len(model.blocks):
+        if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
             return
         tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
         if 4 * model.spec.num_heads * tokens**2 <= MAX_BYTES:

@@ -16,7 +16,7 @@ from vitcli.core.nn.init import INITS
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pos_embed import POS_EMBEDS
-from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.nn.softmax import Attend, TokenShape
 from vitcli.core.spec import ModelSpec
 
 
@@ -177,6 +177,12 @@ class VisionTransformer(ImageModel):
         """Whether CLS is all that is read, and no norm mixes it with the other tokens."""
         is_last = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
         return is_last and self.spec.norm != "batch_norm"
+
+    @property
+    def has_attention_weights(self) -> bool:
+        """Whether there is a layer, and tokens have weights for each other in all of them."""
+        found = [module for module in self.modules() if isinstance(module, Attend)]
+        return bool(found) and all(rule.has_weights for rule in found)
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None

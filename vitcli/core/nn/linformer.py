@@ -18,6 +18,8 @@ class Linformer(Attend):
     as Gaussian noise, which is no approximation of attention at all.
     """
 
+    has_weights = False
+
     def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
         super().__init__()
         self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
@@ -49,8 +51,9 @@ class Linformer(Attend):
         return attention_weights(query, self.key_proj @ key, scale=scale, clamp=self.clamp)
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        raise NotImplementedError(
-            "Linformer attends to projections of all tokens, so no token has a weight"
+        raise ValueError(
+            "attention 'linformer' gives weights to mixtures of all tokens, so no token has one;"
+            " the method gradcam needs none"
         )
 
 

@@ -156,14 +156,17 @@ SCALES: dict[str, Callable[[int, int], nn.Module]] = {
 class Attend(nn.Module):
     """An attend rule maps q, k, v, each (B, h, N, d), to (B, h, N, d)."""
 
+    has_weights = True
+    """Whether a token has a weight for another."""
+
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
     ) -> Tensor:
         raise NotImplementedError
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the weights (B, h, N, N) behind the output, for rules that have any."""
-        raise NotImplementedError(f"{type(self).__name__} forms no attention matrix")
+        """Return the weights (B, h, N, N) behind the output; ValueError where there are none."""
+        raise NotImplementedError
 
 
 class Softmax(Attend):

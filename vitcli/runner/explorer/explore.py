@@ -34,6 +34,9 @@ class Explorer:
                 f"--format html shows attention for all classes alike, no {looker.method}; take"
                 " --format png, or another --method"
             )
+        if not model.has_attention_weights:
+            about = repr(model.spec.attention)
+            raise ConfigError(f"attention {about} has no weights of tokens; try --method gradcam")
         named = len(looker.heads) < model.spec.num_heads
         if named and len(looker.heads) > 1:
             raise ConfigError("--format html opens with one head; name one with --head")

@@ -41,7 +41,7 @@ CHOSEN = 4
 
 def mistakes(subject: Subject) -> Drawn:
     """The wrong answers that the model was surest of, and what they rest on."""
-    model, labels = subject.vit, subject.data.test.labels
+    model, labels = subject.attending, subject.data.test.labels
     shares, said = subject.logits.softmax(-1).max(-1)
     wrong = (said != labels).nonzero().flatten()
     if not len(wrong):
@@ -109,7 +109,7 @@ def over(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
 
 def heads(subject: Subject) -> Drawn:
     """Attention behind the read-out, by layer and head, for images that nobody picked."""
-    model = subject.vit
+    model = subject.attending
     layers = layers_shown(len(model.blocks))
     index = torch.tensor(subject.firsts[:CHOSEN])
     ask = Question(model=model, images=subject.batch(index), layers=tuple(layers))
@@ -157,10 +157,10 @@ def _heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int]) -> F
 
 def distance(subject: Subject) -> Drawn:
     """Mean attention distance and entropy of every head, with their spread over images."""
-    if subject.vit.grid_size == (1, 1):
+    if subject.attending.grid_size == (1, 1):
         raise NoFigureError("one patch has no distance")
     numbers = measure_attention(subject)
-    size = subject.vit.spec.patch_size
+    size = subject.attending.spec.patch_size
     return Drawn(
         draw=partial(_distance, numbers),
         title="How far attention reaches",

@@ -47,7 +47,7 @@ class AttentionNumbers:
 
 def measure_attention(subject: Subject) -> AttentionNumbers:
     """Go once over the sampled images; only a few at once have their weights in memory."""
-    model = subject.vit
+    model = subject.attending
     size, patch = model.grid_size, model.spec.patch_size
     rows: list[list[Tensor]] = []
     similarity = []

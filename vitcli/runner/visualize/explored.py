@@ -17,7 +17,7 @@ def scenes(subject: Subject) -> list[Scene]:
     Raises:
         NoFigureError: The model has no attention, or too much of it for a page.
     """
-    model = subject.vit
+    model = subject.attending
     index = subject.firsts[: room(model)]
     if not index:
         raise NoFigureError("one picture's attention would be too large for a page")

@@ -71,7 +71,7 @@ class Faithfulness:
 
 def measure_faithfulness(subject: Subject) -> Faithfulness:
     """Deletion and insertion of every method that has a meaning for the model."""
-    model = subject.vit
+    model = subject.attending
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])
     names = [ATTENTION, *(name for name in METHODS if name != "cls"), *BASELINES]
     found: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}

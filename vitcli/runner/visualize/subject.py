@@ -82,6 +82,16 @@ class Subject:
             raise NoFigureError("the model has no layers")
         return model
 
+    @property
+    def attending(self) -> VisionTransformer:
+        """
+        Raises:
+            NoFigureError: No token has weights for others.
+        """
+        if not self.vit.has_attention_weights:
+            raise NoFigureError(f"attention {self.vit.spec.attention!r} has no weights of tokens")
+        return self.vit
+
     @cached_property
     def sample(self) -> Tensor:
         """Indices of ``num_images`` test images, evenly over the test set, which is sorted by class
