@@ -15,6 +15,7 @@ from vitcli.core.nn.attention import ATTENTIONS
 from vitcli.core.nn.block import JOINS, NORM_POSITIONS
 from vitcli.core.nn.ffn import FFNS
 from vitcli.core.nn.init import INITS
+from vitcli.core.nn.linformer import SHARES
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import PATCH_EMBEDS
 from vitcli.core.nn.pos_embed import POS_EMBEDS
@@ -97,6 +98,7 @@ def names(spec: type[BaseModel], field: str) -> set[str]:
         ("patch_embed", PATCH_EMBEDS),
         ("pos_embed", POS_EMBEDS),
         ("attention", ATTENTIONS),
+        ("linformer_share", SHARES),
         ("attn_scale", SCALES),
         ("ffn", FFNS),
         ("norm", NORMS),

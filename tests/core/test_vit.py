@@ -14,7 +14,7 @@ from vitcli.core.inspect.cost import (
 )
 from vitcli.core.models import vit
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn import attention, block, ffn, init, norm, patch_embed, pos_embed
+from vitcli.core.nn import attention, block, ffn, init, norm, patch_embed, pos_embed, softmax
 from vitcli.core.spec import ModelSpec, OptimSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train import optim, schedule
@@ -25,7 +25,7 @@ TABLES: dict[str, dict] = {
     "patch_embed": patch_embed.PATCH_EMBEDS,
     "pos_embed": pos_embed.POS_EMBEDS,
     "attention": attention.ATTENTIONS,
-    "attn_scale": attention.SCALES,
+    "attn_scale": softmax.SCALES,
     "ffn": ffn.FFNS,
     "norm": norm.NORMS,
     "norm_position": block.NORM_POSITIONS,

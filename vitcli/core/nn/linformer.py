@@ -1,11 +1,20 @@
 """Linformer: keys and values projected along the sequence. Axes as in attention.py, r rank."""
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.softmax import SCALES, Attend, TokenShape, attention, attention_weights
 from vitcli.core.spec import ModelSpec
+
+SHARES: dict[str, Callable[[int], tuple[tuple[int, ...], int]]] = {
+    "heads": lambda num_heads: ((), 2),
+    "none": lambda num_heads: ((num_heads,), 2),
+    "kv": lambda num_heads: ((), 1),
+}
+"""Heads -> the leading sizes of a projection, and how many projections a layer has."""
 
 
 class Linformer(Attend):
@@ -25,11 +34,10 @@ class Linformer(Attend):
         self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
         self.clamp, self.dropout = spec.attn_clamp, spec.attn_drop
         rank = min(spec.linformer_rank, shape.num_tokens)
-        start = segment_means(rank, shape.num_tokens)
-        if spec.linformer_share == "none":
-            start = start.repeat(spec.num_heads, 1, 1)  # (h, r, N)
+        heads, matrices = SHARES[spec.linformer_share](spec.num_heads)
+        start = segment_means(rank, shape.num_tokens).repeat(*heads, 1, 1)  # ([h,] r, N)
         self.key_proj = nn.Parameter(start.clone())
-        self.value_proj = None if spec.linformer_share == "kv" else nn.Parameter(start.clone())
+        self.value_proj = nn.Parameter(start.clone()) if matrices == 2 else None
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
