@@ -2,14 +2,16 @@
 
 import json
 import math
+from pathlib import Path
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
 from vitcli.cli.app import app, register
+from vitcli.core.nn.attention import ATTENTIONS
 from vitcli.runner.bench import attention, check
-from vitcli.runner.bench.attention import slope
+from vitcli.runner.bench.attention import exponent, squarest
 from vitcli.runner.bench.clock import turns
 from vitcli.runner.bench.profile import words
 
@@ -67,15 +69,25 @@ def test_inference():
 def test_attention_keeps_quadratic_memory_unless_it_is_fused():
     sizes = ("--embed-dim", "8", "--num-heads", "2", "--batch-size", "1")
     found = document(
-        "attention", *sizes, *QUICK, "--precision", "fp32", "--lengths", "512,256,1024"
+        "attention", *sizes, *QUICK, "--precision", "fp32", "--lengths", "1024,512,2048"
     )
-    growth = {row["kernels"]: row["memory_slope"] for row in found["rows"]}
-    assert 1.7 < growth["plain"] <= 2.0
-    assert 0.9 < growth["fused"] < 1.1
-    assert [point["tokens"] for point in found["rows"][0]["points"]] == [256, 512, 1024]
-    code, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,16")
+    rows = {(row["attention"], row["kernels"]): row for row in found["rows"]}
+    assert {name for name, _ in rows} == ATTENTIONS.keys()
+    growth = {name: row["memory_exponent"][0] for name, row in rows.items()}
+    assert 1.7 < growth["softmax", "plain"] <= 2.0
+    assert 0.9 < growth["softmax", "fused"] < 1.1
+    assert all(growth[name, "plain"] < 1.35 for name in ATTENTIONS if name != "softmax")
+    assert [point["tokens"] for point in found["rows"][0]["points"]] == [512, 1024, 2048]
+    code, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,16", "-o", "growth.svg")
     assert code == 0
     assert "grows as" in out
+    text = Path("growth.svg").read_text()
+    assert all(name in text for name in ATTENTIONS)
+
+
+def test_tokens_are_a_grid_as_square_as_can_be():
+    found = {count: squarest(count) for count in (1, 7, 64, 128, 4096)}
+    assert found == {1: (1, 1), 7: (1, 7), 64: (8, 8), 128: (8, 16), 4096: (64, 64)}
 
 
 def test_attention_leaves_out_what_does_not_fit(monkeypatch):
@@ -84,8 +96,12 @@ def test_attention_leaves_out_what_does_not_fit(monkeypatch):
     _, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,64")
     assert "empty: a pass takes more than 2 s, or does not fit into the memory" in out
     rows = document("attention", *sizes, *QUICK, "--lengths", "8,64")["rows"]
-    lengths = {row["kernels"]: [point["tokens"] for point in row["points"]] for row in rows}
-    assert lengths == {"fused": [8, 64], "plain": [8]}
+    lengths = {
+        (row["attention"], row["kernels"]): [point["tokens"] for point in row["points"]]
+        for row in rows
+    }
+    assert lengths.pop(("softmax", "plain")) == [8]
+    assert all(found == [8, 64] for found in lengths.values())
 
 
 def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):
@@ -112,6 +128,7 @@ def test_words():
         (["train", "--device", "tpu"], 2, "--device tpu"),
         (["train", "--profile", "-o", "none/t.json"], 2, "-o none/t.json: there is no folder none"),
         (["data", "--profile", "-o", "none/t.json"], 2, "there is no folder none"),
+        (["attention", "-o", "growth.gif"], 2, "name it .png, .svg, .pdf"),
         (["attention", "--num-heads", "3"], 2, "--num-heads 3 does not divide --embed-dim 256"),
         (["attention", "--lengths", "64,many"], 2, "whole numbers"),
         (["attention", "--lengths", "0"], 2, "at least 1"),
@@ -165,6 +182,10 @@ def test_turns_alternate_and_slopes_are_exponents():
     found = turns(works, torch.device("cpu"), rounds=3, seconds=0)
     assert "".join(calls) == "aabb" + 3 * "ab"
     assert len(found["a"].values) == 3
-    assert slope([(n, 5 * n**1.5) for n in (1, 2, 4, 8)]) == pytest.approx(1.5)
-    assert slope([(4, 1.0)]) is None
+    exact = exponent([(n, 5 * n**1.5) for n in (64, 512, 1024, 2048, 4096)])
+    assert exact == pytest.approx((1.5, 0.0), abs=1e-9)
+    assert exponent([(512, 1.0), (1024, 2.0)]) is None, "two points leave nothing to judge by"
+    bent = exponent([(n, n * (1 + (n == 1024))) for n in (512, 1024, 2048, 4096)])
+    assert bent is not None
+    assert bent[1] > 0.3, "an interval as wide as the points are off the line"
     assert math.isfinite(found["b"].median)

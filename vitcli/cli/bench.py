@@ -155,14 +155,24 @@ def attention(
     num_heads: Annotated[int, typer.Option(min=1, help="Heads.")] = 4,
     batch_size: Annotated[int, typer.Option(min=1, help="Images at once.")] = 8,
     lengths: Lengths = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="CPU threads.", show_default="torch's")
+    ] = None,
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="Draw a figure: .png, .svg or .pdf."),
+    ] = None,
     json: Json = False,
 ) -> None:
-    """Attention by sequence length: time, memory, growth."""
+    """Every attend rule by sequence length: time, memory, growth."""
     from vitcli.runner.bench.attention import LENGTHS, TOO_LONG, bench_attention
+    from vitcli.runner.bench.attention_figure import draw, require_figure
     from vitcli.runner.device import pick_device
 
+    if output:
+        require_figure(output)
     wanted = parse_lengths(lengths) or LENGTHS
     result = bench_attention(
         pick_device(device),
@@ -171,9 +181,13 @@ def attention(
         num_heads=num_heads,
         batch_size=batch_size,
         lengths=wanted,
+        threads=threads,
         rounds=rounds,
         seconds=seconds,
     )
+    if output:
+        draw(result, output)
+        say(f"wrote {output}")
     if json:
         emit_json(result)
         return
@@ -269,19 +283,28 @@ def parse_lengths(text: str | None) -> tuple[int, ...]:
 def show_lengths(rows: list[dict[str, Any]]) -> None:
     """Time and memory by length; the exponents beside them."""
     lengths = sorted({point["tokens"] for row in rows for point in row["points"]})
-    header = ["attention", "kernels", *map(str, lengths), "grows as"]
-    for name, key, unit, exponent in (
-        ("ms a pass, forward and backward", "seconds", 1e3, "time_slope"),
-        ("MB kept for the backward pass", "kept_bytes", 1e-6, "memory_slope"),
+    header = ["attention", "kernels", *map(str, lengths), "grows as", "stated"]
+    for name, key, unit, of in (
+        ("ms a pass, forward and backward", "seconds", 1e3, "time"),
+        ("MB kept for the backward pass", "kept_bytes", 1e-6, "memory"),
     ):
         emit(f"\n{name}, by number of tokens N")
         lines = []
         for row in rows:
             found = {point["tokens"]: point[key] for point in row["points"]}
             cells = [f"{unit * found[n]:.1f}" if n in found else "" for n in lengths]
-            growth = "" if row[exponent] is None else f"N^{row[exponent]:.2f}"
-            lines.append([row["attention"], row["kernels"], *cells, growth])
+            lines.append(
+                [
+                    *(row["attention"], row["kernels"], *cells),
+                    *(growth(row[f"{of}_exponent"]), row[f"stated_{of}"]),
+                ]
+            )
         emit(table(header, lines, numeric=range(2, 2 + len(lengths))))
+
+
+def growth(exponent: tuple[float, float] | None) -> str:
+    """Such as ``N^1.98 +- 0.05``, with half the 95 % interval."""
+    return "" if exponent is None else f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}"
 
 
 def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: bool) -> None:
