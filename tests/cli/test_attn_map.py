@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from tests.explorer_page import attention, parse
 from vitcli.cli.app import Fit, app, register
+from vitcli.core.nn.attention import ATTENTIONS
 from vitcli.runner.config import load_experiment
 from vitcli.runner.evaluate import load_model
 from vitcli.runner.look import SUFFIXES
@@ -425,3 +426,23 @@ def test_without_cls_the_method_that_fits_is_taken_or_named(tiny, here):
 def test_suffixes_are_those_of_pictures_that_can_be_read(run):
     for suffix in SUFFIXES:
         assert vitcli(save(f"x{suffix}", (9, 9)), "--run", run, "-o", "out")[0] == 0
+
+
+@pytest.mark.parametrize("row", [name for name in ATTENTIONS if name != "softmax"])
+def test_every_attention_has_a_map_or_says_why_not(tiny, here, row):
+    experiment = load_experiment(str(tiny), CLS | {"train.epochs": 1, "model.attention": row})
+    path = train(experiment, Request(output=here / "runs" / row)).run.path
+    picture = save("x.png", (8, 8))
+    for method in ("cls", "rollout", "grad-rollout", "head", "raw", "gradcam"):
+        code, _, talk = vitcli(picture, "--run", path, "--method", method, "-o", "m.png")
+        if row == "linformer" and method != "gradcam":
+            assert code == 2
+            assert "gives weights to mixtures of all tokens" in talk
+        else:
+            assert code == 0, talk
+    code, _, talk = vitcli(picture, "--run", path, "--format", "html", "-o", "m.html")
+    assert code == (2 if row == "linformer" else 0), talk
+    result = CliRunner().invoke(app, ["visualize", str(path), "--num-images", "4"])
+    assert result.exit_code == 0, result.stderr
+    refused = "distance      none: attention 'linformer' has no weights" in result.stderr
+    assert refused == (row == "linformer"), result.stderr

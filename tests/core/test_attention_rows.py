@@ -320,6 +320,19 @@ def test_gradients_are_those_of_differences(name):
     assert torch.autograd.gradcheck(lambda q, k, v: rule(q, k, v, None, False), inputs)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_compiled_it_computes_the_same(name):
+    model = build_vit(changed(attention=name, embed_dim=24, num_heads=3))
+    compiled = torch.compile(model)
+    images = torch.randn(2, 3, 16, 16)
+    found = [
+        torch.autograd.grad(run(images).sum(), [*model.parameters()]) for run in (model, compiled)
+    ]
+    for mine, theirs in zip(*found, strict=True):
+        assert_close(mine, theirs, atol=1e-4, rtol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

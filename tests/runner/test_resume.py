@@ -11,6 +11,7 @@ import pytest
 
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
+from vitcli.core.nn.attention import ATTENTIONS
 from vitcli.core.train import loop
 from vitcli.runner import training
 from vitcli.runner.config import load_experiment
@@ -184,6 +185,19 @@ def test_f66_a_whole_checkpoint_of_another_model_is_refused(tiny, here, monkeypa
         run(tiny, "stopped", resume=True)
     with pytest.raises(InputError, match="of another model"):
         load_model("stopped")
+
+
+@pytest.mark.parametrize("row", [name for name in ATTENTIONS if name != "softmax"])
+def test_every_attention_trains_and_resumes_to_the_same_bits(tiny, here, monkeypatch, row):
+    fields = {"model.attention": row, "model.performer_redraw": 3, "train.accumulate": 2}
+    experiment = load_experiment(str(tiny), fields | {"train.grad_checkpointing": True})
+    calm = train(experiment, Request(output=Path("calm"))).run
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(StoppedError):
+            train(experiment, Request(output=Path("stopped")))
+    train(experiment, Request(output=Path("stopped"), resume=True))
+    assert_same_run(calm, RunDir(here / "stopped"))
 
 
 @pytest.mark.parametrize("change", ["train.accumulate=4", "optim.name=sgd", "optim.name=muon"])

@@ -102,7 +102,8 @@ class Local(Sparse):
     """A patch attends to the window around it and to the prefix: O(N w^2).
 
     Sliding windows as in Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, on two axes;
-    ``attn_window`` is the odd side of the window, which is cut off at the border.
+    ``attn_window`` is the odd side of the window, which is cut off at the border. Its products are
+    element-wise, so a count of matrix products leaves them out.
     """
 
     def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
