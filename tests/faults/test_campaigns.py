@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SHORT = {"kills": 25, "crash_points": 40, "power_loss": 5, "damage": 300, "races": 5, "stops": 4}
+SHORT = {"kills": 20, "crash_points": 30, "power_loss": 3, "damage": 200, "races": 4, "stops": 3}
 ROWS = {
     **{"kills": "F01", "crash_points": "F02-F03-F04-F21-F26", "power_loss": "F14"},
     **{"damage": "F28-F29", "races": "F31", "stops": "F05-F06-F07-F09"},
