@@ -91,7 +91,7 @@ def test_the_error_that_readme_shows_is_the_error():
 def test_every_slot_row_is_named():
     from vitcli.core.spec import ModelSpec
 
-    slots = ("patch_embed", "pos_embed", "ffn", "norm", "pool", "head", "init", "residual")
+    slots = ("patch_embed", "pos_embed", "attention", "ffn", "norm", "pool", "head", "init", "residual")
     for slot in ("family", *slots):
         row = re.search(rf"\| `model\.{slot}` \| (.*?) \|", README)
         assert row is not None, slot
