@@ -91,8 +91,18 @@ def test_the_error_that_readme_shows_is_the_error():
 def test_every_slot_row_is_named():
     from vitcli.core.spec import ModelSpec
 
-    slots = ("patch_embed", "pos_embed", "attention", "ffn", "norm", "pool", "head", "init", "residual")
-    for slot in ("family", *slots):
+    slots = (
+        "family",
+        "patch_embed",
+        "pos_embed",
+        "attention",
+        "ffn",
+        "norm",
+        "pool",
+        "head",
+        "init",
+    )
+    for slot in (*slots, "residual"):
         row = re.search(rf"\| `model\.{slot}` \| (.*?) \|", README)
         assert row is not None, slot
         named = set(re.findall(r"`(\w+)`", row[1].partition(";")[0]))
