@@ -78,12 +78,15 @@ def experiments() -> str:
         shares = [t["test_accuracy"] for t in trials]
         if len(trials) > 1:
             spread = statistics.stdev(shares)
-            accuracy = f"{percent(statistics.mean(shares))} +- {percent(spread)} % ({accuracy})"
+            each = ", ".join(map(percent, shares))
+            accuracy = f"{percent(statistics.mean(shares))} +- {percent(spread)} % ({each})"
         time = ", ".join(minutes(t["train_seconds"]) for t in trials)
         parameters = f"{result['rows'][0]['parameters']:,}"
         epochs = trials[0]["epochs"]
         rows.append(f"| `{name}` | {parameters} | {epochs} | {accuracy} | {stated} | {time} |")
         notes.append(f"`{name}`: {source(result)}")
+        if len(trials) > 1:
+            notes[-1] += f"; seeds {', '.join(str(trial['seed']) for trial in trials)}"
         if reached := [passing(trial, SOURCE_ACCURACY) for trial in trials if "curve" in trial]:
             notes[-1] += f". It passes {percent(SOURCE_ACCURACY)} % {', '.join(reached)}"
     if not notes:
