@@ -53,6 +53,7 @@ def test_every_command_runs(trained, command):
     if "--resume quickstart" in command:
         command = command.replace("epochs=20", "epochs=2")
     elif command.startswith("vitcli bench"):
+        command += " --lengths 64,128" if "attention" in command else ""
         command += " --rounds 1 --seconds 0"
     elif "train cifar10" in command or "PATH" in command:
         command = command.replace(" --data imagefolder:PATH", "") + " --dry-run"

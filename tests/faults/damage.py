@@ -30,6 +30,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     flips = flip_bits(small, count, rng, tally)
     cuts = sum(cut(small / name, None, tally) for name in (TENSORS, MANIFEST))
     values = torch.randn(LARGE // 4, generator=torch.Generator().manual_seed(seed))
+    (scratch / "large").mkdir()
     large = save_checkpoint(scratch / "large", Checkpoint(1, {"model.a": values}, {}))
     lengths = sorted(rng.sample(range(LARGE), count // 2), reverse=True)
     large_cuts = cut(large / TENSORS, lengths, tally)

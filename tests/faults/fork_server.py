@@ -7,6 +7,7 @@ never trains, so that its children inherit no threads.
 
 import argparse
 import hashlib
+import importlib
 import json
 import os
 import random
@@ -35,6 +36,15 @@ from vitcli.runner.run_dir import RunDir
 from vitcli.runner.train import Request, train
 
 training.SAVE_SHARE = float("inf")  # after every epoch, however short
+for late in (
+    *(
+        "torch._dynamo",
+        "tensorboard.plugins.hparams.plugin_data_pb2",
+        "vitcli.runner.attention_strip",
+    ),
+    "tensorboard.backend.event_processing.event_file_loader",
+):
+    importlib.import_module(late)  # a training does so on its way, in ten times its own time here
 Campaign = Callable[[Path, int, int], dict[str, Any]]
 TIMELESS = ("images_per_second",)
 EXPERIMENT = """

@@ -9,6 +9,7 @@ import json
 import math
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import safetensors.torch
@@ -111,6 +112,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 }
 
 
+@cache
 def seeds(name: str) -> list[bytes]:
     """Good inputs of a target."""
     make = {

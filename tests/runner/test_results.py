@@ -22,6 +22,7 @@ def test_the_schema():
         "command": "for seed in 0 1; do vitcli train quickstart --seed $seed; done",
         "commit": "c" * 40,
         "dirty": False,
+        "inexact": False,
         "date": "2026-11-20",
         "hardware": "AMD EPYC, 2 threads",
         "torch": "2.15.0",
@@ -34,7 +35,7 @@ def test_the_schema():
     assert (row["variant"], row["parameters"]) == ("baseline", 140618)
     assert [trial["seed"] for trial in row["trials"]] == [0, 1]
     assert [trial["test_accuracy"] for trial in row["trials"]] == [0.5, 0.75]
-    assert {"state", "epochs", "train_seconds"} <= row["trials"][0].keys()
+    assert {"state", "epochs", "curve", "train_seconds"} <= row["trials"][0].keys()
 
 
 def test_one_dirty_run_makes_the_document_dirty():

@@ -176,7 +176,7 @@ def gain(name: str, a: Any, b: Any) -> str:
 
 @commands.command()
 def verify(runs: Runs, json: Json = False) -> None:
-    """Read every file of runs and check every checkpoint's hash; exit 4 if one is damaged."""
+    """Check every file and hash of runs; exit 4 if damaged."""
     from vitcli.runner.errors import InputError
     from vitcli.runner.run_dir import find_run
     from vitcli.runner.verify import verify_run

@@ -56,10 +56,12 @@ def require_folder(path: Path, option: str = "") -> None:
 
 def make_folder(path: Path) -> None:
     """Make a folder, and those above it, so that they survive a power cut."""
-    if not path.is_dir():
+    if path.is_dir():
+        return
+    if not path.parent.exists():
         make_folder(path.parent)
-        path.mkdir(exist_ok=True)
-        sync_folder(path.parent)
+    path.mkdir(exist_ok=True)
+    sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -12,7 +12,7 @@ import filelock
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.config import check, config_hash, config_text
 from vitcli.runner.errors import ConfigError, InputError, InUseError
-from vitcli.runner.files import commit, commit_json, make_folder
+from vitcli.runner.files import commit, commit_json, make_folder, sha256
 from vitcli.runner.yaml_text import read_mapping
 
 RUNS = Path("runs")
@@ -72,6 +72,10 @@ class RunDir:
         for path in temporaries(self.path):
             path.unlink(missing_ok=True)
         commit(self.path / "config.yaml", config_text(spec).encode())
+
+    def config_sha256(self) -> str:
+        """Of config.yaml as it lies there: a cut one may still be a valid configuration."""
+        return sha256((self.path / "config.yaml").read_bytes())
 
     def last_step(self) -> int:
         """The step of the newest checkpoint; 0 where there is none."""

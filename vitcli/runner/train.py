@@ -186,7 +186,8 @@ def prepare(
     if request.rerun:
         clear(run.path)
     run.create(spec)
-    commit_json(run.path / "meta.json", facts(experiment, data, device, meta, request.command))
+    meta = facts(experiment, data, device, meta, request.command)
+    commit_json(run.path / "meta.json", meta | {"config_sha256": run.config_sha256()})
     run.set_status("running", checkpoint.step if checkpoint else 0)
     if checkpoint:
         training.restore(checkpoint)

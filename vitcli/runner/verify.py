@@ -30,7 +30,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
     """A verdict about each file that a run of this state has."""
     finished = run.status()["state"] == "finished"
     verdicts = [
-        _verdict("config.yaml", run.spec),
+        _verdict("config.yaml", partial(_config, run)),
         _verdict("status.json", partial(_json, run, "status.json", {"state", "step"})),
         _verdict("meta.json", partial(_json, run, "meta.json", {"experiment", "data_hash"})),
         _verdict("metrics.jsonl", partial(_metrics, run, finished)),
@@ -57,6 +57,13 @@ def _verdict(name: str, read: Callable[[], object]) -> Verdict:
     except DAMAGED as error:
         return Verdict(name, "damaged", str(error) or type(error).__name__)
     return Verdict(name, "ok")
+
+
+def _config(run: RunDir) -> None:
+    """It must be the one that the run was begun with."""
+    run.spec()
+    if run.read("meta.json").get("config_sha256", own := run.config_sha256()) != own:
+        raise ValueError("it is not the one of the run any more")
 
 
 def _json(run: RunDir, name: str, keys: set[str]) -> None:
