@@ -14,7 +14,7 @@ from tests.stopping import stop_after
 from vitcli.core.nn.attention import ATTENTIONS
 from vitcli.core.train import loop
 from vitcli.runner import training
-from vitcli.runner.config import load_experiment
+from vitcli.runner.config import Experiment, load_experiment
 from vitcli.runner.errors import (
     ConfigError,
     DivergedError,
@@ -187,27 +187,25 @@ def test_f66_a_whole_checkpoint_of_another_model_is_refused(tiny, here, monkeypa
         load_model("stopped")
 
 
-@pytest.mark.parametrize("row", [name for name in ATTENTIONS if name != "softmax"])
-def test_every_attention_trains_and_resumes_to_the_same_bits(tiny, here, monkeypatch, row):
-    fields = {"model.attention": row, "model.performer_redraw": 3, "train.accumulate": 2}
-    experiment = load_experiment(str(tiny), fields | {"train.grad_checkpointing": True})
+def assert_stopping_changes_nothing(experiment: Experiment, monkeypatch) -> None:
     calm = train(experiment, Request(output=Path("calm"))).run
     with monkeypatch.context() as patch:
         stop_after(patch, 7)
         with pytest.raises(StoppedError):
             train(experiment, Request(output=Path("stopped")))
     train(experiment, Request(output=Path("stopped"), resume=True))
-    assert_same_run(calm, RunDir(here / "stopped"))
+    assert_same_run(calm, RunDir(Path("stopped")))
+
+
+@pytest.mark.parametrize("row", [name for name in ATTENTIONS if name != "softmax"])
+def test_every_attention_trains_and_resumes_to_the_same_bits(tiny, here, monkeypatch, row):
+    fields = {"model.attention": row, "model.performer_redraw": 3, "train.accumulate": 2}
+    experiment = load_experiment(str(tiny), fields | {"train.grad_checkpointing": True})
+    assert_stopping_changes_nothing(experiment, monkeypatch)
 
 
 @pytest.mark.parametrize("change", ["train.accumulate=4", "optim.name=sgd", "optim.name=muon"])
 def test_other_ways_to_train_resume_too(tiny, here, monkeypatch, change):
     name, _, value = change.partition("=")
     experiment = load_experiment(str(tiny), {name: int(value) if value.isdecimal() else value})
-    calm = train(experiment, Request(output=Path("calm"))).run
-    with monkeypatch.context() as patch:
-        stop_after(patch, 7)
-        with pytest.raises(StoppedError):
-            train(experiment, Request(output=Path("stopped")))
-    train(experiment, Request(output=Path("stopped"), resume=True))
-    assert_same_run(calm, RunDir(here / "stopped"))
+    assert_stopping_changes_nothing(experiment, monkeypatch)
