@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 from vitcli.cli.app import app, register
 from vitcli.runner.checkpoint import load_checkpoint, save_checkpoint
 from vitcli.runner.config import load_experiment
+from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate import load_model
 from vitcli.runner.run_dir import RunDir
 from vitcli.runner.train import Request, train
 
@@ -67,6 +70,9 @@ def test_each_damage_is_named(run, name, damage):
         assert verify(run.path)[0] == 4, "no run is there any more"
         return
     what = "/".join(name.split("/")[:2])
+    if (damage, what) == ("remove", "checkpoints/20"):
+        assert states(run)[what] == "missing", "status.json says that it was there"
+        return
     found = {key: state for key, state in states(run).items() if state != "ok"}
     harmless = damage == "flip" and name in ("meta.json", "metrics.jsonl")
     if not harmless:  # a flipped bit of a text may leave a text that can be read
@@ -95,4 +101,38 @@ def test_weights_that_are_not_finite(run):
 def test_no_checkpoint_at_all(run):
     for path in run.checkpoints.rglob("*.json"):
         path.unlink()
-    assert states(run)["checkpoints"] == "missing"
+    assert states(run)["checkpoints/20"] == "missing"
+
+
+def test_the_newest_checkpoint_is_missed_even_where_an_older_one_is_whole(run):
+    shutil.rmtree(run.checkpoints / "20")
+    assert states(run)["checkpoints/15"] == "ok"
+    assert states(run)["checkpoints/20"] == "missing"
+    assert verify(run.path)[0] == 4
+    messages: list[str] = []
+    load_model(run, on_message=messages.append)
+    assert messages == ["the checkpoint of step 20 is gone, 15 is taken"]
+
+
+def test_a_state_that_does_not_exist_and_an_encrypted_archive(run):
+    path = run.path / "status.json"
+    path.write_text(path.read_text().replace("finished", "finishee"))
+    assert states(run)["status.json"] == "damaged"
+    path.write_text(path.read_text().replace("finishee", "finished"))
+    content = bytearray((run.path / "predictions.npz").read_bytes())
+    content[content.rindex(b"PK\x01\x02") + 8] |= 1
+    (run.path / "predictions.npz").write_bytes(content)
+    assert states(run)["predictions.npz"] == "damaged"
+
+
+def test_a_history_that_is_no_text_is_not_thrown_away(run, tiny):
+    path = run.path / "metrics.jsonl"
+    content = bytearray(path.read_bytes())
+    content[10] |= 128
+    path.write_bytes(content)
+    run.set_status("interrupted", 20)
+    assert states(run)["metrics.jsonl"] == "damaged"
+    before = path.read_bytes()
+    with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read"):
+        train(load_experiment(str(tiny)), Request(output=run.path, resume=True))
+    assert path.read_bytes() == before

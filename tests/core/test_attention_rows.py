@@ -15,6 +15,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.testing import assert_close
 
 from tests.core.specs import changed
+from vitcli.core.inspect.cost import activation_bytes, forward_flops
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import ATTENTIONS, Position, SelfAttention
 from vitcli.core.nn.kernel_attention import (
@@ -298,6 +299,15 @@ def test_nothing_of_the_size_of_the_matrix_is_ever_kept(name):
 
 
 # All of them
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_its_costs_are_counted_without_memory(name):
+    spec = changed(attention=name)
+    with torch.device("meta"):
+        model = build_vit(spec)
+    assert 0 < forward_flops(model, (3, 16, 16)) < 1e7
+    assert activation_bytes(model, (3, 16, 16)) > 1e4
 
 
 @pytest.mark.parametrize("name", ROWS)

@@ -32,7 +32,7 @@ variants:
   absurd_rate: {{optim.lr: 100.0, optim.max_grad_norm: null, optim.name: sgd}}
 """
 PATIENCE = 4.0
-"""Seconds after which a silent worker counts as hanging, instead of a quarter of an hour."""
+"""Seconds after which a silent worker counts as hanging, instead of an hour."""
 
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
@@ -51,15 +51,17 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
         folder, hangs = scratch / f"run{number}", number % 4 == 3
         child = Child(partial(run_all_here, study, folder), scratch / "log.txt")
         victim = strike(child, rng, longest, signal.SIGSTOP if hangs else signal.SIGKILL)
-        tally.counts["without_a_victim"] += not victim
+        tally.check("without_a_victim", victim, folder.name)
         hung += hangs
         code = child.end()
         tally.check("differing_trials", code == 0, f"{folder.name}: {code}: {child.words()}")
-        for name, value in results(folder).items():
-            tally.check("differing_trials", value == calm[name], f"{folder.name}: {name}: {value}")
+        found = results(folder)
+        for name in calm.keys() | found.keys():
+            same = found.get(name) == calm.get(name)
+            tally.check("differing_trials", same, f"{folder.name}: {name}: {found.get(name)}")
         shutil.rmtree(folder)
-    found = {"ablations": count, "hung": hung, "trials_each": len(calm), "diverged_each": diverged}
-    return {**found, **tally.counts, "failures": tally.failures}
+    totals = {"ablations": count, "hung": hung, "trials_each": len(calm), "diverged_each": diverged}
+    return {**totals, **tally.counts, "failures": tally.failures}
 
 
 def run_all(study: Path, folder: Path) -> None:

@@ -23,6 +23,7 @@ from tests.faults.fork_server import (
     train_here,
 )
 from tests.faults.operations import DEATHS, ERRORS, Operations
+from vitcli.runner.run_dir import MANIFEST
 
 EPOCHS = 4
 
@@ -32,7 +33,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     experiment = make_experiment(scratch, EPOCHS)
     finish(experiment, scratch / "first")
     finish(experiment, scratch / "calm")
-    calm, names = fingerprint(scratch / "calm"), operations_of(experiment, scratch)
+    calm, (names, saved) = fingerprint(scratch / "calm"), operations_of(experiment, scratch)
     points = [
         (at, how)
         for at, name in enumerate(names)
@@ -45,10 +46,12 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
         what = f"{how} operation {at} ({names[at]})"
         child = Child(partial(fail, experiment, folder, at, how), scratch / "log.txt")
         code = child.end()
-        expected = code == -signal.SIGKILL if how in DEATHS else code in (0, 1, 5)
+        harmless = names[at] in ("unlink", "rmdir")  # of what is not needed any more
+        ends = (-signal.SIGKILL,) if how in DEATHS else (1, 5, *([0] if harmless else []))
+        expected = code in ends
         tally.check("differing", expected, f"{what}: ended with {code}: {child.words()}")
         if (folder / "config.yaml").exists():
-            tally.unloadable(folder, 0, what)
+            tally.unloadable(folder, max((s for n, s in saved if n <= at), default=0), what)
         try:
             finish(experiment, folder)
             tally.check("differing", fingerprint(folder) == calm, f"{what}: other bits")
@@ -62,20 +65,34 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     return {**found, **tally.counts, "failures": tally.failures}
 
 
-def operations_of(experiment: Path, scratch: Path) -> list[str]:
-    """The names of all file operations of a calm run, in order."""
+class Counting(Operations):
+    """Operations, and after how many of them each checkpoint was whole."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.saved: list[tuple[int, int]] = []
+
+    def note(self, name: str, path: str, *args: str) -> None:
+        if name == "replace" and args[0].endswith(MANIFEST):
+            self.saved.append((len(self.names), int(Path(args[0]).parent.name)))
+
+
+def operations_of(experiment: Path, scratch: Path) -> tuple[list[str], list[tuple[int, int]]]:
+    """The names of all file operations of a calm run, in order; (operations, step) when saved."""
     folder, report = scratch / "counted", scratch / "operations.json"
 
     def count() -> None:
-        operations = Operations(folder).install()
+        operations = Counting(folder)
+        operations.install()
         train_here(experiment, folder)
-        report.write_text(json.dumps(operations.names))
+        report.write_text(json.dumps([operations.names, operations.saved]))
 
     child = Child(count, scratch / "log.txt")
     assert child.end() == 0, child.words()
     assert newest(folder)
-    names: list[str] = json.loads(report.read_text())
-    return names
+    names, saved = json.loads(report.read_text())
+    assert len(saved) == EPOCHS
+    return names, [(count, step) for count, step in saved]
 
 
 def fail(experiment: Path, folder: Path, at: int, how: str) -> None:

@@ -31,22 +31,26 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     finish(experiment, scratch / "calm")
     longest = time.monotonic() - began
     calm, tally = fingerprint(scratch / "calm"), Tally(wrong_ends=0, differing=0)
-    slowest = 0.0
+    slowest, finished = 0.0, 0
     for number in range(count * len(NUMBERS)):
         which, folder = NUMBERS[number % len(NUMBERS)], scratch / "run"
         twice = number % 5 == 4
-        code, seconds = stop(experiment, folder, which, twice, rng.uniform(0, longest))
+        code, seconds = stop(experiment, folder, which, twice, rng.uniform(0, 0.7 * longest))
         slowest = max(slowest, seconds)
         state, what = RunDir(folder).status(), f"{which.name} {number}{' twice' if twice else ''}"
         tidy = code == 128 + which and (state["state"], state["step"]) == (
             "interrupted",
             RunDir(folder).last_step(),
         )
-        # The second signal acts at once: as it does without vitcli.
-        tally.check("wrong_ends", tidy or code == 0 or twice, f"{what}: {code}, {state}")
+        # A second signal acts at once, as it does without vitcli: KeyboardInterrupt, or death.
+        at_once = twice and code in (1, -which)
+        finished += code == 0  # it came too late, or not at all
+        tally.check("wrong_ends", tidy or code == 0 or at_once, f"{what}: {code}, {state}")
         finish(experiment, folder)
         tally.check("differing", fingerprint(folder) == calm, f"{what}: other bits")
         shutil.rmtree(folder)
+    heeded = finished < 0.5 * count * len(NUMBERS)
+    tally.check("wrong_ends", heeded, f"{finished} trainings went on to their end")
     found = {"signals": count * len(NUMBERS), "slowest_end_seconds": round(slowest, 2)}
     return {**found, **tally.counts, "failures": tally.failures}
 

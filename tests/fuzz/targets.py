@@ -18,7 +18,13 @@ from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.checkpoint import Checkpoint, parse_manifest, parse_tensors, save_checkpoint
+from vitcli.runner.checkpoint import (
+    Checkpoint,
+    parse_manifest,
+    parse_tensors,
+    save_checkpoint,
+    sealed,
+)
 from vitcli.runner.config import check, config_text
 from vitcli.runner.errors import UserError
 from vitcli.runner.pictures import decode, quiet_pillow
@@ -62,7 +68,19 @@ def yaml_text(data: bytes) -> None:
 
 @refuses
 def manifest(data: bytes) -> None:
-    """A manifest that is accepted has what its reader takes from it."""
+    """A manifest that is accepted has what its reader takes from it; once more with its hash."""
+    check_manifest(data)
+    try:
+        value = json.loads(data)
+        value.pop("sha256", None)
+        data = sealed(value)
+    except (ValueError, AttributeError, TypeError, RecursionError):
+        return
+    check_manifest(data)
+
+
+@refuses
+def check_manifest(data: bytes) -> None:
     found = parse_manifest(data, PLACE)
     ((name, entry),) = found["files"].items()
     assert name in ("tensors.safetensors", "weights.safetensors")

@@ -6,8 +6,10 @@ import torch
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.runner import exactness
+from vitcli.runner.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.config import load_experiment
-from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.errors import ConfigError, InputError, StoppedError
+from vitcli.runner.files import commit_json
 from vitcli.runner.results import collect
 from vitcli.runner.run_dir import RunDir
 from vitcli.runner.train import Request, resume_experiment, train
@@ -96,6 +98,27 @@ def test_the_mark_outlives_a_kill_between_the_files(stopped, monkeypatch):
             proceed(stopped, allow=True, **{"optim.lr": 1e-4})
     assert stopped.spec().optim.lr == 2e-3
     assert proceed(stopped).result["exact"] is False
+
+
+def test_a_trial_of_which_only_the_weights_are_left_is_not_touched(stopped):
+    proceed(stopped)
+    keep_weights(stopped.checkpoints)
+    before = content(stopped)
+    with pytest.raises(InputError, match=r"does not fit config\.yaml"):
+        proceed(stopped, allow=True, **{"train.epochs": 6})
+    assert content(stopped) == before
+
+
+def test_a_checkpoint_without_circumstances_has_those_of_its_session(stopped):
+    checkpoint = load_checkpoint(stopped.checkpoints / "5")
+    del checkpoint.state["circumstances"]
+    save_checkpoint(stopped.checkpoints, checkpoint)
+    meta = stopped.read("meta.json")
+    commit_json(stopped.path / "meta.json", meta | {"torch": "1.0"})
+    with pytest.raises(ConfigError, match=r"torch 1\.0 -> "):
+        proceed(stopped)
+    commit_json(stopped.path / "meta.json", meta)
+    assert proceed(stopped).result["exact"] is True
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def attention(
     emit(result["setting"])
     show_lengths(result["rows"])
     if any(len(row["points"]) < len(wanted) for row in result["rows"]):
-        emit(f"empty: a pass takes more than {TOO_LONG:g} s, or does not fit into the memory")
+        emit(f"empty: over {TOO_LONG:g} s a pass, too large for the memory, or no such kernel")
 
 
 def workload(

@@ -45,6 +45,8 @@ def run_weights(
                 f" train it: vitcli train --resume {run.name}"
             )
         checkpoint = found
+        if checkpoint.step < (promised := run.status()["step"]):
+            on_message(f"the checkpoint of step {promised} is gone, {checkpoint.step} is taken")
     own = model_hash(run.spec().model)
     if checkpoint.state.get("model", own) != own:
         raise InputError(f"{run.path}: its checkpoints are those of another model")

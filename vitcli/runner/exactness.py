@@ -15,6 +15,8 @@ from vitcli.runner.compare import Pair
 from vitcli.runner.device import cpu_name
 from vitcli.runner.errors import ConfigError, InputError
 
+RECORDED = ("vitcli", "torch", "cpu_capability")
+"""What meta.json has always said of a session, beside its threads."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
@@ -41,9 +43,15 @@ def circumstances(device: torch.device) -> dict[str, Any]:
 
 
 def changes(
-    state: Mapping[str, Any], device: torch.device, precision: str, model: str
+    state: Mapping[str, Any],
+    meta: Mapping[str, Any],
+    device: torch.device,
+    precision: str,
+    model: str,
 ) -> dict[str, Pair]:
     """What is no longer as a checkpoint's state says: name -> (before, now).
+
+    Checkpoints of 0.5.0 and before do not say; then the last session in meta.json does.
 
     Raises:
         ConfigError: The precision; that is another training.
@@ -57,7 +65,10 @@ def changes(
             f" continue it on hardware like the first, or start anew with --precision {precision}"
             " --rerun"
         )
-    before, now = state.get("circumstances", {}), circumstances(device)
+    now = circumstances(device)
+    session = (meta.get("sessions") or [meta])[-1]
+    names = [name for name in (*RECORDED, "threads") if name in session and now[name] is not None]
+    before = state.get("circumstances") or {name: session[name] for name in names}
     common = [name for name in now if name in before]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 

@@ -66,6 +66,8 @@ def import_weights(
     model = new_model(spec)
     weights = fitting(state, model, file)
     with run.lock():
+        if not is_free(output):
+            raise ConfigError(f"{output} holds files by now; choose another -o")
         run.create(spec)
         meta = {
             "experiment": experiment.name,
@@ -112,7 +114,8 @@ def _load(path: Path, named: Path) -> dict[str, Tensor]:
 def _unpickle(file: Path, target: Path) -> None:
     package = str(Path(vitcli.__file__).resolve().parents[1])
     words = [sys.executable, "-P", "-m", "vitcli.runner.unpickle", str(file.resolve()), str(target)]
-    environment = os.environ | {"PYTHONPATH": package, "OMP_NUM_THREADS": "1"}
+    paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
             words,
@@ -177,7 +180,8 @@ def fitting(state: Mapping[str, Tensor], model: ImageModel, file: Path) -> dict[
         raise InputError(
             f"{file} does not fit the experiment's model: {'; '.join(problems[:SHOWN])}{more}"
         )
-    for name, value in state.items():
+    found = {name: state[name].to(wanted[name].dtype) for name in wanted}
+    for name, value in found.items():
         if not value.isfinite().all():
             raise InputError(f"{file}: {name} has values that are not finite")
-    return {name: state[name].to(wanted[name].dtype) for name in wanted}
+    return found

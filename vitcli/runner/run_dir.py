@@ -113,8 +113,10 @@ class RunDir:
         path = self.path / "metrics.jsonl"
         try:
             return parse_metrics(path.read_text(), path)
-        except (OSError, UnicodeDecodeError):
+        except FileNotFoundError:
             return []
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read: {error}") from error
 
     def set_metrics(self, records: list[dict[str, Any]]) -> None:
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)

@@ -20,6 +20,7 @@ from vitcli.runner.config import (
     STATISTICS,
     Experiment,
     config_hash,
+    config_text,
     fit_to_data,
     load_experiment,
 )
@@ -28,7 +29,7 @@ from vitcli.runner.device import environment, pick_device
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.events import Event
 from vitcli.runner.exactness import described, may_change, refuse
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.outcome import finish
 from vitcli.runner.resources import resource_errors
 from vitcli.runner.run_dir import RunDir, default_path, find_run
@@ -95,11 +96,9 @@ def train(
             if not run.exists:
                 drop_empty(run.path)
             raise
-        except FileNotFoundError as error:
-            if run.path.is_dir():
-                raise
-            raise ResourceError(f"{run.path} was removed or renamed under its training") from error
         except Exception as error:
+            if isinstance(error, FileNotFoundError) and not run.path.is_dir():
+                raise ResourceError(f"{run.path}: removed or renamed under its training") from error
             if run.exists:
                 run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")
             raise
@@ -113,6 +112,10 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
         raise ConfigError(f"{run.path} holds files that vitcli did not write; choose another -o")
     if request.rerun:
         return False
+    if run.read("meta.json").get("imported"):
+        raise ConfigError(
+            f"{run.path} holds imported weights; start from them: --init {run.name} -o FOLDER"
+        )
     stored = run.spec()
     if differ := differences(stored, filled(spec, stored, run.read("meta.json"))):
         if request.resume and request.allow_inexact and all(map(may_change, differ)):
@@ -180,17 +183,21 @@ def prepare(
             if changed and checkpoint.step == training.num_steps:
                 raise ConfigError(f"{run.name} has no step left; add epochs: -s train.epochs=N")
             inexact |= changed
-            mark_inexact(run, meta, checkpoint.step, inexact, on_message)
         else:
             refuse(run.name, inexact)
+        training.restore(checkpoint)
+        mark_inexact(run, meta, checkpoint.step, inexact, on_message)
     if request.rerun:
         clear(run.path)
-    run.create(spec)
     meta = facts(experiment, data, device, meta, request.command)
-    commit_json(run.path / "meta.json", meta | {"config_sha256": run.config_sha256()})
+    meta["config_sha256"] = sha256(config_text(spec).encode())
+    if old:  # before the configuration that it vouches for; a new folder begins with that
+        commit_json(run.path / "meta.json", meta)
+    run.create(spec)
+    commit_json(run.path / "meta.json", meta)
     run.set_status("running", checkpoint.step if checkpoint else 0)
     if checkpoint:
-        training.restore(checkpoint)
+        run.set_metrics(training.records)
     return training
 
 

@@ -136,10 +136,10 @@ class Training:
             done = checkpoint.step // self.steps_per_epoch
             raise ConfigError(f"train.epochs: {done} are behind this run already")
         here = precision_name(self.autocast), model_hash(self.spec.model)
-        return changes(checkpoint.state, self.device, *here)
+        return changes(checkpoint.state, self.run.read("meta.json"), self.device, *here)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Take everything from a checkpoint; later records of metrics.jsonl are dropped.
+        """Take everything from a checkpoint, and the records up to it; writes nothing.
 
         Raises:
             InputError: The checkpoint does not fit the configuration.
@@ -163,7 +163,6 @@ class Training:
         self.wall_seconds = checkpoint.state["wall_seconds"]
         self.best = (checkpoint.state["best"][0], checkpoint.state["best"][1])
         self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
-        self.run.set_metrics(self.records)
 
     def save(self) -> None:
         """Write a checkpoint, then remove those that are not kept."""
@@ -171,7 +170,7 @@ class Training:
         save_checkpoint(self.run.checkpoints, self.checkpoint())
         now = time.perf_counter()
         self._next_save = now + (now - began) / SAVE_SHARE
-        newest = steps(self.run.checkpoints)[:KEEP]
+        newest = [step for step in steps(self.run.checkpoints) if step <= self.step][:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
     def train(self, stop: StopFlag) -> None:

@@ -32,8 +32,8 @@ def main(source: Path, target: Path) -> None:
     import torch
 
     with source.open("rb") as file:
-        size = check_archive(file)
-        limit(size)
+        limit(size_of(file))
+        check_archive(file)
         file.seek(0)
         saved = torch.load(file, map_location="cpu", weights_only=True)
     state = find_state(saved)
@@ -41,17 +41,22 @@ def main(source: Path, target: Path) -> None:
     safetensors.torch.save_file(tensors, target)
 
 
-def check_archive(file: IO[bytes]) -> int:
-    """Its size, once it is known to be what ``torch.save`` writes, with nothing compressed in it.
-
-    Raises:
-        ValueError: It is not.
-    """
+def size_of(file: IO[bytes]) -> int:
+    """Bytes of a regular file; ValueError where it is none, or too large."""
     facts = os.fstat(file.fileno())
     if not stat.S_ISREG(facts.st_mode):
         raise ValueError("not a regular file")
     if facts.st_size > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES >> 30} GiB")
+    return facts.st_size
+
+
+def check_archive(file: IO[bytes]) -> None:
+    """Make sure that it is what ``torch.save`` writes, with nothing compressed in it.
+
+    Raises:
+        ValueError: It is not.
+    """
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
@@ -61,19 +66,19 @@ def check_archive(file: IO[bytes]) -> int:
         raise ValueError(f"more than {MAX_ENTRIES:,} parts")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ValueError("compressed parts, which torch.save never writes")
-    if sum(entry.file_size for entry in entries) > facts.st_size:
+    if sum(entry.file_size for entry in entries) > size_of(file):
         raise ValueError("its parts are larger than itself")
     pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
         raise ValueError("not one data.pkl of ordinary size")
-    return facts.st_size
 
 
 def limit(size: int) -> None:
     """Processor time, and memory and disk for a few copies of so many bytes beyond what is used."""
-    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    memory = Path("/proc/self/statm")  # Linux only; elsewhere there is no such limit
+    used = int(memory.read_text().split()[0]) * resource.getpagesize() if memory.exists() else 0
     for kind, most in (
-        (resource.RLIMIT_AS, used + 4 * size + (256 << 20)),
+        (resource.RLIMIT_AS, used + 4 * size + (256 << 20) if used else resource.RLIM_INFINITY),
         (resource.RLIMIT_CPU, SECONDS),
         (resource.RLIMIT_FSIZE, 2 * size + (1 << 20)),
         (resource.RLIMIT_CORE, 0),

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 from vitcli.runner.checkpoint import load_checkpoint
 from vitcli.runner.errors import InputError, UserError
-from vitcli.runner.run_dir import MANIFEST, RunDir, temporaries
+from vitcli.runner.run_dir import MANIFEST, RunDir, State, temporaries
 from vitcli.runner.study.cells import DAMAGED, accuracy_of
 
 
@@ -28,12 +29,13 @@ class Verdict:
 
 def verify_run(run: RunDir) -> list[Verdict]:
     """A verdict about each file that a run of this state has."""
-    finished = run.status()["state"] == "finished"
+    imported = bool(run.read("meta.json").get("imported"))
+    finished = run.status()["state"] == "finished" and not imported
     verdicts = [
         _verdict("config.yaml", partial(_config, run)),
-        _verdict("status.json", partial(_json, run, "status.json", {"state", "step"})),
+        _verdict("status.json", partial(_status, run)),
         _verdict("meta.json", partial(_json, run, "meta.json", {"experiment", "data_hash"})),
-        _verdict("metrics.jsonl", partial(_metrics, run, finished)),
+        *([] if imported else [_verdict("metrics.jsonl", partial(_metrics, run, finished))]),
         *_checkpoints(run),
     ]
     if finished:
@@ -54,7 +56,7 @@ def _verdict(name: str, read: Callable[[], object]) -> Verdict:
         return Verdict(name, "missing")
     except UserError as error:
         return Verdict(name, "damaged", str(error))
-    except DAMAGED as error:
+    except (*DAMAGED, RuntimeError) as error:
         return Verdict(name, "damaged", str(error) or type(error).__name__)
     return Verdict(name, "ok")
 
@@ -64,6 +66,12 @@ def _config(run: RunDir) -> None:
     run.spec()
     if run.read("meta.json").get("config_sha256", own := run.config_sha256()) != own:
         raise ValueError("it is not the one of the run any more")
+
+
+def _status(run: RunDir) -> None:
+    _json(run, "status.json", {"state", "step"})
+    if run.read("status.json")["state"] not in get_args(State):
+        raise ValueError("there is no such state")
 
 
 def _json(run: RunDir, name: str, keys: set[str]) -> None:
@@ -96,8 +104,10 @@ def _checkpoints(run: RunDir) -> list[Verdict]:
         else Verdict(f"checkpoints/{path.name}", "incomplete", "without a manifest")
         for path in sorted(folders, key=lambda path: int(path.name), reverse=True)
     ]
-    if not any(verdict.state != "incomplete" for verdict in verdicts) and run.status()["step"]:
-        verdicts.append(Verdict("checkpoints", "missing"))
+    promised = run.status()["step"]  # written after its checkpoint, never before
+    if promised > run.last_step():
+        verdicts = [verdict for verdict in verdicts if verdict.name != f"checkpoints/{promised}"]
+        verdicts.insert(0, Verdict(f"checkpoints/{promised}", "missing", "its manifest is gone"))
     return verdicts
 
 

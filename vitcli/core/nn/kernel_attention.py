@@ -4,6 +4,7 @@ Axes: B batch, h heads, N queries, M keys, d width of a head, m features.
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
@@ -38,6 +39,11 @@ def implied_weights(query: Tensor, key: Tensor) -> Tensor:
     return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
 
 
+def in_its_own_type(device: torch.device) -> AbstractContextManager[object]:
+    """Without autocast; the meta device, on which costs are counted, knows none."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
 class FeatureAttention(Attend):
     """Attention by a feature map, computed in fp32: sums over all keys need the precision."""
 
@@ -48,12 +54,12 @@ class FeatureAttention(Attend):
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
     ) -> Tensor:
-        with torch.autocast(query.device.type, enabled=False):
+        with in_its_own_type(query.device):
             phi_q, phi_k = self.features(query.float(), key.float())
             return attend_by_features(phi_q, phi_k, value.float()).to(value.dtype)
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        with torch.autocast(query.device.type, enabled=False):
+        with in_its_own_type(query.device):
             return implied_weights(*self.features(query.float(), key.float()))
 
 
@@ -131,7 +137,8 @@ def redraw_features(model: nn.Module, step: int) -> None:
     The training seeds torch anew at every step, and that seed alone decides what is drawn: a
     resumed training draws the same.
     """
-    for index, module in enumerate(model.modules()):
-        if isinstance(module, Performer) and (step + 1) % module.redraw_every == 0:
+    performers = [module for module in model.modules() if isinstance(module, Performer)]
+    for index, module in enumerate(performers):
+        if (step + 1) % module.redraw_every == 0:
             seed = (torch.initial_seed() + index) % 2**63
             module.redraw(torch.Generator().manual_seed(seed))

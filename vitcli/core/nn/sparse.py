@@ -122,10 +122,10 @@ class Local(Sparse):
         inside = torch.stack(list(self._shifts(query.new_ones(1, 1, height, width, 1))), dim=-1)
         scores = scores.masked_fill(inside[:, :, :, :, 0] == 0, float("-inf"))
         window, front = self._softmax(scores, prefix[0])
-        out = front @ prefix[1]
+        out = (front @ prefix[1]).float() if value.dtype.itemsize < 4 else front @ prefix[1]
         for weight, near in zip(window.unbind(dim=-1), self._shifts(value), strict=True):
             out = out + weight[..., None] * near
-        return out
+        return out.to(value.dtype)
 
     def _shifts(self, x: Tensor) -> list[Tensor]:
         """The cells (B, h, H, W, d) beside each cell, one offset of the window after the other."""

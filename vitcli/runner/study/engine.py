@@ -23,13 +23,17 @@ from typing import IO, Any
 import vitcli
 
 POLL_SECONDS = 0.2
+BEGINNING = 4 * 3600.0
+"""Seconds that reading the data may take without a word."""
+FAREWELL = 60.0
+"""Seconds that a process may take to end when there are no more trials for it."""
 LONG_WAIT = 1.0
 """A longer time between two looks was spent asleep (Ctrl-Z), and is not held against a worker."""
 ATTEMPTS = 3
 """So often a trial is begun, in all."""
-PATIENCE = 900.0
+PATIENCE = 3600.0
 """Seconds for which a trial under way may say nothing; it reports twice a second, but evaluation
-and saving take their time. Before training begins, reading the data may take longer still."""
+and saving take their time."""
 BUG = 1
 """The exit code of an error that nobody expected."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
@@ -167,7 +171,8 @@ class LocalEngine:
     def _kill_hanging(self, seconds: float) -> None:
         for worker in self.workers:
             worker.silence += seconds
-            if worker.job and worker.trains and worker.silence > self.patience:
+            limit = self.patience if worker.trains else BEGINNING
+            if worker.silence > (limit if worker.job else FAREWELL):
                 worker.hangs = True
                 worker.process.kill()
 
