@@ -83,6 +83,7 @@ def test_attention_keeps_quadratic_memory_unless_it_is_fused():
     assert code == 0
     assert "grows as" in out
     text = Path("growth.svg").read_text()
+    assert "mathdefault" not in text, "labels of axes are no formulas"
     assert all(name in text for name in ATTENTIONS)
 
 

@@ -76,6 +76,8 @@ def test_a_finished_run_is_trained_further_and_marked(stopped, here):
     assert proceed(stopped).result["epochs"] == 4
     with pytest.raises(ConfigError, match="another configuration"):
         proceed(stopped, **{"train.epochs": 6})
+    with pytest.raises(ConfigError, match=r"cannot go on with another model\.depth; train anew"):
+        proceed(stopped, allow=True, **{"model.depth": 3, "train.epochs": 9})
     with pytest.raises(ConfigError, match="no step left"):
         proceed(stopped, allow=True, **{"optim.lr": 1e-4})
     further = proceed(stopped, allow=True, **{"train.epochs": 6})

@@ -30,7 +30,8 @@ def import_(
 ) -> None:
     """Make a run of weights that another program has trained.
 
-    A .pt file is read in a process with limits on memory and time.
+    A .pt file is read in a process with limits on memory and time. Pictures are
+    normalised as the experiment says: set data.mean and data.std if it was otherwise.
     """
     from vitcli.runner.config import load_experiment, parse_set
     from vitcli.runner.foreign import import_weights

@@ -187,7 +187,7 @@ def verify(runs: Runs, json: Json = False) -> None:
     else:
         for run, verdicts in found.items():
             rows = [[verdict.state, verdict.name, verdict.reason] for verdict in verdicts]
-            emit(f"{table([run.name, '', ''], rows)}")
+            emit(f"run {run.name}\n{table(['state', 'file', 'reason'], rows)}")
     bad = [run.name for run in found if any(verdict.is_bad for verdict in found[run])]
     if bad:
         raise InputError(f"damaged: {', '.join(bad)}")

@@ -118,8 +118,11 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
         )
     stored = run.spec()
     if differ := differences(stored, filled(spec, stored, run.read("meta.json"))):
-        if request.resume and request.allow_inexact and all(map(may_change, differ)):
-            return False
+        if request.resume and request.allow_inexact:
+            if all(map(may_change, differ)):
+                return False
+            fixed = ", ".join(name for name in differ if not may_change(name))
+            raise ConfigError(f"{run.path} cannot go on with another {fixed}; train anew, with -o")
         raise ConfigError(
             f"{run.path} holds a run with another configuration ({', '.join(differ)});"
             " choose another folder with -o, or replace it with --rerun"

@@ -111,6 +111,7 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), Path(sys.argv[2]))
     except Exception as problem:  # of whatever kind: the file is refused, and nothing else happens
-        reason = str(problem).partition("\n")[0][:300] or type(problem).__name__
-        print(f"{type(problem).__name__}: {reason}", file=sys.stderr)  # noqa: T201
+        kind = "" if type(problem) is ValueError else f"{type(problem).__name__}: "
+        reason = str(problem).partition("\n")[0][:300]
+        print(f"{kind}{reason}", file=sys.stderr)  # noqa: T201
         sys.exit(REFUSED)

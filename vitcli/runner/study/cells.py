@@ -162,11 +162,7 @@ def collect(
         torch=_distinct(part.get("torch") for part in sessions),
         precision=_distinct(result.get("precision") for result in results),
         kernels=_distinct(result.get("kernels") for result in results),
-        inexact=tuple(
-            trial.folder
-            for trial in study.trials(only)
-            if RunDir(root / trial.folder).read("meta.json").get("inexact")
-        ),
+        inexact=_inexact(study.trials(only), root),
         threads=study.threads,
         data=str(portable(base.data.name)),
         data_hash=str(first.get("data_hash", "")),
@@ -179,6 +175,12 @@ def collect(
         same_setting=is_same_setting(study),
         rows=rows,
     )
+
+
+def _inexact(trials: Sequence[Trial], root: Path) -> tuple[str, ...]:
+    """Folders of trials that were continued under other circumstances."""
+    metas = {trial.folder: RunDir(root / trial.folder).read("meta.json") for trial in trials}
+    return tuple(folder for folder, meta in metas.items() if meta.get("inexact"))
 
 
 def _base_config(study: Study) -> dict[str, Any]:
