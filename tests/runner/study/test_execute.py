@@ -1,5 +1,6 @@
 """Trials in worker processes: one that dies, stops or cannot write harms no other."""
 
+import contextlib
 import json
 import os
 import resource
@@ -18,6 +19,7 @@ from vitcli.runner.checkpoint import load_checkpoint
 from vitcli.runner.config import Experiment
 from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.evaluate import evaluate_run, load_model
+from vitcli.runner.files import commit_json
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.study import engine, execute
 from vitcli.runner.study.cells import cells, read_results
@@ -117,6 +119,7 @@ def killing(monkeypatch, folder: str, times: int = ATTEMPTS, number: int = signa
 def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(study, monkeypatch):
     calm = go(study, only=("full",), jobs=1)
     result = read_results(load_study(study), ROOT, ("full",))
+    assert result.inexact == ()
     ROOT.rename("calm")
     with monkeypatch.context() as patched:
         killing(patched, "full/seed0")
@@ -131,6 +134,9 @@ def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(study
     assert ends(events) == {"full/seed0": "finished"}, "only what failed is run again"
     again = read_results(load_study(study), ROOT, ("full",))
     assert timeless(again) == timeless(result)
+    meta = RunDir(ROOT / "full/seed1").read("meta.json")
+    commit_json(ROOT / "full/seed1/meta.json", meta | {"inexact": ["from step 5: threads 1 -> 2"]})
+    assert read_results(load_study(study), ROOT, ("full",)).inexact == ("full/seed1",)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
@@ -146,6 +152,19 @@ def test_f47_f51_a_trial_killed_or_hung_once_goes_on_in_another_process(study, m
     texts = [event["text"] for event in events if event["kind"] == "message"]
     why = "killed by SIGKILL" if number == signal.SIGKILL else "hung and was killed"
     assert [text for text in texts if why in text and "goes on from its checkpoint" in text]
+
+
+def test_a_process_that_will_not_end_does_not_hold_up_the_study(study, monkeypatch):
+    original = Worker.dismiss
+
+    def dismiss(self):
+        original(self)
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGSTOP)
+
+    monkeypatch.setattr(Worker, "dismiss", dismiss)
+    monkeypatch.setattr(engine, "FAREWELL", 0.5)
+    assert set(go(study, only=("full",), jobs=1).values()) == {("finished", "")}
 
 
 def timeless(doc) -> dict:

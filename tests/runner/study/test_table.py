@@ -157,6 +157,8 @@ def test_notes_carry_what_a_reader_needs(doc):
     ):
         assert fact in told
     assert "uncommitted" not in all_notes(doc)
+    assert "not exactly continued: base/seed1" in all_notes(doc.replace(inexact=("base/seed1",)))
+    assert "exactly continued" not in all_notes(doc)
 
 
 def test_rows_of_another_length_are_named():

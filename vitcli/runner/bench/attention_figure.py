@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.figure_file import METADATA, MUTED, encode
@@ -69,6 +70,7 @@ def _panel(axes: Axes, rows: list[dict[str, Any]], key: str, unit: float, expone
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_formatter(LogFormatter())
     ticks = sorted({point["tokens"] for row in rows for point in row["points"]})
     axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks], fontsize=8)
     axes.set_xlabel("tokens N")
