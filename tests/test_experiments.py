@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from vitcli.core.data.policy import OPS
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.build import FAMILIES, build_model
-from vitcli.core.models.vit import HEADS, POOLS
 from vitcli.core.nn.attention import ATTENTIONS
 from vitcli.core.nn.block import JOINS, NORM_POSITIONS
 from vitcli.core.nn.ffn import FFNS
@@ -18,6 +17,7 @@ from vitcli.core.nn.init import INITS
 from vitcli.core.nn.linformer import SHARES
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import PATCH_EMBEDS
+from vitcli.core.nn.pool import HEADS, POOLS
 from vitcli.core.nn.pos_embed import POS_EMBEDS
 from vitcli.core.nn.softmax import SCALES
 from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, OptimSpec

@@ -7,11 +7,12 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import build, changed, pictures
-from vitcli.core.models.vit import POOLS, build_vit
+from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.block import DropPath, LayerScale
 from vitcli.core.nn.ffn import FFNS
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import PATCH_EMBEDS, build_patch_embed, patchify
+from vitcli.core.nn.pool import POOLS
 from vitcli.core.nn.softmax import TokenShape
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(4, 4), num_prefix_tokens=2)

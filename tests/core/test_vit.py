@@ -12,9 +12,18 @@ from vitcli.core.inspect.cost import (
     forward_flops,
     parameters_by_part,
 )
-from vitcli.core.models import vit
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn import attention, block, ffn, init, norm, patch_embed, pos_embed, softmax
+from vitcli.core.nn import (
+    attention,
+    block,
+    ffn,
+    init,
+    norm,
+    patch_embed,
+    pool,
+    pos_embed,
+    softmax,
+)
 from vitcli.core.spec import ModelSpec, OptimSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train import optim, schedule
@@ -30,8 +39,8 @@ TABLES: dict[str, dict] = {
     "norm": norm.NORMS,
     "norm_position": block.NORM_POSITIONS,
     "residual": block.JOINS,
-    "pool": vit.POOLS,
-    "head": vit.HEADS,
+    "pool": pool.POOLS,
+    "head": pool.HEADS,
     "init": init.INITS,
 }
 ROWS = [(slot, row) for slot, table in TABLES.items() for row in table]

@@ -115,8 +115,8 @@ class Looker:
         model, names = predictor.model, predictor.names
         if not isinstance(model, VisionTransformer):
             raise ConfigError(
-                f"{predictor.run.name} has no attention (family {model.spec.family!r}); name a"
-                " Vision Transformer with --run"
+                f"{predictor.run.name}: family {model.spec.family!r} {model.no_maps}; name a Vision"
+                " Transformer with --run"
             )
         self.predictor, self.model = predictor, model
         self.method = method or _fitting_method(model, query, about)

@@ -20,7 +20,7 @@ def attention_maps(
         ValueError: The model has no attention, or no such layer.
     """
     if not isinstance(model, VisionTransformer):
-        raise ValueError(f"family {model.spec.family!r} has no attention to look at")
+        raise ValueError(f"family {model.spec.family!r} {model.no_maps}")
     was_training = model.training
     model.eval()
     try:

@@ -1,7 +1,10 @@
 """What every family of models has in common. Axes: B batch, C channels, H W pixels, K classes."""
 
+from collections.abc import Iterable
+
 from torch import Tensor, nn
 
+from vitcli.core.nn.block import recomputed
 from vitcli.core.spec import ModelSpec
 
 
@@ -13,6 +16,8 @@ class ImageModel(nn.Module):
     """
 
     head: nn.Module
+    no_maps: str | None = "has no attention"
+    """Why there are no maps of the attention over the whole picture; None where there are."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -32,3 +37,12 @@ class ImageModel(nn.Module):
         if images.shape[1:] != self.image_shape:
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
             raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
+
+    def run_blocks(self, blocks: Iterable[nn.Module], tokens: Tensor) -> Tensor:
+        """One block after the other, recomputed in the backward pass where that is wanted."""
+        for block in blocks:
+            if self.grad_checkpointing and self.training:
+                tokens = recomputed(block, tokens)
+            else:
+                tokens = block(tokens)
+        return tokens

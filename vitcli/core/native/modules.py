@@ -128,7 +128,7 @@ def _is_plain(attention: SelfAttention) -> bool:
         and not attend.clamp
         and attend.dropout == 0
         and attention.position.bias() is None
-        and attention.qkv.in_features // attention.num_heads % 2 == 0
+        and attention.qkv.out_features // (3 * attention.num_heads) % 2 == 0
         and attention.num_tokens <= MAX_TOKENS
     )
 
@@ -141,7 +141,7 @@ def _norms(model: nn.Module) -> list[nn.LayerNorm]:
 
 def _open_library(module: nn.Module, kernels: Kernels) -> None:
     if isinstance(module, SelfAttention):
-        width = module.qkv.in_features
+        width = module.qkv.out_features // 3
         functions.attention_code(kernels, module.num_tokens, module.num_heads, width)
     elif isinstance(module, nn.LayerNorm):
         kernels.code("norm", WIDTH=module.normalized_shape[0])
@@ -161,8 +161,8 @@ def use_kernels(model: nn.Module, kernels: Kernels) -> None:
     for module, native in fitting:
         module.__class__ = native
         module.kernels = kernels  # type: ignore[assignment]
-    if not isinstance(getattr(model, "norm", None), NativeLayerNorm):
-        return  # nothing after the last block would add its branch
+    if not (hasattr(model, "blocks") and isinstance(model.norm, NativeLayerNorm)):
+        return  # something else than a block or the last norm would be left a branch to add
     for module in model.modules():
         is_fused = type(module) is PreNorm and isinstance(module.norm, NativeLayerNorm)
         if is_fused and module.join is torch.add:

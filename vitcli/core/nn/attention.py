@@ -43,11 +43,14 @@ class SelfAttention(nn.Module):
         spec: Heads, biases, dropout, scale, attend rule.
         shape: Width and length of the sequence.
         position: How positions enter: turns q and k, or adds a bias to the scores.
+        in_dim: Width of the tokens that come in; ``embed_dim`` unless given.
 
     ``fused`` chooses torch's kernel or two plain matrix products; the result is the same.
     """
 
-    def __init__(self, spec: ModelSpec, shape: TokenShape, position: Position) -> None:
+    def __init__(
+        self, spec: ModelSpec, shape: TokenShape, position: Position, in_dim: int | None = None
+    ) -> None:
         super().__init__()
         dim = shape.embed_dim
         if dim % spec.num_heads:
@@ -55,7 +58,7 @@ class SelfAttention(nn.Module):
         self.num_heads = spec.num_heads
         self.num_tokens = shape.num_tokens
         self.fused = True
-        self.qkv = nn.Linear(dim, 3 * dim, bias=spec.qkv_bias)
+        self.qkv = nn.Linear(in_dim or dim, 3 * dim, bias=spec.qkv_bias)
         self.position = position
         self.attend = ATTENTIONS[spec.attention](spec, shape)
         self.proj = nn.Linear(dim, dim, bias=spec.proj_bias) if spec.attn_proj else nn.Identity()

@@ -96,10 +96,22 @@ class PostNorm(PreNorm):
 NORM_POSITIONS: dict[str, type[PreNorm]] = {"pre": PreNorm, "post": PostNorm}
 
 
-def build_block(spec: ModelSpec, shape: TokenShape, drop_path: float) -> nn.Sequential:
-    """An attention branch and an FFN branch; a branch without inner part is not built."""
-    position = POS_EMBEDS[spec.pos_embed].heads(spec, shape)
-    inners: dict[str, nn.Module] = {"attn": SelfAttention(spec, shape, position)}
+def drop_path_rates(last: float, count: int) -> list[float]:
+    """Of so many blocks: linearly from 0 at the first to ``last`` at the last."""
+    return [last * i / max(1, count - 1) for i in range(count)]
+
+
+def build_block(
+    spec: ModelSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
+) -> nn.Sequential:
+    """An attention branch and an FFN branch; a branch without inner part is not built.
+
+    Attention is over the whole sequence unless another is given.
+    """
+    if attention is None:
+        position = POS_EMBEDS[spec.pos_embed].heads(spec, shape)
+        attention = SelfAttention(spec, shape, position)
+    inners: dict[str, nn.Module] = {"attn": attention}
     if (make_ffn := FFNS[spec.ffn]) is not None:
         inners["ffn"] = make_ffn(spec)
 

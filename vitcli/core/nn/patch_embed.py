@@ -67,6 +67,8 @@ def halving_widths(spec: ModelSpec) -> list[int]:
             f"{spec.patch_embed} needs a patch_size of 2, 4, 8, ..., got {spec.patch_size}"
         )
     widths = [max(1, spec.embed_dim >> i) for i in reversed(range(halvings))]
+    if spec.stem_width:
+        widths[:-1] = [spec.stem_width] * (halvings - 1)
     return [channels(spec), *widths]
 
 
@@ -95,8 +97,8 @@ class ConvTokenizer(nn.Module):
 
     Hassani et al. 2021, https://arxiv.org/abs/2104.05704: pooling windows are 3x3, widths double.
     The first convolution sees every pixel, where ``ConvStem`` steps over every other one.
-    Deviation: the paper has 64 channels at every layer but the last; here they are D / 2, D / 4
-    and so on. Filters start as the authors' do, N(0, 2 / n_in).
+    The paper has 64 channels at every layer but the last (``stem_width``); unless it is set they
+    are D / 2, D / 4 and so on here. Filters start as the authors' do, N(0, 2 / n_in).
     """
 
     def __init__(self, spec: ModelSpec) -> None:

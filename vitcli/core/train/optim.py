@@ -22,7 +22,7 @@ def is_decayed(name: str, parameter: Parameter) -> bool:
 
 def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
     """Muon is meant for the matrices between embedding and head."""
-    return name.startswith("blocks.") and parameter.ndim == 2 and is_decayed(name, parameter)
+    return ".blocks." in f".{name}" and parameter.ndim == 2 and is_decayed(name, parameter)
 
 
 def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:

@@ -77,7 +77,7 @@ class Subject:
         """
         model = self.predictor.model
         if not isinstance(model, VisionTransformer):
-            raise NoFigureError(f"a {model.spec.family} has no attention")
+            raise NoFigureError(f"a {model.spec.family} {model.no_maps}")
         if not len(model.blocks):
             raise NoFigureError("the model has no layers")
         return model

@@ -1,0 +1,98 @@
+"""Published configurations and their published sizes; README's table is generated from them."""
+
+from typing import NamedTuple
+
+import torch
+
+from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.models.build import build_model
+from vitcli.core.spec import ModelSpec
+
+
+class Published(NamedTuple):
+    spec: ModelSpec
+    parameters: float
+    """As published."""
+    tolerance: float
+    """Largest relative difference: half of the last printed digit, or what was agreed on."""
+    source: str
+
+
+def parameters_of(spec: ModelSpec) -> int:
+    """Counted on tensors without memory."""
+    with torch.device("meta"):
+        return count_parameters(build_model(spec))
+
+
+def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> ModelSpec:
+    """CCT-layers/3xconvolutions for 32x32 pixels and ten classes."""
+    return ModelSpec(
+        img_size=(32, 32),
+        in_chans=3,
+        num_classes=10,
+        patch_size=2**convolutions,
+        patch_embed="conv_tokenizer",
+        patch_bias=False,
+        stem_width=64,
+        embed_dim=dim,
+        depth=layers,
+        num_heads=heads,
+        mlp_ratio=ratio,
+        qkv_bias=False,
+        pool="seq",
+    )
+
+
+def swin(width: int, heads: int, third: int) -> ModelSpec:
+    """For 224x224 pixels and a thousand classes."""
+    return ModelSpec(
+        family="swin",
+        img_size=(224, 224),
+        in_chans=3,
+        num_classes=1000,
+        patch_size=4,
+        patch_embed="conv",
+        patch_post_norm=True,
+        embed_dim=width,
+        depths=(2, 2, third, 2),
+        num_heads=heads,
+        window_size=7,
+        pos_embed="relative",
+        pool="mean",
+    )
+
+
+def coatnet(stem: int, width: int, depths: tuple[int, int, int, int]) -> ModelSpec:
+    """For 224x224 pixels and a thousand classes; heads are 32 wide."""
+    return ModelSpec(
+        family="coatnet",
+        img_size=(224, 224),
+        in_chans=3,
+        num_classes=1000,
+        patch_size=4,
+        embed_dim=width,
+        stem_width=stem,
+        depths=depths,
+        num_heads=width // 32,
+        pos_embed="relative",
+        pool="mean",
+    )
+
+
+CCT, SWIN, COATNET = "Hassani et al. 2021", "Liu et al. 2021, as in torchvision", "Dai et al. 2021"
+SINES = cct(6, 256, 4, 2, 1).replace(pos_embed="sincos1d")
+"""The published 3.17 M is the count without learned positions, which have 65,536 parameters."""
+PUBLISHED = {
+    "cct-2/3x2": Published(cct(2, 128, 2, 1, 2), 0.284e6, 0.0018, CCT),
+    "cct-4/3x2": Published(cct(4, 128, 2, 1, 2), 0.48e6, 0.0105, CCT),
+    "cct-6/3x1": Published(SINES, 3.17e6, 0.0016, CCT),
+    "cct-6/3x2": Published(cct(6, 256, 4, 2, 2), 3.3e6, 0.016, CCT),
+    "cct-7/3x1": Published(cct(7, 256, 4, 2, 1), 3.76e6, 0.0014, CCT),
+    "cct-7/3x2": Published(cct(7, 256, 4, 2, 2), 3.85e6, 0.0014, CCT),
+    "swin-t": Published(swin(96, 3, 6), 28_288_354, 0, SWIN),
+    "swin-s": Published(swin(96, 3, 18), 49_606_258, 0, SWIN),
+    "swin-b": Published(swin(128, 4, 18), 87_768_224, 0, SWIN),
+    "coatnet-0": Published(coatnet(64, 96, (2, 3, 5, 2)), 25e6, 0.025, COATNET),
+    "coatnet-1": Published(coatnet(64, 96, (2, 6, 14, 2)), 42e6, 0.025, COATNET),
+    "coatnet-2": Published(coatnet(128, 128, (2, 6, 14, 2)), 75e6, 0.025, COATNET),
+}

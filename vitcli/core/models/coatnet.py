@@ -1,0 +1,95 @@
+"""CoAtNet: convolutions at first, then attention with relative positions.
+
+Dai et al. 2021, https://arxiv.org/abs/2106.04803. Axes: B batch, C channels, H W pixels, N tokens
+of a grid, D width of a token, K classes.
+"""
+
+from collections import OrderedDict
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from vitcli.core.models.hierarchy import Hierarchy, Level, Stage, halved
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.block import PreNorm, build_block
+from vitcli.core.nn.mbconv import Halve, MBConv, as_tokens, shortcut
+from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.patch_embed import channels, channels_last
+from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.spec import ModelSpec
+
+
+class Stem(nn.Module):
+    """Two 3x3 convolutions, the first with the stride: (B, C, H, W) -> (B, N, D)."""
+
+    def __init__(self, spec: ModelSpec, dim: int, stride: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels(spec), dim, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(dim),
+            nn.GELU(),
+            nn.Conv2d(dim, dim, 3, padding=1, bias=False),
+        )
+
+    def forward(self, images: Tensor) -> Tensor:
+        return as_tokens(self.layers(channels_last(images)))
+
+
+class Entrance(PreNorm):
+    """A branch that changes grid and width: Proj(Pool(x)) + Attention(Pool(Norm(x)))."""
+
+    def __init__(self, branch: PreNorm, level: Level) -> None:
+        norm = NORMS[level.spec.norm](level.before.embed_dim, level.spec.norm_eps)
+        super().__init__(norm, branch.inner, branch.join, branch.after)
+        changes = level.before.grid_size != level.shape.grid_size
+        self.halve = Halve(level.before) if changes else nn.Identity()
+        self.shortcut = shortcut(level.before, level.shape)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.merge(self.shortcut(x), self.inner(self.halve(self.norm(x))))
+
+
+class CoAtNet(Hierarchy):
+    """(B, C, H, W) -> (B, K). ``layout`` names the kind of every stage, C or T, as in CCTT.
+
+    ``patch_size`` is the stride of the first stage's tokens in pixels, of which the stem takes
+    half: 4 in the paper, which makes 7x7 tokens of the last stage from 224x224 pixels.
+    """
+
+    no_maps = "attends on several grids, so its patches are not the same from layer to layer"
+
+    def make_patch_embed(self, spec: ModelSpec) -> tuple[nn.Module, int]:
+        stride = max(1, spec.patch_size // 2)
+        return Stem(spec, spec.stem_width or spec.embed_dim, stride), stride
+
+    def first_shapes(self) -> tuple[TokenShape, TokenShape]:
+        width = self.spec.stem_width or self.spec.embed_dim
+        stem = replace(self.token_shape, embed_dim=width)
+        first = halved(self.token_shape) if self.spec.patch_size > 1 else self.token_shape
+        return stem, first
+
+    def make_stage(self, level: Level) -> Stage:
+        make = conv_block if self.spec.layout[level.index] == "C" else attention_block
+        blocks: list[nn.Module] = []
+        before = level.before
+        for rate in level.rates:
+            blocks.append(make(replace(level, before=before), rate))
+            before = level.shape
+        return Stage(nn.Identity(), blocks)
+
+
+def conv_block(level: Level, rate: float) -> MBConv:
+    return MBConv(level.spec, level.before, level.shape, rate)
+
+
+def attention_block(level: Level, rate: float) -> nn.Sequential:
+    """Attention and FFN, where the attention's branch may change grid and width."""
+    spec, shape = level.spec, level.shape
+    if level.before == shape:
+        return build_block(spec, shape, rate)
+    position = POS_EMBEDS[spec.pos_embed].heads(spec, shape)
+    attention = SelfAttention(spec, shape, position, in_dim=level.before.embed_dim)
+    attn, *others = build_block(spec, shape, rate, attention).named_children()
+    assert isinstance(attn[1], PreNorm)
+    return nn.Sequential(OrderedDict([("attn", Entrance(attn[1], level)), *others]))

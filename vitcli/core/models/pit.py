@@ -1,0 +1,45 @@
+"""PiT: a Vision Transformer that pools between stages.
+
+Heo et al. 2021, https://arxiv.org/abs/2103.16302. Axes: B batch, N tokens (prefix first), D width.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.models.hierarchy import Hierarchy, Level, Stage
+from vitcli.core.nn.block import build_block
+from vitcli.core.nn.mbconv import as_map, as_tokens
+from vitcli.core.nn.softmax import TokenShape
+
+
+class TokenPooling(nn.Module):
+    """Two strided 3x3 filters for each feature; the prefix takes a linear map instead.
+
+    (B, N, D) -> (B, N', 2 D), where the patches of N' are a quarter of those of N.
+    """
+
+    def __init__(self, before: TokenShape, shape: TokenShape) -> None:
+        super().__init__()
+        narrow, wide = before.embed_dim, shape.embed_dim
+        self.grid_size, self.num_prefix = before.grid_size, before.num_prefix_tokens
+        self.conv = nn.Conv2d(narrow, wide, 3, stride=2, padding=1, groups=narrow)
+        self.prefix = nn.Linear(narrow, wide) if self.num_prefix else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = as_tokens(self.conv(as_map(x[:, self.num_prefix :], self.grid_size)))
+        if self.prefix is None:
+            return patches
+        return torch.cat([self.prefix(x[:, : self.num_prefix]).to(patches.dtype), patches], dim=1)
+
+
+class Pit(Hierarchy):
+    """(B, C, H, W) -> (B, K). Every slot of a Vision Transformer is open.
+
+    Deviations: patches do not overlap, and there is no distillation token.
+    """
+
+    no_maps = "attends on several grids, so its patches are not the same from layer to layer"
+
+    def make_stage(self, level: Level) -> Stage:
+        down = TokenPooling(level.before, level.shape) if level.index else nn.Identity()
+        return Stage(down, [build_block(level.spec, level.shape, rate) for rate in level.rates])

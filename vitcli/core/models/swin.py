@@ -1,0 +1,29 @@
+"""Swin: attention inside windows that shift from block to block.
+
+Liu et al. 2021, https://arxiv.org/abs/2103.14030.
+"""
+
+from torch import nn
+
+from vitcli.core.models.hierarchy import Hierarchy, Level, Stage
+from vitcli.core.nn.block import build_block
+from vitcli.core.nn.window import PatchMerging, WindowAttention
+
+
+class Swin(Hierarchy):
+    """(B, C, H, W) -> (B, K). Every other block of a stage shifts its windows by half of one.
+
+    A window that would be larger than the grid is the grid, as in the authors' code; torchvision
+    pads the grid instead.
+    """
+
+    no_maps = "attends inside windows of several grids, so no patch has weights for all the others"
+
+    def make_stage(self, level: Level) -> Stage:
+        spec, shape = level.spec, level.shape
+        down = PatchMerging(spec, level.before) if level.index else nn.Identity()
+        blocks: list[nn.Module] = []
+        for i, rate in enumerate(level.rates):
+            attention = WindowAttention(spec, shape, shifted=i % 2 == 1)
+            blocks.append(build_block(spec, shape, rate, attention))
+        return Stage(down, blocks)

@@ -1,0 +1,94 @@
+"""What models of tokens have in common.
+
+Axes: B batch, C channels, H W pixels, N tokens (prefix first: CLS, registers), D embed_dim,
+K classes.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.nn.init import INITS
+from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.patch_embed import build_patch_embed
+from vitcli.core.nn.pool import HEADS, POOLS, Pool
+from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.spec import ModelSpec
+
+
+class TokenModel(ImageModel):
+    """What models of tokens share: from images to tokens, and from tokens to logits.
+
+    Those who derive from it build what lies between.
+    """
+
+    grid_size: tuple[int, int]
+    """Of the embedded patches."""
+    norm: nn.Module
+    pool: Pool
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__(spec)
+        self.patch_embed, patch_size = self.make_patch_embed(spec)
+        height, width = (side // patch_size for side in self.image_shape[1:])
+        self.grid_size = (height, width)
+        self.num_prefix_tokens = spec.num_prefix_tokens
+        dim = spec.embed_dim
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if spec.pool == "cls" else None
+        tokens = torch.zeros(1, spec.reg_tokens, dim)
+        self.reg_tokens = nn.Parameter(tokens) if spec.reg_tokens else None
+        self.pos_embed = POS_EMBEDS[spec.pos_embed].tokens(spec, self.token_shape)
+        self.pos_drop = nn.Dropout(spec.pos_drop)
+
+    def make_patch_embed(self, spec: ModelSpec) -> tuple[nn.Module, int]:
+        """From images to patch tokens, and how many pixels lie between two of them."""
+        return build_patch_embed(spec), spec.patch_size
+
+    @property
+    def token_shape(self) -> TokenShape:
+        """Of the embedded images."""
+        return TokenShape(
+            embed_dim=self.spec.embed_dim,
+            grid_size=self.grid_size,
+            num_prefix_tokens=self.num_prefix_tokens,
+        )
+
+    def add_head(self, shape: TokenShape) -> None:
+        """The last parts, for tokens of this shape; then every weight gets its first value."""
+        spec = self.spec
+        norm = spec.norm if spec.has_final_norm else "none"
+        self.norm = NORMS[norm](shape.embed_dim, spec.norm_eps)
+        self.pool = POOLS[spec.pool](shape)
+        self.head = HEADS[spec.head](shape.embed_dim, self.num_classes)
+        INITS[spec.init](self)
+
+    def embed(self, images: Tensor) -> Tensor:
+        """(B, C, H, W) -> (B, N, D): patches, positions, and the prefix before them.
+
+        As in the report, positions are added to the patches before the prefix is put in front;
+        with ``pos_embed_prefix`` the prefix gets positions of its own.
+
+        Raises:
+            ValueError: The images are not of the size that the model was built for.
+        """
+        self.check_images(images)
+        tokens = self.patch_embed(images)  # (B, patches, D)
+        first = 0
+        if self.pos_embed is not None:
+            table = self.pos_embed()  # (1, patches [+ prefix], D)
+            first = table.shape[1] - tokens.shape[1]
+            tokens = tokens + table[:, first:]
+        prefix: list[Tensor] = [
+            part for part in (self.cls_token, self.reg_tokens) if part is not None
+        ]
+        if prefix:
+            front = torch.cat(prefix, dim=1)
+            if first:
+                front = front + table[:, :first]
+            tokens = torch.cat([front.expand(len(tokens), -1, -1).to(tokens.dtype), tokens], dim=1)
+        return self.pos_drop(tokens)
+
+    def forward_head(self, tokens: Tensor) -> Tensor:
+        """Tokens (B, N, D) -> logits (B, K)."""
+        return self.head(self.pool(tokens))

@@ -1,0 +1,109 @@
+"""Convolutions on the tokens of a grid. Axes: B batch, N = H W tokens in reading order, D width.
+
+A token's features lie beside each other in memory, so the tokens are a map in the memory layout
+``channels_last``, and nothing is copied between the two.
+"""
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.nn.block import JOINS, DropPath
+from vitcli.core.nn.norm import TokenBatchNorm
+from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.spec import ModelSpec
+
+EXPANSION = 4
+"""Width inside a block, in widths of its output."""
+SQUEEZE = 4
+"""Width of a block's output, in widths inside its squeeze."""
+
+
+def as_map(tokens: Tensor, grid_size: tuple[int, int]) -> Tensor:
+    """(B, N, D) -> (B, D, H, W)."""
+    return tokens.mT.unflatten(2, grid_size)
+
+
+def as_tokens(grid: Tensor) -> Tensor:
+    """(B, D, H, W) -> (B, N, D)."""
+    return grid.flatten(2).mT
+
+
+class Halve(nn.Module):
+    """The largest of 2 x 2 neighbours: (B, N, D) -> (B, N / 4, D), sides rounded up."""
+
+    def __init__(self, before: TokenShape) -> None:
+        super().__init__()
+        self.grid_size = before.grid_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        return as_tokens(F.max_pool2d(as_map(x, self.grid_size), 2, ceil_mode=True))
+
+
+def shortcut(before: TokenShape, shape: TokenShape) -> nn.Sequential:
+    """Proj(Pool(x)), each where it is needed: (B, N, D) -> (B, N', D')."""
+    layers: list[nn.Module] = []
+    if before.grid_size != shape.grid_size:
+        layers.append(Halve(before))
+    if before.embed_dim != shape.embed_dim:
+        layers.append(nn.Linear(before.embed_dim, shape.embed_dim))
+    return nn.Sequential(*layers)
+
+
+class DepthwiseConv(nn.Module):
+    """A 3x3 filter for each feature: (B, N, D) -> (B, N', D)."""
+
+    def __init__(self, dim: int, grid_size: tuple[int, int], stride: int) -> None:
+        super().__init__()
+        self.grid_size = grid_size
+        self.conv = nn.Conv2d(dim, dim, 3, stride, padding=1, groups=dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return as_tokens(self.conv(as_map(x, self.grid_size)))
+
+
+class SqueezeExcite(nn.Module):
+    """Scale each feature by what all tokens say of it: (B, N, D) -> (B, N, D).
+
+    sigmoid(silu(mean(x) W1) W2). Hu et al. 2018, https://arxiv.org/abs/1709.01507, with SiLU for
+    ReLU, as has become usual.
+    """
+
+    def __init__(self, dim: int, hidden: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(dim, hidden)
+        self.fc2 = nn.Linear(hidden, dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.fc2(F.silu(self.fc1(x.mean(1, keepdim=True)))).sigmoid()
+
+
+class MBConv(nn.Module):
+    """x + project(excite(depthwise(expand(norm(x))))): (B, N, D) -> (B, N', D').
+
+    Sandler et al. 2018, https://arxiv.org/abs/1801.04381, with the batch norm before it and GELU,
+    as in Dai et al. 2021, https://arxiv.org/abs/2106.04803. It halves the grid where ``before`` is
+    larger. Deviation: the stride is the depthwise filter's, as in timm and torchvision; in the
+    paper's formula it is the 1x1 convolution's, which would leave three of four tokens unread.
+    """
+
+    def __init__(self, spec: ModelSpec, before: TokenShape, shape: TokenShape, rate: float) -> None:
+        super().__init__()
+        wide = EXPANSION * shape.embed_dim
+        stride = 1 if before.grid_size == shape.grid_size else 2
+        self.branch = nn.Sequential(
+            TokenBatchNorm(before.embed_dim),
+            nn.Linear(before.embed_dim, wide, bias=False),
+            TokenBatchNorm(wide),
+            nn.GELU(),
+            DepthwiseConv(wide, before.grid_size, stride),
+            TokenBatchNorm(wide),
+            nn.GELU(),
+            SqueezeExcite(wide, max(1, shape.embed_dim // SQUEEZE)),
+            nn.Linear(wide, shape.embed_dim),
+        )
+        self.shortcut = shortcut(before, shape)
+        self.join = JOINS[spec.residual]
+        self.drop_path = DropPath(rate)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.join(self.shortcut(x), self.drop_path(self.branch(x)))

@@ -1,0 +1,150 @@
+"""Attention inside shifted windows, and the merging of patches between stages.
+
+Liu et al. 2021, https://arxiv.org/abs/2103.14030. Axes: B batch, N = H W tokens of a grid in
+reading order, D embed_dim, W windows of n tokens, h num_heads, d = D / h.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.pos_embed import RelativeBias
+from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.spec import ModelSpec
+
+Pair = tuple[int, int]
+
+
+class Windows:
+    """How a grid is cut: padded to whole windows, rolled up and left by the shift, then cut."""
+
+    def __init__(self, grid_size: Pair, window_size: int, *, shifted: bool) -> None:
+        """A window is no larger than the grid, and an axis that is one window is not shifted."""
+        height, width = grid_size
+        self.grid_size = grid_size
+        self.size = min(window_size, height), min(window_size, width)
+        self.counts = -(-height // self.size[0]), -(-width // self.size[1])
+        self.padded = self.counts[0] * self.size[0], self.counts[1] * self.size[1]
+        self.shift = (
+            self.size[0] // 2 if shifted and self.counts[0] > 1 else 0,
+            self.size[1] // 2 if shifted and self.counts[1] > 1 else 0,
+        )
+
+    def cut(self, grid: Tensor) -> Tensor:
+        """(B, H, W, C), padded -> (B, windows, n, C)."""
+        if any(self.shift):
+            grid = grid.roll((-self.shift[0], -self.shift[1]), dims=(1, 2))
+        return self.tile(grid)
+
+    def tile(self, grid: Tensor) -> Tensor:
+        """``cut`` without the roll."""
+        (rows, columns), (height, width) = self.counts, self.size
+        parts = grid.unflatten(2, (columns, width)).unflatten(1, (rows, height))
+        return parts.transpose(2, 3).flatten(3, 4).flatten(1, 2)
+
+    def join(self, windows: Tensor) -> Tensor:
+        """What undoes ``cut``: (B, windows, n, C) -> (B, H, W, C), padded."""
+        parts = windows.unflatten(1, self.counts).unflatten(3, self.size).transpose(2, 3)
+        grid = parts.flatten(3, 4).flatten(1, 2)
+        return grid.roll(self.shift, dims=(1, 2)) if any(self.shift) else grid
+
+    def barrier(self) -> Tensor | None:
+        """(windows, n, n), True between tokens that only the roll has made neighbours.
+
+        A shifted window at the border holds tokens of opposite edges of the picture. None where
+        nothing is shifted.
+        """
+        if not any(self.shift):
+            return None
+        regions = []
+        for side, size, shift in zip(self.padded, self.size, self.shift, strict=True):
+            place = torch.arange(side)
+            regions.append((place >= side - size).long() + (place >= side - shift).long())
+        rolled = 3 * regions[0][:, None] + regions[1]  # numbered as after the roll
+        region = self.tile(rolled[None, :, :, None])[0, :, :, 0]  # (windows, n)
+        return region[:, :, None] != region[:, None]
+
+
+class WindowPosition(Position):
+    """A bias per head and offset inside a window, one table a block, and no score across a barrier.
+
+    The table starts as the authors' does, truncated normal with std 0.02. Where the authors and
+    torchvision subtract 100 across the barrier, it is minus infinity here.
+    """
+
+    barrier: Tensor | None
+
+    def __init__(self, windows: Windows, num_heads: int, *, has_bias: bool) -> None:
+        super().__init__()
+        self.count, self.num_heads = windows.counts[0] * windows.counts[1], num_heads
+        self.relative = RelativeBias(windows.size, num_heads, 0) if has_bias else None
+        if self.relative is not None:
+            nn.init.trunc_normal_(self.relative.relative_table, std=0.02)
+        self.register_buffer("barrier", windows.barrier(), persistent=False)
+
+    def bias(self) -> Tensor | None:
+        """(1, windows h, n, n): a head of a window is a head to the attend rule."""
+        if self.relative is not None:
+            scores = self.relative.bias()  # (1, h, n, n)
+        elif self.barrier is not None:
+            scores = torch.zeros(1, self.num_heads, 1, 1, device=self.barrier.device)
+        else:
+            return None
+        if self.barrier is not None:
+            scores = scores.masked_fill(self.barrier[:, None], float("-inf"))
+        return scores.expand(self.count, -1, -1, -1).flatten(0, 1)[None]
+
+
+class WindowAttention(SelfAttention):
+    """Attention inside the windows of a grid: (B, N, D) -> (B, N, D), O(N n).
+
+    A grid that is not whole windows is padded with zeros below and to the right, which are attended
+    to like tokens; so it is in torchvision and in the authors' code for detection.
+    """
+
+    def __init__(self, spec: ModelSpec, shape: TokenShape, *, shifted: bool) -> None:
+        windows = Windows(shape.grid_size, spec.window_size, shifted=shifted)
+        has_bias = spec.pos_embed == "relative"
+        super().__init__(spec, shape, WindowPosition(windows, spec.num_heads, has_bias=has_bias))
+        self.windows = windows
+
+    def forward(self, x: Tensor) -> Tensor:
+        (height, width), (bottom, right) = self.windows.grid_size, self.windows.padded
+        if (height, width) == (bottom, right):
+            return super().forward(x)
+        grid = F.pad(x.unflatten(1, (height, width)), (0, 0, 0, right - width, 0, bottom - height))
+        out = super().forward(grid.flatten(1, 2)).unflatten(1, (bottom, right))
+        return out[:, :height, :width].flatten(1, 2)
+
+    def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """(B, N, 3 D) -> q, k, v, each (B, windows h, n, d)."""
+        windows = self.windows.cut(qkv.unflatten(1, self.windows.padded))
+        parts = windows.unflatten(-1, (3, self.num_heads, -1))  # (B, W, n, 3, h, d)
+        q, k, v = parts.permute(3, 0, 1, 4, 2, 5).flatten(2, 3)
+        return q, k, v
+
+    def _merge_heads(self, out: Tensor) -> Tensor:
+        windows = out.unflatten(1, (-1, self.num_heads)).transpose(2, 3).flatten(3)
+        return self.proj_drop(self.proj(self.windows.join(windows).flatten(1, 2)))
+
+
+class PatchMerging(nn.Module):
+    """Four neighbours become one token of twice the width: (B, N, D) -> (B, N / 4, 2 D).
+
+    LayerNorm of the four side by side, then a linear map without bias. An odd side is padded with
+    zeros.
+    """
+
+    def __init__(self, spec: ModelSpec, before: TokenShape) -> None:
+        super().__init__()
+        self.grid_size = before.grid_size
+        self.norm = NORMS[spec.norm](4 * before.embed_dim, spec.norm_eps)
+        self.reduction = nn.Linear(4 * before.embed_dim, 2 * before.embed_dim, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        height, width = self.grid_size
+        grid = F.pad(x.unflatten(1, self.grid_size), (0, 0, 0, width % 2, 0, height % 2))
+        corners = [grid[:, row::2, column::2] for column in (0, 1) for row in (0, 1)]
+        return self.reduction(self.norm(torch.cat(corners, dim=-1).flatten(1, 2)))
