@@ -123,9 +123,9 @@ MUTANTS = (
     ),
     Mutant(
         "draws other random numbers after a resume",
-        "vitcli/runner/training.py",
-        "            seed=self.spec.seed,\n            first_step=self.step,",
-        "            seed=self.spec.seed + 7 * bool(self.step),\n            first_step=self.step,",
+        "vitcli/core/train/loop.py",
+        "        torch.manual_seed(step_seed(seed, step))\n",
+        "        if step == 0:\n            torch.manual_seed(step_seed(seed, step))\n",
         KILLS,
     ),
     Mutant(
@@ -197,8 +197,8 @@ MUTANTS = (
     Mutant(
         "reads pickles of strangers",
         "vitcli/runner/unpickle.py",
-        "weights_only=True",
-        "weights_only=False",
+        'map_location="cpu", weights_only=True',
+        'map_location="cpu", weights_only=False',
         tests("tests/cli/test_import_cmd.py", "-k", "hostile"),
     ),
     Mutant(
