@@ -3,9 +3,10 @@
 import contextlib
 from typing import Any
 
-from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.device import precision_name
+from vitcli.runner.experiments import build_abstract
 from vitcli.runner.files import commit_json
 from vitcli.runner.measure import save_predictions
 from vitcli.runner.run_dir import steps
@@ -50,6 +51,7 @@ def summarise(training: Training, scores: Scores) -> dict[str, Any]:
         "train_loss": last.get("train_loss"),
         "train_accuracy": last.get("train_accuracy"),
         "parameters": count_parameters(training.model),
+        "forward_flops": forward_flops(build_abstract(training.spec), training.model.image_shape),
         "epochs": training.spec.train.epochs,
         "steps": training.step,
         "images_per_second": images / training.step_seconds if training.step_seconds else 0.0,

@@ -44,6 +44,7 @@ def collect(runs: Sequence[RunDir]) -> dict[str, Any]:
         raise InputError("none of these runs has a result: all of them diverged")
     trials = sorted(map(_trial, runs, specs, results), key=lambda trial: int(trial["seed"]))
     row = {"variant": "baseline", "parameters": result["parameters"], "trials": trials}
+    row["forward_flops"] = result.get("forward_flops")
     return {
         "name": meta["experiment"],
         "command": command(meta, spec, [trial["seed"] for trial in trials]),

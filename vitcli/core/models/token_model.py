@@ -89,6 +89,10 @@ class TokenModel(ImageModel):
             tokens = torch.cat([front.expand(len(tokens), -1, -1).to(tokens.dtype), tokens], dim=1)
         return self.pos_drop(tokens)
 
+    def forward_features(self, images: Tensor) -> Tensor:
+        """Images -> tokens after the last norm, (B, N, D)."""
+        raise NotImplementedError
+
     def forward_head(self, tokens: Tensor) -> Tensor:
         """Tokens (B, N, D) -> logits (B, K)."""
         return self.head(self.pool(tokens))

@@ -256,21 +256,25 @@ def _row(
             results = [[_pending(trial) for trial in results[0]]]
         else:
             index, chosen = best, variant.settings[best][0]
+    trials = per_setting[index]
     return VariantResult(
         variant=variant.name,
         changes=plain(variant.changes),
-        parameters=_parameters(per_setting[index], root, found) or parameters.get(variant.name),
+        parameters=_measured("parameters", trials, root, found) or parameters.get(variant.name),
+        forward_flops=_measured("forward_flops", trials, root, found),
         trials=tuple(results[index]),
         candidates=candidates,
         chosen=chosen,
     )
 
 
-def _parameters(trials: Sequence[Trial], root: Path, found: Mapping[str, Cell]) -> int | None:
-    """As the finished trials counted them."""
+def _measured(
+    name: str, trials: Sequence[Trial], root: Path, found: Mapping[str, Cell]
+) -> int | None:
+    """A number of the model, as the finished trials counted it."""
     for trial in trials:
         if found[trial.folder][0] == "finished":
-            return int(RunDir(root / trial.folder).read("result.json")["parameters"])
+            return RunDir(root / trial.folder).read("result.json").get(name)
     return None
 
 

@@ -57,6 +57,8 @@ class VariantResult(Spec):
     changes: dict[str, Any] = Field(default_factory=dict)
     """Dotted field -> value, against the baseline; an ``experiment`` entry names another file."""
     parameters: int | None = None
+    forward_flops: int | None = None
+    """Of one image, a multiply-add counted as two; None in older results."""
     trials: Annotated[tuple[TrialResult, ...], BeforeValidator(_tuple)]
     candidates: Annotated[tuple[Candidate, ...], BeforeValidator(_tuple)] = ()
     """Empty unless the study tunes; the trials above are those of ``chosen``."""
@@ -118,3 +120,9 @@ class StudyResult(Spec):
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
     rows: Annotated[tuple[VariantResult, ...], BeforeValidator(_tuple)]
+
+    @property
+    def compares_models(self) -> bool:
+        """Whether the rows are different models, whose cost is part of the answer."""
+        telling = {"experiment", "model.family", "model.attention"}
+        return any(telling & row.changes.keys() for row in self.rows)

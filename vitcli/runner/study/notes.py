@@ -33,6 +33,7 @@ def notes(doc: StudyResult, found: Sequence[RowStatistics]) -> tuple[str, ...]:
         _sampling(doc),
         _incomplete(found),
         _tuning(doc),
+        _cost(doc),
         _training(doc),
         _circumstances(doc),
         _source(doc, found),
@@ -107,6 +108,16 @@ def _tuning(doc: StudyResult) -> str:
     return (
         "Setting: of each variant alone, the best by mean accuracy over the seeds on a validation"
         " split; the test images had no part in the choice."
+    )
+
+
+def _cost(doc: StudyResult) -> str:
+    if not doc.compares_models:
+        return ""
+    return (
+        "MFLOP: of a forward pass in matrix products, convolutions and attention, a multiply-add"
+        " counted as two. images/s: in training, the median over the seeds; trials that ran at once"
+        " slowed each other."
     )
 
 

@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import statistics
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -43,10 +44,10 @@ _Filled = tuple[Column, Callable[[_Line], str]]
 
 def build(doc: StudyResult) -> Table:
     """The table as words; minus and plus-minus are the characters U+2212 and U+00B1."""
-    statistics = compare(doc)
+    numbers = compare(doc)
     lines = [
         _Line(row=row, found=found, is_baseline=row is doc.rows[0])
-        for row, found in zip(doc.rows, statistics, strict=True)
+        for row, found in zip(doc.rows, numbers, strict=True)
     ]
     columns = _columns(doc)
     return Table(
@@ -54,7 +55,7 @@ def build(doc: StudyResult) -> Table:
         caption=f"{doc.name}: {doc.question}" if doc.question else doc.name,
         columns=tuple(column for column, _ in columns),
         rows=tuple(tuple(cell(line) for _, cell in columns) for line in lines),
-        notes=notes(doc, statistics),
+        notes=notes(doc, numbers),
     )
 
 
@@ -64,6 +65,7 @@ def _columns(doc: StudyResult) -> list[_Filled]:
     every: list[tuple[object, _Filled]] = [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
+        (doc.compares_models, (Column("MFLOP an image", "r"), _flops)),
         (True, (Column("n", "r"), lambda line: str(line.found.n))),
         (states - {"finished", "diverged"}, (Column("not finished", "l"), _unfinished)),
         (True, (Column("accuracy, %", "r"), _accuracy)),
@@ -71,6 +73,7 @@ def _columns(doc: StudyResult) -> list[_Filled]:
         (True, (Column("p (Holm)", "r"), _p)),
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
+        (doc.compares_models, (Column("images/s", "r"), _speed)),
         (True, (Column("training time per trial", "r"), _time)),
     ]
     return [column for shown, column in every if shown] + _source_columns(doc)
@@ -156,6 +159,17 @@ def _time(line: _Line) -> str:
     return seconds(line.found.seconds_mean)
 
 
+def _flops(line: _Line) -> str:
+    """Of the forward pass."""
+    return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
+
+
+def _speed(line: _Line) -> str:
+    """The median over the trials, in training."""
+    rates = [trial.images_per_second for trial in line.row.trials if trial.images_per_second]
+    return f"{statistics.median(rates):,.0f}" if rates else ""
+
+
 def _verdict(line: _Line) -> str:
     found = line.found
     return found.verdict or ("" if found.source_drop is None else "no interval yet")
@@ -182,6 +196,7 @@ def to_csv(doc: StudyResult) -> str:
             _rounded(found)
             | {
                 "parameters": row.parameters,
+                "forward_flops": row.forward_flops,
                 "chosen": None if row.chosen is None else json.dumps(row.chosen),
                 "source_parameters": source.parameters if source else None,
                 "source_hours": source.hours if source else None,
@@ -196,8 +211,8 @@ def to_csv(doc: StudyResult) -> str:
 
 def to_json(doc: StudyResult) -> str:
     """The document, and beside its fields the statistics that follow from it."""
-    statistics = [_rounded(found) for found in compare(doc)]
-    value = doc.model_dump(mode="json") | {"statistics": statistics}
+    numbers = [_rounded(found) for found in compare(doc)]
+    value = doc.model_dump(mode="json") | {"statistics": numbers}
     return json.dumps(value, indent=2, allow_nan=False)
 
 

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
+from vitcli.core.models.token_model import TokenModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.runner.contact_sheet import one_line
@@ -156,7 +157,7 @@ def _filters(tiles: np.ndarray) -> Figure:
 def embeddings(subject: Subject) -> Drawn:
     """Pooled features of images on their two main axes."""
     model, index = subject.predictor.model, subject.sample
-    if not isinstance(model, VisionTransformer):
+    if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens to pool")
     rows = []
     with torch.no_grad():
