@@ -109,6 +109,8 @@ class Child:
 
     def wait(self, seconds: float) -> bool:
         """Whether it has ended after at most so long; ``code`` is negative after a signal."""
+        if self.code is not None:
+            return True
         if not select.select([self._ended], [], [], max(0.0, seconds))[0]:
             return False
         os.close(self._ended)
