@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,19 @@ FILE = Path(__file__).parents[2] / "benchmarks" / "results" / "faults.json"
 
 def keep(row: dict[str, Any], path: Path = FILE) -> None:
     """Put a row in the place of the older one of its campaign (and target)."""
-    commit, dirty = source_commit()
-    row |= {"commit": commit, "dirty": dirty, "hardware": cpu_name()}
+    row |= {"commit": source_commit()[0], "dirty": is_dirty(), "hardware": cpu_name()}
     row |= {"date": datetime.date.today().isoformat()}
     rows: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     others = [old for old in rows if name(old) != name(row)]
     ordered = sorted([*others, row], key=name)
     path.write_text(json.dumps(ordered, indent=1) + "\n")
+
+
+def is_dirty() -> bool:
+    """Whether the checkout has changes beside this file's rows."""
+    command = ["git", "diff", "--name-only", "HEAD"]
+    done = subprocess.run(command, cwd=FILE.parent, capture_output=True, text=True, check=True)
+    return any(Path(line).name != FILE.name for line in done.stdout.splitlines())
 
 
 def name(row: dict[str, Any]) -> str:
