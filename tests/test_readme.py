@@ -122,7 +122,8 @@ def test_the_study_that_readme_shows_is_one(here):
 
 
 def test_every_study_is_named():
-    for path in (ROOT / "experiments").glob("ablation-*.yaml"):
+    studies = [*(ROOT / "experiments").glob("ablation-*"), *(ROOT / "experiments").glob("study-*")]
+    for path in studies:
         name = path.stem.removeprefix("ablation")
         assert f"`{path.stem}`" in README or f"`{name}`" in README, path.stem
 

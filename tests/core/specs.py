@@ -12,6 +12,18 @@ BASE = ModelSpec(
 )
 
 
+_STAGED: dict[str, Any] = {"depth": 6, "depths": (1, 2)}
+_CONVENTIONAL: dict[str, Any] = {"pool": "mean", "pos_embed": "relative"}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "vit": {},
+    "resnet18": {},
+    "swin": _STAGED | _CONVENTIONAL | {"depths": (2, 2), "window_size": 2},
+    "coatnet": _STAGED | _CONVENTIONAL | {"layout": "CT"},
+    "pit": _STAGED,
+}
+"""What a family needs beside sizes, whatever fields of a ViT are set."""
+
+
 def changed(**fields: Any) -> ModelSpec:
     """The base with some fields changed."""
     return BASE.replace(**fields)

@@ -31,6 +31,8 @@ variants:
   no_ffn: {{model.ffn: none}}
   absurd_rate: {{optim.lr: 100.0, optim.max_grad_norm: null, optim.name: sgd}}
 """
+LONGEST = 900
+"""Seconds for 18 trainings beside other programs."""
 PATIENCE = 4.0
 """Seconds after which a silent worker counts as hanging, instead of an hour."""
 
@@ -54,7 +56,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
             shutil.rmtree(folder, ignore_errors=True)
             child = Child(partial(run_all_here, study, folder), scratch / "log.txt")
             was_struck = strike(child, rng, longest, signal.SIGSTOP if hangs else signal.SIGKILL)
-            code = child.end()
+            code = child.end(LONGEST)
         hung += hangs
         tally.check("differing_trials", code == 0, f"{folder.name}: {code}: {child.words()}")
         found = results(folder)
@@ -68,7 +70,7 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
 
 def run_all(study: Path, folder: Path) -> None:
     child = Child(lambda: run_all_here(study, folder), folder.parent / "log.txt")
-    assert child.end() == 0, child.words()
+    assert child.end(LONGEST) == 0, child.words()
 
 
 def run_all_here(study: Path, folder: Path) -> None:

@@ -120,9 +120,9 @@ class Child:
     def send(self, number: int) -> None:
         signal.pidfd_send_signal(self._ended, number)
 
-    def end(self) -> int:
-        """Its exit code, after at most two minutes."""
-        if not self.wait(120):
+    def end(self, seconds: float = 120) -> int:
+        """Its exit code, after at most so long."""
+        if not self.wait(seconds):
             self.send(signal.SIGKILL)
             self.wait(10)
             raise AssertionError(f"a training hangs; its last words: {self.words()}")

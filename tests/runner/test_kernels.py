@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import changed
+from tests.core.specs import REQUIRED, changed
 from tests.stopping import stop_after
+from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import build_vit
 from vitcli.core.native import functions
 from vitcli.core.native.modules import (
@@ -190,13 +191,14 @@ VARIANTS = [
     {"embed_dim": 45, "num_heads": 3},
     {"reg_tokens": 2, "pool": "seq"},
     {"depth": 0},
+    *({"family": family, **fields} for family, fields in REQUIRED.items() if len(fields) > 0),
 ]
 
 
 @needs_amx
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
 def test_a_model_learns_the_same_with_either_kernels(fields):
-    plain = build_vit(changed(**{**WIDE, **fields})).train()
+    plain = build_model(changed(**{**WIDE, **fields})).train()
     with torch.no_grad():
         for parameter in plain.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))

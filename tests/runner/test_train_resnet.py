@@ -122,7 +122,7 @@ def test_the_plan_counts_it_by_stages(experiment):
         ({"optim.name": "muon"}, "optim.name: muon takes the matrices of transformer blocks"),
         ({"train.grad_checkpointing": True}, "'resnet18' has no blocks to recompute"),
         ({"model.patch_size": 8}, "model: family 'resnet18' has no patch_size; leave it out"),
-        ({"model.family": "resnet19"}, "model.family: should be 'vit' or 'resnet18'"),
+        ({"model.family": "resnet19"}, "model.family: should be 'vit', 'resnet18', 'swin'"),
         ({"train.accumulate": 8}, "batch norm needs 2 images at a time"),
     ],
     ids=str,

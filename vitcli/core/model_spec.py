@@ -197,7 +197,9 @@ class ModelSpec(Spec):
         for name, field in type(self).model_fields.items():
             default = field.get_default(call_default_factory=True)
             if name not in known and getattr(self, name) != default:
-                raise ValueError(f"family {self.family!r} has no {name}; leave it out")
+                raise ValueError(
+                    f"family {self.family!r} has no {name}; leave it out, or at {default!r}"
+                )
         return self
 
     @model_validator(mode="after")

@@ -1,6 +1,7 @@
 """The run folder: plain files that survive being copied. Its status.json is the contract."""
 
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -99,7 +100,7 @@ class RunDir:
         """A JSON file of the folder; {} where it is missing or damaged."""
         try:
             text = (self.path / name).read_text()
-            value = json.loads(text, parse_constant=_refuse_constant)
+            value = _strict_json(text)
         except (OSError, ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
@@ -138,7 +139,7 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
-            record = json.loads(line, parse_constant=_refuse_constant)
+            record = _strict_json(line)
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or type(record.get("step")) is not int:
@@ -181,8 +182,16 @@ def steps(checkpoints: Path) -> list[int]:
     return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+def _strict_json(text: str) -> Any:
+    """Without NaN and infinity, which are no JSON, however they are written (such as 1e999)."""
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value
 
 
 def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
