@@ -5,9 +5,10 @@ from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.train.evaluate import Scores, score
+from vitcli.runner.checkpoint import sealed
 from vitcli.runner.device import precision_name
 from vitcli.runner.experiments import build_abstract
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit
 from vitcli.runner.measure import save_predictions
 from vitcli.runner.run_dir import steps
 from vitcli.runner.tensorboard import Board
@@ -31,7 +32,7 @@ def finish(training: Training) -> dict[str, Any]:
         board.hparams(spec, measured, groups)
         show_images(training, board)
     result = summarise(training, scores)
-    commit_json(run.path / "result.json", result)
+    commit(run.path / "result.json", sealed(result))
     run.set_status("finished", training.step)
     return result
 

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from vitcli.runner.checkpoint import load_checkpoint
+from vitcli.runner.checkpoint import load_checkpoint, sealed
 from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.run_dir import MANIFEST, RunDir, State, temporaries
 from vitcli.runner.study.cells import DAMAGED, accuracy_of
@@ -75,9 +75,13 @@ def _status(run: RunDir) -> None:
 
 
 def _json(run: RunDir, name: str, keys: set[str]) -> None:
-    value = json.loads((run.path / name).read_bytes())
+    """An object with these keys, and with the hash of the others if it holds one."""
+    content = (run.path / name).read_bytes()
+    value = json.loads(content)
     if not isinstance(value, dict) or not keys <= value.keys():
         raise ValueError(f"without {', '.join(sorted(keys))}")
+    if value.pop("sha256", None) and content != sealed(value):
+        raise ValueError("it does not match its hash")
 
 
 def _metrics(run: RunDir, finished: bool) -> None:
