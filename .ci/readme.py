@@ -230,6 +230,53 @@ def peers(name: str) -> str:
     return "\n".join([*rows, "", note])
 
 
+def attention_growth() -> str:
+    """The cost of the attend rules, with fitted exponents beside the stated ones."""
+    path = ROOT / "benchmarks" / "results" / "attention-cpu.json"
+    if not path.exists():
+        return ""
+    found = json.loads(path.read_text())
+    shown = (64, 1024, 4096)
+    rows = [
+        f"| attention | {' | '.join(f'{n:,} tokens, ms' for n in shown)} | time grows as | stated |"
+        " 4,096 tokens, MB | memory grows as | stated |",
+        "|---|---:|---:|---:|---|---|---:|---|---|",
+    ]
+
+    def growth(exponent: list[float] | None) -> str:
+        return f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}" if exponent else ""
+
+    for row in found["rows"]:
+        name = row["attention"] + ("" if row["kernels"] == "plain" else f", {row['kernels']}")
+        points = {point["tokens"]: point for point in row["points"]}
+        times = [f"{1e3 * points[n]['seconds']:.1f}" if n in points else "" for n in shown]
+        kept = f"{points[4096]['kept_bytes'] / 1e6:,.0f}" if 4096 in points else ""
+        rows.append(
+            f"| {name} | {' | '.join(times)} | {growth(row['time_exponent'])} |"
+            f" {row['stated_time']} | {kept} | {growth(row['memory_exponent'])} |"
+            f" {row['stated_memory']} |"
+        )
+    by = found["environment"]
+    note = (
+        f"{found['setting'][0].upper()}{found['setting'][1:]}; exponents with half their 95 %"
+        " interval, fitted to 512 tokens and more; memory is what autograd keeps. torch"
+        f" {by['torch']}; {found['date']}, commit {by['commit'][:9]}."
+    )
+    return "\n".join([*rows, "", note])
+
+
+def sizes() -> str:
+    """Published configurations, built without memory."""
+    from tests.core.published import PUBLISHED, parameters_of
+
+    rows = ["| configuration | published | here | difference | from |", "|---|---:|---:|---:|---|"]
+    for name, (spec, published, _, source) in PUBLISHED.items():
+        count = parameters_of(spec)
+        share = f"{count / published - 1:+.2%}"
+        rows.append(f"| {name} | {published:,.0f} | {count:,} | {share} | {source} |")
+    return "\n".join(rows)
+
+
 LOSSES = {
     "kills": "`kill -9` of a training at a random instant; {kills:,} kills in {runs:,} runs",
     "stops": "SIGINT, SIGTERM or SIGHUP at a random instant; {signals:,} signals",
@@ -294,6 +341,9 @@ TABLES: dict[str, Callable[[], str]] = {
     "peers-cpu": partial(peers, "peers-cpu"),
     "peers-cpu-compiled": partial(peers, "peers-cpu-compiled"),
     "faults": faults,
+    "study-architectures-tiny": partial(study, "study-architectures-tiny"),
+    "attention-growth": attention_growth,
+    "sizes": sizes,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
 }
 

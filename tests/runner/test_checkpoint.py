@@ -12,6 +12,7 @@ from vitcli.runner import files
 from vitcli.runner.checkpoint import (
     TENSORS,
     Checkpoint,
+    keep_weights,
     latest_checkpoint,
     load_checkpoint,
     prune,
@@ -156,3 +157,20 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch)
         files.commit(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_weights_of_a_finished_run_are_kept_and_may_be_kept_again(tmp_path):
+    for step in (3, 7):
+        save_checkpoint(tmp_path, make(step))
+    for _ in range(2):
+        keep_weights(tmp_path)
+        assert steps(tmp_path) == [7]
+        kept = load_checkpoint(tmp_path / "7")
+        assert_close(kept.tensors, {"model.a": make(7).tensors["model.a"]})
+    assert not (tmp_path / "7" / TENSORS).exists()
+
+
+def test_a_manifest_that_cannot_be_read_is_no_checkpoint(tmp_path):
+    (tmp_path / "5" / MANIFEST).mkdir(parents=True)
+    with pytest.raises(InputError, match="no readable checkpoint manifest"):
+        load_checkpoint(tmp_path / "5")

@@ -1,6 +1,7 @@
 """One door: text in, checked specs out, and errors that say what, where and what was meant."""
 
 import hashlib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,13 +12,18 @@ from vitcli.runner.config import (
     check,
     config_hash,
     config_text,
+    describe,
+    experiment_files,
     field_names,
     find_experiment,
+    fit_to_data,
     load_experiment,
     parse_set,
+    resolve_bases,
 )
+from vitcli.runner.datasets import describe_data
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.yaml_text import Document, dump
+from vitcli.runner.yaml_text import MAX_DEPTH, Document, dump, read_mapping
 
 
 def read(text: str):
@@ -172,7 +178,7 @@ def test_the_hash_sees_fields_but_not_seeds_or_folders():
     assert one == two != three
 
 
-@pytest.mark.parametrize("text", ["depth", "=3", " = "])
+@pytest.mark.parametrize("text", ["depth", "=3", " = ", "a=1\nb: 2"])
 def test_set_wants_field_and_value(text):
     with pytest.raises(ConfigError, match="FIELD=VALUE"):
         parse_set(text)
@@ -191,3 +197,60 @@ def test_a_one_letter_typo_in_any_field_suggests_it(field):
     if typo in field_names():
         pytest.skip("the typo is a field itself")
     assert f"did you mean '{name}'?" in failure({typo: 1})
+
+
+def test_what_cannot_be_found_or_run_is_said(here):
+    with pytest.raises(ConfigError, match=r"\./none\.yaml|none\.yaml: no such experiment file"):
+        find_experiment("none.yaml")
+    with pytest.raises(ConfigError, match="run it with 'vitcli ablate ablation-quickstart'"):
+        load_experiment("ablation-quickstart")
+    Path("experiments/folder.yaml").mkdir(parents=True)
+    assert "folder" not in experiment_files()
+    Path("list.yaml").write_text("- 1\n")
+    with pytest.raises(ConfigError, match="an experiment is a mapping"):
+        load_experiment("list.yaml")
+    Path("binary.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read as text"):
+        load_experiment("binary.yaml")
+    with pytest.raises(ConfigError, match="not a file"):
+        read_mapping(Path("experiments"))
+
+
+def test_a_studys_rows_replace_those_of_its_base(here):
+    Path("mine.yaml").write_text("base: ablation-quickstart\nvariants: {a: {}, b: {seed: 1}}\n")
+    path = Path("mine.yaml")
+    raw = resolve_bases(read_mapping(path), path)
+    assert list(raw["variants"]) == ["a", "b"]
+    assert "reference" not in raw
+
+
+def test_lists_nest_as_deep_as_mappings_do():
+    deep = "a:\n" + "".join(f"{'  ' * i}- a:\n" for i in range(MAX_DEPTH - 2))
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        Document(deep, "x.yaml")
+
+
+def test_a_problem_of_a_field_that_is_not_written_is_told_at_the_one_around_it():
+    document = Document("model:\n  depth: 2\n", "x.yaml")
+    assert document.where(("model", "img_size", 0)) == "x.yaml:1"
+    assert document.where(("model", "depth")) == "x.yaml:2"
+    assert document.where(("data",)) == "x.yaml:1"
+
+
+def test_words_for_what_is_missing_or_too_short():
+    assert describe(("rows", 0), "missing", {}) == "'rows.0' is missing"
+    assert "needs 1 at least" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.num_classes": 7}, "model.num_classes is set to 7, but data set shapes has 10"),
+        ({"data.mean": [0.5]}, "data.mean has 1 values for 3 channels"),
+        ({"model.patch_size": 7}, r"patch_size 7 does not divide 32x32 \(from data set shapes\)"),
+    ],
+)
+def test_what_clashes_with_the_data_is_refused(changes, message):
+    spec = load_experiment("quickstart", changes).spec
+    with pytest.raises(ConfigError, match=message):
+        fit_to_data(spec, describe_data(spec.data))

@@ -388,3 +388,19 @@ def test_every_mix_renders_in_every_format(rows, same_setting, has_source):
         assert row["n"] == str(found.n)
         if found.num_unfinished:
             assert f"of {len(rows[row['variant']])} " in row["not finished"]
+
+
+def test_a_comparison_of_models_shows_what_they_cost(doc):
+    rows = [
+        make_row("vit", [0.6, 0.7]),
+        make_row("swin", [0.5, 0.6]).replace(
+            changes={"model.family": "swin"}, forward_flops=61_234_567
+        ),
+    ]
+    compared = doc.replace(rows=tuple(row.model_dump() for row in rows), reference=None)
+    assert cell(compared, "swin", "MFLOP an image") == "61.2"
+    assert cell(compared, "vit", "MFLOP an image") == ""
+    speeds = [trial.images_per_second for trial in rows[1].trials]
+    assert cell(compared, "swin", "images/s") == f"{sum(speeds) / len(speeds):,.0f}"
+    assert "multiply-add" in all_notes(compared)
+    assert "MFLOP" not in render(doc, "text")

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from vitcli.core.models.hierarchy import Hierarchy, Level, Stage
 from vitcli.core.nn.block import build_block
-from vitcli.core.nn.mbconv import as_map, as_tokens
+from vitcli.core.nn.mbconv import DepthwiseConv
 from vitcli.core.nn.softmax import TokenShape
 
 
@@ -21,12 +21,12 @@ class TokenPooling(nn.Module):
     def __init__(self, before: TokenShape, shape: TokenShape) -> None:
         super().__init__()
         narrow, wide = before.embed_dim, shape.embed_dim
-        self.grid_size, self.num_prefix = before.grid_size, before.num_prefix_tokens
-        self.conv = nn.Conv2d(narrow, wide, 3, stride=2, padding=1, groups=narrow)
+        self.num_prefix = before.num_prefix_tokens
+        self.filters = DepthwiseConv(narrow, wide, before.grid_size, stride=2, bias=True)
         self.prefix = nn.Linear(narrow, wide) if self.num_prefix else None
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = as_tokens(self.conv(as_map(x[:, self.num_prefix :], self.grid_size)))
+        patches = self.filters(x[:, self.num_prefix :])
         if self.prefix is None:
             return patches
         return torch.cat([self.prefix(x[:, : self.num_prefix]).to(patches.dtype), patches], dim=1)

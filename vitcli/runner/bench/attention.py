@@ -4,6 +4,7 @@ The rule alone is measured, forward and backward, without the projections around
 and values (B, h, N, d) -> (B, h, N, d). The tokens are a grid as square as their number allows.
 """
 
+import datetime
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -23,13 +24,13 @@ from vitcli.core.train.loop import autocast_to
 from vitcli.runner.allocator import keep_freed_memory
 from vitcli.runner.bench.clock import timed, turns
 from vitcli.runner.data.arrays import available_memory
-from vitcli.runner.device import hardware, pick_precision, precision_name
+from vitcli.runner.device import environment, hardware, pick_precision, precision_name
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.kernels import NoKernelsError, has_amx, load_kernels
 from vitcli.runner.resources import resource_errors
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-TOO_LONG = 2.0
+TOO_LONG = 4.0
 """Seconds for one pass; longer sequences of that row are left out."""
 COPIES = 4
 """Matrices of weights that the plain kernel holds at once: scores, weights, their gradients."""
@@ -92,6 +93,8 @@ def bench_attention(
     found = {kind: list(_points(*kind, setting, lengths)) for kind in kinds}
     return {
         "benchmark": "attention",
+        "date": datetime.date.today().isoformat(),
+        "environment": environment(device),
         "setting": (
             f"the rule alone on {device} ({hardware(device)}), {precision_name(autocast)},"
             f" {num_heads} x {setting.head_dim} features, batch {batch_size}"

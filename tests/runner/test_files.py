@@ -1,0 +1,58 @@
+"""The one way in which files are written: whole, or not at all."""
+
+import os
+import stat
+
+import pytest
+
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.files import commit, make_folder, require_folder
+
+
+def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
+    path = tmp_path / "kept.txt"
+    commit(path, b"old")
+
+    def fail(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="No space left"):
+            commit(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_folder_that_cannot_be_written_is_named_by_the_file_that_was_meant(tmp_path):
+    with pytest.raises(OSError, match=r"missing/a\.txt"):
+        commit(tmp_path / "missing" / "a.txt", b"")
+
+
+def test_what_is_no_regular_file_is_never_replaced(tmp_path):
+    with pytest.raises(ConfigError, match="not a regular file"):
+        commit(tmp_path, b"")
+    target = tmp_path / "target.txt"
+    target.write_text("old")
+    (tmp_path / "link.txt").symlink_to(target)
+    commit(tmp_path / "link.txt", b"new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert target.read_text() == "new"
+
+
+def test_rights_stay_as_they_were(tmp_path):
+    path = tmp_path / "private.txt"
+    commit(path, b"old")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    path.chmod(0o600)
+    commit(path, b"new")
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_folders_are_made_with_those_above_them(tmp_path):
+    make_folder(tmp_path / "a" / "b" / "c")
+    make_folder(tmp_path / "a" / "b" / "c")
+    assert (tmp_path / "a" / "b" / "c").is_dir()
+    require_folder(tmp_path / "a" / "new.txt")
+    with pytest.raises(ConfigError, match=r"^-o .*there is no folder"):
+        require_folder(tmp_path / "none" / "new.txt", "-o")
