@@ -290,6 +290,35 @@ def test_coatnets_bias_depends_on_the_offset_only():
     assert (bias[:, 0, 0] != bias[:, 0, 1]).any()
 
 
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "no positions": {"pos_embed": "none"},
+    "single head": {"num_heads": 1},
+    "no residual": {"residual": "none"},
+    "no norm": {"norm": "none"},
+    "no ffn": {"ffn": "none"},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("row", ABLATIONS)
+def test_the_rows_of_the_ablation_table_change_every_family(family, row):
+    spec = FAMILIES[family].replace(**ABLATIONS[row])
+    models = []
+    for each in (FAMILIES[family], spec):
+        torch.manual_seed(0)
+        models.append(build_model(each).double().train())
+    full, less = models
+    torch.manual_seed(1)
+    images = pictures(4)
+    assert not torch.equal(full(images), less(images))
+    less(images).square().sum().backward()
+    still = [name for name, p in less.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not [name for name in still if "cls_token" not in name], still
+    counts = [sum(p.numel() for p in model.parameters()) for model in models]
+    assert counts[1] <= counts[0]
+    assert counts[1] < counts[0] or row in ("single head", "no residual")
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [

@@ -44,7 +44,7 @@ class Entrance(PreNorm):
         super().__init__(norm, branch.inner, branch.join, branch.after)
         changes = level.before.grid_size != level.shape.grid_size
         self.halve = Halve(level.before) if changes else nn.Identity()
-        self.shortcut = shortcut(level.before, level.shape)
+        self.shortcut = shortcut(level.spec, level.before, level.shape)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.merge(self.shortcut(x), self.inner(self.halve(self.norm(x))))

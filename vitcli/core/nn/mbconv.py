@@ -40,9 +40,14 @@ class Halve(nn.Module):
         return as_tokens(F.max_pool2d(as_map(x, self.grid_size), 2, ceil_mode=True))
 
 
-def shortcut(before: TokenShape, shape: TokenShape) -> nn.Sequential:
-    """Proj(Pool(x)), each where it is needed: (B, N, D) -> (B, N', D')."""
+def shortcut(spec: ModelSpec, before: TokenShape, shape: TokenShape) -> nn.Sequential:
+    """Proj(Pool(x)), each where it is needed: (B, N, D) -> (B, N', D').
+
+    Without a residual nothing is needed, since nothing is added to.
+    """
     layers: list[nn.Module] = []
+    if spec.residual == "none":
+        return nn.Sequential()
     if before.grid_size != shape.grid_size:
         layers.append(Halve(before))
     if before.embed_dim != shape.embed_dim:
@@ -112,7 +117,7 @@ class MBConv(nn.Module):
             SqueezeExcite(wide, max(1, shape.embed_dim // SQUEEZE)),
             nn.Linear(wide, shape.embed_dim),
         )
-        self.shortcut = shortcut(before, shape)
+        self.shortcut = shortcut(spec, before, shape)
         self.join = JOINS[spec.residual]
         self.drop_path = DropPath(rate)
 
