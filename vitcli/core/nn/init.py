@@ -1,5 +1,6 @@
 """Initial weights, one function per scheme; norms start at 1 and 0, biases at 0, everywhere."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -57,6 +58,10 @@ def xavier_normal(model: nn.Module) -> None:
         weight = matrix(module)
         if weight is None and isinstance(module, nn.Conv2d):
             weight = module.weight
+            if module.groups > 1:
+                nn.init.normal_(weight, std=grouped_std(module))
+                zero_bias(module)
+                continue
         if weight is not None:
             nn.init.xavier_normal_(weight)
             zero_bias(module)
@@ -67,6 +72,12 @@ def xavier_normal(model: nn.Module) -> None:
             for part in module.qkv.weight.detach().chunk(3):
                 nn.init.xavier_normal_(part)
     init_tokens(model)
+
+
+def grouped_std(conv: nn.Conv2d) -> float:
+    """sqrt(2 / (n_in + n_out)) of one group; torch's own function counts n_out over all of them."""
+    field = math.prod(conv.kernel_size)
+    return math.sqrt(2 * conv.groups / (field * (conv.in_channels + conv.out_channels)))
 
 
 def mimetic(model: nn.Module) -> None:
