@@ -33,7 +33,7 @@ variants:
 """
 LONGEST = 900
 """Seconds for 18 trainings beside other programs."""
-PATIENCE = 4.0
+PATIENCE = 20.0
 """Seconds after which a silent worker counts as hanging, instead of an hour."""
 
 
