@@ -107,7 +107,7 @@ def test_attention_leaves_out_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(attention, "available_memory", lambda: 10_000)
     sizes = ("--embed-dim", "8", "--num-heads", "1", "--batch-size", "1", "--precision", "fp32")
     _, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,64")
-    assert "empty: over 2 s a pass, too large for the memory" in out
+    assert "empty: over 4 s a pass, too large for the memory" in out
     rows = document("attention", *sizes, *QUICK, "--lengths", "8,64")["rows"]
     lengths = {
         (row["attention"], row["kernels"]): [point["tokens"] for point in row["points"]]

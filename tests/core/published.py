@@ -33,7 +33,7 @@ def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> M
         patch_size=2**convolutions,
         patch_embed="conv_tokenizer",
         patch_bias=False,
-        stem_width=64,
+        stem_width=64 if convolutions > 1 else None,
         embed_dim=dim,
         depth=layers,
         num_heads=heads,
@@ -81,14 +81,14 @@ def coatnet(stem: int, width: int, depths: tuple[int, int, int, int]) -> ModelSp
 
 CCT, SWIN, COATNET = "Hassani et al. 2021", "Liu et al. 2021, as in torchvision", "Dai et al. 2021"
 SINES = cct(6, 256, 4, 2, 1).replace(pos_embed="sincos1d")
-"""The published 3.17 M is the count without learned positions, which have 65,536 parameters."""
+"""The published 3.168 M is the count without learned positions, which have 65,536 parameters."""
 PUBLISHED = {
     "cct-2/3x2": Published(cct(2, 128, 2, 1, 2), 0.284e6, 0.0018, CCT),
-    "cct-4/3x2": Published(cct(4, 128, 2, 1, 2), 0.48e6, 0.0105, CCT),
-    "cct-6/3x1": Published(SINES, 3.17e6, 0.0016, CCT),
-    "cct-6/3x2": Published(cct(6, 256, 4, 2, 2), 3.3e6, 0.016, CCT),
-    "cct-7/3x1": Published(cct(7, 256, 4, 2, 1), 3.76e6, 0.0014, CCT),
-    "cct-7/3x2": Published(cct(7, 256, 4, 2, 2), 3.85e6, 0.0014, CCT),
+    "cct-4/3x2": Published(cct(4, 128, 2, 1, 2), 0.482e6, 0.0011, CCT),
+    "cct-6/3x1": Published(SINES, 3.168e6, 0.0002, CCT),
+    "cct-6/3x2": Published(cct(6, 256, 4, 2, 2), 3.327e6, 0.0002, CCT),
+    "cct-7/3x1": Published(cct(7, 256, 4, 2, 1), 3.76e6, 0.0002, CCT),
+    "cct-7/3x2": Published(cct(7, 256, 4, 2, 2), 3.853e6, 0.0002, CCT),
     "swin-t": Published(swin(96, 3, 6), 28_288_354, 0, SWIN),
     "swin-s": Published(swin(96, 3, 18), 49_606_258, 0, SWIN),
     "swin-b": Published(swin(128, 4, 18), 87_768_224, 0, SWIN),

@@ -1,11 +1,14 @@
 """Initial weights have the statistics that their schemes promise."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import changed
+from tests.core.specs import REQUIRED, changed
+from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.init import INITS
 from vitcli.core.nn.pos_embed import sincos2d
@@ -104,3 +107,21 @@ def test_mimetic_queries_and_keys_are_alike_and_values_are_negated():
 def test_mimetic_positions_start_as_sines():
     model = make("mimetic", pos_embed_prefix=True)
     assert_close(model.pos_embed.table[0, 1:].detach(), sincos2d((4, 4), 192))
+
+
+@pytest.mark.parametrize("init", ["trunc_normal", "xavier_normal"])
+@pytest.mark.parametrize("family", ["vit", "swin", "coatnet", "pit"])
+def test_biases_start_at_zero_in_every_family(family, init):
+    model = build_model(changed(family=family, init=init, **REQUIRED[family]))
+    biases = {n: p for n, p in model.named_parameters() if n.endswith("bias")}
+    assert biases
+    assert not [name for name, bias in biases.items() if bias.any()]
+
+
+def test_glorots_variance_counts_one_group():
+    sizes: dict[str, Any] = {"embed_dim": 240, "patch_size": 2, "init": "xavier_normal"}
+    model = build_model(changed(family="pit", **sizes, **REQUIRED["pit"]))
+    (conv,) = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
+    n_in, n_out = 9, 9 * conv.out_channels / conv.groups
+    assert conv.weight.std().item() == pytest.approx((2 / (n_in + n_out)) ** 0.5, rel=0.05)
+    assert conv.weight.mean().abs() < 0.02

@@ -112,8 +112,9 @@ class ModelSpec(Spec):
     """Number of transformer blocks."""
     depths: Annotated[tuple[Depth, ...], Field(min_length=1), ListToo] | None = None
     """Number of blocks in each stage of ``swin``, ``coatnet`` and ``pit``."""
-    layout: str = Field("CCTT", pattern="^C*T*$")
-    """Stages of ``coatnet``: convolutions (C), then attention (T)."""
+    layout: str = Field("CCTT", pattern="^C*T+$")
+    """Stages of ``coatnet``: convolutions (C), then attention (T), which alone has FFN, norm, heads,
+    positions, dropout and LayerScale."""
     window_size: int = Field(4, ge=1, le=64)
     """Side of a window of ``swin`` in patches."""
     num_heads: int = Field(3, ge=1, le=256)
@@ -188,7 +189,8 @@ class ModelSpec(Spec):
 
     @property
     def _has_stem(self) -> bool:
-        return self.family == "coatnet" or self.patch_embed in ("conv_tokenizer", "conv_stem")
+        has_layers = self.patch_embed in ("conv_tokenizer", "conv_stem") and self.patch_size > 2
+        return self.family == "coatnet" or has_layers
 
     @model_validator(mode="after")
     def _family_has_them(self) -> Self:
@@ -218,7 +220,10 @@ class ModelSpec(Spec):
         if self.residual == "none" and self.drop_path > 0:
             raise ValueError("without a residual, drop_path would erase the signal; set it to 0")
         if self.stem_width and not self._has_stem:
-            raise ValueError("stem_width needs patch_embed 'conv_tokenizer' or 'conv_stem'")
+            raise ValueError(
+                "stem_width needs patch_embed 'conv_tokenizer' or 'conv_stem' with a patch_size of"
+                " 4 or more: the last layer has embed_dim"
+            )
         if self.patch_pre_norm and self.patch_embed != "linear":
             raise ValueError(
                 "patch_pre_norm needs patch_embed 'linear', which cuts the patches first"

@@ -34,7 +34,7 @@ def finish(training: Training) -> dict[str, Any]:
     result = summarise(training, scores)
     commit(run.path / "result.json", sealed(result))
     run.set_status("finished", training.step)
-    return result
+    return run.read("result.json")
 
 
 def summarise(training: Training, scores: Scores) -> dict[str, Any]:

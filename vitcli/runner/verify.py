@@ -39,7 +39,8 @@ def verify_run(run: RunDir) -> list[Verdict]:
         *_checkpoints(run),
     ]
     if finished:
-        result = partial(_json, run, "result.json", {"test_accuracy", "num_test"})
+        keys, is_sealed = {"test_accuracy", "num_test"}, _has_sealed_result(run)
+        result = partial(_json, run, "result.json", keys, is_sealed=is_sealed)
         verdicts.append(_verdict("result.json", result))
         if not run.is_packaged:
             verdicts.append(_verdict("predictions.npz", partial(_predictions, run)))
@@ -74,13 +75,20 @@ def _status(run: RunDir) -> None:
         raise ValueError("there is no such state")
 
 
-def _json(run: RunDir, name: str, keys: set[str]) -> None:
+def _has_sealed_result(run: RunDir) -> bool:
+    """Whether the vitcli that trained it was one that gives result.json a hash."""
+    version = str(run.read("meta.json").get("vitcli", "0")).split(".")
+    return all(part.isdecimal() for part in version) and [int(part) for part in version] >= [0, 7]
+
+
+def _json(run: RunDir, name: str, keys: set[str], *, is_sealed: bool = False) -> None:
     """An object with these keys, and with the hash of the others if it holds one."""
     content = (run.path / name).read_bytes()
     value = json.loads(content)
     if not isinstance(value, dict) or not keys <= value.keys():
         raise ValueError(f"without {', '.join(sorted(keys))}")
-    if value.pop("sha256", None) and content != sealed(value):
+    seal = value.pop("sha256", None)
+    if (seal or is_sealed) and content != sealed(value):
         raise ValueError("it does not match its hash")
 
 

@@ -46,6 +46,8 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 def part_of(name: str) -> str:
     """``blocks.3.attn.norm.weight`` -> ``blocks: attention norms``."""
     first, *rest = name.split(".")
+    if first == "stages":
+        return f"stage {int(rest[0]) + 1}"
     if first != "blocks":
         return PARTS.get(f"{first}.{rest[0]}" if rest else first) or PARTS.get(first, first)
     _, branch, inside, *_ = rest

@@ -55,7 +55,7 @@ class Hierarchy(TokenModel):
             first = sum((self.spec.depths or ())[:index])
             level = Level(index, spec, before, shape, rates[first : first + depth])
             stages.append(self.make_stage(level))
-        self.stages = nn.Sequential(*stages)
+        self.stages = nn.ModuleList(stages)
         self.add_head(shape)
 
     def first_shapes(self) -> tuple[TokenShape, TokenShape]:

@@ -13,8 +13,8 @@ from vitcli.core.nn.window import PatchMerging, WindowAttention
 class Swin(Hierarchy):
     """(B, C, H, W) -> (B, K). Every other block of a stage shifts its windows by half of one.
 
-    A window that would be larger than the grid is the grid, as in the authors' code; torchvision
-    pads the grid instead.
+    A window that would be larger than the grid is the grid, on each axis alone (the authors take
+    the shorter side for both); torchvision pads the grid instead.
     """
 
     no_maps = "attends inside windows of several grids, so no patch has weights for all the others"

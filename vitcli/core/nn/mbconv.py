@@ -45,9 +45,9 @@ def shortcut(spec: ModelSpec, before: TokenShape, shape: TokenShape) -> nn.Seque
 
     Without a residual nothing is needed, since nothing is added to.
     """
-    layers: list[nn.Module] = []
     if spec.residual == "none":
         return nn.Sequential()
+    layers: list[nn.Module] = []
     if before.grid_size != shape.grid_size:
         layers.append(Halve(before))
     if before.embed_dim != shape.embed_dim:

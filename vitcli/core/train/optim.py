@@ -21,7 +21,7 @@ def is_decayed(name: str, parameter: Parameter) -> bool:
 
 
 def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
-    """Muon is meant for the matrices between embedding and head."""
+    """Muon is meant for the matrices of the blocks; what lies between stages is left to AdamW."""
     return ".blocks." in f".{name}" and parameter.ndim == 2 and is_decayed(name, parameter)
 
 

@@ -12,7 +12,6 @@ from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from vitcli.core.models.token_model import TokenModel
-from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.runner.contact_sheet import one_line
 from vitcli.runner.figure_file import FAINT, INK, MUTED
@@ -100,7 +99,8 @@ def filters(subject: Subject) -> Drawn:
     """What the first layer looks for: filters, or the main directions among many patch filters."""
     model = subject.predictor.model
     weight = first_filters(model, subject.predictor.in_chans)  # (D, C, P, P)
-    if isinstance(model, VisionTransformer) and model.spec.patch_embed in ("linear", "conv"):
+    is_cut = isinstance(model, TokenModel) and model.spec.family != "coatnet"
+    if is_cut and model.spec.patch_embed in ("linear", "conv"):
         tiles = principal_components(weight)
         what = f"The first {len(tiles)} principal components of the {len(weight)} filters that"
         what += " embed a patch, as in figure 7 of Dosovitskiy et al. 2021;"
