@@ -172,7 +172,16 @@ def test_a_family_builds_what_the_runner_needs(family):
 
 def refusals(name: str) -> list[str]:
     """What the spec answers to values of any kind, of which one at least is no default."""
-    values = [*get_args(ModelSpec.model_fields[name].annotation), True, False, 1, 2, 0.5, (1,), "C"]
+    values = [
+        *get_args(ModelSpec.model_fields[name].annotation),
+        True,
+        False,
+        1,
+        2,
+        0.5,
+        (1,),
+        "CT",
+    ]
     answers = []
     for value in values:
         try:

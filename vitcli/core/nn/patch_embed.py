@@ -75,7 +75,8 @@ def halving_widths(spec: ModelSpec) -> list[int]:
 class ConvStem(nn.Module):
     """3x3 convolutions of stride 2 down to the grid, then a 1x1: (B, C, H, W) -> (B, N, D).
 
-    Xiao et al. 2021, https://arxiv.org/abs/2106.14881: conv, BatchNorm, ReLU, doubling widths (or ``stem_width``).
+    Xiao et al. 2021, https://arxiv.org/abs/2106.14881: conv, BatchNorm, ReLU, doubling widths
+    (or ``stem_width``).
     Unlike there, no block is taken away from the transformer in exchange.
     """
 
