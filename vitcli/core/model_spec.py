@@ -113,8 +113,8 @@ class ModelSpec(Spec):
     depths: Annotated[tuple[Depth, ...], Field(min_length=1), ListToo] | None = None
     """Number of blocks in each stage of ``swin``, ``coatnet`` and ``pit``."""
     layout: str = Field("CCTT", pattern="^C*T+$")
-    """Stages of ``coatnet``: convolutions (C), then attention (T), which alone has heads, positions,
-    FFN, dropout, LayerScale and a choice of norm."""
+    """Stages of ``coatnet``: convolutions (C), then attention (T), which alone has heads and FFN,
+    positions, dropout, LayerScale and a choice of norm."""
     window_size: int = Field(4, ge=1, le=64)
     """Side of a window of ``swin`` in patches."""
     num_heads: int = Field(3, ge=1, le=256)
