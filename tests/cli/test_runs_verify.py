@@ -13,6 +13,7 @@ from vitcli.runner.checkpoint import load_checkpoint, save_checkpoint
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate import load_model
+from vitcli.runner.files import commit_json
 from vitcli.runner.run_dir import RunDir
 from vitcli.runner.train import Request, train
 
@@ -136,3 +137,12 @@ def test_a_history_that_is_no_text_is_not_thrown_away(run, tiny):
     with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read"):
         train(load_experiment(str(tiny)), Request(output=run.path, resume=True))
     assert path.read_bytes() == before
+
+
+def test_the_hash_of_a_result_cannot_be_taken_off(run):
+    path = run.path / "result.json"
+    path.write_text(path.read_text().replace('"sha256"', '"rha256"'))
+    assert states(run)["result.json"] == "damaged"
+    meta = run.read("meta.json")
+    commit_json(run.path / "meta.json", meta | {"vitcli": "0.6.0"})
+    assert states(run)["result.json"] == "ok", "older versions wrote none"
