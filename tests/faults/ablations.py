@@ -33,8 +33,8 @@ variants:
 """
 LONGEST = 900
 """Seconds for 18 trainings beside other programs."""
-PATIENCE = 20.0
-"""Seconds after which a silent worker counts as hanging, instead of an hour."""
+PATIENCE, BEGINNING = 10.0, 30.0
+"""Seconds after which a silent worker counts as hanging, instead of an hour; at its start, of four."""
 
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def run_all(study: Path, folder: Path) -> None:
 
 
 def run_all_here(study: Path, folder: Path) -> None:
-    engine.PATIENCE = PATIENCE
+    engine.PATIENCE, engine.BEGINNING = PATIENCE, BEGINNING
     todo = survey(load_study(str(study)), folder, ())
     run_study(todo, Options(jobs=2, device="cpu", command="again"), lambda event: None)
 
