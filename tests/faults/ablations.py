@@ -34,7 +34,7 @@ variants:
 LONGEST = 900
 """Seconds for 18 trainings beside other programs."""
 PATIENCE, BEGINNING = 10.0, 30.0
-"""Seconds after which a silent worker counts as hanging, instead of an hour; at its start, of four."""
+"""Seconds after which a silent worker counts as hanging (an hour, at its start four, elsewhere)."""
 
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
