@@ -74,7 +74,7 @@ def run_all(study: Path, folder: Path) -> None:
 
 
 def run_all_here(study: Path, folder: Path) -> None:
-    engine.PATIENCE, engine.BEGINNING = PATIENCE, BEGINNING
+    engine.PATIENCE, engine.BEGINNING, engine.FAREWELL = PATIENCE, BEGINNING, PATIENCE
     todo = survey(load_study(str(study)), folder, ())
     run_study(todo, Options(jobs=2, device="cpu", command="again"), lambda event: None)
 

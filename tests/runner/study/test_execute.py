@@ -167,6 +167,19 @@ def test_a_process_that_will_not_end_does_not_hold_up_the_study(study, monkeypat
     assert set(go(study, only=("full",), jobs=1).values()) == {("finished", "")}
 
 
+def test_a_process_whose_output_has_ended_and_that_has_not_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "FAREWELL", 0.2)
+    worker = Worker.__new__(Worker)
+    worker.hangs, worker.log = False, tmp_path / "log.txt"
+    words = [sys.executable, "-c", "import os, time; os.close(1); time.sleep(600)"]
+    pipes: dict = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    worker.process = subprocess.Popen(words, **pipes)
+    with worker.process.stdout as out:
+        assert out.read() == ""
+    assert worker.last_words() == "its process hung and was killed"
+    assert worker.process.returncode == -signal.SIGKILL
+
+
 def timeless(doc) -> dict:
     rows = doc.model_dump(mode="json")["rows"]
     for row in rows:

@@ -104,7 +104,12 @@ class Worker:
     def last_words(self) -> str:
         """Why the process ended: the signal that killed it, or the last line it wrote."""
         self.dismiss()
-        code = self.process.wait()
+        try:
+            code = self.process.wait(FAREWELL)
+        except subprocess.TimeoutExpired:  # its output has ended, and it has not
+            self.hangs = True
+            self.process.kill()
+            code = self.process.wait()
         if self.hangs:
             return "its process hung and was killed"
         if code < 0:
