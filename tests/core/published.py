@@ -43,39 +43,27 @@ def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> M
     )
 
 
+IMAGENET = ModelSpec(
+    img_size=(224, 224), in_chans=3, num_classes=1000, pos_embed="relative", pool="mean"
+)
+
+
 def swin(width: int, heads: int, third: int) -> ModelSpec:
-    """For 224x224 pixels and a thousand classes."""
-    return ModelSpec(
+    return IMAGENET.replace(
         family="swin",
-        img_size=(224, 224),
-        in_chans=3,
-        num_classes=1000,
-        patch_size=4,
         patch_embed="conv",
         patch_post_norm=True,
         embed_dim=width,
         depths=(2, 2, third, 2),
         num_heads=heads,
         window_size=7,
-        pos_embed="relative",
-        pool="mean",
     )
 
 
 def coatnet(stem: int, width: int, depths: tuple[int, int, int, int]) -> ModelSpec:
-    """For 224x224 pixels and a thousand classes; heads are 32 wide."""
-    return ModelSpec(
-        family="coatnet",
-        img_size=(224, 224),
-        in_chans=3,
-        num_classes=1000,
-        patch_size=4,
-        embed_dim=width,
-        stem_width=stem,
-        depths=depths,
-        num_heads=width // 32,
-        pos_embed="relative",
-        pool="mean",
+    """Heads are 32 wide."""
+    return IMAGENET.replace(
+        family="coatnet", embed_dim=width, stem_width=stem, depths=depths, num_heads=width // 32
     )
 
 

@@ -18,6 +18,7 @@ from tests.core.specs import BASE
 from vitcli.core.models.build import build_model
 from vitcli.core.models.hierarchy import Hierarchy
 from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.block import DropPath
 from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.softmax import TokenShape
@@ -264,6 +265,49 @@ def test_stages_halve_the_grid_and_double_the_width(name):
     assert widths == expected.get(name, {(256, 24), (64, 48), (16, 96)})
 
 
+@pytest.mark.parametrize(
+    ("patch_size", "tokens"), [(1, [1024, 1024]), (2, [1024, 256]), (4, [256, 64])]
+)
+def test_coatnets_stem_takes_half_of_the_first_stride(patch_size, tokens):
+    model = build(COATNET.replace(img_size=(32, 32), patch_size=patch_size))
+    embedded = model.embed(pictures(1, (32, 32)))
+    first = model.stages[0].blocks(model.stages[0].down(embedded))
+    assert [embedded.shape[1], first.shape[1]] == tokens
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_odd_sides_are_rounded_up(name):
+    model = build(FAMILIES[name].replace(img_size=(12, 20), patch_size=4))
+    count = 1 * 2 if name == "coatnet" else 2 * 3  # from 3x5; CoAtNet has a stage more
+    tokens = model.forward_features(pictures(1, (12, 20)))
+    assert tokens.shape[1] == model.num_prefix_tokens + count
+
+
+def test_a_dropped_mbconv_is_its_shortcut():
+    shape = TokenShape(embed_dim=8, grid_size=(4, 4), num_prefix_tokens=0)
+    block = scrambled(MBConv(COATNET, shape, shape, rate=1 - 1e-12)).train()
+    tokens = torch.randn(3, 16, 8, dtype=torch.float64)
+    assert torch.equal(block(tokens), tokens)
+    assert not torch.equal(block.eval()(tokens), tokens)
+
+
+def test_the_table_of_a_window_starts_narrow():
+    shape = TokenShape(embed_dim=8, grid_size=(32, 32), num_prefix_tokens=0)
+    spec = SWIN.replace(window_size=32, num_heads=2, embed_dim=8)
+    table = WindowAttention(spec, shape, shifted=False).position.relative.relative_table
+    assert table.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_stochastic_depth_grows_from_block_to_block_across_stages(name):
+    model = build(FAMILIES[name].replace(drop_path=0.4))
+    blocks = [block for stage in model.stages for block in stage.blocks]
+    rates = [[m.rate for m in block.modules() if isinstance(m, DropPath)] for block in blocks]
+    expected = torch.linspace(0, 0.4, len(blocks)).tolist()
+    assert [set(each) for each in rates] == [{each[0]} for each in rates]
+    assert [each[0] for each in rates] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize("name", FAMILIES)
 def test_recomputing_blocks_changes_no_gradient(name):
     model = build_model(FAMILIES[name].replace(drop_path=0.3)).double().train()
@@ -370,7 +414,7 @@ def test_what_does_not_fit_is_refused(fields, words):
     ("change", "words"),
     [
         ({"layout": "CT"}, "does not name 3 stages"),
-        ({"layout": "CCC"}, "pattern"),
+        ({"layout": "CCC"}, "C for convolutions, then T"),
         ({"patch_size": 8}, "patch_size 1, 2 or 4"),
     ],
 )

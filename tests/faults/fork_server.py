@@ -37,12 +37,10 @@ from vitcli.runner.train import Request, train
 
 training.SAVE_SHARE = float("inf")  # after every epoch, however short
 for late in (
-    *(
-        "torch._dynamo",
-        "tensorboard.plugins.hparams.plugin_data_pb2",
-        "vitcli.runner.attention_strip",
-    ),
+    "torch._dynamo",
+    "tensorboard.plugins.hparams.plugin_data_pb2",
     "tensorboard.backend.event_processing.event_file_loader",
+    "vitcli.runner.attention_strip",
 ):
     importlib.import_module(late)  # a training does so on its way, in ten times its own time here
 Campaign = Callable[[Path, int, int], dict[str, Any]]

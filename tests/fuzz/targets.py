@@ -23,10 +23,10 @@ from vitcli.runner.checkpoint import (
     parse_manifest,
     parse_tensors,
     save_checkpoint,
-    sealed,
 )
 from vitcli.runner.config import check, config_text
 from vitcli.runner.errors import UserError
+from vitcli.runner.files import sealed
 from vitcli.runner.pictures import decode, quiet_pillow
 from vitcli.runner.run_dir import MANIFEST, parse_metrics
 from vitcli.runner.tensorboard import pictures_in

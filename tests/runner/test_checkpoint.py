@@ -17,9 +17,9 @@ from vitcli.runner.checkpoint import (
     load_checkpoint,
     prune,
     save_checkpoint,
-    sealed,
 )
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import sealed
 from vitcli.runner.run_dir import MANIFEST, steps
 
 

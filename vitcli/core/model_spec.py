@@ -1,5 +1,6 @@
 """Everything that may vary in a model, as frozen, checked data. No torch, no YAML."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -47,9 +48,7 @@ Size = Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair), PlainSerializer(
 Probability = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Depth = Annotated[int, Field(ge=1, le=256)]
-Channels = Annotated[
-    tuple[float, ...], Field(min_length=1, max_length=64), BeforeValidator(as_tuple)
-]
+Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), ListToo]
 
 
 _SIZES = ("family", "img_size", "in_chans", "num_classes")
@@ -57,16 +56,8 @@ _HIERARCHY = (
     *_SIZES,
     *("patch_size", "embed_dim", "depths", "num_heads", "pos_embed", "attn_clamp", "qkv_bias"),
     *("attn_proj", "proj_bias", "ffn", "mlp_ratio", "norm", "norm_eps", "final_norm", "residual"),
-    *(
-        "drop_path",
-        "attn_drop",
-        "proj_drop",
-        "pos_drop",
-        "layer_scale_init",
-        "pool",
-        "head",
-        "init",
-    ),
+    *("layer_scale_init", "drop_path", "attn_drop", "proj_drop", "pos_drop"),
+    *("pool", "head", "init"),
 )
 _PATCHES = ("patch_embed", "patch_bias", "patch_pre_norm", "patch_post_norm", "stem_width")
 FIELDS: dict[str, tuple[str, ...]] = {
@@ -112,7 +103,7 @@ class ModelSpec(Spec):
     """Number of transformer blocks."""
     depths: Annotated[tuple[Depth, ...], Field(min_length=1), ListToo] | None = None
     """Number of blocks in each stage of ``swin``, ``coatnet`` and ``pit``."""
-    layout: str = Field("CCTT", pattern="^C*T+$")
+    layout: str = "CCTT"
     """Stages of ``coatnet``: convolutions (C), then attention (T), which alone has heads and FFN,
     positions, dropout, LayerScale and a choice of norm."""
     window_size: int = Field(4, ge=1, le=64)
@@ -196,12 +187,11 @@ class ModelSpec(Spec):
     def _family_has_them(self) -> Self:
         every = type(self).model_fields
         known = FIELDS.get(self.family, [name for name in every if name not in STAGED])
-        for name, field in type(self).model_fields.items():
+        for name, field in every.items():
             default = field.get_default(call_default_factory=True)
             if name not in known and getattr(self, name) != default:
-                raise ValueError(
-                    f"family {self.family!r} has no {name}; leave it out, or at {default!r}"
-                )
+                what = "leave it out" + ("" if default is None else f", or at {default}")
+                raise ValueError(f"family {self.family!r} has no {name}; {what}")
         return self
 
     @model_validator(mode="after")
@@ -258,6 +248,8 @@ class ModelSpec(Spec):
                 raise ValueError(f"family {family!r} wants pos_embed 'relative', or 'none'")
         if self.init == "mimetic":
             raise ValueError(f"init 'mimetic' is for family 'vit', not {family!r}")
+        if not re.fullmatch("C*T+", self.layout):
+            raise ValueError(f"layout {self.layout!r}: C for convolutions, then T: CCTT, or CTT")
         if family == "coatnet" and len(self.layout) != len(self.depths):
             raise ValueError(f"layout {self.layout} does not name {len(self.depths)} stages")
         if family == "coatnet" and self.patch_size not in (1, 2, 4):

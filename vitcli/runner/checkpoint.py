@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, sha256, sync_folder, to_json
+from vitcli.runner.files import commit, sealed, sha256, sync_folder
 from vitcli.runner.run_dir import MANIFEST, steps
 
 FORMAT = 2
@@ -67,12 +67,6 @@ def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
             "state": checkpoint.state,
         }
     )
-
-
-def sealed(manifest: dict[str, Any]) -> bytes:
-    """As JSON, with the hash of itself: the only bytes that are valid for these values."""
-    seal = sha256(to_json(manifest))
-    return to_json(manifest | {"sha256": seal})
 
 
 def load_checkpoint(path: Path) -> Checkpoint:

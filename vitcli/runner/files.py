@@ -80,5 +80,11 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
+def sealed(value: dict[str, Any]) -> bytes:
+    """As JSON, with the hash of itself: the only bytes that are valid for these values."""
+    seal = sha256(to_json(value))
+    return to_json(value | {"sha256": seal})
+
+
 def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()

@@ -5,10 +5,9 @@ from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.train.evaluate import Scores, score
-from vitcli.runner.checkpoint import sealed
 from vitcli.runner.device import precision_name
 from vitcli.runner.experiments import build_abstract
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, sealed
 from vitcli.runner.measure import save_predictions
 from vitcli.runner.run_dir import steps
 from vitcli.runner.tensorboard import Board

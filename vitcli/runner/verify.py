@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from vitcli.runner.checkpoint import load_checkpoint, sealed
+from vitcli.runner.checkpoint import load_checkpoint
 from vitcli.runner.errors import InputError, UserError
+from vitcli.runner.files import sealed
 from vitcli.runner.run_dir import MANIFEST, RunDir, State, temporaries
 from vitcli.runner.study.cells import DAMAGED, accuracy_of
 

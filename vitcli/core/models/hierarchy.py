@@ -4,6 +4,7 @@ Axes: B batch, C channels, H W pixels, N tokens (prefix first), D width of a tok
 """
 
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ class Level:
     spec: ModelSpec
     """With the stage's own width and heads."""
     before: TokenShape
-    """Of the tokens that come in; smaller than ``shape`` in width, larger in grid, or the same."""
+    """Of the tokens that come in: the same, or narrower on a larger grid."""
     shape: TokenShape
     rates: list[float]
     """Stochastic depth, a rate a block."""
@@ -44,16 +45,16 @@ class Hierarchy(TokenModel):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__(spec)
-        rates = drop_path_rates(spec.drop_path, sum(spec.depths or ()))
+        depths = spec.depths or ()
+        rates = iter(drop_path_rates(spec.drop_path, sum(depths)))
         before, shape = self.first_shapes()
         stages = []
-        for index, depth in enumerate(spec.depths or ()):
+        for index, depth in enumerate(depths):
             if index:
                 before, shape = shape, halved(shape, widened=True)
                 width, heads = 2 * spec.embed_dim, 2 * spec.num_heads
                 spec = spec.replace(embed_dim=width, num_heads=heads)
-            first = sum((self.spec.depths or ())[:index])
-            level = Level(index, spec, before, shape, rates[first : first + depth])
+            level = Level(index, spec, before, shape, list(islice(rates, depth)))
             stages.append(self.make_stage(level))
         self.stages = nn.ModuleList(stages)
         self.add_head(shape)

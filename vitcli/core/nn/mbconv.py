@@ -58,8 +58,8 @@ def shortcut(spec: ModelSpec, before: TokenShape, shape: TokenShape) -> nn.Seque
 class DepthwiseConv(nn.Module):
     """3x3 filters, each over one feature: (B, N, D) -> (B, N', D'), D' a multiple of D.
 
-    On a CPU one with a stride is computed in fp32 always: its gradient in bf16 takes torch seven
-    times as long (128 features, 32x32 tokens).
+    On a CPU one with a stride is computed in fp32 always, since there torch takes several times as
+    long for its gradient in bf16 (``python benchmarks/strided_filters.py``).
     """
 
     def __init__(

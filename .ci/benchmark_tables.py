@@ -1,0 +1,153 @@
+"""README's tables of what was measured about vitcli itself, from benchmarks/results/*.json."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def measured(name: str) -> Any:
+    """A result file."""
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def peers(name: str) -> str:
+    """How many times as fast vitcli trains as each peer in its faster mode."""
+    found: list[dict[str, Any]] = measured(name)
+    names = list(found[0]["ratios"])
+    rows = [
+        f"| model | part | {' | '.join(names)} | times the fastest |",
+        f"|---|---|{'---:|' * len(names)}---:|",
+    ]
+    for row in found:
+        part = {"step": "model step", "end_to_end": "end to end"}[row["part"]]
+        ratios = " | ".join(f"{row['ratios'][peer]:.2f}" for peer in names)
+        rows.append(f"| {row['model']} | {part} | {ratios} | **{row['ratio']:.2f}** |")
+    first = found[0]
+    versions = ", ".join(f"{package} {version}" for package, version in first["versions"].items())
+    memory = ", ".join(
+        f"{row['model']} {row['memory']['ours'] / 2**20:,.0f} MB"
+        f" ({row['memory']['leanest_peer'] / 2**20:,.0f} MB)"
+        for row in found
+        if row["part"] == "end_to_end"
+    )
+    given = " with torch.compile and vitcli's allocator settings" if first["peers_compiled"] else ""
+    note = (
+        "Images per second of vitcli divided by each library's in the faster of fp32 and bf16"
+        f" autocast{given}; medians of {first['repetitions']} interleaved turns on {first['data']};"
+        f" {first['hardware']}; {versions}; {first['date']}, commit {first['commit'][:9]}. Peak"
+        f" memory end to end, beside the leanest peer's: {memory}."
+    )
+    return "\n".join([*rows, "", note])
+
+
+def attention_growth() -> str:
+    """The cost of the attend rules, with fitted exponents beside the stated ones."""
+    found = measured("attention-cpu")
+    shown = (64, 1024, 4096)
+    rows = [
+        f"| attention | {' | '.join(f'{n:,} tokens, ms' for n in shown)} | time grows as | stated |"
+        " 4,096 tokens, MB | memory grows as | stated |",
+        "|---|---:|---:|---:|---|---|---:|---|---|",
+    ]
+
+    def growth(exponent: list[float] | None) -> str:
+        return f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}" if exponent else ""
+
+    for row in found["rows"]:
+        name = row["attention"] + ("" if row["kernels"] == "plain" else f", {row['kernels']}")
+        points = {point["tokens"]: point for point in row["points"]}
+        times = [f"{1e3 * points[n]['seconds']:.1f}" if n in points else "" for n in shown]
+        kept = f"{points[4096]['kept_bytes'] / 1e6:,.0f}" if 4096 in points else ""
+        rows.append(
+            f"| {name} | {' | '.join(times)} | {growth(row['time_exponent'])} |"
+            f" {row['stated_time']} | {kept} | {growth(row['memory_exponent'])} |"
+            f" {row['stated_memory']} |"
+        )
+    by = found["environment"]
+    note = (
+        f"{found['setting'][0].upper()}{found['setting'][1:]}; exponents with half their 95 %"
+        " interval, fitted to 512 tokens and more; memory is what autograd keeps. torch"
+        f" {by['torch']}; {found['date']}, commit {by['commit'][:9]}."
+    )
+    return "\n".join([*rows, "", note])
+
+
+def checkpoints() -> str:
+    """What saving costs, and how soon a resume steps."""
+    found = measured("checkpoint-cost")
+    pairs = [100 * ratio - 100 for ratio in found["ratios"]]
+    given = f"`{found['experiment']}`, {found['epochs']} epochs"
+    by = f"{found['hardware']}, commit {found['commit'][:9]}"
+    return (
+        f"Checkpoints and records cost {100 * found['cost']:.1f} % of a training's time (median of"
+        f" {len(pairs)} interleaved pairs, {min(pairs):+.1f} to {max(pairs):+.1f} %; {given}), and"
+        " by construction about 3 % at most: short epochs share one. A resume takes its first step"
+        f" {found['resume_seconds']:.2f} s after the imports"
+        f" (`python benchmarks/checkpoint_cost.py`; {by})."
+    )
+
+
+def sizes() -> str:
+    """Published configurations, built without memory."""
+    from tests.core.published import PUBLISHED, parameters_of
+
+    rows = ["| configuration | published | here | difference | from |", "|---|---:|---:|---:|---|"]
+    for name, (spec, published, _, source) in PUBLISHED.items():
+        count = parameters_of(spec)
+        share = f"{count / published - 1:+.2%}"
+        rows.append(f"| {name} | {published:,.0f} | {count:,} | {share} | {source} |")
+    return "\n".join(rows)
+
+
+LOSSES = {
+    "kills": "`kill -9` of a training at a random instant; {kills:,} kills in {runs:,} runs",
+    "stops": "SIGINT, SIGTERM or SIGHUP at a random instant; {signals:,} signals",
+    "crash_points": "death before, in or after a file operation, a full disk, a failed sync;"
+    " {tried:,} of {points:,} points of a run",
+    "power_loss": "power lost before any file operation, unsynced data gone; {cuts:,} cuts,"
+    " {continued:,} trained on",
+    "damage": "a flipped bit ({flips:,}) or a cut file ({cuts:,} of a small checkpoint,"
+    " {cuts_of_a_large_one:,} of a large one)",
+    "races": "2 to 8 processes that start one run; {races:,} races of {starters:,} starters",
+    "ablations": "an ablation with a killed or hung worker; {ablations:,} ablations of"
+    " {trials_each} trials, {hung:,} with a hung one",
+    "mutants": "bugs planted in vitcli, to see whether a test notices; {mutants:,} bugs",
+}
+COUNTS = {
+    "differing": "other bits",
+    "unloadable": "unreadable runs",
+    "lost": "lost steps",
+    "undetected": "undetected",
+    "wrong_ends": "wrong ends",
+    "without_one_winner": "without one winner",
+    "disturbed": "disturbed winners",
+    "differing_trials": "changed trials",
+    "missed": "missed",
+}
+
+
+def faults() -> str:
+    """What was tried to lose or change a run, how often, and what came of it."""
+    found: list[dict[str, Any]] = measured("faults")
+    rows = ["| what was tried | lost |", "|---|---|"]
+    for name, words in LOSSES.items():
+        for row in [row for row in found if row["campaign"] == name]:
+            losses = ", ".join(f"{row[key]} {what}" for key, what in COUNTS.items() if key in row)
+            rows.append(f"| {words.format(**row)} | {losses} |")
+    fuzzed = [row for row in found if row["campaign"] == "fuzz"]
+    runs = sum(row["runs"] for row in fuzzed)
+    each = ", ".join(f"{row['target']} {row['runs']:,}" for row in fuzzed)
+    if fuzzed:
+        crashes = ROOT / "tests" / "fuzz" / "crashes"
+        found_there = [path for path in crashes.glob("*/*") if path.is_file()]
+        listed = (crashes / "README.md").read_text()
+        mended = sum(f"`{path.parent.name}/{path.name}`" in listed for path in found_there)
+        words = f"[{mended} found and mended](tests/fuzz/crashes/README.md)"
+        words += f", {len(found_there) - mended} open"
+        rows.append(f"| fuzzing, {runs:,} inputs: {each} | {words} |")
+    hardware = ", ".join(sorted({row["hardware"] for row in found}))
+    dates = sorted({row["date"] for row in found})
+    commits = ", ".join(sorted({row["commit"][:9] for row in found}))
+    return "\n".join([*rows, "", f"{hardware}; {dates[-1]}, commits {commits}."])
