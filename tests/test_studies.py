@@ -13,6 +13,7 @@ from vitcli.runner.config import fit_to_data
 from vitcli.runner.datasets import describe_data
 from vitcli.runner.experiments import is_study
 from vitcli.runner.study.plan import Study, load_study, model_sizes
+from vitcli.runner.train import new_model
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 STUDIES = sorted(path for path in FOLDER.glob("*.yaml") if is_study(path))
@@ -97,6 +98,34 @@ def test_parameters_are_given_back_where_the_study_says_so():
     assert any(abs(size / taken["baseline"] - 1) > 0.3 for size in taken.values()), "the control"
     for variant in study.variants:
         assert SIX[variant.name] <= set(differences(study.baseline.spec, variant.spec))
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_variants_of_one_seed_start_with_the_baselines_weights(path):
+    """Every tensor of the same name and shape is equal; otherwise seeds would not pair."""
+    study = load_study(str(path))
+    base = initial_tensors(study, study.baseline.name)
+    same_family = [
+        variant
+        for variant in study.variants[1:]
+        if variant.spec.model.family == study.baseline.spec.model.family
+    ]
+    for variant in same_family:
+        ours = initial_tensors(study, variant.name)
+        common = [n for n in base if n in ours and base[n].shape == ours[n].shape]
+        unequal = [name for name in common if not base[name].equal(ours[name])]
+        assert unequal == [], variant.name
+        if variant.spec.model.embed_dim == study.baseline.spec.model.embed_dim:
+            drawn = [name for name in common if base[name].unique().numel() > 1]
+            assert drawn, f"{variant.name}: nothing is in common, so nothing was compared"
+
+
+def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
+    """Parameters and buffers of a variant as a training with seed 0 starts, at most two blocks."""
+    spec = resolved(study, name)
+    if spec.model.family == "vit":
+        spec = spec.replace(model=spec.model.replace(depth=min(2, spec.model.depth)))
+    return new_model(spec).state_dict()
 
 
 def resolved(study: Study, name: str) -> ExperimentSpec:

@@ -36,8 +36,7 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
             classes ten unless set.
     """
     spec = resolved(experiment).spec.model if experiment else ModelSpec(**SHAPE)
-    torch.manual_seed(seed)
-    return build_from(spec.replace(**fields))
+    return build_from(spec.replace(**fields), seed)
 
 
 def load_data(
@@ -95,7 +94,7 @@ def fit(
         )
         model.train()
         taken = fit_steps(
-            Classify(model, label_smoothing),
+            Classify(model, label_smoothing, seed),
             batches,
             optimizers,
             factor,

@@ -5,13 +5,13 @@ import torch
 from torch.testing import assert_close
 
 from vitcli.core.data import augment as aug
-from vitcli.core.data.batches import epoch_generator
+from vitcli.core.randomness import keyed_generator
 
 B, H, W = 12, 7, 9
 
 
 def generator(purpose: str = "test") -> torch.Generator:
-    return epoch_generator(3, 0, purpose)
+    return keyed_generator(3, 0, purpose)
 
 
 @pytest.fixture

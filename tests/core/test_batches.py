@@ -6,13 +6,13 @@ from torch.testing import assert_close
 
 from vitcli.core.data import augment as aug
 from vitcli.core.data.batches import (
-    epoch_generator,
     epoch_order,
     eval_batches,
     num_batches,
     train_batches,
 )
 from vitcli.core.data.source import Images, channel_stats
+from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
@@ -85,7 +85,7 @@ def test_pixels_are_a_function_of_the_image_not_of_its_batch():
 
 
 def test_generators_differ_by_purpose():
-    draws = [torch.rand(4, generator=epoch_generator(0, 0, name)) for name in ("crop", "flip")]
+    draws = [torch.rand(4, generator=keyed_generator(0, 0, name)) for name in ("crop", "flip")]
     assert not torch.equal(*draws)
 
 
@@ -130,7 +130,7 @@ def test_crops_are_windows_of_the_padded_image():
 
 def test_erasing_blanks_one_box_of_the_promised_area():
     side, count = 32, 400
-    boxes = aug.draw_erase(count, (side, side), 0.7, epoch_generator(0, 0, "x"))
+    boxes = aug.draw_erase(count, (side, side), 0.7, keyed_generator(0, 0, "x"))
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / side**2
     erased = areas > 0
     assert erased.float().mean().item() == pytest.approx(0.7, abs=0.06)

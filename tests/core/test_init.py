@@ -7,18 +7,18 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import REQUIRED, changed
+from tests.core.specs import REQUIRED, changed, rows
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.init import INITS
 from vitcli.core.nn.pos_embed import sincos2d
+from vitcli.core.randomness import keyed_generator
 
 WIDE = {"embed_dim": 192, "depth": 1, "num_heads": 3}
 
 
 def make(init: str, **fields) -> VisionTransformer:
-    torch.manual_seed(0)
-    return build_vit(changed(**WIDE, init=init, **fields))
+    return build_vit(changed(**WIDE, init=init, **fields), seed=0)
 
 
 @pytest.mark.parametrize("init", INITS)
@@ -49,8 +49,7 @@ def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, fields):
 def test_the_seed_decides(init):
     one, two = make(init), make(init)
     assert all(a.equal(b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
-    torch.manual_seed(1)
-    other = build_vit(one.spec)
+    other = build_vit(one.spec, seed=1)
     assert not one.blocks[0].attn.inner.qkv.weight.equal(other.blocks[0].attn.inner.qkv.weight)
 
 
@@ -125,3 +124,38 @@ def test_glorots_variance_counts_one_group():
     n_in, n_out = 9, 9 * conv.out_channels / conv.groups
     assert conv.weight.std().item() == pytest.approx((2 / (n_in + n_out)) ** 0.5, rel=0.05)
     assert conv.weight.mean().abs() < 0.02
+
+
+FAMILY_ROWS = [
+    *({"init": init, "patch_embed": row} for init in INITS for row in rows("patch_embed")),
+    *({"attention": row} for row in rows("attention")),
+    *({"family": family} | REQUIRED[family] for family in ("swin", "coatnet", "pit")),
+]
+
+
+@pytest.mark.parametrize("fields", FAMILY_ROWS, ids=str)
+def test_every_tensor_that_starts_at_random_has_a_generator_of_its_own(fields):
+    model = build_model(changed(**fields), seed=4)
+    first = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    asked = []
+
+    def draws(name: str) -> torch.Generator:
+        asked.append(name)
+        return keyed_generator("init", 5, name)
+
+    model.init_weights(draws)
+    tensors = model.state_dict()
+    moved = {name for name, tensor in tensors.items() if not tensor.equal(first[name])}
+    assert moved <= set(asked) <= tensors.keys()
+    torch.rand(3)  # the global generator has no part in it
+    for name, tensor in build_model(model.spec, seed=4).state_dict().items():
+        assert tensor.equal(first[name]), name
+
+
+def test_torchs_seed_chooses_the_weights_where_none_is_given():
+    models = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(seed)
+        models.append(build_vit(changed()).head.weight)
+    assert models[0].equal(models[1])
+    assert not models[0].equal(models[2])

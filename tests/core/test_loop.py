@@ -5,9 +5,10 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from vitcli.core.randomness import begin_step, seed_of
 from vitcli.core.spec import OptimSpec
 from vitcli.core.tasks.classify import Classify
-from vitcli.core.train.loop import fit, step_seed
+from vitcli.core.train.loop import fit
 from vitcli.core.train.optim import build_optimizers
 
 OPTIM = OptimSpec(lr=0.01)
@@ -101,10 +102,34 @@ def test_soft_targets_of_one_class_are_that_class():
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
 def test_seeds_of_steps_are_valid_and_differ(seed):
-    seeds = {step_seed(seed, step) for step in range(1000)}
+    seeds = {seed_of("step", seed, step) for step in range(1000)}
     assert len(seeds) == 1000
     assert all(0 <= s < 2**63 for s in seeds)
-    assert not seeds & {step_seed(seed + 1, step) for step in range(1000)}
+    assert not seeds & {seed_of("step", seed + 1, step) for step in range(1000)}
+
+
+def test_a_step_sets_the_generator_of_its_device_alone(monkeypatch):
+    """``torch.manual_seed`` visits every kind of device, at every step."""
+
+    def refuse(seed: int) -> None:
+        raise AssertionError("torch.manual_seed was called")
+
+    model = network()
+    monkeypatch.setattr(torch, "manual_seed", refuse)
+    monkeypatch.setattr(torch.random, "manual_seed", refuse)
+    run(model, batches(3))
+
+
+def test_what_a_step_draws_is_a_function_of_seed_and_step():
+    cpu = torch.device("cpu")
+    draws = {}
+    for seed, step in ((0, 0), (0, 1), (1, 0)):
+        torch.rand(3)
+        begin_step(cpu, seed, step)
+        draws[seed, step] = torch.rand(4)
+        begin_step(cpu, seed, step)
+        assert torch.rand(4).equal(draws[seed, step])
+    assert torch.stack(list(draws.values())).unique().numel() == 12
 
 
 def test_fp16_skips_all_optimisers_together():

@@ -36,7 +36,7 @@ PARTS = {
 
 
 def resnet(**fields: Any) -> ResNet18:
-    return ResNet18(SPEC.replace(**fields))
+    return ResNet18(SPEC.replace(**fields)).initialised()
 
 
 def abstract(**fields: Any) -> ResNet18:
@@ -125,7 +125,7 @@ def test_three_halvings_lie_before_the_pooling(size, left):
     assert model(images).shape == (1, 10)
 
 
-def test_the_new_stem_starts_as_torchvisions_convolutions_do():
+def test_convolutions_and_head_start_as_torchvisions_do():
     model = resnet()
     convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert len(convs) == 20

@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "draws other random numbers after a resume",
         "vitcli/core/train/loop.py",
-        "        torch.manual_seed(step_seed(seed, step))\n",
-        "        if step == 0:\n            torch.manual_seed(step_seed(seed, step))\n",
+        '        begin_step(batch["images"].device, seed, step)\n',
+        '        if step == 0:\n            begin_step(batch["images"].device, seed, step)\n',
         KILLS,
     ),
     Mutant(

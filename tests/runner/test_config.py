@@ -160,10 +160,10 @@ def test_a_change_that_changes_nothing_is_no_change():
 
 
 def test_a_field_at_its_default_leaves_the_hash_as_it_was_before_there_was_the_field():
-    nothing = hashlib.sha256(b'{"config": {}, "format": 1}').hexdigest()
+    nothing = hashlib.sha256(b'{"config": {}, "format": 2}').hexdigest()
     assert config_hash(ExperimentSpec()) == nothing
     resnet = ExperimentSpec(model=ModelSpec(family="resnet18"))
-    text = b'{"config": {"model": {"family": "resnet18"}}, "format": 1}'
+    text = b'{"config": {"model": {"family": "resnet18"}}, "format": 2}'
     assert config_hash(resnet) == hashlib.sha256(text).hexdigest() != nothing
 
 
@@ -254,3 +254,24 @@ def test_what_clashes_with_the_data_is_refused(changes, message):
     spec = load_experiment("quickstart", changes).spec
     with pytest.raises(ConfigError, match=message):
         fit_to_data(spec, describe_data(spec.data))
+
+
+WITH_BATCH_NORM = [
+    "norm: batch_norm",
+    "patch_embed: conv_stem",
+    "family: resnet18",
+    "{family: coatnet, depths: [1, 1], layout: CT, pool: mean, pos_embed: relative}",
+]
+
+
+@pytest.mark.parametrize("model", WITH_BATCH_NORM)
+def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(model):
+    """Its gradients would be other ones than those of the whole batch."""
+    model = model if model.startswith("{") else f"{{{model}}}"
+    document = Document(f"model: {model}\ntrain:\n  accumulate: 2", "x.yaml")
+    with pytest.raises(ConfigError, match=r"x\.yaml:3: train\.accumulate: batch norm would see"):
+        check(document.data, document)
+    stored = check(document.data, document, is_stored=True)
+    assert stored.train.accumulate == 2, "an old run can be read"
+    document = Document("train: {accumulate: 2}", "x.yaml")
+    assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"

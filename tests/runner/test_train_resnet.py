@@ -123,7 +123,8 @@ def test_the_plan_counts_it_by_stages(experiment):
         ({"train.grad_checkpointing": True}, "'resnet18' has no blocks to recompute"),
         ({"model.patch_size": 8}, "model: family 'resnet18' has no patch_size; leave it out"),
         ({"model.family": "resnet19"}, "model.family: should be 'vit', 'resnet18', 'swin'"),
-        ({"train.accumulate": 8}, "batch norm needs 2 images at a time"),
+        ({"train.accumulate": 8}, "train.accumulate: batch norm would see only a part"),
+        ({"train.batch_size": 1}, "batch norm needs 2 images at a time"),
     ],
     ids=str,
 )

@@ -175,6 +175,12 @@ class ModelSpec(Spec):
         return self.norm_position == "pre" if self.final_norm is None else self.final_norm
 
     @property
+    def has_batch_norm(self) -> bool:
+        """Whether an image's result in training depends on the others of its batch."""
+        conventional = self.family in ("resnet18", "coatnet") or self.patch_embed == "conv_stem"
+        return conventional or self.norm == "batch_norm"
+
+    @property
     def num_prefix_tokens(self) -> int:
         return (self.pool == "cls") + self.reg_tokens
 

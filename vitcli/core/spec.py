@@ -177,6 +177,19 @@ class ExperimentSpec(Spec):
     train: TrainSpec = TrainSpec()
     seed: int = Field(0, ge=0, lt=2**31)
 
+    @property
+    def refusal(self) -> str | None:
+        """Why a new training with these fields is refused; None where it is not.
+
+        Runs of earlier versions may hold such a configuration, so it is valid in itself.
+        """
+        if self.train.accumulate > 1 and self.model.has_batch_norm:
+            return (
+                "train.accumulate: batch norm would see only a part of each batch, so the gradients"
+                " would be other ones; set train.accumulate to 1"
+            )
+        return None
+
     @model_validator(mode="after")
     def _blocks_are_there(self) -> Self:
         """What works on transformer blocks is refused for a model without any."""
@@ -185,8 +198,8 @@ class ExperimentSpec(Spec):
             raise ValueError(
                 f"train.grad_checkpointing: family {family!r} has no blocks to recompute"
             )
-        if self.train.batch_size == self.train.accumulate and family == "resnet18":
-            raise ValueError("train.accumulate: batch norm needs 2 images at a time, this leaves 1")
+        if self.train.batch_size == 1 and family == "resnet18":
+            raise ValueError("train.batch_size: batch norm needs 2 images at a time")
         if self.optim.name == "muon" and (
             family == "resnet18" or (family == "vit" and self.model.depth == 0)
         ):

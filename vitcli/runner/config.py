@@ -14,8 +14,9 @@ from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.yaml_text import Document, dump, read_mapping
 
-FORMAT = 1
-"""Raised when the meaning of a field changes, so that old results are not taken for new ones."""
+FORMAT = 2
+"""Raised when the meaning of a field or the bits of a training change, so that old results are not
+taken for new ones. 1: up to 0.7.0. 2: initial weights and the randomness of a step by key."""
 MAX_BASES = 4
 SIZES = ("img_size", "in_chans", "num_classes")
 """Fields of the model that follow the data set unless they are set."""
@@ -160,14 +161,22 @@ def parse_set(text: str) -> dict[str, Any]:
     return {path.strip(): data["value"]}
 
 
-def check(raw: Mapping[str, Any], document: Document) -> ExperimentSpec:
-    """Validate a raw mapping; the first problem becomes one line that names field and place."""
+def check(raw: Mapping[str, Any], document: Document, *, is_stored: bool = False) -> ExperimentSpec:
+    """Validate a raw mapping; the first problem becomes one line that names field and place.
+
+    What only a new training may not be is not refused in a configuration that ``is_stored``.
+    """
     try:
-        return ExperimentSpec.model_validate(raw)
+        spec = ExperimentSpec.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         where = "--set" if document.origin == "--set" else document.where(first["loc"])
         raise ConfigError(f"{where}: {describe(first['loc'], first['type'], first)}") from error
+    if spec.refusal and not is_stored:
+        field = tuple(spec.refusal.partition(":")[0].split("."))
+        where = "--set" if document.origin == "--set" else document.where(field)
+        raise ConfigError(f"{where}: {spec.refusal}")
+    return spec
 
 
 def describe(loc: tuple[int | str, ...], kind: str, error: Mapping[str, Any]) -> str:

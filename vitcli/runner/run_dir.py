@@ -84,7 +84,7 @@ class RunDir:
 
     def spec(self) -> ExperimentSpec:
         document = read_mapping(self.path / "config.yaml")
-        return check(document.data, document)
+        return check(document.data, document, is_stored=True)
 
     def status(self) -> dict[str, Any]:
         """``state``, ``step``, ``reason``; an unreadable file counts as failed."""

@@ -224,9 +224,8 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
 
 def new_model(spec: ExperimentSpec) -> ImageModel:
     """A freshly initialised model."""
-    torch.manual_seed(spec.seed)
     try:
-        return build_model(spec.model)
+        return build_model(spec.model, spec.seed)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
 

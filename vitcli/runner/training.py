@@ -230,7 +230,7 @@ class Training:
 
     def _train_epoch(self, epoch: int, network: nn.Module, stop: StopFlag) -> None:
         first = self.step - epoch * self.steps_per_epoch
-        task = Classify(network, self.spec.train.label_smoothing)
+        task = Classify(network, self.spec.train.label_smoothing, self.spec.seed)
         began = reported = time.perf_counter()
         begun_at = self.step
         for step in self._fit(task, self.batches(epoch, first)):

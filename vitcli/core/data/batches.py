@@ -4,15 +4,15 @@ function of (seed, epoch, sample index), so a resumed run continues with the sam
 Axes: N images of the data set, B batch, C channels, H W pixels, K classes.
 """
 
-import hashlib
 from collections.abc import Iterator, Sequence
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from vitcli.core.data import augment as aug
 from vitcli.core.data.policy import apply_policy, draw_rand_augment, draw_trivial_augment
 from vitcli.core.data.source import Images
+from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec
 
 Batch = dict[str, Tensor]
@@ -20,15 +20,9 @@ Draws = dict[str, Tensor]
 """One row per image: row i belongs to image i, whatever its place in the order."""
 
 
-def epoch_generator(seed: int, epoch: int, purpose: str) -> Generator:
-    """A CPU generator that depends on its three arguments and on nothing else."""
-    digest = hashlib.blake2b(f"{seed}/{epoch}/{purpose}".encode(), digest_size=8).digest()
-    return Generator().manual_seed(int.from_bytes(digest, "little") >> 1)
-
-
 def epoch_order(num_images: int, seed: int, epoch: int) -> Tensor:
     """The order in which an epoch visits the images: a permutation (N,) int64 on the CPU."""
-    return torch.randperm(num_images, generator=epoch_generator(seed, epoch, "order"))
+    return torch.randperm(num_images, generator=keyed_generator(seed, epoch, "order"))
 
 
 def num_batches(num_images: int, batch_size: int) -> int:
@@ -101,23 +95,23 @@ def _draw(spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, ep
     height, width = size
     draws: Draws = {}
     if spec.crop_padding:
-        generator = epoch_generator(seed, epoch, "crop")
+        generator = keyed_generator(seed, epoch, "crop")
         draws["crop"] = aug.draw_crop(num_images, spec.crop_padding, generator)
     if spec.flip == "random":
-        draws["flip"] = aug.draw_flip(num_images, epoch_generator(seed, epoch, "flip"))
+        draws["flip"] = aug.draw_flip(num_images, keyed_generator(seed, epoch, "flip"))
     if spec.flip == "alternating":
-        first = aug.draw_flip(num_images, epoch_generator(seed, 0, "flip"))
+        first = aug.draw_flip(num_images, keyed_generator(seed, 0, "flip"))
         draws["flip"] = first ^ bool(epoch % 2)
     if spec.policy == "rand_augment":
-        generator = epoch_generator(seed, epoch, "policy")
+        generator = keyed_generator(seed, epoch, "policy")
         draws["op"], draws["strength"] = draw_rand_augment(
             num_images, (height, width), spec.rand_num_ops, spec.rand_magnitude, generator
         )
     if spec.policy == "trivial_augment":
-        generator = epoch_generator(seed, epoch, "policy")
+        generator = keyed_generator(seed, epoch, "policy")
         draws["op"], draws["strength"] = draw_trivial_augment(num_images, generator)
     if spec.erasing:
-        generator = epoch_generator(seed, epoch, "erase")
+        generator = keyed_generator(seed, epoch, "erase")
         draws["erase"] = aug.draw_erase(num_images, (height, width), spec.erasing, generator)
     if spec.mixes and (spec.mix_off_epoch is None or epoch < spec.mix_off_epoch):
         draws["lam"], draws["box"] = aug.draw_mix(
@@ -127,7 +121,7 @@ def _draw(spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, ep
             cutmix=spec.cutmix,
             prob=spec.mix_prob,
             switch_prob=spec.mix_switch_prob,
-            generator=epoch_generator(seed, epoch, "mix"),
+            generator=keyed_generator(seed, epoch, "mix"),
         )
     return draws
 

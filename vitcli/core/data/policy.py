@@ -165,7 +165,7 @@ OPS: dict[str, Op] = {
     "contrast": Op(contrast, 1, 0.9, 0.99),
     "sharpness": Op(sharpness, 1, 0.9, 0.99),
     "posterize": Op(posterize, 8, -4, -6, is_signed=False),
-    "solarize": Op(solarize, 256, -256, -256, is_signed=False),
+    "solarize": Op(solarize, 255, -255, -255, is_signed=False),
     "auto_contrast": Op(auto_contrast),
     "equalize": Op(equalize),
 }

@@ -19,6 +19,10 @@ FAMILIES: dict[str, Callable[[ModelSpec], ImageModel]] = {
 }
 
 
-def build_model(spec: ModelSpec) -> ImageModel:
-    """Build and initialise; ValueError where a size is open or the parts do not fit."""
-    return FAMILIES[spec.family](spec)
+def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:
+    """Build and initialise; without a seed, torch's global generator chooses one.
+
+    Raises:
+        ValueError: A size is open, or the parts do not fit.
+    """
+    return FAMILIES[spec.family](spec).initialised(seed)

@@ -1,10 +1,14 @@
 """What every family of models has in common. Axes: B batch, C channels, H W pixels, K classes."""
 
 from collections.abc import Iterable
+from functools import partial
+from typing import Self
 
+import torch
 from torch import Tensor, nn
 
 from vitcli.core.nn.block import recomputed
+from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ModelSpec
 
 
@@ -27,6 +31,23 @@ class ImageModel(nn.Module):
         self.image_shape = (spec.in_chans, *spec.img_size)
         self.num_classes = spec.num_classes
         self.grad_checkpointing = False
+
+    def init_weights(self, draws: Draws) -> None:
+        """Give every tensor that starts at random its first value."""
+        raise NotImplementedError
+
+    def initialised(self, seed: int | None = None) -> Self:
+        """The model with new weights, each a function of (seed, name of the parameter).
+
+        Without a seed, torch's global generator chooses one. A model on the device ``meta`` has no
+        weights.
+        """
+        if next(self.parameters()).is_meta:
+            return self
+        if seed is None:
+            seed = int(torch.randint(2**62, ()))
+        self.init_weights(partial(keyed_generator, "init", seed))
+        return self
 
     def check_images(self, images: Tensor) -> None:
         """Refuse what the model was not built for.

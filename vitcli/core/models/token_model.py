@@ -8,12 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.init import INITS
+from vitcli.core.nn.init import INITS, own_start
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pool import HEADS, POOLS, Pool
 from vitcli.core.nn.pos_embed import POS_EMBEDS
 from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 
 
@@ -55,13 +56,17 @@ class TokenModel(ImageModel):
         )
 
     def add_head(self, shape: TokenShape) -> None:
-        """The last parts, for tokens of this shape; then every weight gets its first value."""
+        """The last parts, for tokens of this shape."""
         spec = self.spec
         norm = spec.norm if spec.has_final_norm else "none"
         self.norm = NORMS[norm](shape.embed_dim, spec.norm_eps)
         self.pool = POOLS[spec.pool](shape)
         self.head = HEADS[spec.head](shape.embed_dim, self.num_classes)
-        INITS[spec.init](self)
+
+    def init_weights(self, draws: Draws) -> None:
+        """The scheme that the spec names, over what the parts start with themselves."""
+        own_start(self, draws)
+        INITS[self.spec.init](self, draws)
 
     def embed(self, images: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, N, D): patches, positions, and the prefix before them.

@@ -96,6 +96,6 @@ class VisionTransformer(TokenModel):
         return index % depth
 
 
-def build_vit(spec: ModelSpec) -> VisionTransformer:
-    """Build and initialise; ValueError where a size is open or the parts do not fit."""
-    return VisionTransformer(spec)
+def build_vit(spec: ModelSpec, seed: int | None = None) -> VisionTransformer:
+    """``build_model`` for the family ``vit``."""
+    return VisionTransformer(spec).initialised(seed)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.softmax import SCALES, Attend, Scale, TokenShape
+from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ModelSpec
 
 TINY = 1e-12
@@ -96,7 +97,10 @@ class Performer(FeatureAttention):
         self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
         self.redraw_every = spec.performer_redraw
         count = spec.performer_features or max(1, round(dim * math.log(dim)))
-        self.register_buffer("projection", orthogonal_features(count, dim))
+        self.register_buffer("projection", torch.zeros(count, dim))
+
+    def init_weights(self, draws: Draws) -> None:
+        self.redraw(draws("projection"))
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         scale = self.scale()
@@ -131,14 +135,12 @@ def orthogonal_features(
     return directions * lengths
 
 
-def redraw_features(model: nn.Module, step: int) -> None:
+def redraw_features(model: nn.Module, seed: int, step: int) -> None:
     """Give every Performer of a model other features where that is due after this step (from 0).
 
-    The training seeds torch anew at every step, and that seed alone decides what is drawn: a
-    resumed training draws the same.
+    The features are a function of seed, step and layer, so a resumed training draws the same.
     """
     performers = [module for module in model.modules() if isinstance(module, Performer)]
     for index, module in enumerate(performers):
         if (step + 1) % module.redraw_every == 0:
-            seed = (torch.initial_seed() + index) % 2**63
-            module.redraw(torch.Generator().manual_seed(seed))
+            module.redraw(keyed_generator("redraw", seed, step, index))

@@ -1,6 +1,7 @@
 """Linformer: keys and values projected along the sequence. Axes as in attention.py, r rank."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -9,12 +10,12 @@ from torch import Tensor, nn
 from vitcli.core.nn.softmax import SCALES, Attend, TokenShape, attention, attention_weights
 from vitcli.core.spec import ModelSpec
 
-SHARES: dict[str, Callable[[int], tuple[tuple[int, ...], int]]] = {
-    "heads": lambda num_heads: ((), 2),
-    "none": lambda num_heads: ((num_heads,), 2),
-    "kv": lambda num_heads: ((), 1),
+SHARES: dict[str, Callable[[int], tuple[int, int]]] = {
+    "heads": lambda num_heads: (1, 2),
+    "none": lambda num_heads: (num_heads, 2),
+    "kv": lambda num_heads: (1, 1),
 }
-"""Heads -> the leading sizes of a projection, and how many projections a layer has."""
+"""Heads -> how many heads have a projection of their own, and how many projections a layer has."""
 
 
 class Linformer(Attend):
@@ -34,8 +35,8 @@ class Linformer(Attend):
         self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
         self.clamp, self.dropout = spec.attn_clamp, spec.attn_drop
         rank = min(spec.linformer_rank, shape.num_tokens)
-        heads, matrices = SHARES[spec.linformer_share](spec.num_heads)
-        start = segment_means(rank, shape.num_tokens).repeat(*heads, 1, 1)  # ([h,] r, N)
+        self.heads, matrices = SHARES[spec.linformer_share](spec.num_heads)
+        start = segment_means(rank, shape.num_tokens).repeat(self.heads, 1)  # ([h] r, N)
         self.key_proj = nn.Parameter(start.clone())
         self.value_proj = nn.Parameter(start.clone()) if matrices == 2 else None
 
@@ -45,18 +46,30 @@ class Linformer(Attend):
         value_proj = self.key_proj if self.value_proj is None else self.value_proj
         return attention(
             query,
-            self.key_proj @ key,
-            value_proj @ value,
+            self.project(self.key_proj, key),
+            self.project(value_proj, value),
             scale=self.scale(),
             clamp=self.clamp,
             dropout=self.dropout if self.training else 0.0,
             fused=fused,
         )
 
+    def project(self, matrix: Tensor, tokens: Tensor) -> Tensor:
+        """Mix tokens, (B, h, N, d) -> (B, h, r, d), by one matrix (r, N) or one a head, stacked."""
+        return (matrix if self.heads == 1 else matrix.unflatten(0, (self.heads, -1))) @ tokens
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
+        """Up to 0.7.0 the projections of the heads were (h, r, N), not stacked as (h r, N)."""
+        for name in ("key_proj", "value_proj"):
+            if (matrix := state.get(prefix + name)) is not None and matrix.ndim == 3:
+                state[prefix + name] = matrix.flatten(0, 1)
+        super()._load_from_state_dict(state, prefix, *args)
+
     def projected_weights(self, query: Tensor, key: Tensor) -> Tensor:
         """The softmax over projected keys, (B, h, N, r); none of them is a token."""
         scale = self.scale()
-        return attention_weights(query, self.key_proj @ key, scale=scale, clamp=self.clamp)
+        key = self.project(self.key_proj, key)
+        return attention_weights(query, key, scale=scale, clamp=self.clamp)
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
         raise ValueError(

@@ -68,8 +68,6 @@ class DepthwiseConv(nn.Module):
         super().__init__()
         self.grid_size, self.has_stride = grid_size, stride > 1
         self.conv = nn.Conv2d(dim, out_dim, 3, stride, padding=1, groups=dim, bias=bias)
-        if self.conv.bias is not None:
-            nn.init.zeros_(self.conv.bias)
 
     def forward(self, x: Tensor) -> Tensor:
         grid = as_map(x, self.grid_size)

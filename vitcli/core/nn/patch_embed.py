@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 
 
@@ -107,11 +108,14 @@ class ConvTokenizer(nn.Module):
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(halving_widths(spec)):
             conv = nn.Conv2d(before, after, 3, padding=1, bias=spec.patch_bias)
-            nn.init.kaiming_normal_(conv.weight, nonlinearity="relu")
-            if conv.bias is not None:
-                nn.init.zeros_(conv.bias)
             layers += [conv, nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)]
         self.stem = nn.Sequential(*layers)
+
+    def init_weights(self, draws: Draws) -> None:
+        for name, module in self.named_modules():
+            if isinstance(module, nn.Conv2d):
+                generator = draws(f"{name}.weight")
+                nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=generator)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.stem(channels_last(images)).flatten(2).mT

@@ -12,6 +12,7 @@ from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 
 Pair = tuple[int, int]
@@ -80,9 +81,12 @@ class WindowPosition(Position):
         super().__init__()
         self.count, self.num_heads = windows.counts[0] * windows.counts[1], num_heads
         self.relative = RelativeBias(windows.size, num_heads, 0) if has_bias else None
-        if self.relative is not None:
-            nn.init.trunc_normal_(self.relative.relative_table, std=0.02)
         self.register_buffer("barrier", windows.barrier(), persistent=False)
+
+    def init_weights(self, draws: Draws) -> None:
+        if self.relative is not None:
+            generator = draws("relative.relative_table")
+            nn.init.trunc_normal_(self.relative.relative_table, std=0.02, generator=generator)
 
     def bias(self) -> Tensor | None:
         """(1, windows h, n, n): a head of a window is a head to the attend rule."""

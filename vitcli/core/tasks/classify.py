@@ -12,9 +12,8 @@ class Classify:
     Label smoothing: Szegedy et al. 2016, https://arxiv.org/abs/1512.00567
     """
 
-    def __init__(self, model: nn.Module, label_smoothing: float = 0.0) -> None:
-        self.model = model
-        self.label_smoothing = label_smoothing
+    def __init__(self, model: nn.Module, label_smoothing: float = 0.0, seed: int = 0) -> None:
+        self.model, self.label_smoothing, self.seed = model, label_smoothing, seed
 
     def losses(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         """The loss to minimise, and the share of images whose likeliest target was predicted."""
@@ -27,4 +26,4 @@ class Classify:
 
     def after_step(self, step: int) -> None:
         """Random features are drawn anew where that is due."""
-        redraw_features(self.model, step)
+        redraw_features(self.model, self.seed, step)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vitcli.core.randomness import begin_step
 from vitcli.core.train.optim import set_lr
 
 Batch = dict[str, Tensor]
@@ -50,8 +51,8 @@ def fit(
 ) -> Iterator[Step]:
     """Take one optimisation step per batch, yielding after each one.
 
-    Before step s torch's global generators are seeded from (seed, s): dropout and drop-path are
-    functions of the step, so a resumed run needs no saved random state.
+    What step s draws, such as dropout, is a function of (seed, s), so a resumed run needs no saved
+    random state.
 
     Args:
         task: Knows the model and the loss.
@@ -66,7 +67,7 @@ def fit(
     """
     params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     for step, batch in enumerate(batches, start=first_step):
-        torch.manual_seed(step_seed(seed, step))
+        begin_step(batch["images"].device, seed, step)
         lr = set_lr(optimizers, lr_factor(step))
         for optimizer in optimizers:
             optimizer.zero_grad(set_to_none=True)
@@ -74,14 +75,6 @@ def fit(
         scalars["grad_norm"] = take_step(params, optimizers, max_grad_norm, scaler)
         task.after_step(step)
         yield Step(step=step + 1, lr=lr, scalars=scalars)
-
-
-def step_seed(seed: int, step: int) -> int:
-    """Mix run seed and step; neighbouring steps must not have neighbouring seeds."""
-    mixed = (seed * 0x9E3779B97F4A7C15 + step + 1) & (2**64 - 1)
-    mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
-    mixed = ((mixed ^ (mixed >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
-    return (mixed ^ (mixed >> 31)) >> 1
 
 
 def backward(

@@ -60,7 +60,9 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
     """Muon for the hidden matrices, AdamW for the rest. Jordan et al. 2024,
     https://kellerjordan.github.io/posts/muon/
 
-    The fused qkv matrix is orthogonalised as one matrix.
+    The authors take "2D parameters of hidden layers" and leave embeddings, head, gains and biases
+    to AdamW, so Linformer's E and F, linear maps inside a layer, are taken. The fused qkv matrix,
+    and projections of several heads, are each orthogonalised as one matrix.
     """
     hidden = [(n, p) for n, p in named if is_hidden_matrix(n, p)]
     rest = [(n, p) for n, p in named if not is_hidden_matrix(n, p)]
