@@ -1,7 +1,11 @@
 """Every test starts from the same random state; some share a tiny data set and experiment."""
 
 import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Any
 
 # Tiny tensors gain nothing from a second thread, and lose much where cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,11 +32,38 @@ def _seed() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _save_after_every_epoch(monkeypatch) -> None:
-    """However short the epochs of these tests are; as a training does whose epochs are longer."""
+def _save_after_every_epoch(request, monkeypatch) -> None:
+    """However short the epochs of these tests are; as a training does whose epochs are longer.
+
+    A test marked ``shipped_save_policy`` saves as often as a user's training.
+    """
     from vitcli.runner import training
 
-    monkeypatch.setattr(training, "SAVE_SHARE", float("inf"))
+    if not request.node.get_closest_marker("shipped_save_policy"):
+        monkeypatch.setattr(training, "SAVE_SHARE", float("inf"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Workers take over what others have left, so that none is idle while a long test waits."""
+    from xdist.scheduler import WorkStealingScheduling
+
+    return WorkStealingScheduling(config, log)
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    """Say in a line for each reason what was not tested on this machine."""
+    for line in skipped_by_reason(terminalreporter.stats.get("skipped", [])):
+        terminalreporter.write_line(line)
+
+
+def skipped_by_reason(reports: Iterable[pytest.TestReport]) -> list[str]:
+    """Such as ``not tested here: 57 tests (the CPU has no AMX)``, most tests first."""
+    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    return [
+        f"not tested here: {count} {'test' if count == 1 else 'tests'} ({reason})"
+        for reason, count in reasons.most_common()
+    ]
 
 
 @pytest.fixture
@@ -52,18 +83,23 @@ def real_places(monkeypatch) -> None:
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def pictures(here) -> Path:
+def draw_pictures(place: Path) -> Path:
     """Two classes of 8x8 pictures, dark and bright: 2 x 40 for training, 2 x 12 for testing."""
     rng = np.random.default_rng(0)
     for split, count in (("train", 40), ("test", 12)):
         for name, level in (("dark", 60), ("bright", 190)):
-            folder = here / "pictures" / split / name
+            folder = place / "pictures" / split / name
             folder.mkdir(parents=True)
             for i in range(count):
                 pixels = rng.normal(level, 40, (8, 8, 3)).clip(0, 255).astype("uint8")
                 Image.fromarray(pixels).save(folder / f"{i}.png")
-    return here / "pictures"
+    return place / "pictures"
+
+
+@pytest.fixture
+def pictures(here) -> Path:
+    """The folder that ``draw_pictures`` makes."""
+    return draw_pictures(here)
 
 
 @pytest.fixture
@@ -72,6 +108,35 @@ def tiny(pictures, here) -> Path:
     path = here / "tiny.yaml"
     path.write_text(TINY % pictures)
     return path
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory) -> Path:
+    """A folder of this worker with pictures and ``tiny.yaml``, for trainings that are shared."""
+    place = tmp_path_factory.mktemp("workshop")
+    (place / "tiny.yaml").write_text(TINY % draw_pictures(place))
+    return place
+
+
+@pytest.fixture
+def copy_of_run(here, workshop) -> Callable[..., Path]:
+    """Put a finished run of ``tiny``, with some fields changed, into a folder.
+
+    It is trained once a worker, on pictures like those of ``pictures``, but in another place.
+    """
+
+    def copy(target: Path, changes: dict[str, Any] | None = None) -> Path:
+        from vitcli.runner.config import load_experiment
+        from vitcli.runner.train import Request, train
+
+        name = f"run-{sorted((changes or {}).items())}".replace("/", "_")
+        if not (workshop / name / "result.json").exists():
+            torch.manual_seed(0)
+            experiment = load_experiment(str(workshop / "tiny.yaml"), changes)
+            train(experiment, Request(output=workshop / name))
+        return Path(shutil.copytree(workshop / name, target))
+
+    return copy
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ def make_run(
         "hardware": "AMD EPYC, 2 threads",
         "torch": "2.15.0",
         "started": "2026-11-20T20:29:30Z",
+        "precision": "fp32",
     }
     commit_json(run.path / "meta.json", facts | (meta or {}))
     if state == "finished":

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import HANG
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 pytestmark = pytest.mark.slow
 
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.slow
 def run(command: list[str], environment: dict[str, str]) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), environment["PATH"]])
     done = subprocess.run(
-        command, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=280
+        command, env=environment | {"PATH": path}, capture_output=True, text=True, timeout=HANG
     )
     assert done.returncode == 0, done.stderr[-2000:]
 

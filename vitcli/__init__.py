@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitcli.api import attention_maps, build_model, fit, load_data, load_model
 
-__version__ = "0.7.0"
+__version__ = "0.8.0"
 __all__ = ["__version__", "attention_maps", "build_model", "fit", "load_data", "load_model"]
 
 

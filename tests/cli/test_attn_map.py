@@ -31,10 +31,9 @@ def vitcli(*words: object) -> tuple[int, str, str]:
 
 
 @pytest.fixture
-def run(tiny, here) -> Path:
+def run(copy_of_run, here) -> Path:
     """A model with a CLS token on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads."""
-    experiment = load_experiment(str(tiny), CLS | {"train.epochs": 1})
-    return train(experiment, Request(output=here / "runs" / "look")).run.path
+    return copy_of_run(here / "runs" / "look", CLS | {"train.epochs": 1})
 
 
 def save(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
@@ -54,13 +53,13 @@ def save(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
         ("clear.png", (64, 48), "RGBA"),
     ],
 )
-def test_a_picture_of_any_shape_is_named_and_drawn(run, name, size, mode):
+def test_a_picture_of_any_shape_is_named_and_drawn(run, workshop, name, size, mode):
     code, out, talk = vitcli(save(name, size, mode), "--run", run)
     assert code == 0, talk
     stem = name.partition(".")[0]
     assert out.rstrip().endswith(f" %  {stem}-cls.png")
     assert out.startswith((f"{name}: bright", f"{name}: dark"))
-    assert talk == f"run {run.name} (imagefolder:{Path('pictures').absolute()})\n"
+    assert talk == f"run {run.name} (imagefolder:{workshop / 'pictures'})\n"
     with Image.open(f"{stem}-cls.png") as figure:
         assert min(figure.size) > 200
 

@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.patience import HANG
 from vitcli.cli.app import app, register
 
 register()
@@ -88,7 +89,7 @@ def test_every_command_that_prints_can_print_json(words):
 
 def run(environment: dict[str, str], *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=60
+        [sys.executable, *command], env=environment, capture_output=True, text=True, timeout=HANG
     )
 
 
@@ -143,7 +144,7 @@ def test_a_terminal_that_wants_it_plain_gets_it_plain(setting, environment):
         stdout=output,
         stderr=output,
     )
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=HANG) == 0
     os.close(output)
     seen = b""
     while True:

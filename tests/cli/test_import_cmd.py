@@ -3,7 +3,6 @@
 import io
 import os
 import pickle
-import time
 import zipfile
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from typer.testing import CliRunner
 from tests.core.test_parity import scramble
 from vitcli.cli.app import app, register
 from vitcli.runner.evaluate import evaluate_run, load_model
-from vitcli.runner.unpickle import REFUSED, SECONDS, check_archive, find_state
+from vitcli.runner.unpickle import REFUSED, check_archive, find_state
 
 register()
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
@@ -138,12 +137,10 @@ NO_ARCHIVES = {
 @pytest.mark.parametrize("name", HOSTILE)
 def test_f61_f63_f64_hostile_files_are_refused_and_run_nothing(tiny, here, name):
     (here / "vit.pt").write_bytes(HOSTILE[name])
-    began = time.monotonic()
     code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
     assert code == REFUSED
     assert talk.startswith("error: vit.pt: refused: ")
     assert talk.count("\n") == 1
-    assert time.monotonic() - began < SECONDS
     assert not Path("mine").exists()
     assert not Path("canary").exists()
 

@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fabricated import make_run
+from tests.patience import HANG
 from vitcli.cli.app import app, register
 from vitcli.runner.run_dir import RunDir
 
@@ -245,7 +246,7 @@ def test_rm_asks_on_a_terminal(answer, code, kept, environment):
         words, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     os.write(terminal, answer.encode())
-    out, talk = process.communicate(timeout=60)
+    out, talk = process.communicate(timeout=HANG)
     os.close(terminal)
     os.close(stdin)
     assert process.returncode == code, talk

@@ -21,8 +21,8 @@ register()
 
 
 @pytest.fixture
-def run(tiny, here) -> RunDir:
-    return train(load_experiment(str(tiny)), Request(output=here / "run")).run
+def run(copy_of_run, here) -> RunDir:
+    return RunDir(copy_of_run(here / "run"))
 
 
 def verify(*words: object) -> tuple[int, str, str]:
@@ -126,7 +126,7 @@ def test_a_state_that_does_not_exist_and_an_encrypted_archive(run):
     assert states(run)["predictions.npz"] == "damaged"
 
 
-def test_a_history_that_is_no_text_is_not_thrown_away(run, tiny):
+def test_a_history_that_is_no_text_is_not_thrown_away(run, workshop):
     path = run.path / "metrics.jsonl"
     content = bytearray(path.read_bytes())
     content[10] |= 128
@@ -135,7 +135,7 @@ def test_a_history_that_is_no_text_is_not_thrown_away(run, tiny):
     assert states(run)["metrics.jsonl"] == "damaged"
     before = path.read_bytes()
     with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read"):
-        train(load_experiment(str(tiny)), Request(output=run.path, resume=True))
+        train(load_experiment(str(workshop / "tiny.yaml")), Request(output=run.path, resume=True))
     assert path.read_bytes() == before
 
 

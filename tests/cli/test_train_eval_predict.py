@@ -10,6 +10,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.patience import HANG
 from vitcli.cli.app import app, register
 
 register()
@@ -61,8 +62,8 @@ def test_train_eval_predict(tiny, pictures):
 
 
 @pytest.fixture
-def run(tiny) -> str:
-    assert vitcli("train", tiny, "-o", "run", "--epochs", 1)[0] == 0
+def run(copy_of_run, tiny) -> str:
+    copy_of_run(Path("run"), {"train.epochs": 1})
     return "run"
 
 
@@ -99,7 +100,8 @@ def flip_labels(monkeypatch) -> None:
     monkeypatch.setattr(evaluate, "load_data", load)
 
 
-def test_a_second_train_leaves_the_run_alone(tiny, run):
+def test_a_second_train_leaves_the_run_alone(workshop, run):
+    tiny = workshop / "tiny.yaml"
     code, out, talk = vitcli("train", tiny, "-o", "run", "--epochs", 1)
     assert code == 0
     assert "--rerun" in talk
@@ -267,7 +269,7 @@ def test_training_goes_on_when_nobody_listens(tiny, environment):
     process = subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     process.stderr.close()
-    assert process.wait(100) == 0
+    assert process.wait(HANG) == 0
     assert json.loads(Path("alone/status.json").read_text())["state"] == "finished"
 
 

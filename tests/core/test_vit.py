@@ -281,8 +281,13 @@ def test_what_the_head_does_not_read_is_not_missed(fields):
         model.zero_grad()
         logits.square().sum().backward()
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
-        found.append((logits, grads))
-    assert_close(found[0], found[1])
+        found.append([logits, *grads])
+    for one, other in zip(*found, strict=True):
+        # A sum is rounded on the scale of its terms. Without a norm gradients reach 2.5e5, and
+        # float64 (2e-16) keeps 1e-12 of that where softmax saturates; a hundred times as much is
+        # allowed.
+        scale = other.detach().abs().amax().item() if other.numel() else 0.0
+        assert_close(one, other, rtol=0, atol=1e-10 * scale)
 
 
 def test_attention_maps_leave_the_mode_alone():

@@ -28,6 +28,7 @@ import numpy as np
 from PIL import Image
 
 from tests.faults.results import FILE, keep
+from tests.patience import HANG
 from vitcli.runner import training
 from vitcli.runner.checkpoint import latest_checkpoint
 from vitcli.runner.config import load_experiment
@@ -118,7 +119,7 @@ class Child:
     def send(self, number: int) -> None:
         signal.pidfd_send_signal(self._ended, number)
 
-    def end(self, seconds: float = 120) -> int:
+    def end(self, seconds: float = HANG) -> int:
         """Its exit code, after at most so long."""
         if not self.wait(seconds):
             self.send(signal.SIGKILL)

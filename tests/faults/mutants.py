@@ -182,7 +182,7 @@ MUTANTS = (
     ),
     Mutant(
         "tries a diverged trial again",
-        "vitcli/runner/study/cells.py",
+        "vitcli/runner/study/states.py",
         'RESULTS = ("finished", "diverged")',
         'RESULTS = ("finished",)',
         tests("tests/runner/study/test_execute.py"),

@@ -16,6 +16,7 @@ from tests.faults.fork_server import (
     make_experiment,
     train_here,
 )
+from tests.patience import HANG
 from vitcli.runner.errors import InUseError
 from vitcli.runner.events import Event, Started
 
@@ -57,7 +58,7 @@ def race(experiment: Path, folder: Path, crowd: int, tally: Tally) -> None:
     os.close(gun[0])
     os.close(gate[0])
     os.close(gun[1])
-    waiting, deadline = list(children), time.monotonic() + 60
+    waiting, deadline = list(children), time.monotonic() + HANG
     while len(waiting) > 1 and time.monotonic() < deadline:
         ended = [child for child in waiting if child.wait(0.02)]
         waiting = [child for child in waiting if child not in ended]

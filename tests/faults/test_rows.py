@@ -9,6 +9,7 @@ import time
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from tests.patience import HANG
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.runner.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
@@ -41,7 +42,7 @@ def test_f10_a_training_that_was_suspended_goes_on_to_the_same_bits(tiny, here, 
         time.sleep(0.1)
         process.send_signal(signal.SIGCONT)
         time.sleep(0.01)
-    assert process.wait(120) == 0
+    assert process.wait(HANG) == 0
     process.communicate()
     assert_same_run(run(tiny, here / "calm"), RunDir(here / "run"))
 
@@ -107,5 +108,5 @@ def test_f38_a_training_that_nobody_listens_to_any_more_goes_on(tiny, here, envi
     assert process.stdout is not None
     assert process.stdout.readline()
     process.stdout.close()
-    assert process.wait(120) == 0
+    assert process.wait(HANG) == 0
     assert RunDir(here / "run").status() == {"state": "finished", "step": 100, "reason": ""}

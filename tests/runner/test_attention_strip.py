@@ -143,7 +143,9 @@ def test_images_are_taken_in_turns_and_are_the_same_each_time():
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
 def test_a_strip_is_images_above_the_maps_of_each_layer(pool, training):
-    model = build(pool=pool, reg_tokens=1, norm="batch_norm").float().train(training)
+    # In float64: scores reach 5,000 here, which float32 rounds by 3e-4, and so every weight by 3e-4
+    # of itself; how exactly depends on the processor and on the number of images at once.
+    model = build(pool=pool, reg_tokens=1, norm="batch_norm").train(training)
     pixels = torch.randint(256, (3, 3, 16, 16), dtype=torch.uint8)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     state = torch.get_rng_state()
@@ -159,12 +161,12 @@ def test_a_strip_is_images_above_the_maps_of_each_layer(pool, training):
     y, x = GAP + 70 * (layer + 1) + 16 * row + 8, MARGIN + 70 * image + 16 * column + 8
     assert strip[y, x].tolist() == [253, 231, 36], "the largest is viridis' yellow"
     model.eval()
-    images = normalize(pixels, torch.tensor(DATA.mean), torch.tensor(DATA.std))
+    images = normalize(pixels, torch.tensor(DATA.mean), torch.tensor(DATA.std)).double()
     with torch.no_grad():
         weights = model.attention_weights(images)[1].mean(1)
         shares = model.pool.weights(model.forward_features(images))[:, None]
     expected = (shares @ weights)[:, 0, model.num_prefix_tokens :].unflatten(1, (4, 4))
-    np.testing.assert_allclose(maps[:, 1], expected, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(maps[:, 1], expected, rtol=1e-6, atol=1e-12)
 
 
 def test_tiles_keep_small_pixels_and_every_aspect():

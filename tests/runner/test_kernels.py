@@ -32,7 +32,7 @@ from vitcli.runner.run_dir import RunDir
 from vitcli.runner.train import Request, train
 
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
-needs_amx = pytest.mark.skipif(not has_amx(), reason="this CPU has no AMX")
+needs_amx = pytest.mark.skipif(not has_amx(), reason="native kernels: this CPU has no AMX")
 WIDE = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
 SIZES = [(65, 4, 16), (65, 8, 50), (16, 1, 64), (64, 2, 32), (1, 1, 2), (33, 3, 18), (257, 2, 8)]
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.patience import HANG
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
 from vitcli.core.nn.attention import ATTENTIONS
@@ -24,6 +25,7 @@ from vitcli.runner.errors import (
     StoppedError,
 )
 from vitcli.runner.evaluate import load_model
+from vitcli.runner.events import EpochDone, Event
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.train import Request, train
 
@@ -37,7 +39,7 @@ def start(tiny: Path, folder: str, environment: dict, *options: str) -> subproce
 
 def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
     """Until the first checkpoint is there."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + HANG
     while not steps(folder / "checkpoints"):
         assert process.poll() is None, process.communicate()
         assert time.monotonic() < deadline
@@ -54,7 +56,7 @@ def test_f01_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environm
     assert 0 < killed_at < 150
     resumed = start(tiny, "killed", environment, "--epochs", "30", "--resume", "auto")
     for process in (calm, resumed):
-        assert process.wait(120) == 0, process.communicate()
+        assert process.wait(HANG) == 0, process.communicate()
         process.communicate()
     assert_same_run(RunDir(here / "calm"), RunDir(here / "killed"))
 
@@ -66,7 +68,7 @@ def test_f05_f07_f09_a_signal_saves_says_how_to_continue_and_exits_with_its_code
     process = start(tiny, "stopped", environment, "--epochs", "2000")
     wait_for_step(process, here / "stopped")
     process.send_signal(number)
-    _, talk = process.communicate(timeout=60)
+    _, talk = process.communicate(timeout=HANG)
     assert process.returncode == 128 + number
     assert "Continue: vitcli train --resume" in talk
     assert "Traceback" not in talk
@@ -92,6 +94,35 @@ def test_stopped_inside_or_between_epochs_it_ends_with_the_same_bits(
     assert stopped.status()["state"] == "interrupted"
     assert run(tiny, "stopped", resume=True).trained
     assert_same_run(calm, stopped)
+
+
+class Killed(BaseException):
+    """Nothing in a training handles it, as nothing handles SIGKILL."""
+
+
+@pytest.mark.shipped_save_policy
+@pytest.mark.parametrize("epoch", [1, 3])
+def test_saving_as_shipped_a_kill_costs_steps_and_no_bits(tiny, here, epoch):
+    """Short epochs share a checkpoint, so more than one epoch may be lost."""
+    assert training.SAVE_SHARE < 0.1
+    calm = run(tiny, "calm").run
+
+    def die(event: Event) -> None:
+        if isinstance(event, EpochDone) and event.record["epoch"] == epoch:
+            raise Killed
+
+    with pytest.raises(Killed):
+        train(load_experiment(str(tiny)), Request(output=Path("killed")), on_event=die)
+    killed = RunDir(here / "killed")
+    assert killed.status()["state"] == "running"
+    assert steps(killed.checkpoints)[0] in range(5, 5 * epoch + 1, 5)
+    run(tiny, "killed", resume=True)
+    assert_same_run(calm, killed)
+
+
+@pytest.mark.shipped_save_policy
+def test_saving_as_shipped_a_stop_is_continued_to_the_same_bits(tiny, here, monkeypatch):
+    assert_stopping_changes_nothing(load_experiment(str(tiny)), monkeypatch)
 
 
 def test_the_bits_depend_on_the_step_seed(tiny, here, monkeypatch):

@@ -13,9 +13,10 @@ from vitcli.cli.app import DataDir, Device, Offline, app
 from vitcli.cli.console import duration, emit, say, table
 
 if TYPE_CHECKING:
-    from vitcli.runner.study.cells import Cell
-    from vitcli.runner.study.execute import Todo
+    from vitcli.runner.study.execute import Options, Todo
     from vitcli.runner.study.plan import Study
+    from vitcli.runner.study.saved import SavedTrials
+    from vitcli.runner.study.states import TrialState
 
 STUDY = "ablation-quickstart"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -59,6 +60,15 @@ Budget = Annotated[
         metavar="2h", help="Stop after so long; the next call goes on.", show_default=False
     ),
 ]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep the result of each trial in this folder too, to be committed, and take over what"
+        " is there.",
+        show_default="experiments/results/trials is only read",
+    ),
+]
 Checklist = Annotated[
     Path | None,
     typer.Option(help="Write answers to a reproducibility checklist.", show_default=False),
@@ -79,6 +89,7 @@ def ablate(
     rerun: Rerun = False,
     fail_fast: FailFast = False,
     budget: Budget = None,
+    save: Save = None,
     checklist: Checklist = None,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -90,9 +101,9 @@ def ablate(
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder
-    from vitcli.runner.study.cells import cells
     from vitcli.runner.study.execute import Options, default_root
     from vitcli.runner.study.plan import load_study, parse_seeds, select
+    from vitcli.runner.study.states import trial_states
     from vitcli.runner.study.table import FORMATS
 
     if form not in FORMATS:
@@ -101,7 +112,7 @@ def ablate(
     names = select(chosen, only or [])
     root = output or default_root(chosen)
     if status:
-        show_status(chosen, root, names)
+        show_status(chosen, root, names, saved_trials(save))
         return
     options = Options(
         jobs=jobs,
@@ -115,11 +126,14 @@ def ablate(
     if checklist:
         require_folder(checklist, "--checklist")
     if table_only:
-        show_table(chosen, root, names, form, checklist)
-        refuse_gaps(cells(chosen, root, names), "train them: leave out --table-only")
+        saved = saved_trials(save)
+        states = trial_states(chosen, root, names, saved)
+        announce_saved(states, saved)
+        show_table(chosen, root, names, form, checklist, saved)
+        refuse_gaps(states, "train them: leave out --table-only")
         return
     anew = (only or names) if rerun else ()
-    run(chosen, root, names, options, anew, form, checklist, dry_run)
+    run(chosen, root, names, options, anew, form, checklist, dry_run, save)
 
 
 def parse_duration(text: str) -> float:
@@ -141,20 +155,31 @@ def run(
     form: str,
     checklist: Path | None,
     dry_run: bool,
+    save: Path | None,
 ) -> None:
     """Train what is missing, then print the table and say what is not in it."""
     from vitcli.cli.trials import view
-    from vitcli.runner.study.execute import run_study, survey
+    from vitcli.runner.study.execute import run_study, save_results, survey
 
-    todo = survey(study, root, names, rerun=anew)
+    saved = saved_trials(save, options)
+    todo = survey(study, root, names, rerun=anew, saved=saved)
     announce(todo)
     if dry_run:
         show_plan(todo, options)
         return
+    if save:
+        save_results(todo, save)
+
     with view(todo, options) as screen:
-        found = run_study(todo, options, screen.show)
+
+        def show(event: dict[str, Any]) -> None:
+            screen.show(event)
+            if save and event["kind"] == "end":
+                save_results(todo, save, event["folder"])
+
+        found = run_study(todo, options, show)
     whole = len(names) == len(study.variants)  # a part must not replace the report of the whole
-    show_table(study, root, names, form, checklist, publish_too=whole)
+    show_table(study, root, names, form, checklist, saved, publish_too=whole)
     refuse_gaps(found, f"try them again: {options.command}")
     if whole:
         say(f"report  {root / 'report.html'}")
@@ -171,10 +196,37 @@ def announce(todo: "Todo") -> None:
     say(f"study {study.name} ({study.path})")
     seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
     say(f"{len(todo.names)} variants x {seeds}: {summary(todo.found)}")
+    announce_saved(todo.found, todo.saved)
     for trial in todo.trials:
-        state, reason = todo.found[trial.folder]
-        if state not in ("missing", "finished", "diverged"):
-            say(f"  {trial.folder}: {state}{f' ({reason})' if reason else ''}")
+        found = todo.found[trial.folder]
+        if found.state not in ("missing", "finished", "diverged"):
+            say(f"  {trial.folder}: {found.state}{f' ({found.reason})' if found.reason else ''}")
+
+
+def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
+    """What was saved in a folder, or in the usual one; None where there is none.
+
+    With ``options`` only what was trained in the precision of this machine is taken.
+    """
+    from vitcli.runner.study.saved import SAVED, SavedTrials
+
+    folder = folder or SAVED
+    if not folder.is_dir():
+        return None
+    if options is None:
+        return SavedTrials(folder)
+    from vitcli.runner.study.execute import precision_here
+
+    return SavedTrials(folder, precision_here(options))
+
+
+def announce_saved(found: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
+    """How many results came from where, and which saved ones were not taken."""
+    taken = sum(bool(state.source) for state in found.values())
+    if saved and taken:
+        say(f"{taken} of {len(found)} trials taken from {saved.folder}")
+    for folder, reason in saved.refused.items() if saved else ():
+        say(f"  {folder}: saved, but not taken ({reason})")
 
 
 def show_plan(todo: "Todo", options: Any) -> None:
@@ -185,7 +237,7 @@ def show_plan(todo: "Todo", options: Any) -> None:
     rows = [
         [
             trial.folder,
-            todo.found[trial.folder][0],
+            todo.found[trial.folder].state,
             f"{todo.parameters[trial.variant]:,}",
             duration(seconds.by_variant[trial.variant]),
         ]
@@ -198,21 +250,24 @@ def show_plan(todo: "Todo", options: Any) -> None:
     emit(f"disk      {todo.disk_bytes / 1e6:,.0f} MB when done ({todo.root})")
 
 
-def show_status(study: "Study", root: Path, names: tuple[str, ...]) -> None:
+def show_status(
+    study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
+) -> None:
     """A word for each trial; reasons below."""
-    from vitcli.runner.study.cells import cells
     from vitcli.runner.study.execute import summary
+    from vitcli.runner.study.states import trial_states
 
-    found = cells(study, root, names)
+    found = trial_states(study, root, names, saved)
     header = ["variant", *(f"seed {seed}" for seed in study.seeds)]
     rows: dict[str, list[str]] = {}
     for trial in study.trials(names):
-        rows.setdefault(trial.folder.rpartition("/")[0], []).append(found[trial.folder][0])
+        rows.setdefault(trial.folder.rpartition("/")[0], []).append(found[trial.folder].state)
     emit(table(header, [[name, *states] for name, states in rows.items()]))
-    for folder, (state, reason) in found.items():
-        if reason:
-            emit(f"{folder}: {state}: {reason}")
+    for folder, state in found.items():
+        if state.reason:
+            emit(f"{folder}: {state.state}: {state.reason}")
     emit(summary(found))
+    announce_saved(found, saved)
 
 
 def show_table(
@@ -221,14 +276,15 @@ def show_table(
     names: tuple[str, ...],
     form: str,
     checklist: Path | None,
+    saved: "SavedTrials | None",
     *,
     publish_too: bool = False,
 ) -> None:
     """The table on stdout; with ``publish_too`` its files are written beside the trials."""
-    from vitcli.runner.study.cells import read_results
+    from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
-    doc = read_results(study, root, names)
+    doc = read_results(study, root, names, saved)
     typer.echo(render(doc, form))
     if publish_too:
         from vitcli.runner.study.publish import publish
@@ -241,14 +297,14 @@ def show_table(
         commit(checklist, f"{answers(doc)}\n".encode())
 
 
-def refuse_gaps(found: "Mapping[str, Cell]", hint: str) -> None:
+def refuse_gaps(found: "Mapping[str, TrialState]", hint: str) -> None:
     """Exit 3 where a trial has no result, after saying why."""
     from vitcli.runner.errors import PartlyError
     from vitcli.runner.study.execute import unfinished
 
     left = unfinished(found)
-    for folder, (state, reason) in left.items():
-        if reason:
-            say(f"{folder}: {state} ({reason})")
+    for folder, state in left.items():
+        if state.reason:
+            say(f"{folder}: {state.state} ({state.reason})")
     if left:
         raise PartlyError(f"{len(left)} of {len(found)} trials have no result; {hint}")

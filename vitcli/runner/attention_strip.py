@@ -51,12 +51,13 @@ def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.nd
     """(B, L, gh, gw), in eval mode, one image and layer at a time to save memory."""
     mean, std = (torch.tensor(row, device=pixels.device) for row in (data.mean, data.std))
     layers = tuple(range(len(model.blocks)))
+    dtype = next(model.parameters()).dtype
     was_training = model.training
     model.eval()
     try:
         rows = []
         for image in pixels:
-            batch = normalize(image[None], mean, std)
+            batch = normalize(image[None], mean, std).to(dtype)
             asked = [Question(model=model, images=batch, layers=(layer,)) for layer in layers]
             rows.append(torch.cat([head_maps(ask).mean(2) for ask in asked], dim=1))
         maps = torch.cat(rows)

@@ -263,7 +263,7 @@ def model_hash(spec: ModelSpec) -> str:
     return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def config_hash(spec: ExperimentSpec) -> str:
+def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
     """SHA-256 over the fields that differ from the defaults, so new fields leave old hashes valid.
 
     The seed is left out (it names the folder), and of an image folder only the last name counts.
@@ -272,5 +272,5 @@ def config_hash(spec: ExperimentSpec) -> str:
     kind, colon, folder = spec.data.name.partition(":")
     if colon:
         data["data"]["name"] = f"{kind}:{Path(folder).name}"
-    text = json.dumps({"format": FORMAT, "config": data}, sort_keys=True)
+    text = json.dumps({"format": version, "config": data}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -49,9 +49,14 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether bf16 matrix products are done by the hardware rather than emulated."""
+    """Whether bf16 matrix products are done by the hardware rather than emulated.
+
+    A CPU that torch was told to use below AVX-512 (``ATEN_CPU_CAPABILITY``) would emulate them.
+    """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "DEFAULT", "NO AVX"):
+        return False
     checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
     return device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in checks)
 

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,14 @@ def portable(value: Any) -> Any:
         return value
     kind, colon, path = value.rpartition(":")
     return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", "~")) else value
+
+
+def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Values that JSON gives back unchanged, without folders of this machine."""
+    return {
+        name: list(value) if isinstance(value, tuple) else portable(value)
+        for name, value in fields.items()
+    }
 
 
 def write(document: dict[str, Any], path: Path) -> None:

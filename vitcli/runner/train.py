@@ -25,7 +25,7 @@ from vitcli.runner.config import (
     load_experiment,
 )
 from vitcli.runner.datasets import load_data
-from vitcli.runner.device import environment, pick_device
+from vitcli.runner.device import environment, pick_device, precision_name
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.events import Event
 from vitcli.runner.exactness import described, may_change, refuse
@@ -192,7 +192,8 @@ def prepare(
         mark_inexact(run, meta, checkpoint.step, inexact, on_message)
     if request.rerun:
         clear(run.path)
-    meta = facts(experiment, data, device, meta, request.command)
+    arithmetic = {"precision": precision_name(training.autocast), "kernels": training.kernels}
+    meta = facts(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())
     if old:  # before the configuration that it vouches for; a new folder begins with that
         commit_json(run.path / "meta.json", meta)
@@ -249,7 +250,7 @@ def load_initial_weights(model: ImageModel, source: str, on_message: Callable[[s
 def facts(
     experiment: Experiment,
     data: DataSet,
-    device: torch.device,
+    numerical_environment: dict[str, Any],
     meta: dict[str, Any],
     command: str | None = None,
 ) -> dict[str, Any]:
@@ -260,7 +261,7 @@ def facts(
     session = {
         "command": command or shlex.join(["vitcli", *sys.argv[1:]]),
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        **environment(device),
+        **numerical_environment,
     }
     if "experiment" in meta:
         return meta | {"sessions": [*meta.get("sessions", []), session]}

@@ -10,8 +10,8 @@ from typing import get_args
 from vitcli.runner.checkpoint import load_checkpoint
 from vitcli.runner.errors import InputError, UserError
 from vitcli.runner.files import sealed
+from vitcli.runner.predictions import BROKEN_ARCHIVE, accuracy_of
 from vitcli.runner.run_dir import MANIFEST, RunDir, State, temporaries
-from vitcli.runner.study.cells import DAMAGED, accuracy_of
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def _verdict(name: str, read: Callable[[], object]) -> Verdict:
         return Verdict(name, "missing")
     except UserError as error:
         return Verdict(name, "damaged", str(error))
-    except (*DAMAGED, RuntimeError) as error:
+    except (*BROKEN_ARCHIVE, RuntimeError) as error:
         return Verdict(name, "damaged", str(error) or type(error).__name__)
     return Verdict(name, "ok")
 
@@ -102,7 +102,7 @@ def _metrics(run: RunDir, finished: bool) -> None:
 
 def _predictions(run: RunDir) -> None:
     """They must say what result.json says."""
-    accuracy, count = accuracy_of(run.path / "predictions.npz")
+    accuracy, count = accuracy_of((run.path / "predictions.npz").read_bytes())
     result = run.read("result.json")
     if abs(accuracy - result["test_accuracy"]) > 1e-6 or count != result["num_test"]:
         raise ValueError(f"an accuracy of {accuracy:.4f}, result.json has another")

@@ -1,8 +1,10 @@
 """Answers to a reproducibility checklist: from the study, or left to the author."""
 
 from tests.fabricated_study import make_hostile_study, make_row, make_study
+from vitcli.runner.study import checklist as checklists
 from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
 from vitcli.runner.study.document import Candidate
+from vitcli.runner.study.notes import UNCERTAINTY
 
 
 def section(text: str, number: int) -> str:
@@ -44,3 +46,11 @@ def test_names_make_no_headings_and_no_markup():
     assert len(headings) == 1 + len(ITEMS)
     assert "<script" not in text.replace("\\<", "")
     assert "\x1b" not in text
+
+
+def test_what_is_said_of_uncertainty_does_not_depend_on_its_words(monkeypatch):
+    said = dict.fromkeys(UNCERTAINTY, "words that were changed") | {"training": "not about this"}
+    monkeypatch.setattr(checklists, "notes", lambda doc, found: said)
+    answers = section(checklist(make_study({"full": [0.9, 0.8]})), 7)
+    assert answers.count("words that were changed") == len(UNCERTAINTY)
+    assert "not about this" not in answers

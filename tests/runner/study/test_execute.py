@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.patience import HANG
 from vitcli.runner import signals
 from vitcli.runner.checkpoint import load_checkpoint
 from vitcli.runner.config import Experiment
@@ -22,10 +24,11 @@ from vitcli.runner.evaluate import evaluate_run, load_model
 from vitcli.runner.files import commit_json
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.study import engine, execute
-from vitcli.runner.study.cells import cells, read_results
+from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.engine import ATTEMPTS, Worker
 from vitcli.runner.study.execute import Options, run_study, survey
 from vitcli.runner.study.plan import load_study, read_plan
+from vitcli.runner.study.states import trial_states
 from vitcli.runner.train import Request, train
 
 ROOT = Path("runs/mine")
@@ -33,18 +36,45 @@ VARIANTS = "{full: {}, no-norm: {model.norm: none}, hot: {optim.lr: 90.0, optim.
  optim.max_grad_norm: null, model.norm: none, model.pool: cls}}"
 
 
-@pytest.fixture
-def study(tiny):
-    """Two seeds of three variants, one of which diverges; a second's work each."""
-    Path("mine.yaml").write_text(f"base: tiny.yaml\nseeds: [0, 1]\nvariants: {VARIANTS}\n")
+def write_study(base: object) -> str:
+    Path("mine.yaml").write_text(f"base: {base}\nseeds: [0, 1]\nvariants: {VARIANTS}\n")
     return "mine.yaml"
+
+
+@pytest.fixture
+def study(workshop, here) -> str:
+    """Two seeds of three variants, one of which diverges; a second's work each."""
+    return write_study(workshop / "tiny.yaml")
+
+
+@pytest.fixture
+def own_study(tiny) -> str:
+    """The same, on pictures that may be changed."""
+    return write_study("tiny.yaml")
+
+
+@pytest.fixture
+def calm(study, workshop) -> dict[str, tuple[str, str]]:
+    """States of the variant ``full``, which is trained here already (once a worker, elsewhere)."""
+    shared = workshop / "full"
+    if not (shared / "seed1/result.json").exists():
+        go(study, only=("full",))
+        shutil.copytree(ROOT / "full", shared)
+        shutil.rmtree(ROOT)
+    shutil.copytree(shared, ROOT / "full")
+    return pairs(trial_states(load_study(study), ROOT, ("full",)))
 
 
 def go(name: str, events: list | None = None, *, seeds=None, only=(), **changes: Any):
     events = [] if events is None else events
     todo = survey(load_study(name, seeds), ROOT, only, rerun=changes.pop("rerun", ()))
-    fixed: dict[str, Any] = {"jobs": 2, "command": "vitcli ablate mine", "device": "cpu"}
+    fixed: dict[str, Any] = {"jobs": 1, "command": "vitcli ablate mine", "device": "cpu"}
     return run_study(todo, Options(**fixed | changes), events.append)
+
+
+def pairs(found) -> dict[str, tuple[str, str]]:
+    """State and reason of each trial."""
+    return {folder: (state.state, state.reason) for folder, state in found.items()}
 
 
 def ends(events) -> dict[str, str]:
@@ -53,8 +83,8 @@ def ends(events) -> dict[str, str]:
 
 def test_every_trial_is_trained_once_and_the_plan_is_written_first(study):
     events: list = []
-    found = go(study, events)
-    states = {folder: state for folder, (state, _) in found.items()}
+    found = go(study, events, jobs=2)
+    states = {folder: state.state for folder, state in found.items()}
     assert states == {
         f"{variant}/seed{seed}": state
         for variant, state in (("full", "finished"), ("no-norm", "finished"), ("hot", "diverged"))
@@ -74,7 +104,7 @@ def test_every_trial_is_trained_once_and_the_plan_is_written_first(study):
     check_that_only_weights_are_left()
 
 
-def test_training_state_that_was_left_is_dropped_by_the_next_call(study, tiny):
+def test_training_state_that_was_left_is_dropped_by_the_next_call(study):
     spec = load_study(study).trials(("full",))[0].spec
     folder = ROOT / "full/seed0"
     experiment = Experiment("mine", spec, Path(study), variant="full")
@@ -84,7 +114,7 @@ def test_training_state_that_was_left_is_dropped_by_the_next_call(study, tiny):
     torch.set_num_threads(limited)
     assert len(steps(RunDir(folder).checkpoints)) == 2
     found = go(study, only=("full",), seeds=[0])
-    assert found == {"full/seed0": ("finished", "")}
+    assert pairs(found) == {"full/seed0": ("finished", "")}
     assert [path.name for path in folder.rglob("*.safetensors")] == ["weights.safetensors"]
 
 
@@ -116,21 +146,22 @@ def killing(monkeypatch, folder: str, times: int = ATTEMPTS, number: int = signa
     monkeypatch.setattr(Worker, "give", give)
 
 
-def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(study, monkeypatch):
-    calm = go(study, only=("full",), jobs=1)
+def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(
+    study, calm, monkeypatch
+):
     result = read_results(load_study(study), ROOT, ("full",))
     assert result.inexact == ()
     ROOT.rename("calm")
     with monkeypatch.context() as patched:
         killing(patched, "full/seed0")
         events: list = []
-        found = go(study, events, only=("full",))
-    state, reason = found["full/seed0"]
+        found = go(study, events, only=("full",), jobs=2)
+    state, reason = pairs(found)["full/seed0"]
     assert state == "failed"
     assert "SIGKILL" in reason
-    assert found["full/seed1"] == ("finished", "")
+    assert pairs(found)["full/seed1"] == ("finished", "")
     events.clear()
-    assert go(study, events, only=("full",), jobs=1) == calm
+    assert pairs(go(study, events, only=("full",), jobs=1)) == calm
     assert ends(events) == {"full/seed0": "finished"}, "only what failed is run again"
     again = read_results(load_study(study), ROOT, ("full",))
     assert timeless(again) == timeless(result)
@@ -140,14 +171,15 @@ def test_a_killed_trial_harms_no_other_and_is_continued_to_the_same_result(study
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_f47_f51_a_trial_killed_or_hung_once_goes_on_in_another_process(study, monkeypatch, number):
-    calm = go(study, only=("full",), jobs=1)
+def test_f47_f51_a_trial_killed_or_hung_once_goes_on_in_another_process(
+    study, calm, monkeypatch, number
+):
     result = read_results(load_study(study), ROOT, ("full",))
     ROOT.rename("calm")
     killing(monkeypatch, "full/seed0", times=1, number=number)
     monkeypatch.setattr(engine, "PATIENCE", 5.0)
     events: list = []
-    assert go(study, events, only=("full",), jobs=1) == calm
+    assert pairs(go(study, events, only=("full",), jobs=1)) == calm
     assert timeless(read_results(load_study(study), ROOT, ("full",))) == timeless(result)
     texts = [event["text"] for event in events if event["kind"] == "message"]
     why = "killed by SIGKILL" if number == signal.SIGKILL else "hung and was killed"
@@ -164,7 +196,7 @@ def test_a_process_that_will_not_end_does_not_hold_up_the_study(study, monkeypat
 
     monkeypatch.setattr(Worker, "dismiss", dismiss)
     monkeypatch.setattr(engine, "FAREWELL", 0.5)
-    assert set(go(study, only=("full",), jobs=1).values()) == {("finished", "")}
+    assert set(pairs(go(study, only=("full",), jobs=1)).values()) == {("finished", "")}
 
 
 def test_a_process_whose_output_has_ended_and_that_has_not_is_killed(tmp_path, monkeypatch):
@@ -208,10 +240,11 @@ def test_a_stopped_study_saves_and_goes_on(study, monkeypatch):
             go(study, events, only=("full",), jobs=1)
     assert caught.value.exit_code == 130
     assert {"kind": "stopping"} in events
-    states = [state for state, _ in cells(load_study(study), ROOT, ("full",)).values()]
+    found = trial_states(load_study(study), ROOT, ("full",))
+    states = [state.state for state in found.values()]
     assert "missing" in states, "what was waiting is not started"
     found = go(study, only=("full",))
-    assert set(found.values()) == {("finished", "")}
+    assert set(pairs(found).values()) == {("finished", "")}
 
 
 def test_the_budget_ends_a_study_as_partly_done(study):
@@ -220,14 +253,13 @@ def test_the_budget_ends_a_study_as_partly_done(study):
     assert caught.value.exit_code == 3
 
 
-def test_a_stale_trial_is_kept_aside_and_trained_anew(study):
-    go(study, only=("full",), seeds=[0])
+def test_a_stale_trial_is_kept_aside_and_trained_anew(study, calm):
     path = ROOT / "full/seed0/config.yaml"
     edited = path.read_text().replace("depth: 2", "depth: 3")
     path.write_text(edited)
     events: list = []
     found = go(study, events, only=("full",), seeds=[0])
-    assert found == {"full/seed0": ("finished", "")}
+    assert pairs(found) == {"full/seed0": ("finished", "")}
     assert (ROOT / "full/seed0.stale1/config.yaml").read_text() == edited
     messages = [event["text"] for event in events if event["kind"] == "message"]
     assert "stale, kept as seed0.stale1: model.depth is 3 in its folder, 2 in the study" in messages
@@ -236,31 +268,30 @@ def test_a_stale_trial_is_kept_aside_and_trained_anew(study):
     assert ends(events) == {"full/seed0": "finished"}, "--rerun trains what is finished, too"
 
 
-def test_a_rerun_that_is_stopped_goes_on_where_it_was(study, monkeypatch):
-    before = go(study, only=("full",), jobs=1)
+def test_a_rerun_that_is_stopped_goes_on_where_it_was(study, calm, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(execute, "StopFlag", SignalAfter)
         with pytest.raises(StoppedError, match=r"[01] of 2 trials are done"):
             go(study, only=("full",), jobs=1, rerun=("full",))
     after = survey(load_study(study), ROOT, ("full",))
     assert after.trials, "what was thrown away is no result any more"
-    assert go(study, only=("full",)) == before
+    assert pairs(go(study, only=("full",))) == calm
 
 
-def test_a_rerun_whose_workers_are_killed_shows_no_old_results(study, monkeypatch):
-    go(study, only=("full",), seeds=[0])
+def test_a_rerun_whose_workers_are_killed_shows_no_old_results(study, calm, monkeypatch):
     killing(monkeypatch, "full/seed0")
     found = go(study, only=("full",), seeds=[0], rerun=("full",))
-    assert found["full/seed0"][0] == "failed"
+    assert found["full/seed0"].state == "failed"
 
 
-def test_a_rerun_takes_only_the_variants_that_are_named(study):
+def test_a_rerun_takes_only_the_variants_that_are_named(study, calm):
     go(study, only=("full", "no-norm"), seeds=[0])
     todo = survey(load_study(study, [0]), ROOT, ("full", "no-norm"), rerun=("no-norm",))
     assert [trial.folder for trial in todo.trials] == ["no-norm/seed0"]
 
 
-def test_other_images_than_those_of_finished_trials_are_refused_before_training(study, here):
+def test_other_images_than_those_of_finished_trials_are_refused_before_training(own_study, here):
+    study = own_study
     go(study, only=("full",), seeds=[0])
     for path in (here / "pictures" / "train").rglob("0.png"):
         path.unlink()
@@ -281,17 +312,15 @@ def test_f50_a_worker_that_loses_its_driver_at_once_trains_nothing(study, enviro
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=HANG,
         )
         assert done.returncode in (0, -signal.SIGTERM), done.stderr
         run = RunDir(ROOT / "full/seed0")
         assert not run.exists or run.status()["state"] in ("interrupted", "running")
 
 
-def test_missing_images_are_one_error_and_not_one_a_trial(study, here):
-    import shutil
-
-    loaded = survey(load_study(study), ROOT, ())
+def test_missing_images_are_one_error_and_not_one_a_trial(own_study, here):
+    loaded = survey(load_study(own_study), ROOT, ())
     shutil.rmtree(here / "pictures")
     events: list = []
     with pytest.raises(InputError, match="pictures"):
@@ -308,8 +337,6 @@ def test_a_second_process_is_refused(study):
 
 
 def test_f24_too_little_room_is_said_before_training(study, monkeypatch):
-    import shutil
-
     usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)
     monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ResourceError, match="GB are needed"):
@@ -330,11 +357,11 @@ def test_f21_a_full_disk_costs_one_trial(study, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(Worker, "give", give)
         found = go(study, only=("full",), jobs=1)
-    state, reason = found["full/seed0"]
+    state, reason = pairs(found)["full/seed0"]
     assert state == "failed"
     assert reason.startswith("disk full while writing")
-    assert found["full/seed1"] == ("finished", ""), "by the same worker"
-    assert set(go(study, only=("full",)).values()) == {("finished", "")}
+    assert pairs(found)["full/seed1"] == ("finished", ""), "by the same worker"
+    assert set(pairs(go(study, only=("full",))).values()) == {("finished", "")}
 
 
 def test_fail_fast_starts_nothing_more(study, monkeypatch):
@@ -342,4 +369,4 @@ def test_fail_fast_starts_nothing_more(study, monkeypatch):
     events: list = []
     found = go(study, events, jobs=1, fail_fast=True)
     assert ends(events) == {"full/seed0": "failed"}
-    assert {state for state, _ in found.values()} == {"failed", "missing"}
+    assert {state.state for state in found.values()} == {"failed", "missing"}

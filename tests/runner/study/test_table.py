@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
+from tests.patience import HANG
 from vitcli.runner.errors import InputError
 from vitcli.runner.study.document import Candidate, State, StudyResult
 from vitcli.runner.study.formats import LATEX
@@ -363,7 +364,7 @@ def test_latex_compiles(doc, hostile, tmp_path):
     (tmp_path / "page.tex").write_text(page)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "page.tex"]
     done = subprocess.run(
-        command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=60
+        command, cwd=tmp_path, stdin=subprocess.DEVNULL, capture_output=True, timeout=HANG
     )
     assert done.returncode == 0, done.stdout[-2000:].decode(errors="replace")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from vitcli.runner.study.document import StudyResult
 from vitcli.runner.study.formats import escape_markdown
-from vitcli.runner.study.notes import notes, seconds
+from vitcli.runner.study.notes import UNCERTAINTY, notes, seconds
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import setting_text
 
@@ -84,8 +84,7 @@ def _chosen(doc: StudyResult) -> str:
 
 def uncertainty(doc: StudyResult) -> list[str]:
     """The table's own notes: what varies, which spread, which interval, which test."""
-    starts = ("n:", "Difference:", "p:", "No test:", "Other", "Trials", "A diverged", "Setting:")
-    said = [note for note in notes(doc, compare(doc)) if note.startswith(starts)]
+    said = [text for subject, text in notes(doc, compare(doc)).items() if subject in UNCERTAINTY]
     return [*said, "The interval assumes that the paired differences are normally distributed."]
 
 

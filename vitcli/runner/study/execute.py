@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.config import Experiment, config_hash
 from vitcli.runner.errors import (
     ConfigError,
@@ -22,9 +23,10 @@ from vitcli.runner.files import commit_json
 from vitcli.runner.run_dir import RUNS, RunDir, exclusive
 from vitcli.runner.runs import in_use
 from vitcli.runner.signals import StopFlag
-from vitcli.runner.study.cells import RESULTS, Cell, cells
 from vitcli.runner.study.engine import Event, Job, LocalEngine
 from vitcli.runner.study.plan import PLAN, Study, Trial, model_sizes
+from vitcli.runner.study.saved import SavedTrials, save_trial
+from vitcli.runner.study.states import RESULTS, TrialState, trial_state, trial_states
 from vitcli.runner.study.worker import GRACE_SECONDS
 
 ORPHAN_SECONDS = GRACE_SECONDS + 5
@@ -55,7 +57,9 @@ class Todo:
     study: Study
     root: Path
     names: tuple[str, ...]
-    found: dict[str, Cell]
+    found: dict[str, TrialState]
+    saved: SavedTrials | None
+    """Where results are taken from that the study's folder lacks."""
     trials: list[Trial]
     replaced: frozenset[str]
     """Folders of trials whose results are thrown away first."""
@@ -67,7 +71,14 @@ def default_root(study: Study) -> Path:
     return RUNS / study.name
 
 
-def survey(study: Study, root: Path, only: tuple[str, ...], *, rerun: Collection[str] = ()) -> Todo:
+def survey(
+    study: Study,
+    root: Path,
+    only: tuple[str, ...],
+    *,
+    rerun: Collection[str] = (),
+    saved: SavedTrials | None = None,
+) -> Todo:
     """Look at every trial and build every model without memory: mistakes come before training.
 
     Args:
@@ -75,21 +86,25 @@ def survey(study: Study, root: Path, only: tuple[str, ...], *, rerun: Collection
         root: The study's folder.
         only: Variants; all if empty.
         rerun: Variants to train anew, whatever there is of them.
+        saved: Results that count where the study's folder has none.
 
     Raises:
         ConfigError: A variant does not fit the data set.
     """
     parameters = model_sizes(study)
-    found = cells(study, root, only)
+    found = trial_states(study, root, only, saved, ignore=rerun)
     asked = study.trials(only)
-    replaced = {t.folder for t in asked if t.variant in rerun and found[t.folder][0] != "missing"}
-    trials = [t for t in asked if t.folder in replaced or found[t.folder][0] not in RESULTS]
+    replaced = {
+        t.folder for t in asked if t.variant in rerun and found[t.folder].state != "missing"
+    }
+    trials = [t for t in asked if t.folder in replaced or found[t.folder].state not in RESULTS]
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return Todo(
         study=study,
         root=root,
         names=only,
         found=found,
+        saved=saved,
         trials=trials,
         replaced=frozenset(replaced),
         parameters=parameters,
@@ -109,7 +124,9 @@ def worker_count(study: Study, options: Options) -> int:
     return max(1, (usable or 1) // study.threads)
 
 
-def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -> dict[str, Cell]:
+def run_study(
+    todo: Todo, options: Options, on_event: Callable[[Event], None]
+) -> dict[str, TrialState]:
     """Train what is missing; the state of every trial afterwards.
 
     Raises:
@@ -136,14 +153,15 @@ def run_study(todo: Todo, options: Options, on_event: Callable[[Event], None]) -
             else:
                 _set_aside(todo, trial, on_event)
         _train(todo, options, on_event)
-        return cells(todo.study, todo.root, todo.names)
+        return trial_states(todo.study, todo.root, todo.names, todo.saved)
 
 
 def _with_training_state(todo: Todo) -> list[Path]:
     """Checkpoints of finished trials whose worker was killed before it could slim them."""
     from vitcli.runner.checkpoint import TENSORS
 
-    finished = [folder for folder, (state, _) in todo.found.items() if state == "finished"]
+    own = {folder: state for folder, state in todo.found.items() if not state.source}
+    finished = [folder for folder, state in own.items() if state.state == "finished"]
     folders = [RunDir(todo.root / f).checkpoints for f in finished if f not in todo.replaced]
     return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
 
@@ -198,29 +216,29 @@ def write_plan(todo: Todo, options: Options) -> None:
         "offline": options.offline,
         "command": options.command,
         "parameters": todo.parameters,
-        "data_hash": data_hash(todo.root, todo.found, todo.replaced),
+        "data_hash": data_hash(todo),
         "trials": trials,
     }
     commit_json(todo.root / PLAN, plan)
 
 
-def data_hash(root: Path, found: Mapping[str, Cell], replaced: Collection[str]) -> str | None:
-    """Of the images that the results that stay were trained on; None where there are none."""
-    kept = [folder for folder in found if found[folder][0] in RESULTS and folder not in replaced]
-    return RunDir(root / kept[0]).read("meta.json").get("data_hash") if kept else None
+def data_hash(todo: Todo) -> str | None:
+    """Hash of the images that the results which stay were trained on; None where there are none."""
+    kept = [state for folder, state in todo.found.items() if folder not in todo.replaced]
+    return next((state.record.data_hash for state in kept if state.record), None)
 
 
 def _set_aside(todo: Todo, trial: Trial, on_event: Callable[[Event], None]) -> None:
     """A stale trial is kept under another name: it may have taken hours."""
-    state, reason = todo.found[trial.folder]
-    if state != "stale":
+    found = todo.found[trial.folder]
+    if found.state != "stale":
         return
     path = todo.root / trial.folder
     number = 1
     while (target := path.with_name(f"{path.name}.stale{number}")).exists():
         number += 1
     path.rename(target)
-    text = f"stale, kept as {target.name}: {reason}"
+    text = f"stale, kept as {target.name}: {found.reason}"
     on_event({"kind": "message", "folder": trial.folder, "text": text})
 
 
@@ -268,8 +286,8 @@ def _as_error(event: Event) -> UserError:
 
 
 def _tell_stopped(todo: Todo, options: Options, number: int | None) -> None:
-    found = cells(todo.study, todo.root, todo.names)
-    done = sum(state in RESULTS for state, _ in found.values())
+    found = trial_states(todo.study, todo.root, todo.names, todo.saved)
+    done = sum(state.state in RESULTS for state in found.values())
     if done == len(found):
         return
     text = f"{done} of {len(found)} trials are done. Continue: {options.command}"
@@ -278,14 +296,32 @@ def _tell_stopped(todo: Todo, options: Options, number: int | None) -> None:
     raise PartlyError(f"the budget is used up; {text}")
 
 
-def unfinished(found: Mapping[str, Cell]) -> dict[str, Cell]:
+def save_results(todo: Todo, target: Path, folder: str | None = None) -> None:
+    """Save the results in a study's own folder: of one trial, or of all that stay."""
+    for trial in todo.study.trials(todo.names):
+        if trial.folder == folder or (folder is None and trial.folder not in todo.replaced):
+            run = RunDir(todo.root / trial.folder)
+            record = trial_state(trial, run, todo.study.threads).record
+            if record:
+                save_trial(target, todo.study.name, trial, run, record)
+
+
+def precision_here(options: Options) -> Callable[[ExperimentSpec], str]:
+    """In which precision this machine would train an experiment."""
+    from vitcli.runner.device import pick_device, pick_precision, precision_name
+
+    device = pick_device(options.device)
+    return lambda spec: precision_name(pick_precision(spec.train.precision, device))
+
+
+def unfinished(found: Mapping[str, TrialState]) -> dict[str, TrialState]:
     """Trials that are no results yet."""
-    return {folder: cell for folder, cell in found.items() if cell[0] not in RESULTS}
+    return {folder: state for folder, state in found.items() if state.state not in RESULTS}
 
 
-def summary(found: Mapping[str, Cell]) -> str:
+def summary(found: Mapping[str, TrialState]) -> str:
     """Such as ``12 finished, 1 diverged, 5 missing``."""
-    states = [state for state, _ in found.values()]
+    states = [state.state for state in found.values()]
     return ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(sorted(states)))
 
 
@@ -308,9 +344,9 @@ def estimate(todo: Todo, options: Options) -> Estimate:
     seconds: dict[str, float] = {}
     for name in {trial.variant for trial in todo.trials}:
         trials = todo.study.trials([name])
-        runs = [RunDir(todo.root / trial.folder) for trial in trials]
-        found = [run.read("result.json").get("train_seconds") for run in runs]
-        known = [float(value) for value in found if isinstance(value, int | float)]
+        records = [todo.found[trial.folder].record for trial in trials]
+        found = [record.result.train_seconds for record in records if record]
+        known = [value for value in found if value]
         experiment = Experiment(todo.study.name, trials[0].spec, todo.study.path)
         seconds[name] = (
             sum(known) / len(known) if known else make_plan(experiment, options.device).seconds

@@ -24,22 +24,26 @@ DIRECTIONS = (
 )
 
 
-def notes(doc: StudyResult, found: Sequence[RowStatistics]) -> tuple[str, ...]:
-    """Sentences below the table; ``found`` is ``compare(doc)``."""
-    every = (
-        _accuracy(doc),
-        *_differences(doc),
-        _tests(doc, found),
-        _sampling(doc),
-        _incomplete(found),
-        _tuning(doc),
-        _cost(doc),
-        _training(doc),
-        _circumstances(doc),
-        _source(doc, found),
-        f"Command: {doc.command}",
-    )
-    return tuple(note for note in every if note)
+UNCERTAINTY = ("accuracy", "difference", "test", "sampling", "incomplete", "tuning")
+"""Notes that say what varies, and how sure the numbers are."""
+
+
+def notes(doc: StudyResult, found: Sequence[RowStatistics]) -> dict[str, str]:
+    """Subject -> the sentences below the table about it; ``found`` is ``compare(doc)``."""
+    every = {
+        "accuracy": _accuracy(doc),
+        "difference": _differences(doc),
+        "test": _tests(doc, found),
+        "sampling": _sampling(doc),
+        "incomplete": _incomplete(found),
+        "tuning": _tuning(doc),
+        "cost": _cost(doc),
+        "training": _training(doc),
+        "circumstances": _circumstances(doc),
+        "source": _source(doc, found),
+        "command": f"Command: {doc.command}",
+    }
+    return {subject: text for subject, text in every.items() if text}
 
 
 def _accuracy(doc: StudyResult) -> str:
@@ -51,13 +55,13 @@ def _accuracy(doc: StudyResult) -> str:
     )
 
 
-def _differences(doc: StudyResult) -> list[str]:
+def _differences(doc: StudyResult) -> str:
     if len(doc.rows) < 2:
-        return []
-    return [
+        return ""
+    return (
         f"Difference: to {doc.rows[0].variant}, in percentage points, paired by seed, with the"
         " 95 % t interval of the paired differences (not adjusted for the number of rows)."
-    ]
+    )
 
 
 def _tests(doc: StudyResult, found: Sequence[RowStatistics]) -> str:
@@ -162,7 +166,7 @@ def _circumstances(doc: StudyResult) -> str:
 def _source(doc: StudyResult, found: Sequence[RowStatistics]) -> str:
     if doc.reference is None or not doc.reference.rows:
         return ""
-    diverged = any(row.verdict == "diverged" for row in found)
+    diverged = any(row.verdict in ("diverged", "baseline diverged") for row in found)
     return (
         f"Source: {doc.reference.source}. Its drop: its accuracy of the variant minus that of the"
         " baseline."

@@ -15,7 +15,16 @@ from scipy import stats
 
 from vitcli.runner.study.document import StudyResult, VariantResult
 
-Verdict = Literal["replicates", "smaller", "larger", "same", "opposite", "undecided", "diverged"]
+Verdict = Literal[
+    "replicates",
+    "smaller",
+    "larger",
+    "same",
+    "opposite",
+    "undecided",
+    "diverged",
+    "baseline diverged",
+]
 
 ALPHA = 0.05
 """Intervals are of level 1 - ALPHA; a p-value is given only where it could be so small."""
@@ -208,7 +217,7 @@ def _verdict(
     if drop is None:
         return None
     if _has_diverged(*pair):
-        return "diverged"
+        return "diverged" if _has_diverged(pair[0]) else "baseline diverged"
     if low is None or high is None:
         return None
     return judge(low, high, drop, same_setting=doc.same_setting)

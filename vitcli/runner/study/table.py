@@ -55,7 +55,7 @@ def build(doc: StudyResult) -> Table:
         caption=f"{doc.name}: {doc.question}" if doc.question else doc.name,
         columns=tuple(column for column, _ in columns),
         rows=tuple(tuple(cell(line) for _, cell in columns) for line in lines),
-        notes=notes(doc, numbers),
+        notes=tuple(notes(doc, numbers).values()),
     )
 
 

@@ -13,8 +13,10 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.measure import save_predictions
 from vitcli.runner.run_dir import RunDir
-from vitcli.runner.study.cells import cells, collect, ranges, read_results
+from vitcli.runner.study import states
+from vitcli.runner.study.collect import collect, ranges, read_results
 from vitcli.runner.study.plan import Study, load_study
+from vitcli.runner.study.states import trial_states
 
 STUDY = """
 base: quickstart
@@ -53,19 +55,25 @@ def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunD
 
 
 def test_nothing_there_is_missing(study):
-    assert set(cells(study, ROOT).values()) == {("missing", "")}
+    assert {state.state for state in trial_states(study, ROOT).values()} == {"missing"}
 
 
 def test_a_finished_trial_is_finished_and_counted(study):
     fabricate("full", 0, 0.75)
-    assert cells(study, ROOT)["full/seed0"] == ("finished", "")
+    assert pair(study) == ("finished", "")
     first = read_results(study, ROOT).rows[0].trials[0]
     assert (first.state, first.test_accuracy, first.epochs) == ("finished", 0.75, 6)
     assert first.curve[-1] == (6, 0.75)
 
 
+def pair(study: Study) -> tuple[str, str]:
+    """State and reason of the first trial."""
+    found = trial_states(study, ROOT)["full/seed0"]
+    return found.state, found.reason
+
+
 def stale(study: Study) -> str:
-    state, reason = cells(study, ROOT)["full/seed0"]
+    state, reason = pair(study)
     assert state == "stale"
     trial = read_results(study, ROOT).rows[0].trials[0]
     assert trial.test_accuracy is None, "a stale trial has no number"
@@ -96,7 +104,7 @@ def test_other_threads_are_other_bits(study):
 
 def test_threads_do_not_matter_on_a_gpu(study):
     fabricate("full", 0, meta={"threads": 8, "device": "cuda:0"})
-    assert cells(study, ROOT)["full/seed0"][0] == "finished"
+    assert trial_states(study, ROOT)["full/seed0"].state == "finished"
 
 
 def test_an_accuracy_that_its_predictions_do_not_have_is_stale(study):
@@ -126,18 +134,18 @@ def test_predictions_are_never_unpickled(study):
 def test_a_finished_trial_without_its_result_has_failed(study):
     run = fabricate("full", 0)
     (run.path / "result.json").write_text("{")
-    assert cells(study, ROOT)["full/seed0"] == ("failed", "its result.json is missing or damaged")
+    assert pair(study) == ("failed", "its result.json is missing or damaged")
 
 
 def test_a_trial_whose_process_is_gone_is_interrupted(study):
     fabricate("full", 0, state="running")
-    assert cells(study, ROOT)["full/seed0"][0] == "interrupted"
+    assert trial_states(study, ROOT)["full/seed0"].state == "interrupted"
 
 
 def test_a_trial_under_way_elsewhere_is_running(study):
     run = fabricate("full", 0, state="running")
     with run.lock():
-        assert cells(study, ROOT)["full/seed0"][0] == "running"
+        assert trial_states(study, ROOT)["full/seed0"].state == "running"
 
 
 def test_a_diverged_trial_is_a_result_without_numbers(study):
@@ -176,7 +184,7 @@ def test_the_document_says_where_its_numbers_come_from(study):
 
 def test_the_command_repeats_what_was_asked(study):
     other = load_study("mine.yaml", [0, 1, 2, 3, 9])
-    found = cells(other, ROOT, ["full"])
+    found = trial_states(other, ROOT, ["full"])
     doc = collect(other, ROOT, found, {}, ["full"])
     assert doc.command == "vitcli ablate mine.yaml --seeds 0-3,9 --only full"
     assert [row.variant for row in doc.rows] == ["full"]
@@ -213,7 +221,7 @@ FAULTS = {
 def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
     good, bad = fabricate("full", 1), fabricate("full", 0)
     damage(bad, *FAULTS[fault])
-    state, reason = cells(study, ROOT)["full/seed0"]
+    state, reason = pair(study)
     assert state == "stale"
     assert reason
     doc = read_results(study, ROOT)
@@ -224,7 +232,7 @@ def test_a_damaged_or_edited_trial_is_stale_and_never_counted(study, fault):
 @pytest.mark.parametrize("field", ["train_seconds", "train_loss", "val_accuracy"])
 def test_text_for_a_number_makes_a_trial_stale(study, field):
     fabricate("full", 0, result={field: "0.5"})
-    assert cells(study, ROOT)["full/seed0"][0] == "stale"
+    assert trial_states(study, ROOT)["full/seed0"].state == "stale"
 
 
 def test_a_copied_seed_is_no_second_seed(study):
@@ -233,7 +241,7 @@ def test_a_copied_seed_is_no_second_seed(study):
     shutil.copytree(run.path, copy)
     config = copy / "config.yaml"
     config.write_text(config.read_text().replace("seed: 0", "seed: 1"))
-    assert cells(study, ROOT)["full/seed1"][0] == "stale"
+    assert trial_states(study, ROOT)["full/seed1"].state == "stale"
 
 
 def test_facts_come_from_what_is_counted(study):
@@ -252,7 +260,7 @@ def test_what_is_tuned_is_not_the_baselines(here):
 
 
 def test_the_command_of_the_baseline_alone(study):
-    doc = collect(study, ROOT, cells(study, ROOT, ["full"]), {}, ["full"])
+    doc = collect(study, ROOT, trial_states(study, ROOT, ["full"]), {}, ["full"])
     assert doc.command == "vitcli ablate mine.yaml --only full"
 
 
@@ -309,3 +317,25 @@ def test_the_document_survives_json(study):
     fabricate("full", 0)
     doc = read_results(study, ROOT)
     assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc
+
+
+def test_a_bug_does_not_retire_finished_work(study, monkeypatch):
+    """Only what means damage makes a trial stale: a stale one is moved aside and trained anew."""
+    fabricate("full", 0)
+
+    def broken(*_: object) -> None:
+        raise KeyError("a mistake in the program")
+
+    monkeypatch.setattr(states, "differences", broken)
+    with pytest.raises(KeyError):
+        trial_states(study, ROOT)
+
+
+@pytest.mark.parametrize("name", ["meta.json", "predictions.npz", "metrics.jsonl"])
+def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
+    run = fabricate("full", 0)
+    (run.path / name).unlink()
+    (run.path / name).mkdir()  # for root, too, a folder cannot be read as a file
+    with pytest.raises(InputError, match=f"{name}: cannot be read"):
+        trial_states(study, ROOT)
+    assert (run.path / "config.yaml").exists()

@@ -1,0 +1,225 @@
+"""Results that are committed: saved after a seed, they stand in for its trainings elsewhere."""
+
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from tests.runner.study.test_states import ROOT, STUDY, fabricate
+from vitcli.cli.app import app, register
+from vitcli.runner.config import config_hash
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import commit_json, sealed
+from vitcli.runner.study.collect import read_results
+from vitcli.runner.study.document import StudyResult
+from vitcli.runner.study.execute import Options, run_study, save_results, survey
+from vitcli.runner.study.plan import Study, load_study
+from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
+from vitcli.runner.study.states import trial_states
+from vitcli.runner.study.table import read_document
+
+register()
+
+
+@pytest.fixture
+def study(here) -> Study:
+    (here / "mine.yaml").write_text(STUDY)
+    return load_study("mine.yaml")
+
+
+def save_all(study: Study) -> None:
+    save_results(survey(study, ROOT, ()), SAVED)
+
+
+def states(study: Study, saved: SavedTrials | None) -> dict[str, str]:
+    return {name: state.state for name, state in trial_states(study, ROOT, (), saved).items()}
+
+
+@pytest.mark.parametrize("has_folders", [False, True])
+def test_a_saved_trial_counts_where_there_is_none(study, has_folders):
+    fabricate("full", 0, 0.75)
+    fabricate("no-norm", 0, state="diverged")
+    save_all(study)
+    whole = read_results(study, ROOT)
+    if not has_folders:
+        shutil.rmtree(ROOT)
+    saved = SavedTrials(SAVED)
+    assert states(study, saved) == {
+        "full/seed0": "finished", "no-norm/seed0": "diverged",
+        "full/seed1": "missing", "no-norm/seed1": "missing",
+    }  # fmt: skip
+    assert read_results(study, ROOT, (), saved) == whole
+    source = "" if has_folders else str(SAVED)
+    assert trial_states(study, ROOT, (), saved)["full/seed0"].source == source
+    assert saved.refused == {}
+
+
+def test_it_holds_labels_predictions_and_probabilities(study):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    with np.load(SAVED / "mine/full/seed0.npz") as file:
+        assert file["label"].dtype == file["prediction"].dtype == np.uint8
+        assert (file["label"] == file["prediction"]).mean() == 0.75
+        expected = np.where(np.arange(2000) < 1500, 0.5, 1 / (1 + np.e))
+        np.testing.assert_allclose(file["probability"], expected, atol=1e-3)
+
+
+def test_no_folder_of_this_machine_is_in_it(study, here):
+    fabricate("full", 0, meta={"command": f"vitcli ablate --data-dir {here}"})
+    save_all(study)
+    for path in SAVED.rglob("*.json"):
+        assert str(here) not in path.read_text()
+
+
+def test_it_is_found_by_its_configuration_whatever_the_study(study, here):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    shutil.rmtree(ROOT)
+    (here / "other.yaml").write_text("base: quickstart\nseeds: [0]\nvariants: {same: {}}\n")
+    assert states(load_study("other.yaml"), SavedTrials(SAVED)) == {"same/seed0": "finished"}
+    (here / "other.yaml").write_text(
+        "base: quickstart\nseeds: [0]\nvariants: {other: {optim.lr: 0.5}}\n"
+    )
+    assert states(load_study("other.yaml"), SavedTrials(SAVED)) == {"other/seed0": "missing"}
+
+
+@pytest.mark.parametrize(
+    ("meta", "result", "reason"),
+    [
+        ({}, {"precision": "bf16"}, "saved in bf16, here in fp32"),
+        ({"data_hash": "e" * 64}, {}, "trained on other images (eeeeeeeeeeee)"),
+        ({"threads": 4}, {}, "trained with 4 threads; the study fixes 1"),
+    ],
+)
+def test_what_does_not_fit_is_not_taken_and_named(study, meta, result, reason):
+    run = fabricate("full", 0, 0.75, meta=meta, result=result)
+    four = Study(**vars(study) | {"threads": meta.get("threads", 1)})
+    save_all(four)
+    shutil.rmtree(run.path)
+    fabricate("no-norm", 0)
+    saved = SavedTrials(SAVED)
+    assert states(study, saved)["full/seed0"] == "missing"
+    assert saved.refused == {"full/seed0": reason}
+
+
+def test_where_a_training_follows_its_precision_decides(study):
+    fabricate("full", 0, 0.75, result={"precision": "bf16"})
+    save_all(study)
+    shutil.rmtree(ROOT)
+    assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished", "to look at, it counts"
+    for precision, state in (("bf16", "finished"), ("fp32", "missing")):
+        saved = SavedTrials(SAVED, lambda spec, here=precision: here)
+        assert states(study, saved)["full/seed0"] == state
+
+
+def test_a_rerun_takes_nothing_that_was_saved(study):
+    fabricate("full", 0)
+    save_all(study)
+    shutil.rmtree(ROOT)
+    saved = SavedTrials(SAVED)
+    todo = survey(study, ROOT, (), rerun=("full",), saved=saved)
+    assert [trial.folder for trial in todo.trials][:2] == ["full/seed0", "no-norm/seed0"]
+    todo = survey(study, ROOT, (), saved=saved)
+    assert [trial.folder for trial in todo.trials][:2] == ["no-norm/seed0", "full/seed1"]
+
+
+def flip_accuracy(path: Path) -> None:
+    path.write_text(path.read_text().replace("0.75", "0.85"))
+
+
+DAMAGES = {
+    "another accuracy": flip_accuracy,
+    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-20]),
+    "no JSON": lambda path: path.write_bytes(b"\x00"),
+    "other predictions": lambda path: path.with_suffix(".npz").write_bytes(b"x"),
+    "no predictions": lambda path: path.with_suffix(".npz").unlink(),
+    "a list": lambda path: path.write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_by_name(study, damage):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    path = SAVED / "mine/full/seed0.json"
+    DAMAGES[damage](path)
+    with pytest.raises(InputError, match=r"seed0\.(json|npz): (damaged|cannot be read)"):
+        SavedTrials(SAVED)
+
+
+def test_a_later_format_is_refused(study):
+    fabricate("full", 0)
+    save_all(study)
+    path = SAVED / "mine/full/seed0.json"
+    value = json.loads(path.read_text()) | {"format": 9}
+    value.pop("sha256")
+    path.write_bytes(sealed(value))
+    with pytest.raises(InputError, match="format 1; update vitcli"):
+        read_saved(path)
+
+
+def timeless(doc: StudyResult) -> dict:
+    document = doc.model_dump(mode="json")
+    for row in document["rows"]:
+        for trial in row["trials"]:
+            del trial["train_seconds"], trial["images_per_second"]
+    return document
+
+
+def train_study(name: str, seeds: Sequence[int], root: Path, save: Path | None = None) -> list[int]:
+    """Train as the command does; how many files were saved after each trial."""
+    todo, counts = survey(load_study(name, seeds), root, ()), []
+
+    def listen(event: dict) -> None:
+        if save and event["kind"] == "end":
+            save_results(todo, save, event["folder"])
+            counts.append(len(list(save.rglob("*.json"))))
+
+    run_study(todo, Options(jobs=1, device="cpu", command="vitcli ablate mine"), listen)
+    return counts
+
+
+def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
+    tiny, here, monkeypatch
+):
+    Path("mine.yaml").write_text(
+        "base: tiny.yaml\ntrain: {epochs: 2}\nseeds: [0, 1]\n"
+        "variants: {full: {}, no-norm: {model.norm: none}}\n"
+    )
+    train_study("mine.yaml", [0, 1], Path("whole"))
+    whole = read_results(load_study("mine.yaml"), Path("whole"))
+    saved = train_study("mine.yaml", [0], Path("first"), SAVED)
+    assert saved == [1, 2], "each when it ends, not when the study does"
+
+    clone = here / "clone"
+    clone.mkdir()
+    shutil.copytree(SAVED, clone / SAVED)
+    for name in ("mine.yaml", "tiny.yaml"):
+        shutil.copy(name, clone)
+    monkeypatch.chdir(clone)
+    looked = CliRunner().invoke(app, ["ablate", "mine.yaml", "--status"])
+    assert "2 finished, 2 missing" in looked.output
+    words = ["ablate", "mine.yaml", "--device", "cpu", "-j", "1", "-o", "rest"]
+    rest = CliRunner().invoke(app, [*words, "--save", str(SAVED)])
+    assert rest.exit_code == 0, rest.output
+    assert f"2 of 4 trials taken from {SAVED}" in rest.stderr
+    assert "2 to train" in rest.stderr
+    assert not Path("rest/full/seed0").exists()
+    document = read_document(Path("rest/results.json").read_text())
+    assert timeless(document) == timeless(whole)
+    assert len(list(SAVED.rglob("*.json"))) == 4
+    shown = CliRunner().invoke(app, ["ablate", "mine.yaml", "--table-only", "-o", "elsewhere"])
+    assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "nothing is trained for it"
+
+
+def test_results_of_a_version_with_other_bits_are_not_counted(study):
+    run = fabricate("full", 0)
+    version_1 = config_hash(study.trials()[0].spec, version=1)
+    commit_json(run.path / "meta.json", run.read("meta.json") | {"config_hash": version_1})
+    found = trial_states(study, ROOT)["full/seed0"]
+    assert found.state == "stale"
+    assert "whose trainings have other bits" in found.reason

@@ -1,0 +1,40 @@
+"""What a run predicted for its test images: the file that statistics are made from. No torch."""
+
+import io
+import zipfile
+
+import numpy as np
+from numpy.typing import NDArray
+
+BROKEN_ARCHIVE = (
+    *(OSError, EOFError, ValueError, KeyError, IndexError, TypeError, ArithmeticError),
+    *(NotImplementedError, zipfile.BadZipFile),
+)
+"""What numpy raises where bytes are no archive of arrays, or where arrays are not as expected."""
+
+
+def read_predictions(content: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Logits (N, K) and labels (N,) of a predictions.npz.
+
+    Raises:
+        ValueError: These are not the bytes of such a file.
+    """
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as file:
+            logits, labels = file["logits"], file["labels"]
+        fits = logits.ndim == 2 and labels.shape == logits.shape[:1] and len(labels) > 0
+        if not fits or not ((labels >= 0) & (labels < logits.shape[1])).all():
+            raise ValueError("labels do not belong to logits")
+    except BROKEN_ARCHIVE as error:
+        raise ValueError(f"no predictions: {error}") from error
+    return logits, labels
+
+
+def accuracy_of(content: bytes) -> tuple[float, int]:
+    """Share of the images whose largest logit is at the label, and their number.
+
+    Raises:
+        ValueError: These are not the bytes of a predictions.npz.
+    """
+    logits, labels = read_predictions(content)
+    return float((logits.argmax(1) == labels).mean()), len(labels)

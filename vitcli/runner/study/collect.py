@@ -1,0 +1,216 @@
+"""The document of a study: what its trials have given, before any statistics. No torch."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from vitcli.runner.compare import changed_fields
+from vitcli.runner.config import config_hash, typed_name
+from vitcli.runner.errors import InputError
+from vitcli.runner.results import plain, portable
+from vitcli.runner.study.document import (
+    Candidate,
+    State,
+    StudyResult,
+    TrialResult,
+    VariantResult,
+)
+from vitcli.runner.study.plan import Study, Trial, Variant, is_same_setting, read_plan
+from vitcli.runner.study.records import TrialRecord
+from vitcli.runner.study.saved import SavedTrials
+from vitcli.runner.study.states import RESULTS, TrialState, trial_states
+
+States = Mapping[str, TrialState]
+"""Trial folder -> state."""
+
+
+def read_results(
+    study: Study, root: Path, only: Sequence[str] = (), saved: SavedTrials | None = None
+) -> StudyResult:
+    """The document about what lies in a study's folder now, and of saved trials that fit."""
+    states = trial_states(study, root, only, saved)
+    return collect(study, root, states, known_parameters(root), only)
+
+
+def known_parameters(root: Path) -> dict[str, int]:
+    """Variant -> parameters, as the plan of an earlier run has them."""
+    try:
+        return {str(k): int(v) for k, v in read_plan(root)["parameters"].items()}
+    except (OSError, ValueError, KeyError, AttributeError, TypeError):
+        return {}
+
+
+def collect(
+    study: Study,
+    root: Path,
+    states: States,
+    parameters: Mapping[str, int],
+    only: Sequence[str] = (),
+) -> StudyResult:
+    """The document of a study.
+
+    Args:
+        study: What was asked.
+        root: The study's folder.
+        states: Of every trial that was asked for.
+        parameters: Variant -> number of parameters, where known.
+        only: Variants to show; all if empty.
+
+    Raises:
+        InputError: Trials were trained on different images.
+    """
+    shown = [variant for variant in study.variants if not only or variant.name in only]
+    records = {
+        trial.folder: record
+        for trial in study.trials(only)
+        if (record := states[trial.folder].record) is not None
+    }
+    _refuse_mixed_data(list(records.values()), root)
+    results = [record.result for record in records.values() if record.state == "finished"]
+    base = study.baseline.spec
+    sessions = [session for record in records.values() for session in record.sessions]
+    first = next(iter(records.values()), None)
+    return StudyResult(
+        name=study.name,
+        question=study.question,
+        command=command(study, only),
+        commits=_distinct(session.commit for session in sessions),
+        dirty=any(session.dirty for session in sessions),
+        date=max(((session.started or "")[:10] for session in sessions), default=""),
+        hardware=_distinct(session.hardware for session in sessions),
+        torch=_distinct(session.torch for session in sessions),
+        precision=_distinct(result.precision for result in results),
+        kernels=_distinct(result.kernels for result in results),
+        inexact=tuple(folder for folder, record in records.items() if record.is_inexact),
+        threads=study.threads,
+        data=str(portable(base.data.name)),
+        data_hash=first.data_hash if first else "",
+        num_train=first.num_train if first else None,
+        num_test=next((result.num_test for result in results if result.num_test), None),
+        epochs=base.train.epochs,
+        num_comparisons=len(study.variants) - 1,
+        base_config=_base_config(study),
+        reference=study.reference,
+        same_setting=is_same_setting(study),
+        rows=tuple(_row(study, variant, states, parameters) for variant in shown),
+    )
+
+
+def _base_config(study: Study) -> dict[str, Any]:
+    """The baseline's own fields; of what is tuned each variant has another value."""
+    changed = plain(changed_fields(study.baseline.spec.replace(seed=0)))
+    return {name: value for name, value in changed.items() if name not in study.tune}
+
+
+def _distinct(values: Any) -> tuple[str, ...]:
+    return tuple(sorted({str(value) for value in values if value}))
+
+
+def _refuse_mixed_data(records: Sequence[TrialRecord], root: Path) -> None:
+    hashes = sorted({record.data_hash[:12] for record in records})
+    if len(hashes) > 1:
+        raise InputError(
+            f"{root}: its trials were trained on different images (hashes {', '.join(hashes)});"
+            " --rerun trains them all on what is there now"
+        )
+
+
+def command(study: Study, only: Sequence[str] = ()) -> str:
+    """What to type to get this table."""
+    words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
+    if study.seeds != study.file_seeds:
+        words += ["--seeds", ranges(study.seeds)]
+    if only and len(only) < len(study.variants):
+        named = [name for name in only if name != study.baseline.name] or list(only)
+        words += [word for name in named for word in ("--only", name)]
+    return " ".join(words)
+
+
+def ranges(seeds: Sequence[int]) -> str:
+    """``(0, 1, 2, 5)`` as ``0-2,5``, which ``--seeds`` reads back."""
+    groups: list[list[int]] = []
+    for seed in seeds:
+        if groups and seed == groups[-1][-1] + 1:
+            groups[-1].append(seed)
+        else:
+            groups.append([seed])
+    return ",".join(f"{g[0]}-{g[-1]}" if len(g) > 1 else str(g[0]) for g in groups)
+
+
+def _row(
+    study: Study, variant: Variant, states: States, parameters: Mapping[str, int]
+) -> VariantResult:
+    per_setting = [
+        [trial for trial in study.trials([variant.name]) if trial.setting == setting]
+        for setting, _ in variant.settings
+    ]
+    results = [[_entry(t, states[t.folder]) for t in trials] for trials in per_setting]
+    candidates: tuple[Candidate, ...] = ()
+    index = 0
+    chosen: dict[str, Any] | None = None
+    if study.tune:
+        candidates, best = choose(per_setting, states)
+        if best is None:  # no choice yet: the row must not show any one setting as the variant
+            results = [[_pending(trial) for trial in results[0]]]
+        else:
+            index, chosen = best, variant.settings[best][0]
+    measured = [
+        record.result
+        for trial in per_setting[index]
+        if (record := states[trial.folder].record) and record.state == "finished"
+    ]
+    return VariantResult(
+        variant=variant.name,
+        changes=plain(variant.changes),
+        parameters=(measured[0].parameters if measured else None) or parameters.get(variant.name),
+        forward_flops=measured[0].forward_flops if measured else None,
+        trials=tuple(results[index]),
+        candidates=candidates,
+        chosen=chosen,
+    )
+
+
+def _pending(trial: TrialResult) -> TrialResult:
+    done = trial.state in RESULTS
+    state: State = "missing" if done else trial.state
+    reason = "the settings are not all done" if done else trial.reason
+    return TrialResult(seed=trial.seed, state=state, reason=reason, config_hash=trial.config_hash)
+
+
+def choose(
+    per_setting: Sequence[Sequence[Trial]], states: States
+) -> tuple[tuple[Candidate, ...], int | None]:
+    """The candidates, and the one with the best mean validation accuracy once all are done.
+
+    One that diverged with any seed is taken only where all did.
+    """
+    candidates, scores = [], []
+    for trials in per_setting:
+        records = [states[trial.folder].record for trial in trials]
+        known = [record.result.val_accuracy for record in records if record]
+        diverged = sum(states[trial.folder].state == "diverged" for trial in trials)
+        whole = [value for value in known if value is not None]
+        mean = fmean(whole) if len(whole) == len(trials) else None
+        candidates.append(
+            Candidate(setting=plain(trials[0].setting), val_accuracy=mean, num_diverged=diverged)
+        )
+        scores.append(-1.0 - diverged if mean is None else mean)
+    is_done = all(states[t.folder].state in RESULTS for trials in per_setting for t in trials)
+    return tuple(candidates), scores.index(max(scores)) if is_done else None
+
+
+def _entry(trial: Trial, state: TrialState) -> TrialResult:
+    """A trial's entry; only a finished one has numbers."""
+    entry: dict[str, Any] = {
+        "seed": trial.spec.seed,
+        "state": state.state,
+        "reason": state.reason,
+        "config_hash": config_hash(trial.spec),
+    }
+    if (record := state.record) is not None:
+        entry |= {"epochs": record.epochs, "curve": record.curve}
+        names = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
+        entry |= {name: getattr(record.result, name) for name in names}
+    return TrialResult(**entry)

@@ -1,0 +1,137 @@
+"""What a table needs of one trial that has a result, checked once where it is read. No torch."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from vitcli.core.spec import Spec
+from vitcli.runner.compare import readable_metrics
+from vitcli.runner.run_dir import RunDir
+
+Numbers = Annotated[
+    tuple[tuple[int, float], ...],
+    BeforeValidator(
+        lambda value: (
+            tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)
+            if isinstance(value, list)
+            else value
+        )
+    ),
+]
+
+
+class Session(BaseModel):
+    """One process that trained a run: its code and its numerical environment."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    started: str | None = None
+    vitcli: str | None = None
+    commit: str | None = None
+    dirty: bool | None = None
+    torch: str | None = None
+    device: str = "cpu"
+    hardware: str | None = None
+    cpu_capability: str | None = None
+    threads: int | None = None
+    precision: str | None = None
+    kernels: str | None = None
+
+
+class Meta(Session):
+    """The fields of meta.json that a study reads."""
+
+    config_hash: str | None = None
+    seed: int | None = None
+    data_hash: str | None = None
+    num_train: int | None = None
+    typed: list[str] = Field(default_factory=list)
+    inexact: list[str] = Field(default_factory=list)
+    sessions: list[Session] = Field(default_factory=list)
+
+
+class Result(BaseModel):
+    """The fields of result.json that a study reads; a diverged trial has none of them."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    test_accuracy: float | None = None
+    test_loss: float | None = None
+    train_loss: float | None = None
+    val_accuracy: float | None = None
+    train_seconds: float | None = None
+    images_per_second: float | None = None
+    parameters: int | None = None
+    forward_flops: int | None = None
+    num_test: int | None = None
+    precision: str | None = None
+    kernels: str | None = None
+
+
+class Epoch(BaseModel):
+    """The fields of a line of metrics.jsonl that a study reads."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    epoch: int
+    test_accuracy: float | None = None
+    val_accuracy: float | None = None
+
+
+class TrialRecord(Spec):
+    """A finished or diverged trial."""
+
+    state: Literal["finished", "diverged"]
+    reason: str = ""
+    config_hash: str
+    seed: int
+    data_hash: str = ""
+    num_train: int | None = None
+    epochs: int
+    """Epochs that were trained."""
+    curve: Numbers = ()
+    """(epoch, accuracy), of the validation split where there is one."""
+    result: Result
+    sessions: Annotated[
+        tuple[Session, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
+    ]
+    """The first is the one that began the training."""
+    is_inexact: bool = False
+
+    @property
+    def precision(self) -> str | None:
+        """Of the training; None for a diverged trial of 0.7.0 or before."""
+        return self.result.precision or self.sessions[0].precision
+
+
+def read_record(run: RunDir, state: Any, reason: str, meta: Meta, *, has_val: bool) -> TrialRecord:
+    """The record of a run folder.
+
+    Raises:
+        ValidationError: A file does not hold what it should.
+    """
+    epochs = [Epoch.model_validate(line) for line in readable_metrics(run)]
+    split = "val_accuracy" if has_val else "test_accuracy"
+    curve = [(each.epoch, getattr(each, split)) for each in epochs]
+    return TrialRecord(
+        state=state,
+        reason=reason,
+        config_hash=meta.config_hash or "",
+        seed=meta.seed or 0,
+        data_hash=meta.data_hash or "",
+        num_train=meta.num_train,
+        epochs=epochs[-1].epoch if epochs else 0,
+        curve=tuple((epoch, value) for epoch, value in curve if value is not None),
+        result=Result.model_validate(run.read("result.json") if state == "finished" else {}),
+        sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
+        is_inexact=bool(meta.inexact),
+    )
+
+
+def other_threads(sessions: Sequence[Session], threads: int) -> str:
+    """Why a trial has other bits than the study's; nothing where its threads are the study's."""
+    used = {session.threads or threads for session in sessions}
+    if sessions[0].device != "cpu" or used == {threads}:
+        return ""
+    return f"trained with {max(used - {threads})} threads; the study fixes {threads}"

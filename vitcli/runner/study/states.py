@@ -1,0 +1,149 @@
+"""The state of every trial: what lies in its folder, or was saved elsewhere. No torch."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from vitcli.runner.compare import differences, filled, readable_metrics
+from vitcli.runner.config import config_hash
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.predictions import accuracy_of
+from vitcli.runner.results import flow
+from vitcli.runner.run_dir import FILES, RunDir
+from vitcli.runner.runs import live_state
+from vitcli.runner.study.document import State
+from vitcli.runner.study.plan import Study, Trial
+from vitcli.runner.study.records import Meta, TrialRecord, other_threads, read_record
+from vitcli.runner.study.saved import SavedTrials
+
+RESULTS = ("finished", "diverged")
+"""States that need no further work."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialState:
+    """A trial's state, the reason for it, and the numbers of one that has a result."""
+
+    state: State
+    reason: str = ""
+    record: TrialRecord | None = None
+    source: str = ""
+    """The folder of saved trials that the record is from; nothing for the trial's own folder."""
+
+
+def trial_states(
+    study: Study,
+    root: Path,
+    only: Sequence[str] = (),
+    saved: SavedTrials | None = None,
+    *,
+    ignore: Collection[str] = (),
+) -> dict[str, TrialState]:
+    """Trial folder -> the state of every trial that was asked for.
+
+    A trial without a result of its own takes that of a saved trial which fits, unless its variant
+    is one to ``ignore`` there.
+
+    Raises:
+        InputError: A file cannot be read, which says nothing about what it holds.
+    """
+    trials = study.trials(only)
+    states = {t.folder: trial_state(t, RunDir(root / t.folder), study.threads) for t in trials}
+    if saved is None:
+        return states
+    own = [state.record for state in states.values() if state.record]
+    open_trials = [t for t in trials if not states[t.folder].record and t.variant not in ignore]
+    for folder, record in saved.fitting(open_trials, own, study.threads).items():
+        where = str(saved.folder)
+        states[folder] = TrialState(
+            state=record.state, reason=record.reason, record=record, source=where
+        )
+    return states
+
+
+def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
+    """What a trial's folder holds; one that is not exactly this trial is stale.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    if not run.exists:
+        return TrialState(state="missing")
+    _refuse_unreadable(run)
+    try:
+        return _read_state(trial, run, threads)
+    except ValidationError as error:
+        field = ".".join(map(str, error.errors()[0]["loc"]))
+        return TrialState(state="stale", reason=f"its files are damaged ({field})")
+
+
+def _refuse_unreadable(run: RunDir) -> None:
+    """Such as after a change of permissions, or on a failing disk: that is no damage."""
+    for name in FILES:
+        try:
+            (run.path / name).read_bytes()
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise InputError(f"{run.path / name}: cannot be read: {error.strerror}") from error
+
+
+def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
+    try:
+        stored = run.spec()
+    except ConfigError as error:
+        return TrialState(state="stale", reason=f"its config.yaml cannot be read: {error}")
+    raw = run.read("meta.json")
+    meta = Meta.model_validate(raw)
+    for field, (there, here) in differences(stored, filled(trial.spec, stored, raw)).items():
+        reason = f"{field} is {flow(there)} in its folder, {flow(here)} in the study"
+        return TrialState(state="stale", reason=reason)
+    if reason := other_threads((meta, *meta.sessions), threads):
+        return TrialState(state="stale", reason=reason)
+    state, why = live_state(run)
+    if state not in RESULTS:
+        return TrialState(state=state, reason=why)  # type: ignore[arg-type]
+    if reason := _another_trial(trial, meta):
+        return TrialState(state="stale", reason=reason)
+    has_val = trial.spec.data.val_split > 0
+    record = read_record(run, state, why, meta, has_val=has_val)
+    if state == "finished" and (wrong := _wrong_result(run, record)):
+        return wrong
+    return TrialState(state=record.state, reason=why, record=record)
+
+
+def _another_trial(trial: Trial, meta: Meta) -> str:
+    if (meta.config_hash, meta.seed) == (config_hash(trial.spec), trial.spec.seed):
+        return ""
+    if meta.config_hash is None or meta.seed is None:
+        return "its meta.json is missing or damaged"
+    if meta.config_hash == config_hash(trial.spec, version=1):
+        return f"trained by vitcli {meta.vitcli}, whose trainings have other bits"
+    return "its meta.json is another trial's"
+
+
+def _wrong_result(run: RunDir, record: TrialRecord) -> TrialState | None:
+    """Unless the accuracies are those of the predictions and of the last epoch."""
+    accuracy = record.result.test_accuracy
+    if accuracy is None:
+        return TrialState(state="failed", reason="its result.json is missing or damaged")
+    try:
+        predicted, count = accuracy_of((run.path / "predictions.npz").read_bytes())
+    except (FileNotFoundError, ValueError):
+        return TrialState(state="stale", reason="its predictions.npz is missing or damaged")
+    if not (abs(predicted - accuracy) <= 1e-6 and count == record.result.num_test):
+        reason = f"its result.json says {accuracy:.4f}, its predictions {predicted:.4f}"
+        return TrialState(state="stale", reason=reason)
+    last = (readable_metrics(run) or [{}])[-1]
+    if record.result.val_accuracy != last.get("val_accuracy"):
+        reason = "its validation accuracy is not that of its last epoch"
+        return TrialState(state="stale", reason=reason)
+    return None
+
+
+def count_by_source(states: Mapping[str, TrialState]) -> dict[str, int]:
+    """Folder of saved trials -> how many results were taken from it."""
+    sources = [state.source for state in states.values() if state.source]
+    return {source: sources.count(source) for source in dict.fromkeys(sources)}
