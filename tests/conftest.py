@@ -59,7 +59,8 @@ def pytest_terminal_summary(terminalreporter) -> None:
 
 def skipped_by_reason(reports: Iterable[pytest.TestReport]) -> list[str]:
     """Such as ``not tested here: 57 tests (the CPU has no AMX)``, most tests first."""
-    reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in reports)
+    texts = (report.longrepr[2].partition("\n")[0] for report in reports)
+    reasons = Counter(text.removeprefix("Skipped: ") for text in texts)
     return [
         f"not tested here: {count} {'test' if count == 1 else 'tests'} ({reason})"
         for reason, count in reasons.most_common()

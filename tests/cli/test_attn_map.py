@@ -441,7 +441,8 @@ def test_every_attention_has_a_map_or_says_why_not(tiny, here, row):
             assert code == 0, talk
     code, _, talk = vitcli(picture, "--run", path, "--format", "html", "-o", "m.html")
     assert code == (2 if row == "linformer" else 0), talk
-    result = CliRunner().invoke(app, ["visualize", str(path), "--num-images", "4"])
+    words = ["visualize", str(path), "--what", "heads,distance,faithfulness", "--num-images", "4"]
+    result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr
     refused = "distance      none: attention 'linformer' has no weights" in result.stderr
     assert refused == (row == "linformer"), result.stderr

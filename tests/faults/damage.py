@@ -17,23 +17,28 @@ from vitcli.runner.checkpoint import (
 from vitcli.runner.errors import InputError
 from vitcli.runner.run_dir import MANIFEST, RunDir, steps
 
+ENOUGH_FOR_ALL = 2000
+"""From so many flips on, the training's checkpoint is cut to every length there is."""
 LARGE = 20_000_000
 """Bytes of the large checkpoint."""
 
 
 def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
-    """So many flips of a training's checkpoint, all cuts of it, half as many of a large one."""
+    """So many flips of a training's checkpoint, cuts of it, half as many cuts of a large one."""
     rng, tally = random.Random(seed), Tally(undetected=0)
     finish(make_experiment(scratch, 1), scratch / "run")
     checkpoints = RunDir(scratch / "run").checkpoints
     small = checkpoints / str(steps(checkpoints)[0])
     flips = flip_bits(small, count, rng, tally)
-    cuts = sum(cut(small / name, None, tally) for name in (TENSORS, MANIFEST))
+    every = count >= ENOUGH_FOR_ALL
+    cuts = sum(
+        cut(small / name, None if every else some(small / name, 10 * count, rng), tally)
+        for name in (TENSORS, MANIFEST)
+    )
     values = torch.randn(LARGE // 4, generator=torch.Generator().manual_seed(seed))
     (scratch / "large").mkdir()
     large = save_checkpoint(scratch / "large", Checkpoint(1, {"model.a": values}, {}))
-    lengths = sorted(rng.sample(range(LARGE), count // 2), reverse=True)
-    large_cuts = cut(large / TENSORS, lengths, tally)
+    large_cuts = cut(large / TENSORS, some(large / TENSORS, count // 2, rng), tally)
     return {
         "flips": flips,
         "cuts": cuts,
@@ -41,6 +46,12 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
         **tally.counts,
         "failures": tally.failures,
     }
+
+
+def some(path: Path, count: int, rng: random.Random) -> list[int]:
+    """So many lengths shorter than a file, the longest first."""
+    size = path.stat().st_size
+    return sorted(rng.sample(range(size), min(count, size)), reverse=True)
 
 
 def flip_bits(folder: Path, count: int, rng: random.Random, tally: Tally) -> int:

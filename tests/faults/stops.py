@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP at random times: a checkpoint of the last step, and the same bits."""
+"""SIGINT, SIGTERM, SIGHUP at random moments: a checkpoint of the last step, and the same bits."""
 
 import random
 import shutil
@@ -16,7 +16,7 @@ from tests.faults.fork_server import (
     make_experiment,
     train_here,
 )
-from vitcli.runner.events import Event, Started
+from vitcli.runner.events import EpochDone, Event, Started
 from vitcli.runner.run_dir import RunDir
 
 EPOCHS = 12
@@ -29,13 +29,14 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
     finish(experiment, scratch / "first")
     began = time.monotonic()
     finish(experiment, scratch / "calm")
-    longest = time.monotonic() - began
+    longest = (time.monotonic() - began) / EPOCHS
     calm, tally = fingerprint(scratch / "calm"), Tally(wrong_ends=0, differing=0)
     slowest, finished = 0.0, 0
     for number in range(count * len(NUMBERS)):
         which, folder = NUMBERS[number % len(NUMBERS)], scratch / "run"
         twice = number % 5 == 4
-        code, seconds = stop(experiment, folder, which, twice, rng.uniform(0, 0.7 * longest))
+        moment = rng.randrange(round(0.7 * EPOCHS)), rng.uniform(0, longest)
+        code, seconds = stop(experiment, folder, which, twice, *moment)
         slowest = max(slowest, seconds)
         state, what = RunDir(folder).status(), f"{which.name} {number}{' twice' if twice else ''}"
         tidy = code == 128 + which and (state["state"], state["step"]) == (
@@ -56,14 +57,26 @@ def campaign(scratch: Path, count: int, seed: int) -> dict[str, Any]:
 
 
 def stop(
-    experiment: Path, folder: Path, number: signal.Signals, twice: bool, after: float
+    experiment: Path,
+    folder: Path,
+    number: signal.Signals,
+    twice: bool,
+    epochs: int,
+    after: float,
 ) -> tuple[int, float]:
-    """Exit code, and the seconds from the signal to the end; the clock starts with the training."""
+    """Exit code, and the seconds from the signal to the end.
+
+    The signal is sent so many epochs and seconds after the training has started: by the clock
+    alone it would come too late, or too early, where other programs come and go.
+    """
     begun = folder.with_name("begun")
     begun.unlink(missing_ok=True)
 
     def tell(event: Event) -> None:
-        if isinstance(event, Started):
+        done = 0 if isinstance(event, Started) else None
+        if isinstance(event, EpochDone):
+            done = event.record["epoch"]
+        if done == epochs:
             begun.touch()
 
     log = folder.parent / "log.txt"

@@ -33,6 +33,7 @@ def start(tiny, environment, *options: str) -> subprocess.Popen:
     )
 
 
+@pytest.mark.ci
 def test_f10_a_training_that_was_suspended_goes_on_to_the_same_bits(tiny, here, environment):
     process = start(tiny, environment)
     while not steps(here / "run" / "checkpoints"):
@@ -103,6 +104,7 @@ def test_f34_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypat
     assert found.read("result.json")["train_seconds"] > 0
 
 
+@pytest.mark.ci
 def test_f38_a_training_that_nobody_listens_to_any_more_goes_on(tiny, here, environment):
     process = start(tiny, environment, "--epochs", "20")
     assert process.stdout is not None

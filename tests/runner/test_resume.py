@@ -29,6 +29,8 @@ from vitcli.runner.events import EpochDone, Event
 from vitcli.runner.run_dir import RunDir, steps
 from vitcli.runner.train import Request, train
 
+OTHER_SIGNALS = (signal.SIGTERM, signal.SIGHUP)
+
 
 def start(tiny: Path, folder: str, environment: dict, *options: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "vitcli", "train", str(tiny), "-o", folder, *options]
@@ -46,6 +48,7 @@ def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
         time.sleep(0.005)
 
 
+@pytest.mark.ci
 def test_f01_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environment):
     calm = start(tiny, "calm", environment, "--epochs", "30")
     killed = start(tiny, "killed", environment, "--epochs", "30")
@@ -61,7 +64,9 @@ def test_f01_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environm
     assert_same_run(RunDir(here / "calm"), RunDir(here / "killed"))
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.ci) for n in OTHER_SIGNALS)]
+)
 def test_f05_f07_f09_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
     tiny, here, environment, number
 ):

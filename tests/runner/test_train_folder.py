@@ -224,8 +224,8 @@ def test_the_best_validation_checkpoint_is_kept_and_named(tiny, here):
     ],
     ids=str,
 )
-def test_every_setting_reaches_the_training(tiny, here, change):
-    plain = run(tiny, "plain", {"train.epochs": 2}).result
+def test_every_setting_reaches_the_training(copy_of_run, tiny, here, change):
+    plain = RunDir(copy_of_run(here / "plain", {"train.epochs": 2})).read("result.json")
     changed = run(tiny, "changed", {"train.epochs": 2} | change).result
     assert changed["test_loss"] != plain["test_loss"]
 

@@ -10,6 +10,7 @@ from typing import Any
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.compare import differences, readable_metrics
 from vitcli.runner.config import (
+    FORMAT,
     SIZES,
     STATISTICS,
     config_hash,
@@ -151,7 +152,8 @@ def without_data(spec: ExperimentSpec, file: ExperimentSpec, asked_hash: str) ->
     names = {"class_names": file.data.class_names}
     facts = spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**names))
     asked = facts.replace(data=facts.data.replace(**data))
-    return asked if config_hash(asked) == asked_hash else facts
+    hashes = [config_hash(asked, version) for version in range(1, FORMAT + 1)]
+    return asked if asked_hash in hashes else facts
 
 
 def flow(value: Any) -> str:
