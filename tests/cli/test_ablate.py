@@ -96,6 +96,7 @@ def test_what_is_not_done_is_exit_code_3_and_named(study):
         ("mine.yaml --format word", "--format word: choose one of text, md, latex"),
         ("mine.yaml --budget 3", "--budget wants a time such as 30m"),
         ("mine.yaml --budget 0h", "--budget wants a time"),
+        ("mine.yaml --save mine.yaml", "--save mine.yaml: a file; name a folder"),
         ("quickstart", "an experiment, not a study; train it: vitcli train quickstart"),
         ("ablation-quikstart", "did you mean 'ablation-quickstart'"),
         ("mine.yaml --device gpu", "--device gpu"),

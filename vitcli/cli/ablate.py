@@ -108,6 +108,8 @@ def ablate(
 
     if form not in FORMATS:
         raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
+    if save and save.exists() and not save.is_dir():
+        raise ConfigError(f"--save {save}: a file; name a folder")
     chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None)
     names = select(chosen, only or [])
     root = output or default_root(chosen)
@@ -159,6 +161,7 @@ def run(
 ) -> None:
     """Train what is missing, then print the table and say what is not in it."""
     from vitcli.cli.trials import view
+    from vitcli.runner.files import make_folder
     from vitcli.runner.study.execute import run_study, save_results, survey
 
     saved = saved_trials(save, options)
@@ -168,6 +171,7 @@ def run(
         show_plan(todo, options)
         return
     if save:
+        make_folder(save)
         save_results(todo, save)
 
     with view(todo, options) as screen:

@@ -141,6 +141,13 @@ DAMAGES = {
 }
 
 
+def test_other_documents_are_no_saved_trials(study):
+    SAVED.mkdir(parents=True)
+    (SAVED / "table.json").write_text('{"rows": []}')
+    with pytest.raises(InputError, match=r"table\.json: not a saved trial; keep those in a folder"):
+        SavedTrials(SAVED)
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_file_is_refused_by_name(study, damage):
     fabricate("full", 0, 0.75)

@@ -18,7 +18,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.compare import changed_fields
 from vitcli.runner.config import config_hash
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, sealed, sha256
+from vitcli.runner.files import commit, make_folder, sealed, sha256
 from vitcli.runner.predictions import read_predictions
 from vitcli.runner.results import plain
 from vitcli.runner.run_dir import RunDir
@@ -89,6 +89,8 @@ def read_saved(path: Path) -> TrialRecord:
     try:
         content = path.read_bytes()
         value: dict[str, Any] = json.loads(content)
+        if isinstance(value, dict) and "record" not in value:
+            raise InputError(f"{path}: not a saved trial; keep those in a folder of their own")
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: not a saved trial of format {FORMAT}; update vitcli")
         value.pop("sha256", None)
@@ -108,7 +110,7 @@ def read_saved(path: Path) -> TrialRecord:
 def save_trial(folder: Path, study: str, trial: Trial, run: RunDir, record: TrialRecord) -> Path:
     """Write a trial's two files, ``folder/study/variant/seed0.json`` and ``.npz``."""
     target = folder / study / f"{trial.folder}.json"
-    target.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(target.parent)
     digest = None
     if record.state == "finished":
         predictions = compressed((run.path / "predictions.npz").read_bytes())
