@@ -57,8 +57,12 @@ def pytest_terminal_summary(terminalreporter) -> None:
         terminalreporter.write_line(line)
 
 
-def skipped_by_reason(reports: Iterable[pytest.TestReport]) -> list[str]:
-    """Such as ``not tested here: 57 tests (the CPU has no AMX)``, most tests first."""
+def skipped_by_reason(reports: Iterable[Any]) -> list[str]:
+    """Such as ``not tested here: 57 tests (the CPU has no AMX)``, most tests first.
+
+    Args:
+        reports: Skipped tests, whose ``longrepr`` is (file, line, reason).
+    """
     texts = (report.longrepr[2].partition("\n")[0] for report in reports)
     reasons = Counter(text.removeprefix("Skipped: ") for text in texts)
     return [
