@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch.testing import assert_close
 
 from tests.core.specs import build
 from tests.stopping import stop_after
+from vitcli.core.randomness import begin_step
 from vitcli.core.train.evaluate import compute_logits
 from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import StoppedError
@@ -50,6 +52,22 @@ def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy):
     for one, other in zip(here, there, strict=True):
         assert_close(other["images"].cpu(), one["images"])
         assert_close(other["targets"].cpu(), one["targets"])
+
+
+def test_a_captured_step_draws_what_it_draws_eagerly():
+    device, ones = torch.device("cuda"), torch.ones(1000, device="cuda")
+    eager = {}
+    for step in (0, 1, 7):
+        begin_step(device, 5, step)
+        eager[step] = F.dropout(ones, 0.5)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = F.dropout(ones, 0.5)
+    for step, expected in eager.items():
+        begin_step(device, 5, step)
+        graph.replay()
+        assert captured.equal(expected)
+    assert not eager[0].equal(eager[1])
 
 
 def test_the_model_computes_what_it_computes_on_a_cpu():
