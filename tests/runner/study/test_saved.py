@@ -223,8 +223,9 @@ def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
     assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "nothing is trained for it"
 
 
-def test_results_of_a_version_with_other_bits_are_not_counted(study):
-    run = fabricate("full", 0)
+@pytest.mark.parametrize("state", ["finished", "interrupted"])
+def test_a_trial_of_a_version_with_other_bits_is_neither_counted_nor_continued(study, state):
+    run = fabricate("full", 0, state=state)
     version_1 = config_hash(study.trials()[0].spec, version=1)
     commit_json(run.path / "meta.json", run.read("meta.json") | {"config_hash": version_1})
     found = trial_states(study, ROOT)["full/seed0"]

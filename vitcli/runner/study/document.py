@@ -13,12 +13,14 @@ State = Literal["finished", "diverged", "failed", "interrupted", "running", "sta
 """Only ``finished`` has numbers; only ``finished`` and ``diverged`` are results."""
 
 
-def _tuple(value: Any) -> Any:
+def as_tuple(value: Any) -> Any:
+    """A list, such as JSON has it, as a tuple; anything else as it is."""
     return tuple(value) if isinstance(value, list) else value
 
 
-def _pairs(value: Any) -> Any:
-    return tuple(_tuple(pair) for pair in value) if isinstance(value, list) else value
+def as_pairs(value: Any) -> Any:
+    """A list of lists as a tuple of tuples; anything else as it is."""
+    return tuple(as_tuple(pair) for pair in value) if isinstance(value, list) else value
 
 
 class TrialResult(Spec):
@@ -37,7 +39,7 @@ class TrialResult(Spec):
     train_loss: float | None = None
     train_seconds: float | None = None
     images_per_second: float | None = None
-    curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(_pairs)] = ()
+    curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, accuracy) after each evaluated epoch: of the validation split where there is one."""
 
 
@@ -59,8 +61,8 @@ class VariantResult(Spec):
     parameters: int | None = None
     forward_flops: int | None = None
     """Of one image, a multiply-add counted as two; None in older results."""
-    trials: Annotated[tuple[TrialResult, ...], BeforeValidator(_tuple)]
-    candidates: Annotated[tuple[Candidate, ...], BeforeValidator(_tuple)] = ()
+    trials: Annotated[tuple[TrialResult, ...], BeforeValidator(as_tuple)]
+    candidates: Annotated[tuple[Candidate, ...], BeforeValidator(as_tuple)] = ()
     """Empty unless the study tunes; the trials above are those of ``chosen``."""
     chosen: dict[str, Any] | None = None
     """The setting with the best mean validation accuracy; None until every candidate is done."""
@@ -92,17 +94,17 @@ class StudyResult(Spec):
     question: str = ""
     command: str
     """What to type to get it again."""
-    commits: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    commits: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Commits of the code that trained the trials; more than one after an update in between."""
     dirty: bool = False
     date: str = ""
     """Day of the last trial, YYYY-MM-DD."""
-    hardware: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
-    torch: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
-    precision: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
-    kernels: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    hardware: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    torch: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    precision: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    kernels: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Whose kernels trained the trials: native, torch, or both."""
-    inexact: Annotated[tuple[str, ...], BeforeValidator(_tuple)] = ()
+    inexact: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     """Trials that were continued under other circumstances, and so have other bits."""
     threads: int = 1
     """CPU threads of each trial."""
@@ -119,7 +121,7 @@ class StudyResult(Spec):
     reference: Reference | None = None
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
-    rows: Annotated[tuple[VariantResult, ...], BeforeValidator(_tuple)]
+    rows: Annotated[tuple[VariantResult, ...], BeforeValidator(as_tuple)]
 
     @property
     def compares_models(self) -> bool:

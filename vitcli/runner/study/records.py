@@ -8,17 +8,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from vitcli.core.spec import Spec
 from vitcli.runner.compare import readable_metrics
 from vitcli.runner.run_dir import RunDir
-
-Numbers = Annotated[
-    tuple[tuple[int, float], ...],
-    BeforeValidator(
-        lambda value: (
-            tuple(tuple(pair) if isinstance(pair, list) else pair for pair in value)
-            if isinstance(value, list)
-            else value
-        )
-    ),
-]
+from vitcli.runner.study.document import as_pairs, as_tuple
 
 
 class Session(BaseModel):
@@ -90,12 +80,10 @@ class TrialRecord(Spec):
     num_train: int | None = None
     epochs: int
     """Epochs that were trained."""
-    curve: Numbers = ()
+    curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, accuracy), of the validation split where there is one."""
     result: Result
-    sessions: Annotated[
-        tuple[Session, ...], BeforeValidator(lambda v: tuple(v) if isinstance(v, list) else v)
-    ]
+    sessions: Annotated[tuple[Session, ...], BeforeValidator(as_tuple)]
     """The first is the one that began the training."""
     is_inexact: bool = False
 

@@ -1,6 +1,6 @@
 """The state of every trial: what lies in its folder, or was saved elsewhere. No torch."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,25 +103,20 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     if reason := other_threads((meta, *meta.sessions), threads):
         return TrialState(state="stale", reason=reason)
     state, why = live_state(run)
+    if state != "running" and meta.config_hash == config_hash(trial.spec, version=1):
+        reason = f"trained by vitcli {meta.vitcli}, whose trainings have other bits"
+        return TrialState(state="stale", reason=reason)
     if state not in RESULTS:
         return TrialState(state=state, reason=why)  # type: ignore[arg-type]
-    if reason := _another_trial(trial, meta):
-        return TrialState(state="stale", reason=reason)
+    if (meta.config_hash, meta.seed) != (config_hash(trial.spec), trial.spec.seed):
+        return TrialState(
+            state="stale", reason="its meta.json is missing, damaged or another trial's"
+        )
     has_val = trial.spec.data.val_split > 0
     record = read_record(run, state, why, meta, has_val=has_val)
     if state == "finished" and (wrong := _wrong_result(run, record)):
         return wrong
     return TrialState(state=record.state, reason=why, record=record)
-
-
-def _another_trial(trial: Trial, meta: Meta) -> str:
-    if (meta.config_hash, meta.seed) == (config_hash(trial.spec), trial.spec.seed):
-        return ""
-    if meta.config_hash is None or meta.seed is None:
-        return "its meta.json is missing or damaged"
-    if meta.config_hash == config_hash(trial.spec, version=1):
-        return f"trained by vitcli {meta.vitcli}, whose trainings have other bits"
-    return "its meta.json is another trial's"
 
 
 def _wrong_result(run: RunDir, record: TrialRecord) -> TrialState | None:
@@ -141,9 +136,3 @@ def _wrong_result(run: RunDir, record: TrialRecord) -> TrialState | None:
         reason = "its validation accuracy is not that of its last epoch"
         return TrialState(state="stale", reason=reason)
     return None
-
-
-def count_by_source(states: Mapping[str, TrialState]) -> dict[str, int]:
-    """Folder of saved trials -> how many results were taken from it."""
-    sources = [state.source for state in states.values() if state.source]
-    return {source: sources.count(source) for source in dict.fromkeys(sources)}
