@@ -117,16 +117,6 @@ def test_muon_takes_linformers_projections_in_every_sharing(share):
     assert {"cls_token", "head.weight", "patch_embed.0.proj.weight"} <= adamw
 
 
-def test_projections_of_heads_as_they_were_stored_once_can_be_loaded():
-    spec = changed(embed_dim=16, num_heads=2, linformer_rank=3, linformer_share="none")
-    rule = Linformer(spec, shape_of((3, 4)))
-    old = {name: torch.randn(2, 3, 13) for name in ("key_proj", "value_proj")}
-    rule.load_state_dict(old)
-    assert old["key_proj"].shape == (2, 3, 13)
-    key = torch.randn(5, 2, 13, 8)
-    assert_close(rule.project(rule.key_proj, key), old["key_proj"] @ key)
-
-
 def test_segments_hold_every_token_once():
     for rank, length in ((1, 7), (3, 7), (7, 7), (16, 65)):
         means = segment_means(rank, length)

@@ -13,6 +13,7 @@ from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.init import INITS
 from vitcli.core.nn.pos_embed import sincos2d
 from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec import ModelSpec
 
 WIDE = {"embed_dim": 192, "depth": 1, "num_heads": 3}
 
@@ -126,16 +127,18 @@ def test_glorots_variance_counts_one_group():
     assert conv.weight.mean().abs() < 0.02
 
 
-FAMILY_ROWS = [
+STARTS = [
     *({"init": init, "patch_embed": row} for init in INITS for row in rows("patch_embed")),
     *({"attention": row} for row in rows("attention")),
     *({"family": family} | REQUIRED[family] for family in ("swin", "coatnet", "pit")),
 ]
+SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
+SPECS = [*(changed(**fields) for fields in STARTS), ModelSpec(family="resnet18", **SIZES)]
 
 
-@pytest.mark.parametrize("fields", FAMILY_ROWS, ids=str)
-def test_every_tensor_that_starts_at_random_has_a_generator_of_its_own(fields):
-    model = build_model(changed(**fields), seed=4)
+@pytest.mark.parametrize("spec", SPECS, ids=[*map(str, STARTS), "resnet18"])
+def test_every_tensor_that_starts_at_random_has_a_generator_of_its_own(spec):
+    model = build_model(spec, seed=4)
     first = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     asked = []
 

@@ -7,7 +7,13 @@ from torch.testing import assert_close
 
 from vitcli.core.spec import OptimSpec
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.optim import OPTIMIZERS, build_optimizers, set_lr
+from vitcli.core.train.optim import (
+    OPTIMIZERS,
+    build_optimizers,
+    load_state_tensors,
+    set_lr,
+    state_tensors,
+)
 
 
 class Tiny(nn.Module):
@@ -87,3 +93,16 @@ def test_ema_copies_counters_and_averages_running_statistics():
     ema.update(1)
     assert ema.model.num_batches_tracked == 1
     assert_close(ema.model.running_mean, model.running_mean * (1 - 2 / 11))
+
+
+def test_the_state_of_other_parameters_is_refused():
+    """As after a release in which parameters go to another optimiser."""
+    model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+    optimizers = build_optimizers(model, OptimSpec())
+    model(torch.randn(2, 4)).sum().backward()
+    optimizers[0].step()
+    tensors = dict(state_tensors(optimizers))
+    load_state_tensors(optimizers, tensors)
+    swapped = {name: tensors[name.replace("0.0.", "0.1.", 1)] for name in tensors if ".0." in name}
+    with pytest.raises(ValueError, match="state 0 is that of another parameter"):
+        load_state_tensors(optimizers, tensors | swapped)

@@ -17,7 +17,7 @@ from vitcli.runner.checkpoint import (
 from vitcli.runner.errors import InputError
 from vitcli.runner.run_dir import MANIFEST, RunDir, steps
 
-ENOUGH_FOR_ALL = 2000
+ENOUGH_FOR_ALL = 200
 """From so many flips on, the training's checkpoint is cut to every length there is."""
 LARGE = 20_000_000
 """Bytes of the large checkpoint."""

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.releases.make import write_pictures
+from vitcli import __version__
 from vitcli.cli.app import app, register
 
 register()
@@ -58,13 +59,16 @@ def test_stopped_half_way_it_is_continued_once_inexactness_is_allowed(run):
     shutil.rmtree(run / "checkpoints" / "4")
     (run / "result.json").unlink()
     (run / "status.json").write_text('{"state": "interrupted", "step": 2, "reason": ""}')
-    refused = vitcli("train", "--resume", "old", "--device", "cpu")
-    assert refused.exit_code == 2
-    assert f"vitcli {json.loads((run / 'meta.json').read_text())['vitcli']} -> " in refused.output
+    version = json.loads((run / "meta.json").read_text())["vitcli"]
+    if version != __version__:
+        refused = vitcli("train", "--resume", "old", "--device", "cpu")
+        assert refused.exit_code == 2
+        assert f"vitcli {version} -> {__version__}" in refused.output
     continued = vitcli("train", "--resume", "old", "--device", "cpu", "--allow-inexact")
     assert continued.exit_code == 0, continued.output
     assert json.loads((run / "status.json").read_text())["step"] == 4
-    assert "from step 2" in json.loads((run / "meta.json").read_text())["inexact"][0]
+    if version != __version__:
+        assert "from step 2" in json.loads((run / "meta.json").read_text())["inexact"][0]
 
 
 def test_there_is_a_folder_to_test():

@@ -275,3 +275,12 @@ def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(mode
     assert stored.train.accumulate == 2, "an old run can be read"
     document = Document("train: {accumulate: 2}", "x.yaml")
     assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"
+
+
+def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
+    Path("old.yaml").write_text("model: {norm: batch_norm}\ntrain: {accumulate: 2}\n")
+    with pytest.raises(ConfigError, match=r"set train\.accumulate to 1"):
+        load_experiment("./old.yaml")
+    with pytest.raises(ConfigError, match=r"^--set: train\.accumulate"):
+        load_experiment("./old.yaml", {"train.epochs": 2})
+    assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1

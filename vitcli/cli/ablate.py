@@ -64,9 +64,9 @@ Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Keep the result of each trial in this folder too, to be committed, and take over what"
-        " is there.",
-        show_default="experiments/results/trials is only read",
+        help="Write each trial's result into this folder too, as files to commit, and count the"
+        " results that are there. Without --save, those in experiments/results/trials count.",
+        show_default=False,
     ),
 ]
 Checklist = Annotated[
@@ -183,7 +183,7 @@ def run(
 
         found = run_study(todo, options, show)
     whole = len(names) == len(study.variants)  # a part must not replace the report of the whole
-    show_table(study, root, names, form, checklist, saved, publish_too=whole)
+    show_table(study, root, names, form, checklist, saved, anew, publish_too=whole)
     refuse_gaps(found, f"try them again: {options.command}")
     if whole:
         say(f"report  {root / 'report.html'}")
@@ -219,9 +219,9 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
         return None
     if options is None:
         return SavedTrials(folder)
-    from vitcli.runner.study.execute import precision_here
+    from vitcli.runner.study.execute import saved_for_training
 
-    return SavedTrials(folder, precision_here(options))
+    return saved_for_training(folder, options)
 
 
 def announce_saved(found: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
@@ -281,6 +281,7 @@ def show_table(
     form: str,
     checklist: Path | None,
     saved: "SavedTrials | None",
+    anew: Sequence[str] = (),
     *,
     publish_too: bool = False,
 ) -> None:
@@ -288,7 +289,7 @@ def show_table(
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
-    doc = read_results(study, root, names, saved)
+    doc = read_results(study, root, names, saved, ignore=anew)
     typer.echo(render(doc, form))
     if publish_too:
         from vitcli.runner.study.publish import publish

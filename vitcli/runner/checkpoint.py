@@ -92,9 +92,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file; InputError where it is none."""
     try:
-        return safetensors.torch.load(content)
+        tensors = safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path}: checkpoint is damaged: {error}") from error
+    return {name: _shaped_as_today(name, tensor) for name, tensor in tensors.items()}
+
+
+def _shaped_as_today(name: str, tensor: Tensor) -> Tensor:
+    """Up to 0.7.0 Linformer's projections of each head were (h, r, N), now they are (h r, N)."""
+    is_of_heads = name.endswith(("attend.key_proj", "attend.value_proj")) and tensor.ndim == 3
+    return tensor.flatten(0, 1) if is_of_heads else tensor
 
 
 def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:

@@ -104,7 +104,7 @@ def load_experiment(name: str, changes: Mapping[str, Any] | None = None) -> Expe
     if "variants" in raw:
         command = f"vitcli ablate {typed_name(path)}"
         raise ConfigError(f"{path}: this is a study; run it with '{command}'")
-    spec = check(raw, document)
+    spec = check(raw, document, is_stored=bool(changes))
     if not changes:
         return Experiment(path.stem, spec, path)
     changed = check(override(raw, changes), Document("", "--set"))

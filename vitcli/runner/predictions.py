@@ -2,13 +2,14 @@
 
 import io
 import zipfile
+import zlib
 
 import numpy as np
 from numpy.typing import NDArray
 
 BROKEN_ARCHIVE = (
     *(OSError, EOFError, ValueError, KeyError, IndexError, TypeError, ArithmeticError),
-    *(NotImplementedError, zipfile.BadZipFile),
+    *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error),
 )
 """What numpy raises where bytes are no archive of arrays, or where arrays are not as expected."""
 

@@ -58,7 +58,7 @@ def _verdict(name: str, read: Callable[[], object]) -> Verdict:
         return Verdict(name, "missing")
     except UserError as error:
         return Verdict(name, "damaged", str(error))
-    except (*BROKEN_ARCHIVE, RuntimeError) as error:
+    except BROKEN_ARCHIVE as error:
         return Verdict(name, "damaged", str(error) or type(error).__name__)
     return Verdict(name, "ok")
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,9 +15,18 @@ from vitcli.cli.app import app, register
 from vitcli.runner.config import config_hash
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json, sealed
+from vitcli.runner.run_dir import RunDir
+from vitcli.runner.study import execute
+from vitcli.runner.study import saved as saved_module
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.document import StudyResult
-from vitcli.runner.study.execute import Options, run_study, save_results, survey
+from vitcli.runner.study.execute import (
+    Options,
+    run_study,
+    save_results,
+    saved_for_training,
+    survey,
+)
 from vitcli.runner.study.plan import Study, load_study
 from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
 from vitcli.runner.study.states import trial_states
@@ -33,6 +43,12 @@ def study(here) -> Study:
 
 def save_all(study: Study) -> None:
     save_results(survey(study, ROOT, ()), SAVED)
+
+
+def record_of(folder: str) -> Path:
+    """The file that a trial of the study is saved in."""
+    (path,) = (SAVED / "mine").glob(f"{folder}-*.json")
+    return path
 
 
 def states(study: Study, saved: SavedTrials | None) -> dict[str, str]:
@@ -61,18 +77,21 @@ def test_a_saved_trial_counts_where_there_is_none(study, has_folders):
 def test_it_holds_labels_predictions_and_probabilities(study):
     fabricate("full", 0, 0.75)
     save_all(study)
-    with np.load(SAVED / "mine/full/seed0.npz") as file:
+    with np.load(record_of("full/seed0").with_suffix(".npz")) as file:
         assert file["label"].dtype == file["prediction"].dtype == np.uint8
         assert (file["label"] == file["prediction"]).mean() == 0.75
         expected = np.where(np.arange(2000) < 1500, 0.5, 1 / (1 + np.e))
         np.testing.assert_allclose(file["probability"], expected, atol=1e-3)
 
 
-def test_no_folder_of_this_machine_is_in_it(study, here):
-    fabricate("full", 0, meta={"command": f"vitcli ablate --data-dir {here}"})
-    save_all(study)
-    for path in SAVED.rglob("*.json"):
-        assert str(here) not in path.read_text()
+def test_no_folder_of_this_machine_is_in_it(here, pictures):
+    base = f"base: quickstart\ndata: {{name: 'imagefolder:{pictures}'}}\n"
+    (here / "mine.yaml").write_text(base + "seeds: [0]\nvariants: {full: {}}\n")
+    fabricate("full", 0, changes={"data.name": f"imagefolder:{pictures}"})
+    save_all(load_study("mine.yaml"))
+    text = record_of("full/seed0").read_text()
+    assert "imagefolder:pictures" in text
+    assert str(here) not in text
 
 
 def test_it_is_found_by_its_configuration_whatever_the_study(study, here):
@@ -116,15 +135,106 @@ def test_where_a_training_follows_its_precision_decides(study):
         assert states(study, saved)["full/seed0"] == state
 
 
-def test_a_rerun_takes_nothing_that_was_saved(study):
-    fabricate("full", 0)
+def test_own_results_decide_about_the_precision_too(study):
+    fabricate("full", 0, 0.75, result={"precision": "bf16"})
     save_all(study)
     shutil.rmtree(ROOT)
+    fabricate("no-norm", 0)
+    saved = SavedTrials(SAVED, lambda spec: "bf16")
+    assert states(study, saved)["full/seed0"] == "missing"
+    assert saved.refused == {"full/seed0": "saved in bf16, here in fp32"}
+
+
+def test_an_image_folder_of_the_same_name_is_asked_for_its_images(here, pictures):
+    base = f"base: quickstart\ndata: {{name: 'imagefolder:{pictures}'}}\n"
+    (here / "mine.yaml").write_text(base + "seeds: [0]\nvariants: {full: {}}\n")
+    study = load_study("mine.yaml")
+    fabricate("full", 0, changes={"data.name": f"imagefolder:{pictures}"})
+    save_all(study)
+    shutil.rmtree(ROOT)
+    for ours, state in (("d" * 64, "finished"), ("e" * 64, "missing"), (None, "finished")):
+        saved = SavedTrials(SAVED, lambda spec: "fp32", lambda spec, ours=ours: ours)
+        assert states(study, saved) == {"full/seed0": state}
+    found = saved_for_training(SAVED, Options(device="cpu", offline=True))
+    assert states(study, found) == {"full/seed0": "missing"}, "the pictures have another hash"
+
+
+@pytest.mark.parametrize("state", ["running", "failed", "interrupted"])
+def test_work_under_way_is_not_replaced(study, state):
+    fabricate("full", 0)
+    save_all(study)
+    RunDir(ROOT / "full/seed0").set_status(state, 300)
+    expected = "interrupted" if state == "running" else state  # nobody holds its folder
+    assert states(study, SavedTrials(SAVED))["full/seed0"] == expected
+
+
+def test_a_rerun_takes_nothing_that_was_saved(study, monkeypatch):
+    fabricate("full", 0)
+    save_all(study)
     saved = SavedTrials(SAVED)
     todo = survey(study, ROOT, (), rerun=("full",), saved=saved)
     assert [trial.folder for trial in todo.trials][:2] == ["full/seed0", "no-norm/seed0"]
+    monkeypatch.setattr(execute, "_train", lambda *_: None)  # as if every worker had been killed
+    found = run_study(todo, Options(jobs=1, device="cpu", command="x"), lambda event: None)
+    assert found["full/seed0"].state == "missing", "not the saved result of what was thrown away"
+    assert (
+        read_results(study, ROOT, (), saved, ignore=("full",)).rows[0].trials[0].state != "finished"
+    )
     todo = survey(study, ROOT, (), saved=saved)
     assert [trial.folder for trial in todo.trials][:2] == ["no-norm/seed0", "full/seed1"]
+
+
+def test_results_of_two_machines_lie_side_by_side_and_the_one_that_fits_is_taken(study):
+    for precision, accuracy in (("bf16", 0.25), ("fp32", 0.75)):
+        fabricate("full", 0, accuracy, result={"precision": precision})
+        save_all(study)
+    assert len(list(SAVED.rglob("*.json"))) == 2
+    shutil.rmtree(ROOT)
+    for precision, accuracy in (("bf16", 0.25), ("fp32", 0.75)):
+        saved = SavedTrials(SAVED, lambda spec, here=precision: here)
+        record = trial_states(study, ROOT, (), saved)["full/seed0"].record
+        assert record is not None
+        assert record.result.test_accuracy == accuracy
+
+
+def test_a_committed_result_stays_unless_it_is_trained_anew(study):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    before = record_of("full/seed0").read_bytes()
+    fabricate("full", 0, 0.25)
+    save_all(study)
+    assert record_of("full/seed0").read_bytes() == before
+    save_results(survey(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
+    assert read_saved(record_of("full/seed0")).result.test_accuracy == 0.25
+
+
+def test_killed_while_it_is_saved_again_it_is_not_there_and_harms_no_other(study, monkeypatch):
+    fabricate("full", 0, 0.75)
+    fabricate("no-norm", 0)
+    save_all(study)
+    fabricate("full", 0, 0.25)
+
+    def die(value: dict) -> bytes:
+        raise KeyboardInterrupt
+
+    todo = survey(study, ROOT, (), rerun=("full",))
+    with monkeypatch.context() as patch:
+        patch.setattr(saved_module, "sealed", die)
+        with pytest.raises(KeyboardInterrupt):
+            save_results(todo, SAVED, "full/seed0")
+    shutil.rmtree(ROOT)
+    found = states(study, SavedTrials(SAVED))
+    assert (found["full/seed0"], found["no-norm/seed0"]) == ("missing", "finished")
+
+
+def test_an_estimate_is_not_made_of_another_machines_times(study, monkeypatch):
+    fabricate("full", 0, result={"train_seconds": 3.0})
+    save_all(study)
+    shutil.rmtree(ROOT)
+    todo = survey(study, ROOT, (), saved=SavedTrials(SAVED))
+    plan = SimpleNamespace(seconds=1000.0)
+    monkeypatch.setattr("vitcli.runner.plan.make_plan", lambda *_: plan)
+    assert execute.estimate(todo, Options(jobs=1, device="cpu")).by_variant["full"] == 1000.0
 
 
 def flip_accuracy(path: Path) -> None:
@@ -152,16 +262,16 @@ def test_other_documents_are_no_saved_trials(study):
 def test_a_damaged_file_is_refused_by_name(study, damage):
     fabricate("full", 0, 0.75)
     save_all(study)
-    path = SAVED / "mine/full/seed0.json"
+    path = record_of("full/seed0")
     DAMAGES[damage](path)
-    with pytest.raises(InputError, match=r"seed0\.(json|npz): (damaged|cannot be read)"):
+    with pytest.raises(InputError, match=r"seed0-\w+\.(json|npz): (damaged|cannot be read)"):
         SavedTrials(SAVED)
 
 
 def test_a_later_format_is_refused(study):
     fabricate("full", 0)
     save_all(study)
-    path = SAVED / "mine/full/seed0.json"
+    path = record_of("full/seed0")
     value = json.loads(path.read_text()) | {"format": 9}
     value.pop("sha256")
     path.write_bytes(sealed(value))

@@ -1,8 +1,9 @@
 """Initial weights, one function per scheme; norms start at 1 and 0, biases at 0, everywhere.
 
 Each tensor is drawn from a generator of its own (``Draws``, by the name of the parameter), so
-models of one seed start equal wherever name and shape of a tensor are the same. The one exception:
-what ``mimetic`` makes of qkv depends on the number of heads.
+models of one seed start equal wherever name and shape of a tensor are the same, unless they differ
+in how it starts: by ``init``, or by a value that a layer starts with. What ``mimetic`` makes of qkv
+depends on the number of heads.
 """
 
 import math

@@ -1,7 +1,6 @@
 """Linformer: keys and values projected along the sequence. Axes as in attention.py, r rank."""
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -57,13 +56,6 @@ class Linformer(Attend):
     def project(self, matrix: Tensor, tokens: Tensor) -> Tensor:
         """Mix tokens, (B, h, N, d) -> (B, h, r, d), by one matrix (r, N) or one a head, stacked."""
         return (matrix if self.heads == 1 else matrix.unflatten(0, (self.heads, -1))) @ tokens
-
-    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, *args: Any) -> None:
-        """Up to 0.7.0 the projections of the heads were (h, r, N), not stacked as (h r, N)."""
-        for name in ("key_proj", "value_proj"):
-            if (matrix := state.get(prefix + name)) is not None and matrix.ndim == 3:
-                state[prefix + name] = matrix.flatten(0, 1)
-        super()._load_from_state_dict(state, prefix, *args)
 
     def projected_weights(self, query: Tensor, key: Tensor) -> Tensor:
         """The softmax over projected keys, (B, h, N, r); none of them is a token."""

@@ -113,11 +113,16 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
     """Give optimisers back what ``state_tensors`` took from them.
 
     Raises:
-        ValueError: The names are those of other optimisers.
+        ValueError: The names or shapes are those of other optimisers.
     """
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
         i, index, key = name.split(".", 2)
         states[int(i)].setdefault(int(index), {})[key] = tensor
     for optimizer, state in zip(optimizers, states, strict=True):
+        params = [p for group in optimizer.param_groups for p in group["params"]]
+        for place, entry in state.items():
+            sizes = {tensor.numel() for tensor in entry.values() if tensor.ndim > 0}
+            if sizes and sizes != {params[place].numel()}:
+                raise ValueError(f"the optimiser's state {place} is that of another parameter")
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

@@ -27,10 +27,18 @@ States = Mapping[str, TrialState]
 
 
 def read_results(
-    study: Study, root: Path, only: Sequence[str] = (), saved: SavedTrials | None = None
+    study: Study,
+    root: Path,
+    only: Sequence[str] = (),
+    saved: SavedTrials | None = None,
+    *,
+    ignore: Sequence[str] = (),
 ) -> StudyResult:
-    """The document about what lies in a study's folder now, and of saved trials that fit."""
-    states = trial_states(study, root, only, saved)
+    """The document about what lies in a study's folder now, and of saved trials that fit.
+
+    Of variants to ``ignore`` no saved trial counts.
+    """
+    states = trial_states(study, root, only, saved, ignore=ignore)
     return collect(study, root, states, known_parameters(root), only)
 
 

@@ -1,6 +1,7 @@
 """Run what a study still needs, and collect what it has found."""
 
 import contextlib
+import functools
 import os
 import shutil
 import time
@@ -8,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.config import Experiment, config_hash
 from vitcli.runner.errors import (
     ConfigError,
@@ -63,6 +64,8 @@ class Todo:
     trials: list[Trial]
     replaced: frozenset[str]
     """Folders of trials whose results are thrown away first."""
+    rerun: tuple[str, ...]
+    """Variants of which no saved result counts."""
     parameters: dict[str, int]
     disk_bytes: int
 
@@ -107,6 +110,7 @@ def survey(
         saved=saved,
         trials=trials,
         replaced=frozenset(replaced),
+        rerun=tuple(rerun),
         parameters=parameters,
         disk_bytes=sum(bytes_each),
     )
@@ -153,7 +157,12 @@ def run_study(
             else:
                 _set_aside(todo, trial, on_event)
         _train(todo, options, on_event)
-        return trial_states(todo.study, todo.root, todo.names, todo.saved)
+        return states_now(todo)
+
+
+def states_now(todo: Todo) -> dict[str, TrialState]:
+    """The state of every trial as it is now."""
+    return trial_states(todo.study, todo.root, todo.names, todo.saved, ignore=todo.rerun)
 
 
 def _with_training_state(todo: Todo) -> list[Path]:
@@ -286,7 +295,7 @@ def _as_error(event: Event) -> UserError:
 
 
 def _tell_stopped(todo: Todo, options: Options, number: int | None) -> None:
-    found = trial_states(todo.study, todo.root, todo.names, todo.saved)
+    found = states_now(todo)
     done = sum(state.state in RESULTS for state in found.values())
     if done == len(found):
         return
@@ -303,15 +312,28 @@ def save_results(todo: Todo, target: Path, folder: str | None = None) -> None:
             run = RunDir(todo.root / trial.folder)
             record = trial_state(trial, run, todo.study.threads).record
             if record:
-                save_trial(target, todo.study.name, trial, run, record)
+                anew = trial.folder in todo.replaced or trial.variant in todo.rerun
+                save_trial(target, todo.study.name, trial, run, record, replace=anew)
 
 
-def precision_here(options: Options) -> Callable[[ExperimentSpec], str]:
-    """In which precision this machine would train an experiment."""
+def saved_for_training(folder: Path, options: Options) -> SavedTrials:
+    """Saved trials, of which only those are taken that could have been trained here."""
+    from vitcli.runner.datasets import load_data
     from vitcli.runner.device import pick_device, pick_precision, precision_name
 
     device = pick_device(options.device)
-    return lambda spec: precision_name(pick_precision(spec.train.precision, device))
+
+    @functools.cache
+    def data_hash(spec: DataSpec) -> str | None:
+        try:
+            return load_data(spec, data_dir=options.data_dir, offline=options.offline).data_hash
+        except UserError:  # what is left to train will say so
+            return None
+
+    def precision(spec: ExperimentSpec) -> str:
+        return precision_name(pick_precision(spec.train.precision, device))
+
+    return SavedTrials(folder, precision, data_hash)
 
 
 def unfinished(found: Mapping[str, TrialState]) -> dict[str, TrialState]:
@@ -344,8 +366,9 @@ def estimate(todo: Todo, options: Options) -> Estimate:
     seconds: dict[str, float] = {}
     for name in {trial.variant for trial in todo.trials}:
         trials = todo.study.trials([name])
-        records = [todo.found[trial.folder].record for trial in trials]
-        found = [record.result.train_seconds for record in records if record]
+        states = [todo.found[trial.folder] for trial in trials]
+        here = [state.record for state in states if state.record and not state.source]
+        found = [record.result.train_seconds for record in here]
         known = [value for value in found if value]
         experiment = Experiment(todo.study.name, trials[0].spec, todo.study.path)
         seconds[name] = (

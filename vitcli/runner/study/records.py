@@ -89,7 +89,7 @@ class TrialRecord(Spec):
 
     @property
     def precision(self) -> str | None:
-        """Of the training; None for a diverged trial of 0.7.0 or before."""
+        """Of the training; a diverged trial has no result that says so."""
         return self.result.precision or self.sessions[0].precision
 
 

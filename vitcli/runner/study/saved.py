@@ -1,7 +1,7 @@
 """Results of trials that can be committed, and stand in for a training in any study. No torch.
 
-A saved trial is two files: ``seed0.json``, its record with a hash over it, and ``seed0.npz`` with
-the label, the prediction and the probability of the label of each test image. It is found by
+A saved trial is two files: a JSON file, its record with a hash over it, and an ``.npz`` with the
+label, the prediction and the probability of the label of each test image. It is found by
 configuration hash and seed, whatever study it was trained for.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.compare import changed_fields
 from vitcli.runner.config import config_hash
 from vitcli.runner.errors import InputError
@@ -34,20 +34,28 @@ class SavedTrials:
     """The saved trials below a folder.
 
     Args:
-        folder: Every file in it and below is read.
-        precision_of: The precision in which a trial would be trained here; saved ones in another
-            are not taken. Unless given, the first trial decides for all.
+        folder: Every JSON file in it and below is read.
+        precision_of: The precision in which an experiment would be trained here; unless given,
+            results are only looked at, and the first one decides.
+        data_hash_of: The hash of the images here, None where they cannot be had. It is asked only
+            for image folders, whose contents their names do not tell.
 
     Raises:
         InputError: A file is damaged.
     """
 
     def __init__(
-        self, folder: Path, precision_of: Callable[[ExperimentSpec], str] | None = None
+        self,
+        folder: Path,
+        precision_of: Callable[[ExperimentSpec], str] | None = None,
+        data_hash_of: Callable[[DataSpec], str | None] | None = None,
     ) -> None:
-        self.folder, self._precision_of = folder, precision_of
-        records = [read_saved(path) for path in sorted(folder.rglob("*.json"))]
-        self._records = {(record.config_hash, record.seed): record for record in records}
+        self.folder = folder
+        self._precision_of, self._data_hash_of = precision_of, data_hash_of
+        self._records: dict[tuple[str, int], list[TrialRecord]] = {}
+        for path in sorted(folder.rglob("*.json")):
+            record = read_saved(path)
+            self._records.setdefault((record.config_hash, record.seed), []).append(record)
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved result was not taken."""
 
@@ -58,26 +66,38 @@ class SavedTrials:
 
         Args:
             trials: Those that have no result yet.
-            own: The results that the study has, whose data and precision count.
+            own: The results that the study has, which saved ones must agree with.
             threads: CPU threads of a trial in this study.
         """
         taken: dict[str, TrialRecord] = {}
         self.refused = {}
         for trial in trials:
-            record = self._records.get((config_hash(trial.spec), trial.spec.seed))
-            if record is None:
-                continue
-            first = next(iter([*own, *taken.values()]), record)
-            wanted = self._precision_of(trial.spec) if self._precision_of else first.precision
-            if record.precision != wanted:
-                self.refused[trial.folder] = f"saved in {record.precision}, here in {wanted}"
-            elif record.data_hash != first.data_hash:
-                self.refused[trial.folder] = f"trained on other images ({record.data_hash[:12]})"
-            elif reason := other_threads(record.sessions, threads):
-                self.refused[trial.folder] = reason
-            else:
-                taken[trial.folder] = record
+            reasons = []
+            for record in self._records.get((config_hash(trial.spec), trial.spec.seed), ()):
+                others = [*own, *taken.values()]
+                reason = self._difference(trial, record, next(iter(others), record), threads)
+                if not reason:
+                    taken[trial.folder] = record
+                    break
+                reasons.append(reason)
+            if reasons and trial.folder not in taken:
+                self.refused[trial.folder] = reasons[0]
         return taken
+
+    def _difference(
+        self, trial: Trial, record: TrialRecord, other: TrialRecord, threads: int
+    ) -> str:
+        """Why a saved record does not stand in for a training here; nothing where it does."""
+        here = self._precision_of(trial.spec) if self._precision_of else other.precision
+        for precision in (here, other.precision):
+            if record.precision != precision:
+                return f"saved in {record.precision}, here in {precision}"
+        hashes = {other.data_hash}
+        if self._data_hash_of and ":" in trial.spec.data.name:
+            hashes.add(self._data_hash_of(trial.spec.data) or record.data_hash)
+        if hashes != {record.data_hash}:
+            return f"trained on other images ({record.data_hash[:12]})"
+        return other_threads(record.sessions, threads)
 
 
 def read_saved(path: Path) -> TrialRecord:
@@ -107,10 +127,20 @@ def read_saved(path: Path) -> TrialRecord:
         raise InputError(f"{path}: {problem}; restore it, or delete it") from error
 
 
-def save_trial(folder: Path, study: str, trial: Trial, run: RunDir, record: TrialRecord) -> Path:
-    """Write a trial's two files, ``folder/study/variant/seed0.json`` and ``.npz``."""
-    target = folder / study / f"{trial.folder}.json"
+def save_trial(
+    folder: Path, study: str, trial: Trial, run: RunDir, record: TrialRecord, *, replace: bool
+) -> Path:
+    """Write a trial's two files below ``folder/study/variant/``; the one with the record.
+
+    Their name tells configuration, data and precision apart, so that nobody's result is lost. One
+    that is there already stays unless ``replace`` is set.
+    """
+    key = sha256("/".join((record.config_hash, record.data_hash, str(record.precision))).encode())
+    target = folder / study / f"{trial.folder}-{key[:8]}.json"
+    if target.exists() and not replace:
+        return target
     make_folder(target.parent)
+    target.unlink(missing_ok=True)  # predictions without a record are no saved trial
     digest = None
     if record.state == "finished":
         predictions = compressed((run.path / "predictions.npz").read_bytes())

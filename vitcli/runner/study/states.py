@@ -43,8 +43,8 @@ def trial_states(
 ) -> dict[str, TrialState]:
     """Trial folder -> the state of every trial that was asked for.
 
-    A trial without a result of its own takes that of a saved trial which fits, unless its variant
-    is one to ``ignore`` there.
+    A trial of which there is nothing yet, or only something stale, takes the result of a saved
+    trial that fits, unless its variant is one to ``ignore`` there.
 
     Raises:
         InputError: A file cannot be read, which says nothing about what it holds.
@@ -54,7 +54,11 @@ def trial_states(
     if saved is None:
         return states
     own = [state.record for state in states.values() if state.record]
-    open_trials = [t for t in trials if not states[t.folder].record and t.variant not in ignore]
+    open_trials = [
+        trial
+        for trial in trials
+        if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignore
+    ]
     for folder, record in saved.fitting(open_trials, own, study.threads).items():
         where = str(saved.folder)
         states[folder] = TrialState(
