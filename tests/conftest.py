@@ -138,7 +138,7 @@ def copy_of_run(here, workshop) -> Callable[..., Path]:
         if not (workshop / name / "result.json").exists():
             torch.manual_seed(0)
             experiment = load_experiment(str(workshop / "tiny.yaml"), changes)
-            train(experiment, Request(output=workshop / name))
+            train(experiment, Request(output=workshop / name, rerun=True))
         return Path(shutil.copytree(workshop / name, target))
 
     return copy
