@@ -60,7 +60,7 @@ def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[
     if device.type == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     step()
-    with torch.profiler.profile(activities=activities) as profiler:
+    with torch.profiler.profile(activities=activities, acc_events=True) as profiler:
         for _ in range(STEPS):
             step()
     profiler.export_chrome_trace(str(trace))
