@@ -38,6 +38,7 @@ def installed(here) -> Path:
     return python.parent
 
 
+@pytest.mark.ci
 def test_the_first_commands_run_from_the_wheel(installed, here):
     place = run(installed / "python", "-c", "import vitcli; print(vitcli.__file__)", cwd=here)
     assert Path(place.strip()).is_relative_to(here / "env")

@@ -300,6 +300,7 @@ def train_study(name: str, seeds: Sequence[int], root: Path, save: Path | None =
     return counts
 
 
+@pytest.mark.ci
 def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
     tiny, here, monkeypatch
 ):
