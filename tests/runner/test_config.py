@@ -266,7 +266,7 @@ WITH_BATCH_NORM = [
 
 @pytest.mark.parametrize("model", WITH_BATCH_NORM)
 def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(model):
-    """Its gradients would be other ones than those of the whole batch."""
+    """Its gradients would differ from those of the whole batch."""
     model = model if model.startswith("{") else f"{{{model}}}"
     document = Document(f"model: {model}\ntrain:\n  accumulate: 2", "x.yaml")
     with pytest.raises(ConfigError, match=r"x\.yaml:3: train\.accumulate: batch norm would see"):

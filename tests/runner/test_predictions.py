@@ -31,5 +31,11 @@ def test_a_flipped_bit_is_refused_or_read(save):
 @pytest.mark.parametrize("labels", [[0, 2], [0, -1], [0], [], [[0], [1]]], ids=str)
 def test_labels_that_do_not_belong_to_the_logits_are_refused(labels):
     content = archive(logits=np.eye(2), labels=np.array(labels, dtype=np.int64))
-    with pytest.raises(ValueError, match="labels do not belong to logits"):
+    with pytest.raises(ValueError, match="labels do not belong to its logits"):
+        read_predictions(content)
+
+
+@pytest.mark.parametrize("content", [b"", b"x\n", b"PK\x03\x04nonsense"])
+def test_what_is_no_archive_is_refused_without_advice_to_unpickle_it(content):
+    with pytest.raises(ValueError, match=r"^not an archive of logits and labels$"):
         read_predictions(content)

@@ -28,9 +28,9 @@ def begin_step(device: torch.device, seed: int, step: int) -> None:
     """Make what a training step draws on its device a function of (seed, step).
 
     Dropout and drop path draw from torch's default generator of the device, which is Philox, a
-    counter-based generator, on a GPU. Only that generator is set, on the host, in microseconds:
-    ``torch.manual_seed`` visits every kind of device (0.13 ms). A CUDA graph that was captured
-    earlier takes the new seed when it is replayed, so call this before the replay.
+    counter-based generator, on a GPU. Only that generator is seeded, on the host;
+    ``torch.manual_seed`` visits every kind of device and is much slower. A CUDA graph takes the
+    new seed when it is replayed, so call this before the replay.
     """
     default_generator(device).manual_seed(seed_of("step", seed, step))
 

@@ -185,8 +185,8 @@ class ExperimentSpec(Spec):
         """
         if self.train.accumulate > 1 and self.model.has_batch_norm:
             return (
-                "train.accumulate: batch norm would see only a part of each batch, so the gradients"
-                " would be other ones; set train.accumulate to 1"
+                "train.accumulate: batch norm would see only a part of each batch, which changes"
+                " the gradients; set train.accumulate to 1"
             )
         return None
 

@@ -164,7 +164,7 @@ def parse_set(text: str) -> dict[str, Any]:
 def check(raw: Mapping[str, Any], document: Document, *, is_stored: bool = False) -> ExperimentSpec:
     """Validate a raw mapping; the first problem becomes one line that names field and place.
 
-    What only a new training may not be is not refused in a configuration that ``is_stored``.
+    A configuration that ``is_stored`` may hold what is refused for a new training.
     """
     try:
         spec = ExperimentSpec.model_validate(raw)

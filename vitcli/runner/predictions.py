@@ -24,10 +24,11 @@ def read_predictions(content: bytes) -> tuple[NDArray[np.float32], NDArray[np.in
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             logits, labels = file["logits"], file["labels"]
         fits = logits.ndim == 2 and labels.shape == logits.shape[:1] and len(labels) > 0
-        if not fits or not ((labels >= 0) & (labels < logits.shape[1])).all():
-            raise ValueError("labels do not belong to logits")
-    except BROKEN_ARCHIVE as error:
-        raise ValueError(f"no predictions: {error}") from error
+        fits = fits and bool(((labels >= 0) & (labels < logits.shape[1])).all())
+    except BROKEN_ARCHIVE as error:  # numpy's own words advise to unpickle it
+        raise ValueError("not an archive of logits and labels") from error
+    if not fits:
+        raise ValueError("its labels do not belong to its logits")
     return logits, labels
 
 

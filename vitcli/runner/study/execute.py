@@ -60,7 +60,7 @@ class Todo:
     names: tuple[str, ...]
     found: dict[str, TrialState]
     saved: SavedTrials | None
-    """Where results are taken from that the study's folder lacks."""
+    """Results that count where the study's folder has none."""
     trials: list[Trial]
     replaced: frozenset[str]
     """Folders of trials whose results are thrown away first."""
@@ -306,7 +306,7 @@ def _tell_stopped(todo: Todo, options: Options, number: int | None) -> None:
 
 
 def save_results(todo: Todo, target: Path, folder: str | None = None) -> None:
-    """Save the results in a study's own folder: of one trial, or of all that stay."""
+    """Save results of the study's own folder to ``target``: one trial's, or all that are kept."""
     for trial in todo.study.trials(todo.names):
         if trial.folder == folder or (folder is None and trial.folder not in todo.replaced):
             run = RunDir(todo.root / trial.folder)
@@ -327,7 +327,7 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
     def data_hash(spec: DataSpec) -> str | None:
         try:
             return load_data(spec, data_dir=options.data_dir, offline=options.offline).data_hash
-        except UserError:  # what is left to train will say so
+        except UserError:  # a training that needs the images reports this error itself
             return None
 
     def precision(spec: ExperimentSpec) -> str:

@@ -132,8 +132,8 @@ def save_trial(
 ) -> Path:
     """Write a trial's two files below ``folder/study/variant/``; the one with the record.
 
-    Their name tells configuration, data and precision apart, so that nobody's result is lost. One
-    that is there already stays unless ``replace`` is set.
+    The file name depends on configuration, data and precision, so machines do not overwrite each
+    other's results. An existing file is kept unless ``replace`` is set.
     """
     key = sha256("/".join((record.config_hash, record.data_hash, str(record.precision))).encode())
     target = folder / study / f"{trial.folder}-{key[:8]}.json"

@@ -43,8 +43,8 @@ def trial_states(
 ) -> dict[str, TrialState]:
     """Trial folder -> the state of every trial that was asked for.
 
-    A trial of which there is nothing yet, or only something stale, takes the result of a saved
-    trial that fits, unless its variant is one to ``ignore`` there.
+    A missing or stale trial takes the result of a saved trial that fits, unless its variant is in
+    ``ignore``.
 
     Raises:
         InputError: A file cannot be read, which says nothing about what it holds.
