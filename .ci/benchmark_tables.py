@@ -1,4 +1,4 @@
-"""README's tables of what was measured about vitcli itself, from benchmarks/results/*.json."""
+"""Tables of what was measured about vitcli itself, from experiments/results/speed/*.json."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def measured(name: str) -> Any:
     """A result file."""
-    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+    return json.loads((ROOT / "experiments" / "results" / "speed" / f"{name}.json").read_text())
 
 
 def peers(name: str) -> str:
@@ -85,13 +85,13 @@ def checkpoints() -> str:
         f" {len(pairs)} interleaved pairs, {min(pairs):+.1f} to {max(pairs):+.1f} %; {given}), and"
         " by construction about 3 % at most: short epochs share one. A resume takes its first step"
         f" {found['resume_seconds']:.2f} s after the imports"
-        f" (`python benchmarks/checkpoint_cost.py`; {by})."
+        f" (`python experiments/speed/checkpoint_cost.py`; {by})."
     )
 
 
 def sizes() -> str:
     """Published configurations, built without memory."""
-    from tests.core.published import PUBLISHED, parameters_of
+    from tests.core.models.published import PUBLISHED, parameters_of
 
     rows = ["| configuration | published | here | difference | from |", "|---|---:|---:|---:|---|"]
     for name, (spec, published, _, source) in PUBLISHED.items():

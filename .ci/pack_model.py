@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from vitcli.runner.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate import Evaluation, evaluate_run, run_weights
+from vitcli.runner.evaluate.scores import Evaluation, evaluate_run
+from vitcli.runner.evaluate.weights import run_weights
 from vitcli.runner.files import commit, commit_json
-from vitcli.runner.results import command, portable
-from vitcli.runner.run_dir import PACKAGED, RunDir, find_run
+from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
+from vitcli.runner.run.folder import BUNDLED, RunDir, find_run
+from vitcli.runner.study.repeated_runs import command
+from vitcli.runner.text import portable
 
 FACTS = (
     "experiment",
@@ -30,7 +32,7 @@ FACTS = (
 MEASURED = ("parameters", "epochs", "train_accuracy", "train_loss", "train_seconds", "precision")
 
 
-def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = PACKAGED) -> RunDir:
+def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUNDLED) -> RunDir:
     """Copy what is needed of a finished run, its weights in half precision, and measure the copy.
 
     Args:

@@ -230,7 +230,7 @@ def rendered(text: str) -> str:
 
 def draw_forest() -> None:
     """README's figure; not compared, since its bytes depend on matplotlib's version."""
-    from vitcli.runner.figure_file import encode
+    from vitcli.runner.figure_style import encode
     from vitcli.runner.study.figures import forest
     from vitcli.runner.study.table import read_document
 

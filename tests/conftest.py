@@ -37,7 +37,7 @@ def _save_after_every_epoch(request, monkeypatch) -> None:
 
     A test marked ``shipped_save_policy`` saves as often as a user's training.
     """
-    from vitcli.runner import training
+    from vitcli.runner.train import trainer as training
 
     if not request.node.get_closest_marker("shipped_save_policy"):
         monkeypatch.setattr(training, "SAVE_SHARE", float("inf"))
@@ -131,14 +131,14 @@ def copy_of_run(here, workshop) -> Callable[..., Path]:
     """
 
     def copy(target: Path, changes: dict[str, Any] | None = None) -> Path:
-        from vitcli.runner.config import load_experiment
-        from vitcli.runner.train import Request, train
+        from vitcli.runner.experiment.config import load_experiment
+        from vitcli.runner.train.start import Request, start
 
         name = f"run-{sorted((changes or {}).items())}".replace("/", "_")
         if not (workshop / name / "result.json").exists():
             torch.manual_seed(0)
             experiment = load_experiment(str(workshop / "tiny.yaml"), changes)
-            train(experiment, Request(output=workshop / name, rerun=True))
+            start(experiment, Request(output=workshop / name, rerun=True))
         return Path(shutil.copytree(workshop / name, target))
 
     return copy

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.config import config_hash, load_experiment
+from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.files import commit_json
-from vitcli.runner.run_dir import RUNS, RunDir, State
+from vitcli.runner.run.folder import RUNS, RunDir, State
 
 
 def make_run(

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from vitcli.runner.study.document import (
+from vitcli.runner.study.result import (
     Reference,
     ReferenceRow,
     StudyResult,

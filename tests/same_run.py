@@ -1,7 +1,7 @@
 """Two runs that must have ended with the same bits."""
 
-from vitcli.runner.checkpoint import latest_checkpoint
-from vitcli.runner.run_dir import RunDir
+from vitcli.runner.run.checkpoint import latest_checkpoint
+from vitcli.runner.run.folder import RunDir
 
 
 def final_tensors(run: RunDir) -> dict:

@@ -2,8 +2,8 @@
 
 import signal
 
-from vitcli.runner import training
-from vitcli.runner.signals import StopFlag
+from vitcli.runner.train import trainer as training
+from vitcli.runner.train.signals import StopFlag
 
 
 class StopAt(StopFlag):
@@ -20,7 +20,7 @@ class StopAt(StopFlag):
 
 
 def stop_after(monkeypatch, count: int) -> None:
-    original = training.Training.train
+    original = training.Trainer.train
     monkeypatch.setattr(
-        training.Training, "train", lambda self, _stop: original(self, StopAt(count))
+        training.Trainer, "train", lambda self, _stop: original(self, StopAt(count))
     )

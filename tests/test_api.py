@@ -6,7 +6,7 @@ import sys
 import torch
 
 import vitcli
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 
 
 def test_importing_the_package_does_not_import_torch():
@@ -45,7 +45,6 @@ def test_fit_learns_and_a_run_can_be_loaded(tiny, pictures):
 
     from typer.testing import CliRunner
 
-    register()
     assert (
         CliRunner().invoke(app, ["train", str(tiny), "-o", "run", "--epochs", "1"]).exit_code == 0
     )

@@ -11,6 +11,7 @@ from vitcli.core.data.policy import OPS
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.build import FAMILIES, build_model
 from vitcli.core.nn.attention import ATTENTIONS
+from vitcli.core.nn.attention_rule import SCALES
 from vitcli.core.nn.block import JOINS, NORM_POSITIONS
 from vitcli.core.nn.ffn import FFNS
 from vitcli.core.nn.init import INITS
@@ -19,15 +20,15 @@ from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import PATCH_EMBEDS
 from vitcli.core.nn.pool import HEADS, POOLS
 from vitcli.core.nn.pos_embed import POS_EMBEDS
-from vitcli.core.nn.softmax import SCALES
 from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, OptimSpec
 from vitcli.core.train.optim import OPTIMIZERS
 from vitcli.core.train.schedule import SCHEDULES
-from vitcli.runner.config import config_text, fit_to_data, load_experiment
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.datasets import describe_data
+from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiments import header, is_study, list_experiments
+from vitcli.runner.experiment.config import config_text, fit_to_data, load_experiment
+from vitcli.runner.experiment.header import header
+from vitcli.runner.experiment.listing import is_study, list_experiments
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 FILES = sorted(FOLDER.glob("*.yaml"))

@@ -95,7 +95,7 @@ def test_a_layer_imports_only_downwards(layer):
         ("core", "from os import environ"),
         ("core", "from vitcli.runner.files import commit"),
         ("core", "from vitcli import runner"),
-        ("core", "def f():\n    import vitcli.cli.app"),
+        ("core", "def f():\n    import vitcli.cli.main"),
         ("core", "from torch.utils.tensorboard import SummaryWriter"),
         ("core", "from torch.utils import tensorboard"),
         ("runner", "from rich.console import Console"),

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -23,7 +23,6 @@ COMMANDS = [
     for line in block.splitlines()
     if line.startswith("vitcli")
 ]
-register()
 
 
 def invoke(command: str) -> tuple[int, str]:
@@ -115,7 +114,7 @@ def test_every_slot_row_is_named():
 
 
 def test_the_study_that_readme_shows_is_one(here):
-    from vitcli.runner.study.plan import load_study
+    from vitcli.runner.study.definition import load_study
 
     (text,) = [block for language, block in BLOCKS if language == "yaml"]
     Path("mine.yaml").write_text(text)

@@ -8,12 +8,12 @@ from torch.testing import assert_close
 
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.compare import differences
-from vitcli.runner.config import fit_to_data
-from vitcli.runner.datasets import describe_data
-from vitcli.runner.experiments import is_study
-from vitcli.runner.study.plan import Study, load_study, model_sizes
-from vitcli.runner.train import new_model
+from vitcli.runner.data.load import describe_data
+from vitcli.runner.experiment.build import new_model
+from vitcli.runner.experiment.config import fit_to_data
+from vitcli.runner.experiment.diff import differences
+from vitcli.runner.experiment.listing import is_study
+from vitcli.runner.study.definition import Study, load_study, model_sizes
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 STUDIES = sorted(path for path in FOLDER.glob("*.yaml") if is_study(path))

@@ -1,6 +1,6 @@
 """`python -m vitcli`."""
 
-from vitcli.cli.app import main
+from vitcli.cli.main import main
 
 if __name__ == "__main__":
     main()

@@ -8,18 +8,18 @@ import torch
 
 from vitcli.core.data.batches import eval_batches, num_batches, train_batches
 from vitcli.core.data.source import DataSet
-from vitcli.core.inspect.attention_maps import attention_maps
+from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import AugmentSpec, DataSpec, ModelSpec, OptimSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.evaluate import compute_logits, score
-from vitcli.core.train.loop import fit as fit_steps
+from vitcli.core.train.fit import fit as fit_steps
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.schedule import lr_factor
-from vitcli.runner.datasets import load_data as read_data
-from vitcli.runner.evaluate import load_model
-from vitcli.runner.experiments import resolved
+from vitcli.runner.data.load import load_data as read_data
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.resolve import resolved
 
 __all__ = ["attention_maps", "build_model", "fit", "load_data", "load_model"]
 

@@ -15,8 +15,8 @@ from numpy.testing import assert_allclose
 from tests.browser.chromium import Browser, Page, chromium
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ModelSpec
-from vitcli.runner.explorer.page import Opening, fragment, page
-from vitcli.runner.explorer.scene import Scene, make_scene
+from vitcli.runner.visualize.explorer.page import Opening, fragment, page
+from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
 pytestmark = pytest.mark.browser
 RUN = "document.title='ran'"

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.fabricated_study import make_hostile_study, make_reference, make_study
-from vitcli.runner.study.document import StudyResult
 from vitcli.runner.study.page import write_report
+from vitcli.runner.study.result import StudyResult
 
 pytestmark = pytest.mark.browser
 ROWS: dict[str, list[float | str]] = {

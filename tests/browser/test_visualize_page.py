@@ -4,12 +4,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.browser.chromium import chromium
-from vitcli.cli.app import app, register
-from vitcli.runner.config import load_experiment
-from vitcli.runner.train import Request, train
+from vitcli.cli.main import app
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.train.start import Request, start
 
 pytestmark = pytest.mark.browser
-register()
 CLS = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
 
 
@@ -19,7 +18,7 @@ def page(tiny, here):
     names = []
     for name, changes in (("one", CLS), ("two", {"train.epochs": 1})):
         request = Request(output=here / "runs" / name)
-        names.append(str(train(load_experiment(str(tiny), changes), request).run.path))
+        names.append(str(start(load_experiment(str(tiny), changes), request).run.path))
     words = ["visualize", *names, "--what", "curves,distance,explorer", "--num-images", "4"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output

@@ -9,11 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from vitcli.cli.ablate import parse_duration
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.table import FORMATS, read_document
 
-register()
 ROOT = Path("runs/mine")
 
 

@@ -13,14 +13,14 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from tests.explorer_page import attention, parse
-from vitcli.cli.app import Fit, app, register
+from vitcli.cli.main import app
+from vitcli.cli.options import Fit
 from vitcli.core.nn.attention import ATTENTIONS
-from vitcli.runner.config import load_experiment
-from vitcli.runner.evaluate import load_model
-from vitcli.runner.look import SUFFIXES
-from vitcli.runner.train import Request, train
+from vitcli.runner.attn_map.explain import SUFFIXES
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.train.start import Request, start
 
-register()
 CLS = {"model.pool": "cls", "model.pos_embed": "learned"}
 
 
@@ -412,7 +412,7 @@ def test_a_wrong_question_is_one_line(run, words, code, told):
 
 def test_without_cls_the_method_that_fits_is_taken_or_named(tiny, here):
     experiment = load_experiment(str(tiny), {"train.epochs": 1})
-    run = train(experiment, Request(output=here / "runs" / "pooled")).run.path
+    run = start(experiment, Request(output=here / "runs" / "pooled")).run.path
     path = save("x.png", (8, 8))
     assert vitcli(path, "--run", run, "--format", "json", "-o", "x.json")[0] == 0
     assert json.loads(Path("x.json").read_text())["method"] == "rollout"
@@ -430,7 +430,7 @@ def test_suffixes_are_those_of_pictures_that_can_be_read(run):
 @pytest.mark.parametrize("row", [name for name in ATTENTIONS if name != "softmax"])
 def test_every_attention_has_a_map_or_says_why_not(tiny, here, row):
     experiment = load_experiment(str(tiny), CLS | {"train.epochs": 1, "model.attention": row})
-    path = train(experiment, Request(output=here / "runs" / row)).run.path
+    path = start(experiment, Request(output=here / "runs" / row)).run.path
     picture = save("x.png", (8, 8))
     for method in ("cls", "rollout", "grad-rollout", "head", "raw", "gradcam"):
         code, _, talk = vitcli(picture, "--run", path, "--method", method, "-o", "m.png")

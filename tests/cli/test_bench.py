@@ -8,19 +8,18 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 from vitcli.core.nn.attention import ATTENTIONS
-from vitcli.runner.bench import attention, check
-from vitcli.runner.bench.attention import exponent, squarest
-from vitcli.runner.bench.attention_figure import draw
-from vitcli.runner.bench.clock import turns
-from vitcli.runner.bench.profile import words
+from vitcli.runner.speed import attention, check
+from vitcli.runner.speed.attention import exponent, squarest
+from vitcli.runner.speed.attention_figure import draw
+from vitcli.runner.speed.clock import turns
+from vitcli.runner.speed.profile import words
 
 pytestmark = pytest.mark.usefixtures("here")
 QUICK = ("--rounds", "2", "--seconds", "0")
 SMALL = ("-s", "model.depth=1", "-s", "model.embed_dim=16", "-s", "model.num_heads=2")
 TINY = (*SMALL, "-s", "train.batch_size=8", *QUICK)
-register()
 
 
 def vitcli(*words: str) -> tuple[int, str, str]:

@@ -9,13 +9,13 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_SETS
-from vitcli.runner.contact_sheet import GAP, TILE, about, contact_sheet, examples, one_line, tile
+from vitcli.runner.data.contact_sheet import GAP, TILE, about, contact_sheet, examples, tile
+from vitcli.runner.text import one_line
 
 pytestmark = pytest.mark.usefixtures("here")
-register()
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
@@ -81,7 +81,7 @@ def test_info_of_ones_own_pictures(pictures):
 
 
 def test_info_of_cifar10_corrects_the_std_that_is_widely_copied(monkeypatch):
-    from vitcli.runner import data_report
+    from vitcli.runner.data import report as data_report
 
     data = tiny_data(num_classes=2)
     monkeypatch.setattr(data_report, "load_data", lambda *_, **__: data)
@@ -127,7 +127,7 @@ def test_get_from_a_place_without_the_data_set(here):
 
 
 def test_get_says_what_is_next(monkeypatch, here):
-    from vitcli.runner import datasets
+    from vitcli.runner.data import load as datasets
 
     status = datasets.DataStatus(name="mnist", place=here, kind="files", decoded=())
     monkeypatch.setattr(datasets, "get_data", lambda *_, **__: status)
@@ -157,7 +157,7 @@ def test_the_picture_is_written_as_png(pictures):
     ("file", "told"), [("a.jpg", "name it a.png"), ("no/a.png", "no folder no")]
 )
 def test_a_picture_that_cannot_be_is_refused_before_the_data_is_read(file, told, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data_report.report", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr("vitcli.runner.data.report.report", lambda *_, **__: pytest.fail("read"))
     code, _, talk = vitcli("info", "shapes", "--picture", file)
     assert code == 2
     assert told in talk

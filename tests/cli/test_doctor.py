@@ -11,12 +11,11 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
-from vitcli.runner import doctor
-from vitcli.runner.doctor import PACKAGES, private
+from vitcli.cli.main import app
+from vitcli.runner.machine import doctor
+from vitcli.runner.machine.doctor import PACKAGES, private
 
 pytestmark = pytest.mark.usefixtures("here")
-register()
 
 
 def vitcli(*words: str) -> tuple[int, str, str]:
@@ -176,7 +175,7 @@ def test_a_folder_that_may_not_be_looked_into(monkeypatch):
     def forbidden(_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("vitcli.runner.datasets.data_status", forbidden)
+    monkeypatch.setattr("vitcli.runner.data.get.data_status", forbidden)
     assert "cifar10        unknown: Permission denied" in vitcli()[1]
 
 

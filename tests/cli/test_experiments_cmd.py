@@ -7,14 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.config import load_experiment
-from vitcli.runner.study.plan import StudyFields
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.study.definition import StudyFields
 
 pytestmark = pytest.mark.usefixtures("here")
-register()
-
 STUDY = (
     "# Question: which part matters?\nbase: quickstart\nseeds: [0, 1]\n"
     "variants: {full: {}, no-ffn: {model: {ffn: none}}}\n"

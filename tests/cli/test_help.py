@@ -13,9 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from tests.patience import HANG
-from vitcli.cli.app import app, register
-
-register()
+from vitcli.cli.main import app
 
 PROBE = """
 import sys

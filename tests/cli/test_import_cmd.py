@@ -12,12 +12,12 @@ import timm
 import torch
 from typer.testing import CliRunner
 
-from tests.core.test_parity import scramble
-from vitcli.cli.app import app, register
-from vitcli.runner.evaluate import evaluate_run, load_model
-from vitcli.runner.unpickle import REFUSED, check_archive, find_state
+from tests.core.models.test_parity import scramble
+from vitcli.cli.main import app
+from vitcli.runner.evaluate.scores import evaluate_run
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.weights.unpickle import REFUSED, check_archive, find_state
 
-register()
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
 
 

@@ -13,11 +13,10 @@ from typer.testing import CliRunner
 
 from tests.fabricated import make_run
 from tests.patience import HANG
-from vitcli.cli.app import app, register
-from vitcli.runner.run_dir import RunDir
+from vitcli.cli.main import app
+from vitcli.runner.run.folder import RunDir
 
 pytestmark = pytest.mark.usefixtures("here")
-register()
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
@@ -347,7 +346,7 @@ def test_listing_runs_does_not_load_torch(environment):
     make_run(0)
     code = (
         "import sys; sys.argv = ['vitcli', 'runs', 'ls']\n"
-        "from vitcli.cli.app import main\n"
+        "from vitcli.cli.main import main\n"
         "try: main()\n"
         "finally: assert 'torch' not in sys.modules"
     )

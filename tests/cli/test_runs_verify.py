@@ -8,16 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
-from vitcli.runner.checkpoint import load_checkpoint, save_checkpoint
-from vitcli.runner.config import load_experiment
+from vitcli.cli.main import app
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate import load_model
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
-from vitcli.runner.run_dir import RunDir
-from vitcli.runner.train import Request, train
-
-register()
+from vitcli.runner.run.checkpoint import load_checkpoint, save_checkpoint
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, start
 
 
 @pytest.fixture
@@ -135,7 +133,7 @@ def test_a_history_that_is_no_text_is_not_thrown_away(run, workshop):
     assert states(run)["metrics.jsonl"] == "damaged"
     before = path.read_bytes()
     with pytest.raises(InputError, match=r"metrics\.jsonl: cannot be read"):
-        train(load_experiment(str(workshop / "tiny.yaml")), Request(output=run.path, resume=True))
+        start(load_experiment(str(workshop / "tiny.yaml")), Request(output=run.path, resume=True))
     assert path.read_bytes() == before
 
 

@@ -11,9 +11,7 @@ import torch
 from typer.testing import CliRunner
 
 from tests.patience import HANG
-from vitcli.cli.app import app, register
-
-register()
+from vitcli.cli.main import app
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
@@ -88,7 +86,7 @@ def test_min_accuracy_is_exit_6(run, monkeypatch):
 
 def flip_labels(monkeypatch) -> None:
     """Half of the test images change sides, so that no model is always right."""
-    from vitcli.runner import evaluate
+    from vitcli.runner.evaluate import scores as evaluate
 
     original = evaluate.load_data
 
@@ -243,8 +241,8 @@ def test_a_limited_evaluation_sees_every_class(run):
     assert code == 0
     assert json.loads(out)["num_images"] == 24
     from vitcli.core.data.source import Images
-    from vitcli.runner.measure import logits_and_labels
-    from vitcli.runner.run_dir import RunDir
+    from vitcli.runner.evaluate.logits import logits_and_labels
+    from vitcli.runner.run.folder import RunDir
 
     spec = RunDir(Path(run)).spec()
     spec = spec.replace(train=spec.train.replace(limit_batches=1))

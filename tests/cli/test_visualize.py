@@ -12,16 +12,15 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from typer.testing import CliRunner
 
-from vitcli.cli.app import app, register
-from vitcli.core.inspect.attention_statistics import attention_distance, uniform_distance
-from vitcli.runner.config import load_experiment
-from vitcli.runner.evaluate import Predictor
-from vitcli.runner.run_dir import RunDir
-from vitcli.runner.train import Request, train
+from vitcli.cli.main import app
+from vitcli.core.inspect.statistics import attention_distance, uniform_distance
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.figures import FIGURES
-from vitcli.runner.visualize.subject import load_subject
+from vitcli.runner.visualize.run_on_test_set import load_run_on_test_set
 
-register()
 CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
 
 
@@ -33,7 +32,7 @@ def vitcli(*words: object) -> tuple[int, str, str]:
 
 def make(tiny: Path, name: str, **changes) -> Path:
     experiment = load_experiment(str(tiny), {"train.epochs": 1} | changes)
-    return train(experiment, Request(output=Path("runs") / name)).run.path
+    return start(experiment, Request(output=Path("runs") / name)).run.path
 
 
 @pytest.fixture
@@ -79,7 +78,7 @@ def test_numbers_are_the_models_own(run):
     (found,) = json.loads(out)
     assert set(found["files"]) == {"confusion", "distance"}
     predictor = Predictor(RunDir(run), "cpu")
-    subject = load_subject(
+    subject = load_run_on_test_set(
         RunDir(run), num_images=24, device="cpu", data_dir=None, offline=True, on_message=print
     )
     images = subject.data.normalize(subject.data.test.pixels)
@@ -147,7 +146,7 @@ def test_a_network_without_attention_gets_what_it_has(pictures, here):
         f'model: {{family: resnet18}}\ndata: {{name: "imagefolder:{pictures}"}}\n'
         "train: {epochs: 1, batch_size: 16, limit_batches: 1}\n"
     )
-    run = train(load_experiment(str(path)), Request(output=here / "runs" / "net")).run.path
+    run = start(load_experiment(str(path)), Request(output=here / "runs" / "net")).run.path
     code, _, talk = vitcli(run, "--what", "curves,confusion,heads,filters,embeddings")
     assert code == 0
     assert "a resnet18 has no attention" in talk
@@ -176,7 +175,7 @@ def test_runs_of_the_same_name_keep_apart(tiny, here):
     for seed in (0, 1):
         experiment = load_experiment(str(tiny), {"train.epochs": 1, "seed": seed})
         output = here / f"place{seed}" / "a" / "b" / "c"
-        paths.append(train(experiment, Request(output=output)).run.path)
+        paths.append(start(experiment, Request(output=output)).run.path)
     assert vitcli(*paths, paths[0], "--what", "filters")[0] == 0
     one, two = (Path(f"figures/{name}/filters.png").read_bytes() for name in ("a-b-c", "a-b-c-2"))
     assert one != two
@@ -202,7 +201,7 @@ def test_one_patch_has_no_distance(tiny, here):
 
 
 def test_a_run_that_was_cut_short_is_measured_on_all_test_images(tiny, here, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.measure.LIMITED", 5)
+    monkeypatch.setattr("vitcli.runner.evaluate.logits.LIMITED", 5)
     path = make(tiny, "short", **{"train.limit_batches": 1})
     _, out, _ = vitcli(path, "--what", "confusion", "--json")
     assert json.loads(out)[0]["confusion"]["num_test"] == 24

@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.fork_server import Child, Tally, fingerprint, main, make_experiment
-from vitcli.runner.run_dir import RunDir
-from vitcli.runner.study import engine
-from vitcli.runner.study.execute import Options, run_study, survey
-from vitcli.runner.study.plan import load_study
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study import workers as engine
+from vitcli.runner.study.definition import load_study
+from vitcli.runner.study.plan import Options, plan_study
+from vitcli.runner.study.run import run_study
 
 STUDY = """
 base: {base}
@@ -74,8 +75,8 @@ def run_all(study: Path, folder: Path) -> None:
 
 
 def run_all_here(study: Path, folder: Path) -> None:
-    engine.PATIENCE, engine.BEGINNING, engine.FAREWELL = PATIENCE, BEGINNING, PATIENCE
-    todo = survey(load_study(str(study)), folder, ())
+    engine.PATIENCE, engine.BEGINNING, engine.EXIT_TIMEOUT = PATIENCE, BEGINNING, PATIENCE
+    todo = plan_study(load_study(str(study)), folder, ())
     run_study(todo, Options(jobs=2, device="cpu", command="again"), lambda event: None)
 
 

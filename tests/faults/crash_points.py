@@ -23,7 +23,7 @@ from tests.faults.fork_server import (
     train_here,
 )
 from tests.faults.operations import DEATHS, ERRORS, Operations
-from vitcli.runner.run_dir import MANIFEST
+from vitcli.runner.run.folder import MANIFEST
 
 EPOCHS = 4
 

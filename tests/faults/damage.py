@@ -8,14 +8,9 @@ from typing import Any
 import torch
 
 from tests.faults.fork_server import Tally, finish, main, make_experiment
-from vitcli.runner.checkpoint import (
-    TENSORS,
-    Checkpoint,
-    load_checkpoint,
-    save_checkpoint,
-)
 from vitcli.runner.errors import InputError
-from vitcli.runner.run_dir import MANIFEST, RunDir, steps
+from vitcli.runner.run.checkpoint import TENSORS, Checkpoint, load_checkpoint, save_checkpoint
+from vitcli.runner.run.folder import MANIFEST, RunDir, steps
 
 ENOUGH_FOR_ALL = 200
 """From so many flips on, the training's checkpoint is cut to every length there is."""

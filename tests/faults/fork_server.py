@@ -29,19 +29,19 @@ from PIL import Image
 
 from tests.faults.results import FILE, keep
 from tests.patience import HANG
-from vitcli.runner import training
-from vitcli.runner.checkpoint import latest_checkpoint
-from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import InputError, UserError
-from vitcli.runner.run_dir import RunDir
-from vitcli.runner.train import Request, train
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.checkpoint import latest_checkpoint
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train import trainer as training
+from vitcli.runner.train.start import Request, start
 
 training.SAVE_SHARE = float("inf")  # after every epoch, however short
 for late in (
     "torch._dynamo",
     "tensorboard.plugins.hparams.plugin_data_pb2",
     "tensorboard.backend.event_processing.event_file_loader",
-    "vitcli.runner.attention_strip",
+    "vitcli.runner.attn_map.strip",
 ):
     importlib.import_module(late)  # a training does so on its way, in ten times its own time here
 Campaign = Callable[[Path, int, int], dict[str, Any]]
@@ -73,7 +73,7 @@ def make_experiment(scratch: Path, epochs: int) -> Path:
 def train_here(experiment: Path, output: Path, **options: Any) -> None:
     """Start or continue a run; to be called in a child."""
     request = Request(output=output, resume=True, device="cpu")
-    train(load_experiment(str(experiment)), request, **options)
+    start(load_experiment(str(experiment)), request, **options)
 
 
 class Child:

@@ -18,7 +18,7 @@ from tests.faults.fork_server import (
 )
 from tests.patience import HANG
 from vitcli.runner.errors import InUseError
-from vitcli.runner.events import Event, Started
+from vitcli.runner.train.events import Event, Started
 
 MOST = 8
 

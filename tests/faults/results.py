@@ -6,9 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.device import cpu_name, source_commit
+from vitcli.runner.machine.device import cpu_name, source_commit
 
-FILE = Path(__file__).parents[2] / "benchmarks" / "results" / "faults.json"
+FILE = Path(__file__).parents[2] / "experiments" / "results" / "speed" / "faults.json"
 
 
 def keep(row: dict[str, Any], path: Path = FILE) -> None:

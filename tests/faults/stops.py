@@ -16,8 +16,8 @@ from tests.faults.fork_server import (
     make_experiment,
     train_here,
 )
-from vitcli.runner.events import EpochDone, Event, Started
-from vitcli.runner.run_dir import RunDir
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.events import EpochDone, Event, Started
 
 EPOCHS = 12
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

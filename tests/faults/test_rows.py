@@ -12,21 +12,21 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.patience import HANG
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
-from vitcli.runner.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
-from vitcli.runner.config import load_experiment
 from vitcli.runner.errors import ResourceError, StoppedError
-from vitcli.runner.events import EpochDone, Event
-from vitcli.runner.run_dir import RunDir, steps
-from vitcli.runner.train import Request, train
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.checkpoint import Checkpoint, latest_checkpoint, save_checkpoint
+from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.train.events import EpochDone, Event
+from vitcli.runner.train.start import Request, start
 
 
 def run(tiny, folder, **options):
     listen = options.pop("on_event", lambda event: None)
     request = Request(output=folder, **options)
-    return train(load_experiment(str(tiny)), request, on_event=listen).run
+    return start(load_experiment(str(tiny)), request, on_event=listen).run
 
 
-def start(tiny, environment, *options: str) -> subprocess.Popen:
+def launch(tiny, environment, *options: str) -> subprocess.Popen:
     command = [sys.executable, "-m", "vitcli", "train", str(tiny), "-o", "run", *options]
     return subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -35,7 +35,7 @@ def start(tiny, environment, *options: str) -> subprocess.Popen:
 
 @pytest.mark.ci
 def test_f10_a_training_that_was_suspended_goes_on_to_the_same_bits(tiny, here, environment):
-    process = start(tiny, environment)
+    process = launch(tiny, environment)
     while not steps(here / "run" / "checkpoints"):
         assert process.poll() is None, process.communicate()
     for _ in range(5):
@@ -106,7 +106,7 @@ def test_f34_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypat
 
 @pytest.mark.ci
 def test_f38_a_training_that_nobody_listens_to_any_more_goes_on(tiny, here, environment):
-    process = start(tiny, environment, "--epochs", "20")
+    process = launch(tiny, environment, "--epochs", "20")
     assert process.stdout is not None
     assert process.stdout.readline()
     process.stdout.close()

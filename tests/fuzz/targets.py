@@ -18,19 +18,14 @@ from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.checkpoint import (
-    Checkpoint,
-    parse_manifest,
-    parse_tensors,
-    save_checkpoint,
-)
-from vitcli.runner.config import check, config_text
+from vitcli.runner.data.pictures import decode, quiet_pillow
 from vitcli.runner.errors import UserError
+from vitcli.runner.experiment.config import check, config_text
+from vitcli.runner.experiment.yaml_text import Document, dump
 from vitcli.runner.files import sealed
-from vitcli.runner.pictures import decode, quiet_pillow
-from vitcli.runner.run_dir import MANIFEST, parse_metrics
-from vitcli.runner.tensorboard import pictures_in
-from vitcli.runner.yaml_text import Document, dump
+from vitcli.runner.run.checkpoint import Checkpoint, parse_manifest, parse_tensors, save_checkpoint
+from vitcli.runner.run.folder import MANIFEST, parse_metrics
+from vitcli.runner.run.tensorboard import pictures_in
 
 CRASHES = Path(__file__).parent / "crashes"
 PLACE = Path("run/checkpoints/5")

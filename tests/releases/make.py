@@ -47,7 +47,7 @@ def make() -> Path:
         write_pictures(here / "pictures")
         (here / "small.yaml").write_text(EXPERIMENT)
         words = ["vitcli", "train", "./small.yaml", "--device", "cpu", "--offline", "-o", "run"]
-        command = [sys.executable, "-c", "from vitcli.cli.app import main; main()", *words[1:]]
+        command = [sys.executable, "-c", "from vitcli.cli.main import main; main()", *words[1:]]
         paths = {"PYTHONPATH": str(Path(vitcli.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
         subprocess.run(command, cwd=here, env=os.environ | paths, check=True)
         (events,) = (here / "run").glob("events*")

@@ -12,9 +12,8 @@ from typer.testing import CliRunner, Result
 
 from tests.releases.make import write_pictures
 from vitcli import __version__
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 
-register()
 RELEASES = sorted(path.parent for path in Path(__file__).parent.glob("*/config.yaml"))
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.app import DataDir, Device, Offline, app
 from vitcli.cli.console import duration, emit, say, table
+from vitcli.cli.options import DataDir, Device, Offline
 
 if TYPE_CHECKING:
-    from vitcli.runner.study.execute import Options, Todo
-    from vitcli.runner.study.plan import Study
+    from vitcli.runner.study.definition import Study
+    from vitcli.runner.study.plan import Options, StudyPlan
     from vitcli.runner.study.saved import SavedTrials
     from vitcli.runner.study.states import TrialState
 
@@ -75,7 +75,6 @@ Checklist = Annotated[
 ]
 
 
-@app.command()
 def ablate(
     study: Name = STUDY,
     only: Only = None,
@@ -101,8 +100,8 @@ def ablate(
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder
-    from vitcli.runner.study.execute import Options, default_root
-    from vitcli.runner.study.plan import load_study, parse_seeds, select
+    from vitcli.runner.study.definition import load_study, parse_seeds, select
+    from vitcli.runner.study.plan import Options, default_root
     from vitcli.runner.study.states import trial_states
     from vitcli.runner.study.table import FORMATS
 
@@ -162,10 +161,11 @@ def run(
     """Train what is missing, then print the table and say what is not in it."""
     from vitcli.cli.trials import view
     from vitcli.runner.files import make_folder
-    from vitcli.runner.study.execute import run_study, save_results, survey
+    from vitcli.runner.study.plan import plan_study
+    from vitcli.runner.study.run import run_study, save_results
 
     saved = saved_trials(save, options)
-    todo = survey(study, root, names, rerun=anew, saved=saved)
+    todo = plan_study(study, root, names, rerun=anew, saved=saved)
     announce(todo)
     if dry_run:
         show_plan(todo, options)
@@ -192,9 +192,9 @@ def run(
     say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
 
 
-def announce(todo: "Todo") -> None:
+def announce(todo: "StudyPlan") -> None:
     """What the study is, and what is still to do and why."""
-    from vitcli.runner.study.execute import summary
+    from vitcli.runner.study.plan import summary
 
     study = todo.study
     say(f"study {study.name} ({study.path})")
@@ -219,7 +219,7 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
         return None
     if options is None:
         return SavedTrials(folder)
-    from vitcli.runner.study.execute import saved_for_training
+    from vitcli.runner.study.plan import saved_for_training
 
     return saved_for_training(folder, options)
 
@@ -233,11 +233,11 @@ def announce_saved(found: "Mapping[str, TrialState]", saved: "SavedTrials | None
         say(f"  {folder}: saved, but not taken ({reason})")
 
 
-def show_plan(todo: "Todo", options: Any) -> None:
+def show_plan(todo: "StudyPlan", options: Any) -> None:
     """The trials to train, the time they take and the room they need."""
-    from vitcli.runner.study.execute import estimate
+    from vitcli.runner.study.plan import estimate_study
 
-    seconds = estimate(todo, options)
+    seconds = estimate_study(todo, options)
     rows = [
         [
             trial.folder,
@@ -258,7 +258,7 @@ def show_status(
     study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
 ) -> None:
     """A word for each trial; reasons below."""
-    from vitcli.runner.study.execute import summary
+    from vitcli.runner.study.plan import summary
     from vitcli.runner.study.states import trial_states
 
     found = trial_states(study, root, names, saved)
@@ -305,7 +305,7 @@ def show_table(
 def refuse_gaps(found: "Mapping[str, TrialState]", hint: str) -> None:
     """Exit 3 where a trial has no result, after saying why."""
     from vitcli.runner.errors import PartlyError
-    from vitcli.runner.study.execute import unfinished
+    from vitcli.runner.study.plan import unfinished
 
     left = unfinished(found)
     for folder, state in left.items():

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from vitcli.cli.app import ChosenRun, Device, Fit, FitOption, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
+from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Json
 
 if TYPE_CHECKING:
-    from vitcli.runner.look import Look, Looker
+    from vitcli.runner.attn_map.explain import Explainer, Explanation
 
 
 class Method(StrEnum):
@@ -58,7 +58,6 @@ About = Annotated[
 ]
 
 
-@app.command("attn-map")
 def attn_map(
     images: Annotated[
         list[str], typer.Argument(metavar="IMAGE", help="Files or folders; - is stdin.")
@@ -83,13 +82,14 @@ def attn_map(
     json: Json = False,
 ) -> None:
     """Lay a model's attention over pictures."""
+    from vitcli.runner.attn_map.explain import Explainer, picture_files
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.evaluate import Predictor, default_run, introduced
-    from vitcli.runner.look import Looker, picture_files
-    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.evaluate.predict import Predictor, introduced
+    from vitcli.runner.evaluate.weights import default_run
+    from vitcli.runner.run.folder import find_run
 
     chosen = find_run(run) if run else default_run()
-    looker = Looker(
+    looker = Explainer(
         Predictor(chosen, device),
         method=method and method.value,
         layers=numbers("--layer", layer),
@@ -111,42 +111,42 @@ def attn_map(
 
 
 def encoder(
-    form: Format, looker: "Looker", *, smooth: bool, all_layers: bool
-) -> "Callable[[Look], bytes]":
+    form: Format, looker: "Explainer", *, smooth: bool, all_layers: bool
+) -> "Callable[[Explanation], bytes]":
     """What makes a file's content; a question that the format has no place for is refused."""
+    from vitcli.runner.attn_map.explain import map_metadata, to_npz
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.look import facts, to_npz
 
     if form is Format.npz:
         return to_npz
     if form is Format.json:
         return lambda look: json_text.dumps(
-            facts(look) | {"maps": look.maps.tolist()}, indent=1
+            map_metadata(look) | {"maps": look.maps.tolist()}, indent=1
         ).encode()
     if form is Format.html:
-        from vitcli.runner.explorer.explore import Explorer
+        from vitcli.runner.visualize.explorer.explore import Explorer
 
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")
         return Explorer(looker, all_layers=all_layers).page
-    from vitcli.runner.attention_figure import draw
+    from vitcli.runner.attn_map.overlay import draw
 
     return partial(draw, form=form.value, run=looker.predictor.run.name, smooth=smooth)
 
 
 def draw_all(
     files: list[str],
-    looker: "Looker",
+    looker: "Explainer",
     form: Format,
-    encode: "Callable[[Look], bytes]",
+    encode: "Callable[[Explanation], bytes]",
     output: Path | None,
     json: bool,
 ) -> None:
     """Look at each picture; one that cannot be read does not keep the others back."""
+    from vitcli.runner.attn_map.explain import map_metadata
     from vitcli.runner.errors import InputError, partly
     from vitcli.runner.files import commit
-    from vitcli.runner.look import facts
-    from vitcli.runner.pictures import shown
+    from vitcli.runner.text import printable
 
     run = looker.predictor.run
     done = []
@@ -166,9 +166,9 @@ def draw_all(
         refuse_to_replace(files, target)
         target.parent.mkdir(parents=True, exist_ok=True)
         commit(target, content)
-        done.append(facts(look) | {"run": str(run.path), "file": str(target)})
+        done.append(map_metadata(look) | {"run": str(run.path), "file": str(target)})
         if not json:
-            emit(f"{shown(file)}: {look.label} {percent(look.probability, 1)}  {target}")
+            emit(f"{printable(file)}: {look.label} {percent(look.probability, 1)}  {target}")
     if json:
         emit_json(done)
     if failures:
@@ -227,7 +227,7 @@ def is_file_name(output: Path) -> bool:
     return bool(output.suffix) and not output.is_dir()
 
 
-def target_of(look: "Look", form: Format, output: Path | None, taken: set[Path]) -> Path:
+def target_of(look: "Explanation", form: Format, output: Path | None, taken: set[Path]) -> Path:
     """``-o`` itself, or a name of picture and method; a second ``x.png`` becomes ``x-2``."""
     if output is not None and is_file_name(output):
         return output

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.app import Device, Json, Sets, app, group
 from vitcli.cli.console import duration, emit, emit_json, percent, say, table
+from vitcli.cli.options import Device, Json, Sets, group
 from vitcli.cli.train import Name, Precision
 
 if TYPE_CHECKING:
-    from vitcli.runner.bench.workload import Workload
+    from vitcli.runner.speed.workload import Workload
 
 bench_app = group(help="Measure speed and memory; needs no data set.")
-app.add_typer(bench_app, name="bench")
 
 Rounds = Annotated[int, typer.Option(min=1, help="Measurements, of which the median counts.")]
 Seconds = Annotated[float, typer.Option(min=0.0, help="About how long each of them takes.")]
@@ -66,7 +65,7 @@ def train(
     json: Json = False,
 ) -> None:
     """Training steps: speed, memory, share of what is possible."""
-    from vitcli.runner.bench.training import bench_training
+    from vitcli.runner.speed.training import bench_training
 
     require_trace(profile, output)
     work = workload(experiment, sets, device, precision)
@@ -93,7 +92,7 @@ def data(
     json: Json = False,
 ) -> None:
     """The input pipeline alone: order, augmentation, normalisation."""
-    from vitcli.runner.bench.training import bench_data
+    from vitcli.runner.speed.training import bench_data
 
     require_trace(profile, output)
     work = workload(experiment, sets, device, None)
@@ -127,7 +126,7 @@ def inference(
     json: Json = False,
 ) -> None:
     """Forward passes: images per second, and delay, by batch."""
-    from vitcli.runner.bench.inference import bench_inference
+    from vitcli.runner.speed.inference import bench_inference
 
     work = workload(experiment, sets, device, precision)
     result = bench_inference(work, rounds=rounds, seconds=seconds)
@@ -167,9 +166,9 @@ def attention(
     json: Json = False,
 ) -> None:
     """Every attend rule by sequence length: time, memory, growth."""
-    from vitcli.runner.bench.attention import LENGTHS, TOO_LONG, bench_attention
-    from vitcli.runner.bench.attention_figure import draw, require_figure
-    from vitcli.runner.device import pick_device
+    from vitcli.runner.machine.device import pick_device
+    from vitcli.runner.speed.attention import LENGTHS, TOO_LONG, bench_attention
+    from vitcli.runner.speed.attention_figure import draw, require_figure
 
     if output:
         require_figure(output)
@@ -200,8 +199,8 @@ def attention(
 def workload(
     experiment: str | None, sets: list[str] | None, device: str, precision: str | None
 ) -> "Workload":
-    from vitcli.runner.bench.workload import make_workload
-    from vitcli.runner.config import load_experiment, parse_set
+    from vitcli.runner.experiment.config import load_experiment, parse_set
+    from vitcli.runner.speed.workload import make_workload
 
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     if precision is not None:
@@ -217,7 +216,7 @@ def require_trace(profile: bool, output: Path) -> None:
 
 
 def traced(work: "Workload", step: Any, output: Path) -> dict[str, Any]:
-    from vitcli.runner.bench.profile import profile
+    from vitcli.runner.speed.profile import profile
 
     return {"profile": profile(step, work.device, output), "trace": str(output)}
 
@@ -308,13 +307,8 @@ def growth(exponent: tuple[float, float] | None) -> str:
 
 
 def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: bool) -> None:
-    from vitcli.runner.bench.check import (
-        committed_ratios,
-        lost,
-        measure_ratios,
-        save_ratios,
-    )
     from vitcli.runner.errors import CheckError, ConfigError
+    from vitcli.runner.speed.check import committed_ratios, lost, measure_ratios, save_ratios
 
     measured = measure_ratios(device, rounds=rounds, seconds=seconds, on_message=say)
     kind, ratios = measured["kind"], measured["ratios"]

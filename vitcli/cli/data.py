@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.app import DataDir, Json, Offline, app, group
 from vitcli.cli.console import emit, emit_json, say, table
+from vitcli.cli.options import DataDir, Json, Offline, group
 
 if TYPE_CHECKING:
-    from vitcli.runner.data_report import DataReport
-    from vitcli.runner.datasets import DataInfo, DataStatus
+    from vitcli.runner.data.load import DataInfo, DataStatus
+    from vitcli.runner.data.report import DataReport
 
 commands = group(help="List, describe and download data sets.")
-app.add_typer(commands, name="data")
 
 Name = Annotated[
     str, typer.Argument(metavar="NAME", help="A name ('vitcli data ls'), or imagefolder:PATH.")
@@ -24,7 +23,7 @@ Name = Annotated[
 @commands.command()
 def ls(json: Json = False) -> None:
     """List the data sets with a name, and where each is found."""
-    from vitcli.runner.data_report import catalogue
+    from vitcli.runner.data.report import catalogue
 
     found = catalogue()
     if json:
@@ -82,8 +81,8 @@ def info(
     json: Json = False,
 ) -> None:
     """Describe a data set that is here: splits, classes, statistics, hash."""
-    from vitcli.runner.contact_sheet import require_png, write_contact_sheet
-    from vitcli.runner.data_report import report
+    from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
+    from vitcli.runner.data.report import report
 
     if picture is not None:
         require_png(picture)
@@ -154,7 +153,7 @@ def get(
     json: Json = False,
 ) -> None:
     """Download a data set, or copy it, into the cache, checked and decoded."""
-    from vitcli.runner.datasets import get_data
+    from vitcli.runner.data.load import get_data
 
     status = get_data(name, source, offline=offline, on_message=say)
     if json:

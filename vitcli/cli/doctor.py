@@ -2,18 +2,17 @@
 
 from typing import Any
 
-from vitcli.cli.app import Json, app
 from vitcli.cli.console import emit, emit_json, say
+from vitcli.cli.options import Json
 
 
-@app.command()
 def doctor(json: Json = False) -> None:
     """Check versions, devices, folders and data.
 
     The text names no person and no machine, so it can be pasted into an issue.
     """
-    from vitcli.runner.doctor import examine
     from vitcli.runner.errors import CheckError
+    from vitcli.runner.machine.doctor import examine
 
     report = examine()
     if json:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.app import DataDir, Device, Json, LimitBatches, Offline, Run, app
 from vitcli.cli.console import emit, emit_json, percent, say, table
+from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run
 
 if TYPE_CHECKING:
-    from vitcli.runner.evaluate import Evaluation
+    from vitcli.runner.evaluate.scores import Evaluation
 
 
 class Format(StrEnum):
@@ -30,7 +30,6 @@ class Split(StrEnum):
     train = "train"
 
 
-@app.command("eval")
 def evaluate(
     run: Run,
     split: Annotated[Split, typer.Option(help="Which images.")] = Split.test,
@@ -56,7 +55,7 @@ def evaluate(
 ) -> None:
     """Measure a run: accuracy, loss, calibration, confusion matrix."""
     from vitcli.runner.errors import CheckError
-    from vitcli.runner.evaluate import evaluate_run
+    from vitcli.runner.evaluate.scores import evaluate_run
 
     found = evaluate_run(
         run,

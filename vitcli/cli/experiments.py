@@ -7,18 +7,17 @@ from typing import Annotated
 
 import typer
 
-from vitcli.cli.app import Json, app, group
 from vitcli.cli.console import clean, emit, emit_json, say, table
+from vitcli.cli.options import Json, group
 
 commands = group(help="List, show, copy and check experiment files.")
-app.add_typer(commands, name="experiments")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An experiment's name, or a file.")]
 
 
 def starter(name: str) -> str:
     """The command that runs a file."""
-    from vitcli.runner.experiments import describe_experiment
+    from vitcli.runner.experiment.listing import describe_experiment
 
     return "vitcli ablate" if describe_experiment(name).kind == "study" else "vitcli train"
 
@@ -26,7 +25,7 @@ def starter(name: str) -> str:
 @commands.command()
 def ls(json: Json = False) -> None:
     """List the experiments with a name, and what each asks."""
-    from vitcli.runner.experiments import list_experiments
+    from vitcli.runner.experiment.listing import list_experiments
 
     found = list_experiments()
     if json:
@@ -46,15 +45,16 @@ def show(
     json: Json = False,
 ) -> None:
     """Show an experiment's file, or every field it stands for."""
-    from vitcli.runner import experiments
-    from vitcli.runner.config import config_text
+    from vitcli.runner.experiment.config import config_text
+    from vitcli.runner.experiment.listing import describe_experiment, read_text
+    from vitcli.runner.experiment.resolve import resolved as resolve
 
-    about = experiments.describe_experiment(name)
+    about = describe_experiment(name)
     if resolved:
-        spec = experiments.resolved(name).spec
+        spec = resolve(name).spec
         content = config_text(spec)
     else:
-        content = experiments.read_text(name)
+        content = read_text(name)
     if json:
         body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
         emit_json(asdict(about) | body)
@@ -74,7 +74,7 @@ def cp(
     json: Json = False,
 ) -> None:
     """Copy an experiment's file to make it your own."""
-    from vitcli.runner.experiments import copy_experiment
+    from vitcli.runner.experiment.listing import copy_experiment
 
     target = copy_experiment(name, dest, force=force)
     if json:
@@ -93,7 +93,7 @@ def validate(
 ) -> None:
     """Check every field and build the models. Trains nothing."""
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.experiments import validate as check
+    from vitcli.runner.study.soundness import validate as check
 
     verdicts = [check(name) for name in names]
     if json:
@@ -110,6 +110,7 @@ def validate(
 @commands.command()
 def schema(json: Json = False) -> None:
     """Print the JSON schema of experiment files: every field."""
-    from vitcli.runner.experiments import schema as file_schema
+    from vitcli.runner.experiment.schema import schema as file_schema
+    from vitcli.runner.study.definition import StudyFields
 
-    emit_json(file_schema())
+    emit_json(file_schema(StudyFields))

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from vitcli.cli.app import DataDir, Json, Offline, Sets, app
 from vitcli.cli.console import emit, emit_json, say
+from vitcli.cli.options import DataDir, Json, Offline, Sets
 
 File = Annotated[
     Path,
@@ -18,7 +18,6 @@ As = Annotated[
 Output = Annotated[Path, typer.Option("-o", "--output", help="The run folder to make.")]
 
 
-@app.command(name="import")
 def import_(
     file: File,
     experiment: As,
@@ -33,8 +32,8 @@ def import_(
     A .pt file is read in a process with limits on memory and time. Pictures are
     normalised as the experiment says: set data.mean and data.std if it was otherwise.
     """
-    from vitcli.runner.config import load_experiment, parse_set
-    from vitcli.runner.foreign import import_weights
+    from vitcli.runner.experiment.config import load_experiment, parse_set
+    from vitcli.runner.weights.convert import import_weights
 
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     run = import_weights(

@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from vitcli.cli.console import clean, duration, is_live, percent, say
-from vitcli.runner.events import EpochDone, Event, Started
-from vitcli.runner.events import Progress as Steps
+from vitcli.runner.train.events import EpochDone, Event, Started
+from vitcli.runner.train.events import Progress as Steps
 
 LINE_SECONDS = 30.0
 

@@ -4,11 +4,10 @@ from typing import Annotated
 
 import typer
 
-from vitcli.cli.app import ChosenRun, Device, Fit, FitOption, Json, app
 from vitcli.cli.console import emit, emit_json, percent, say
+from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Json
 
 
-@app.command()
 def predict(
     images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Files; - is stdin.")],
     run: ChosenRun = None,
@@ -19,9 +18,10 @@ def predict(
 ) -> None:
     """Name the likeliest classes of pictures, with probabilities."""
     from vitcli.runner.errors import InputError, partly
-    from vitcli.runner.evaluate import Prediction, Predictor, default_run, introduced
-    from vitcli.runner.pictures import shown
-    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.evaluate.predict import Prediction, Predictor, introduced
+    from vitcli.runner.evaluate.weights import default_run
+    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.text import printable
 
     chosen = find_run(run) if run else default_run()
     predictor = Predictor(chosen, device)
@@ -39,7 +39,7 @@ def predict(
             continue
         if not json:
             classes = ", ".join(f"{name} {percent(share, 1)}" for name, share in done[-1].top)
-            emit(f"{shown(image)}: {classes}")
+            emit(f"{printable(image)}: {classes}")
     if json:
         emit_json(
             [

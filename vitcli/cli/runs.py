@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.app import Json, Run, app, group
 from vitcli.cli.console import clean, duration, emit, emit_json, percent, say, table
+from vitcli.cli.options import Json, Run, group
 
 if TYPE_CHECKING:
-    from vitcli.runner.run_dir import RunDir
-    from vitcli.runner.runs import RunSummary
+    from vitcli.runner.run.folder import RunDir
+    from vitcli.runner.run.listing import RunSummary
 
 LAST_EPOCHS = 5
 
 commands = group(help="List, show, compare, verify, record and remove runs.")
-app.add_typer(commands, name="runs")
 
 Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Folders, or names under runs/.")]
 
@@ -32,8 +31,8 @@ def ls(
     json: Json = False,
 ) -> None:
     """List the runs below runs/, oldest first."""
-    from vitcli.runner.run_dir import list_runs
-    from vitcli.runner.runs import best, summarize
+    from vitcli.runner.run.folder import list_runs
+    from vitcli.runner.run.listing import best, summarize
 
     runs = [summarize(run) for run in list_runs()]
     if top is not None:
@@ -67,9 +66,10 @@ def row(run: "RunSummary") -> list[str]:
 @commands.command()
 def show(run: Run, json: Json = False) -> None:
     """Show the state, configuration, last epochs and result of a run."""
-    from vitcli.runner.compare import changed_fields, readable_metrics
-    from vitcli.runner.run_dir import find_run
-    from vitcli.runner.runs import live_state
+    from vitcli.runner.experiment.diff import changed_fields
+    from vitcli.runner.run.compare import readable_metrics
+    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.listing import live_state
 
     found = find_run(run)
     state, reason = live_state(found)
@@ -146,8 +146,8 @@ def diff(
     json: Json = False,
 ) -> None:
     """Compare two runs: what was set differently, and what came of it."""
-    from vitcli.runner.compare import compare_runs
-    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.run.compare import compare_runs
+    from vitcli.runner.run.folder import find_run
 
     left, right = find_run(one), find_run(other)
     found = compare_runs(left, right)
@@ -178,8 +178,8 @@ def gain(name: str, a: Any, b: Any) -> str:
 def verify(runs: Runs, json: Json = False) -> None:
     """Check every file and hash of runs; exit 4 if damaged."""
     from vitcli.runner.errors import InputError
-    from vitcli.runner.run_dir import find_run
-    from vitcli.runner.verify import verify_run
+    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.verify import verify_run
 
     found = {run: verify_run(run) for run in map(find_run, runs)}
     if json:
@@ -200,8 +200,8 @@ def rm(
     json: Json = False,
 ) -> None:
     """Remove runs with their checkpoints."""
-    from vitcli.runner.run_dir import find_run
-    from vitcli.runner.runs import remove_runs
+    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.run.listing import remove_runs
 
     found = [find_run(run) for run in runs]
     names = [run.name for run in found]
@@ -239,8 +239,8 @@ def record(
     json: Json = False,
 ) -> None:
     """Collect finished runs of one experiment into a result file."""
-    from vitcli.runner.results import collect, write
-    from vitcli.runner.run_dir import find_run
+    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.study.repeated_runs import collect, write
 
     document = collect([find_run(run) for run in runs])
     if document["dirty"]:

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.app import DataDir, Device, Json, LimitBatches, Offline, Sets, app
 from vitcli.cli.console import duration, emit, emit_json, percent, say
+from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Sets
 
 if TYPE_CHECKING:
-    from vitcli.runner.config import Experiment
-    from vitcli.runner.train import Request
+    from vitcli.runner.experiment.config import Experiment
+    from vitcli.runner.train.start import Request
 
 
 Name = Annotated[
@@ -53,7 +53,6 @@ DryRun = Annotated[
 ]
 
 
-@app.command()
 def train(
     experiment: Name = None,
     sets: Sets = None,
@@ -74,8 +73,8 @@ def train(
     json: Json = False,
 ) -> None:
     """Train an experiment ('quickstart' unless named) and test it."""
-    from vitcli.runner.config import parse_set
-    from vitcli.runner.train import Request
+    from vitcli.runner.experiment.config import parse_set
+    from vitcli.runner.train.start import Request
 
     options: dict[str, Any] = {
         "seed": seed,
@@ -112,10 +111,10 @@ def choose(
     allow_inexact: bool,
 ) -> "tuple[Experiment, Path | None]":
     """The experiment to train and its folder: a new one, or that of the run to continue."""
-    from vitcli.runner.config import load_experiment
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.run_dir import find_run
-    from vitcli.runner.train import resume_experiment
+    from vitcli.runner.experiment.config import load_experiment
+    from vitcli.runner.run.folder import find_run
+    from vitcli.runner.train.start import resume_experiment
 
     for option, value in {"EXPERIMENT": experiment, "--resume": resume}.items():
         if value == "":
@@ -137,7 +136,7 @@ def choose(
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train, show how it goes, and say what came of it."""
     from vitcli.cli.live import view
-    from vitcli.runner.train import train as run_training
+    from vitcli.runner.train.start import start as run_training
 
     say(f"experiment {experiment.name} ({experiment.path})")
     with view() as screen:
@@ -163,9 +162,9 @@ def show_result(path: Path, name: str, result: dict[str, Any]) -> None:
 
 def show_plan(experiment: Any, device: str, json: bool) -> None:
     """What a training would cost, without training."""
-    from vitcli.runner.plan import make_plan
+    from vitcli.runner.train.estimate import make_estimate
 
-    plan = make_plan(experiment, device)
+    plan = make_estimate(experiment, device)
     if json:
         emit_json(plan.as_json())
         return

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from vitcli.cli.console import clean, duration, is_live, percent, say
 from vitcli.cli.live import bars
-from vitcli.runner.study.execute import Options, Todo, worker_count
+from vitcli.runner.study.plan import Options, StudyPlan, worker_count
 
 LINE_SECONDS = 30.0
 
@@ -18,7 +18,7 @@ LINE_SECONDS = 30.0
 class Progression:
     """Which trials are done, which are under way, and how long the rest may take."""
 
-    def __init__(self, todo: Todo, count: int) -> None:
+    def __init__(self, todo: StudyPlan, count: int) -> None:
         self.total, self.count = len(todo.trials), max(1, min(count, len(todo.trials)))
         self.done = 0
         self.left: dict[str, float] = {}
@@ -65,7 +65,7 @@ def ended(event: dict[str, Any], seconds: float | None) -> str:
 class Lines:
     """For logs: a line a trial, and one every half minute."""
 
-    def __init__(self, todo: Todo, count: int) -> None:
+    def __init__(self, todo: StudyPlan, count: int) -> None:
         self._progress = Progression(todo, count)
         self._began: dict[str, float] = {}
         self._running: dict[str, str] = {}
@@ -104,7 +104,7 @@ class Lines:
 class Screen(Lines):
     """For a terminal: finished trials scroll by above a bar for each that is under way."""
 
-    def __init__(self, todo: Todo, count: int, progress: Progress) -> None:
+    def __init__(self, todo: StudyPlan, count: int, progress: Progress) -> None:
         super().__init__(todo, count)
         self._bars = progress
         self._tasks: dict[str, TaskID] = {}
@@ -131,7 +131,7 @@ class Screen(Lines):
 
 
 @contextmanager
-def view(todo: Todo, options: Options) -> Iterator[Lines]:
+def view(todo: StudyPlan, options: Options) -> Iterator[Lines]:
     """The display that fits the place where stderr goes; none where nothing is to be done."""
     count = worker_count(todo.study, options) if todo.trials else 1
     if todo.trials:

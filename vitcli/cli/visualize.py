@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.app import DataDir, Device, Json, Offline, app
 from vitcli.cli.console import emit, emit_json, say, table
+from vitcli.cli.options import DataDir, Device, Json, Offline
 
 if TYPE_CHECKING:
-    from vitcli.runner.visualize.write import Visualized
+    from vitcli.runner.visualize.render import Visualized
 
 
 class FigureFormat(StrEnum):
@@ -21,7 +21,6 @@ class FigureFormat(StrEnum):
     pdf = "pdf"
 
 
-@app.command()
 def visualize(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN", help="Run folders, or names under runs/.")
@@ -46,17 +45,17 @@ def visualize(
 ) -> None:
     """Draw what a model learned, where it looks, what it gets wrong."""
     from vitcli.runner.errors import partly
-    from vitcli.runner.evaluate import introduced
-    from vitcli.runner.run_dir import RunDir, find_run
-    from vitcli.runner.visualize.several import PAGE, visualize_runs
-    from vitcli.runner.visualize.subject import Subject, load_subject
-    from vitcli.runner.visualize.write import check_names
+    from vitcli.runner.evaluate.predict import introduced
+    from vitcli.runner.run.folder import RunDir, find_run
+    from vitcli.runner.visualize.multi_run import PAGE, visualize_runs
+    from vitcli.runner.visualize.render import check_names
+    from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 
     names = check_names([name for name in what.split(",") if name])
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
 
-    def load(run: RunDir) -> Subject:
-        subject = load_subject(
+    def load(run: RunDir) -> RunOnTestSet:
+        subject = load_run_on_test_set(
             run,
             num_images=num_images,
             device=device,

@@ -3,8 +3,8 @@
 from tests.fabricated_study import make_hostile_study, make_row, make_study
 from vitcli.runner.study import checklist as checklists
 from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
-from vitcli.runner.study.document import Candidate
 from vitcli.runner.study.notes import UNCERTAINTY
+from vitcli.runner.study.result import Candidate
 
 
 def section(text: str, number: int) -> str:

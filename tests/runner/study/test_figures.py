@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
-from vitcli.runner.figure_file import encode
-from vitcli.runner.study.document import StudyResult
+from vitcli.runner.figure_style import encode
 from vitcli.runner.study.figures import (
     BLUE,
     FIGURES,
@@ -21,6 +20,7 @@ from vitcli.runner.study.figures import (
     spread,
     write_figures,
 )
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 
 

@@ -12,9 +12,9 @@ from tests.fabricated_study import (
     make_row,
     make_study,
 )
-from vitcli.runner.study.document import Candidate, StudyResult
 from vitcli.runner.study.page import write_report
 from vitcli.runner.study.publish import publish
+from vitcli.runner.study.result import Candidate, StudyResult
 from vitcli.runner.study.table import build
 
 VOID = {"meta", "img", "br", "link"}

@@ -11,28 +11,21 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.runner.study.test_states import ROOT, STUDY, fabricate
-from vitcli.cli.app import app, register
-from vitcli.runner.config import config_hash
+from vitcli.cli.main import app
 from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json, sealed
-from vitcli.runner.run_dir import RunDir
-from vitcli.runner.study import execute
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study import plan as execute
 from vitcli.runner.study import saved as saved_module
 from vitcli.runner.study.collect import read_results
-from vitcli.runner.study.document import StudyResult
-from vitcli.runner.study.execute import (
-    Options,
-    run_study,
-    save_results,
-    saved_for_training,
-    survey,
-)
-from vitcli.runner.study.plan import Study, load_study
+from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.plan import Options, plan_study, saved_for_training
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.run import run_study, save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.table import read_document
-
-register()
 
 
 @pytest.fixture
@@ -42,7 +35,7 @@ def study(here) -> Study:
 
 
 def save_all(study: Study) -> None:
-    save_results(survey(study, ROOT, ()), SAVED)
+    save_results(plan_study(study, ROOT, ()), SAVED)
 
 
 def record_of(folder: str) -> Path:
@@ -172,7 +165,7 @@ def test_a_rerun_takes_nothing_that_was_saved(study, monkeypatch):
     fabricate("full", 0)
     save_all(study)
     saved = SavedTrials(SAVED)
-    todo = survey(study, ROOT, (), rerun=("full",), saved=saved)
+    todo = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
     assert [trial.folder for trial in todo.trials][:2] == ["full/seed0", "no-norm/seed0"]
     monkeypatch.setattr(execute, "_train", lambda *_: None)  # as if every worker had been killed
     found = run_study(todo, Options(jobs=1, device="cpu", command="x"), lambda event: None)
@@ -180,7 +173,7 @@ def test_a_rerun_takes_nothing_that_was_saved(study, monkeypatch):
     assert (
         read_results(study, ROOT, (), saved, ignore=("full",)).rows[0].trials[0].state != "finished"
     )
-    todo = survey(study, ROOT, (), saved=saved)
+    todo = plan_study(study, ROOT, (), saved=saved)
     assert [trial.folder for trial in todo.trials][:2] == ["no-norm/seed0", "full/seed1"]
 
 
@@ -204,7 +197,7 @@ def test_a_committed_result_stays_unless_it_is_trained_anew(study):
     fabricate("full", 0, 0.25)
     save_all(study)
     assert record_of("full/seed0").read_bytes() == before
-    save_results(survey(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
+    save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
     assert read_saved(record_of("full/seed0")).result.test_accuracy == 0.25
 
 
@@ -217,7 +210,7 @@ def test_killed_while_it_is_saved_again_it_is_not_there_and_harms_no_other(study
     def die(value: dict) -> bytes:
         raise KeyboardInterrupt
 
-    todo = survey(study, ROOT, (), rerun=("full",))
+    todo = plan_study(study, ROOT, (), rerun=("full",))
     with monkeypatch.context() as patch:
         patch.setattr(saved_module, "sealed", die)
         with pytest.raises(KeyboardInterrupt):
@@ -231,9 +224,9 @@ def test_an_estimate_is_not_made_of_another_machines_times(study, monkeypatch):
     fabricate("full", 0, result={"train_seconds": 3.0})
     save_all(study)
     shutil.rmtree(ROOT)
-    todo = survey(study, ROOT, (), saved=SavedTrials(SAVED))
+    todo = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
     plan = SimpleNamespace(seconds=1000.0)
-    monkeypatch.setattr("vitcli.runner.plan.make_plan", lambda *_: plan)
+    monkeypatch.setattr("vitcli.runner.train.estimate.make_estimate", lambda *_: plan)
     assert execute.estimate(todo, Options(jobs=1, device="cpu")).by_variant["full"] == 1000.0
 
 
@@ -289,7 +282,7 @@ def timeless(doc: StudyResult) -> dict:
 
 def train_study(name: str, seeds: Sequence[int], root: Path, save: Path | None = None) -> list[int]:
     """Train as the command does; how many files were saved after each trial."""
-    todo, counts = survey(load_study(name, seeds), root, ()), []
+    todo, counts = plan_study(load_study(name, seeds), root, ()), []
 
     def listen(event: dict) -> None:
         if save and event["kind"] == "end":

@@ -10,12 +10,12 @@ import pytest
 
 from tests.fabricated import make_run
 from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.logits import save_predictions
 from vitcli.runner.files import commit_json
-from vitcli.runner.measure import save_predictions
-from vitcli.runner.run_dir import RunDir
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import states
 from vitcli.runner.study.collect import collect, ranges, read_results
-from vitcli.runner.study.plan import Study, load_study
+from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.states import trial_states
 
 STUDY = """

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
 from tests.patience import HANG
 from vitcli.runner.errors import InputError
-from vitcli.runner.study.document import Candidate, State, StudyResult
 from vitcli.runner.study.formats import LATEX
+from vitcli.runner.study.result import Candidate, State, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render, signed
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from vitcli.core.models.hierarchy import Hierarchy, Level, Stage, halved
+from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halved
 from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import PreNorm, build_block
-from vitcli.core.nn.mbconv import Halve, MBConv, as_tokens, shortcut
+from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, shortcut
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import channels, channels_last
 from vitcli.core.nn.pos_embed import POS_EMBEDS
-from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.spec import ModelSpec
 
 
@@ -36,21 +36,21 @@ class Stem(nn.Module):
         return as_tokens(self.layers(channels_last(images)))
 
 
-class Entrance(PreNorm):
+class DownsamplingBranch(PreNorm):
     """A branch that changes grid and width: Proj(Pool(x)) + Attention(Pool(Norm(x)))."""
 
-    def __init__(self, branch: PreNorm, level: Level) -> None:
-        norm = NORMS[level.spec.norm](level.before.embed_dim, level.spec.norm_eps)
+    def __init__(self, branch: PreNorm, stage: StageSpec) -> None:
+        norm = NORMS[stage.spec.norm](stage.before.embed_dim, stage.spec.norm_eps)
         super().__init__(norm, branch.inner, branch.join, branch.after)
-        changes = level.before.grid_size != level.shape.grid_size
-        self.halve = Halve(level.before) if changes else nn.Identity()
-        self.shortcut = shortcut(level.spec, level.before, level.shape)
+        changes = stage.before.grid_size != stage.shape.grid_size
+        self.downsample = Downsample(stage.before) if changes else nn.Identity()
+        self.shortcut = shortcut(stage.spec, stage.before, stage.shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.merge(self.shortcut(x), self.inner(self.halve(self.norm(x))))
+        return self.merge(self.shortcut(x), self.inner(self.downsample(self.norm(x))))
 
 
-class CoAtNet(Hierarchy):
+class CoAtNet(StagedModel):
     """(B, C, H, W) -> (B, K). ``layout`` names the kind of every stage, C or T, as in CCTT.
 
     ``patch_size`` is the stride of the first stage's tokens in pixels, of which the stem takes
@@ -69,27 +69,27 @@ class CoAtNet(Hierarchy):
         first = halved(self.token_shape) if self.spec.patch_size > 1 else self.token_shape
         return stem, first
 
-    def make_stage(self, level: Level) -> Stage:
-        make = conv_block if self.spec.layout[level.index] == "C" else attention_block
+    def make_stage(self, stage: StageSpec) -> Stage:
+        make = conv_block if self.spec.layout[stage.index] == "C" else attention_block
         blocks: list[nn.Module] = []
-        before = level.before
-        for rate in level.rates:
-            blocks.append(make(replace(level, before=before), rate))
-            before = level.shape
+        before = stage.before
+        for rate in stage.rates:
+            blocks.append(make(replace(stage, before=before), rate))
+            before = stage.shape
         return Stage(nn.Identity(), blocks)
 
 
-def conv_block(level: Level, rate: float) -> MBConv:
-    return MBConv(level.spec, level.before, level.shape, rate)
+def conv_block(stage: StageSpec, rate: float) -> MBConv:
+    return MBConv(stage.spec, stage.before, stage.shape, rate)
 
 
-def attention_block(level: Level, rate: float) -> nn.Sequential:
+def attention_block(stage: StageSpec, rate: float) -> nn.Sequential:
     """Attention and FFN, where the attention's branch may change grid and width."""
-    spec, shape = level.spec, level.shape
-    if level.before == shape:
+    spec, shape = stage.spec, stage.shape
+    if stage.before == shape:
         return build_block(spec, shape, rate)
     position = POS_EMBEDS[spec.pos_embed].heads(spec, shape)
-    attention = SelfAttention(spec, shape, position, in_dim=level.before.embed_dim)
+    attention = SelfAttention(spec, shape, position, in_dim=stage.before.embed_dim)
     (_, branch), *others = build_block(spec, shape, rate, attention).named_children()
     assert isinstance(branch, PreNorm)
-    return nn.Sequential(OrderedDict([("attn", Entrance(branch, level)), *others]))
+    return nn.Sequential(OrderedDict([("attn", DownsamplingBranch(branch, stage)), *others]))

@@ -6,10 +6,10 @@ Heo et al. 2021, https://arxiv.org/abs/2103.16302. Axes: B batch, N tokens (pref
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.models.hierarchy import Hierarchy, Level, Stage
+from vitcli.core.models.staged import Stage, StagedModel, StageSpec
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import build_block
 from vitcli.core.nn.mbconv import DepthwiseConv
-from vitcli.core.nn.softmax import TokenShape
 
 
 class TokenPooling(nn.Module):
@@ -32,7 +32,7 @@ class TokenPooling(nn.Module):
         return torch.cat([self.prefix(x[:, : self.num_prefix]).to(patches.dtype), patches], dim=1)
 
 
-class Pit(Hierarchy):
+class Pit(StagedModel):
     """(B, C, H, W) -> (B, K). Every slot of a Vision Transformer is open.
 
     Deviations: patches do not overlap, and there is no distillation token.
@@ -40,6 +40,6 @@ class Pit(Hierarchy):
 
     no_maps = "attends on several grids, so its patches are not the same from layer to layer"
 
-    def make_stage(self, level: Level) -> Stage:
-        down = TokenPooling(level.before, level.shape) if level.index else nn.Identity()
-        return Stage(down, [build_block(level.spec, level.shape, rate) for rate in level.rates])
+    def make_stage(self, stage: StageSpec) -> Stage:
+        down = TokenPooling(stage.before, stage.shape) if stage.index else nn.Identity()
+        return Stage(down, [build_block(stage.spec, stage.shape, rate) for rate in stage.rates])

@@ -5,12 +5,12 @@ Liu et al. 2021, https://arxiv.org/abs/2103.14030.
 
 from torch import nn
 
-from vitcli.core.models.hierarchy import Hierarchy, Level, Stage
+from vitcli.core.models.staged import Stage, StagedModel, StageSpec
 from vitcli.core.nn.block import build_block
 from vitcli.core.nn.window import PatchMerging, WindowAttention
 
 
-class Swin(Hierarchy):
+class Swin(StagedModel):
     """(B, C, H, W) -> (B, K). Every other block of a stage shifts its windows by half of one.
 
     A window that would be larger than the grid is the grid, on each axis alone (the authors take
@@ -19,11 +19,11 @@ class Swin(Hierarchy):
 
     no_maps = "attends inside windows of several grids, so no patch has weights for all the others"
 
-    def make_stage(self, level: Level) -> Stage:
-        spec, shape = level.spec, level.shape
-        down = PatchMerging(spec, level.before) if level.index else nn.Identity()
+    def make_stage(self, stage: StageSpec) -> Stage:
+        spec, shape = stage.spec, stage.shape
+        down = PatchMerging(spec, stage.before) if stage.index else nn.Identity()
         blocks: list[nn.Module] = []
-        for i, rate in enumerate(level.rates):
+        for i, rate in enumerate(stage.rates):
             attention = WindowAttention(spec, shape, shifted=i % 2 == 1)
             blocks.append(build_block(spec, shape, rate, attention))
         return Stage(down, blocks)

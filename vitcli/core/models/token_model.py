@@ -8,12 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.init import INITS, own_start
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pool import HEADS, POOLS, Pool
 from vitcli.core.nn.pos_embed import POS_EMBEDS
-from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from vitcli.core.models.token_model import TokenModel
+from vitcli.core.nn.attention_rule import AttentionRule
 from vitcli.core.nn.block import build_block, drop_path_rates, forward_first, forward_with_weights
 from vitcli.core.nn.pool import ClsPool
-from vitcli.core.nn.softmax import Attend
 from vitcli.core.spec import ModelSpec
 
 
@@ -50,8 +50,8 @@ class VisionTransformer(TokenModel):
     @property
     def has_attention_weights(self) -> bool:
         """Whether there is a layer, and tokens have weights for each other in all of them."""
-        found = [module for module in self.modules() if isinstance(module, Attend)]
-        return bool(found) and all(rule.has_weights for rule in found)
+        found = [module for module in self.modules() if isinstance(module, AttentionRule)]
+        return bool(found) and all(rule.has_attention_matrix for rule in found)
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None

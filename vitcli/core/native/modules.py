@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from vitcli.core.native import functions
 from vitcli.core.native.functions import Kernels
 from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention_rule import HeadDimScale
 from vitcli.core.nn.block import PreNorm
-from vitcli.core.nn.softmax import HeadDimScale, Softmax
+from vitcli.core.nn.softmax import Softmax
 
 MAX_TOKENS = 320
 """Above, one head's scores no longer fit into a core's cache (320 x 320: 1.6 MB with gradients)."""

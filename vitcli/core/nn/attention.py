@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from vitcli.core.nn.kernel_attention import LinearAttention, Performer
+from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
+from vitcli.core.nn.linear_attention import LinearAttention, Performer
 from vitcli.core.nn.linformer import Linformer
-from vitcli.core.nn.softmax import Attend, Softmax, TokenShape
+from vitcli.core.nn.softmax import Softmax
 from vitcli.core.nn.sparse import Local, Strided
 from vitcli.core.spec import ModelSpec
 
@@ -26,7 +27,7 @@ class Position(nn.Module):
         return None
 
 
-ATTENTIONS: dict[str, Callable[[ModelSpec, TokenShape], Attend]] = {
+ATTENTIONS: dict[str, Callable[[ModelSpec, TokenShape], AttentionRule]] = {
     "softmax": Softmax,
     "linformer": Linformer,
     "performer": Performer,

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.ffn import FFNS
 from vitcli.core.nn.norm import NORMS, StatisticsHeld
 from vitcli.core.nn.pos_embed import POS_EMBEDS
-from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.spec import ModelSpec
 
 Join = Callable[[Tensor, Tensor], Tensor]

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.softmax import SCALES, Attend, TokenShape, attention, attention_weights
+from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
+from vitcli.core.nn.softmax import attention, attention_weights
 from vitcli.core.spec import ModelSpec
 
 SHARES: dict[str, Callable[[int], tuple[int, int]]] = {
@@ -17,7 +18,7 @@ SHARES: dict[str, Callable[[int], tuple[int, int]]] = {
 """Heads -> how many heads have a projection of their own, and how many projections a layer has."""
 
 
-class Linformer(Attend):
+class Linformer(AttentionRule):
     """softmax(q (E k)^T) F v with learned E, F of shape (r, N): O(N r).
 
     Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``linformer_share``: ``heads`` has one E and
@@ -27,7 +28,7 @@ class Linformer(Attend):
     as Gaussian noise, which is no approximation of attention at all.
     """
 
-    has_weights = False
+    has_attention_matrix = False
 
     def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
         super().__init__()

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import JOINS, DropPath
 from vitcli.core.nn.norm import TokenBatchNorm
-from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.spec import ModelSpec
 
 EXPANSION = 4
@@ -29,7 +29,7 @@ def as_tokens(grid: Tensor) -> Tensor:
     return grid.flatten(2).mT
 
 
-class Halve(nn.Module):
+class Downsample(nn.Module):
     """The largest of 2 x 2 neighbours: (B, N, D) -> (B, N / 4, D), sides rounded up."""
 
     def __init__(self, before: TokenShape) -> None:
@@ -49,7 +49,7 @@ def shortcut(spec: ModelSpec, before: TokenShape, shape: TokenShape) -> nn.Seque
         return nn.Sequential()
     layers: list[nn.Module] = []
     if before.grid_size != shape.grid_size:
-        layers.append(Halve(before))
+        layers.append(Downsample(before))
     if before.embed_dim != shape.embed_dim:
         layers.append(nn.Linear(before.embed_dim, shape.embed_dim))
     return nn.Sequential(*layers)
@@ -59,7 +59,7 @@ class DepthwiseConv(nn.Module):
     """3x3 filters, each over one feature: (B, N, D) -> (B, N', D'), D' a multiple of D.
 
     On a CPU one with a stride is computed in fp32 always, since there torch takes several times as
-    long for its gradient in bf16 (``python benchmarks/strided_filters.py``).
+    long for its gradient in bf16 (``python experiments/speed/strided_filters.py``).
     """
 
     def __init__(

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.nn.attention_rule import TokenShape
 
 
 class Pool(nn.Module):

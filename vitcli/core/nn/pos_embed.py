@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention import Position
-from vitcli.core.nn.softmax import TokenShape
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.spec import ModelSpec
 
 BASE = 10_000.0

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.core.nn.softmax import SCALES, Attend, TokenShape, attention, attention_weights
+from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
+from vitcli.core.nn.softmax import attention, attention_weights
 from vitcli.core.spec import ModelSpec
 
 
-class Sparse(Attend):
+class Sparse(AttentionRule):
     """What the patterns share: the prefix, the scale, the softmax over what was gathered."""
 
     def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:

@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.pos_embed import RelativeBias
-from vitcli.core.nn.softmax import TokenShape
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 

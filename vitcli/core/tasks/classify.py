@@ -3,7 +3,7 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.kernel_attention import redraw_features
+from vitcli.core.nn.linear_attention import redraw_features
 
 
 class Classify:

@@ -17,17 +17,17 @@ class Ema:
     def __init__(self, model: nn.Module, decay: float) -> None:
         self.model = copy.deepcopy(model).requires_grad_(False).eval()
         self.decay = decay
-        drawn = {
+        not_averaged = {
             f"{path}.{name}"
             for path, module in model.named_modules()
-            for name in getattr(module, "drawn", ())
+            for name in getattr(module, "not_averaged", ())
         }
         named = [*model.named_parameters(), *model.named_buffers()]
         averages = [*self.model.parameters(), *self.model.buffers()]
         self._averaged: list[tuple[Tensor, Tensor]] = []
         self._copied: list[tuple[Tensor, Tensor]] = []
         for (name, source), average in zip(named, averages, strict=True):
-            is_mean = average.is_floating_point() and name not in drawn
+            is_mean = average.is_floating_point() and name not in not_averaged
             (self._averaged if is_mean else self._copied).append((average, source))
 
     @torch.no_grad()

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.train.loop import autocast_to
+from vitcli.core.train.fit import autocast_to
 
 
 @torch.inference_mode()

@@ -14,7 +14,7 @@ from safetensors import SafetensorError, safe_open
 
 from vitcli.core.data.source import Images
 from vitcli.runner.files import commit, commit_json
-from vitcli.runner.pictures import shown
+from vitcli.runner.text import printable
 
 FORMAT = 1
 
@@ -56,10 +56,10 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
         try:
             lock.acquire(timeout=0)
         except Timeout:
-            on_message(f"waiting for another process that prepares {shown(path)}")
+            on_message(f"waiting for another process that prepares {printable(path)}")
             lock.acquire()
     except (OSError, NotImplementedError) as error:
-        on_message(f"the cache {shown(path.parent)} cannot be written: {shown(error)}")
+        on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")
         yield False
         return
     try:
@@ -84,7 +84,9 @@ def _load(path: Path, key: str, on_message: Callable[[str], None]) -> Decoded | 
                 raise ValueError("SHA-256 differs")
         return _read(path)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
-        on_message(f"the cached copy {shown(path)} is damaged ({error}); reading the data again")
+        on_message(
+            f"the cached copy {printable(path)} is damaged ({error}); reading the data again"
+        )
         return None
 
 
@@ -121,4 +123,4 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         digest = hashlib.sha256(content).hexdigest()
         commit_json(sidecar(path), {"key": key, "sha256": digest})
     except OSError as error:
-        on_message(f"the cache {shown(path.parent)} cannot be written: {shown(error)}")
+        on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")

@@ -10,12 +10,7 @@ from pathlib import Path
 import torch
 
 from vitcli.core.data.source import Images, channel_stats
-from vitcli.runner.data.arrays import (
-    canonical,
-    data_hash,
-    require_memory,
-    resized,
-)
+from vitcli.runner.data.arrays import canonical, data_hash, require_memory, resized
 from vitcli.runner.data.cache import FORMAT, Decoded, cached
 from vitcli.runner.data.catalogue import IN_CHANS, NUM_SHAPES, Row
 from vitcli.runner.data.find import Source, cache_root
@@ -23,7 +18,7 @@ from vitcli.runner.data.image_folder import Folder, list_folder, split_by_conten
 from vitcli.runner.data.image_reader import natural_size, read_labelled
 from vitcli.runner.data.readers import read_original
 from vitcli.runner.errors import InputError
-from vitcli.runner.pictures import shown
+from vitcli.runner.text import printable
 
 Listener = Callable[[str], None]
 Size = tuple[int, int]
@@ -62,7 +57,7 @@ def decode_named(row: Row, source: Source, size: Size | None, on_message: Listen
     folder = list_folder(source.path, info.class_names) if source.kind == "folders" else None
 
     def build() -> Decoded:
-        on_message(f"reading {info.name} from {shown(source.path)}")
+        on_message(f"reading {info.name} from {printable(source.path)}")
         require_memory(info.num_train + info.num_test, info.in_chans, size or info.img_size)
         if folder:
             train, test = _read_class_folders(row, folder, on_message)
@@ -84,13 +79,13 @@ def decode_folder(path: Path, resize: Size | None, on_message: Listener) -> Deco
     def build() -> Decoded:
         size = resize or natural_size(folder)
         count = len(folder.train) + len(folder.test or ())
-        on_message(f"reading {count:,} pictures from {shown(path)}")
+        on_message(f"reading {count:,} pictures from {printable(path)}")
         require_memory(count, IN_CHANS, size)
         files = (
             split_by_content(folder.train) if folder.test is None else (folder.train, folder.test)
         )
         if not len(files[1]):
-            raise InputError(f"{shown(path)}: too few pictures to hold some out for testing")
+            raise InputError(f"{printable(path)}: too few pictures to hold some out for testing")
         splits = [canonical(read_labelled(part, size, IN_CHANS, on_message)) for part in files]
         return _decoded(folder.class_names, *splits)
 
@@ -101,7 +96,7 @@ def decode_folder(path: Path, resize: Size | None, on_message: Listener) -> Deco
 
 
 def _announce(folder: Folder, resize: Size | None, decoded: Decoded, on_message: Listener) -> None:
-    train, test, where = len(decoded.train), len(decoded.test), shown(folder.root)
+    train, test, where = len(decoded.train), len(decoded.test), printable(folder.root)
     if resize is None:
         height, width = decoded.train.pixels.shape[2:]
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
@@ -129,7 +124,7 @@ def _read_class_folders(row: Row, folder: Folder, on_message: Listener) -> tuple
     assert test is not None
     if (len(folder.train), len(test)) != (info.num_train, info.num_test):
         on_message(
-            f"note: {shown(folder.root)} has {len(folder.train):,} + {len(test):,} pictures,"
+            f"note: {printable(folder.root)} has {len(folder.train):,} + {len(test):,} pictures,"
             f" {info.name} has {info.num_train:,} + {info.num_test:,}"
         )
     train = read_labelled(folder.train, info.img_size, info.in_chans, on_message)

@@ -11,7 +11,7 @@ from pathlib import Path
 from vitcli.runner.data.catalogue import Download
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit
-from vitcli.runner.pictures import shown
+from vitcli.runner.text import printable
 
 TIMEOUT_SECONDS = 30.0
 REPORT_SECONDS = 5.0
@@ -37,12 +37,14 @@ def download(
     target, reasons = folder / file.name, []
     urls = urls or file.urls
     for left, url in enumerate(urls, start=1 - len(urls)):
-        on_message(f"downloading {shown(url)} ({file.size / 1e6:.1f} MB) to {shown(target)}")
+        on_message(
+            f"downloading {printable(url)} ({file.size / 1e6:.1f} MB) to {printable(target)}"
+        )
         try:
             content = _receive(url, file, on_message, last=left == 0)
             check(file, content)
         except UnusableError as error:
-            reasons.append(f"{shown(url)}: {error}")
+            reasons.append(f"{printable(url)}: {error}")
             on_message(f"failed: {reasons[-1]}")
             continue
         folder.mkdir(parents=True, exist_ok=True)
@@ -81,7 +83,7 @@ def _receive(url: str, file: Download, on_message: Callable[[str], None], *, las
                     reported = now
                     on_message(_progress(len(content), file.size, rate))
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise UnusableError(shown(getattr(error, "reason", None) or error)) from error
+        raise UnusableError(printable(getattr(error, "reason", None) or error)) from error
     return bytes(content)
 
 

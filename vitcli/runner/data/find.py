@@ -11,7 +11,7 @@ import platformdirs
 
 from vitcli.runner.data.catalogue import CATALOGUE, Row
 from vitcli.runner.errors import InputError, ResourceError
-from vitcli.runner.pictures import shown
+from vitcli.runner.text import printable
 
 DATA_VARIABLE = "VITCLI_DATA"
 CACHE_VARIABLE = "VITCLI_CACHE"
@@ -45,7 +45,7 @@ def writing(folder: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise ResourceError(
-            f"{shown(folder)} cannot be written: {shown(error.strerror or error)};"
+            f"{printable(folder)} cannot be written: {printable(error.strerror or error)};"
             f" set {CACHE_VARIABLE} to a folder with room"
         ) from error
 
@@ -91,7 +91,7 @@ def missing(name: str, data_dir: Path | None) -> InputError:
     wanted = [f"{row.folder}/" if row.archive else ", ".join(row.files)]
     wanted += [row.archive] if row.archive else []
     wanted += ["{train,test}/<class>/*.png"] if row.class_folders else []
-    looked = " or ".join(shown(place) for place in places(name, data_dir))
+    looked = " or ".join(printable(place) for place in places(name, data_dir))
     megabytes = row.download_bytes / 1e6
     return InputError(
         f"{name} is not in {looked} (looked for {' or '.join(wanted)}).\n"

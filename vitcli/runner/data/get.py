@@ -22,7 +22,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
-from vitcli.runner.pictures import shown
+from vitcli.runner.text import printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,7 +83,7 @@ def get_data(
         _renew(row, offline, on_message)
     elif source.startswith(("http://", "https://")):
         if is_offline(offline):
-            raise InputError(f"{shown(source)} cannot be fetched offline; give a PATH")
+            raise InputError(f"{printable(source)} cannot be fetched offline; give a PATH")
         decode_named(row, _fetch(name, on_message, source.rstrip("/")), None, on_message)
     else:
         _copy(row, Path(os.path.expanduser(source)), on_message)
@@ -121,7 +121,7 @@ def _known(name: str) -> str:
     if name not in DATA_SETS:
         close = difflib.get_close_matches(name, DATA_SETS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATA_SETS)}"
-        raise ConfigError(f"unknown data set {shown(name)!r}; {hint}")
+        raise ConfigError(f"unknown data set {printable(name)!r}; {hint}")
     return name
 
 
@@ -160,7 +160,7 @@ def _copy(row: Row, path: Path, on_message: Listener) -> None:
         source = _found(name)
     decode_named(row, source, None, on_message)
     if source.kind != "archive":
-        on_message(f"copying {shown(source.path)} to {shown(target)}")
+        on_message(f"copying {printable(source.path)} to {printable(target)}")
         with writing(target):
             _copy_folder(row, source, target)
 
@@ -185,5 +185,7 @@ def _checked_archive(row: Row, path: Path) -> bytes:
         content = path.read_bytes()
         check(row.downloads[0], content)
     except (OSError, UnusableError) as error:
-        raise InputError(f"{shown(path)} is not the published archive: {shown(error)}") from error
+        raise InputError(
+            f"{printable(path)} is not the published archive: {printable(error)}"
+        ) from error
     return content

@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
-from vitcli.runner.pictures import picture_bytes, shown
+from vitcli.runner.text import printable
 
 TEST_SHARE = 0.2
 JUNK = ("thumbs.db", "desktop.ini")
@@ -73,11 +74,11 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Folde
         InputError: No such folder, fewer than two classes, or a test class that train lacks.
     """
     if not root.is_dir():
-        raise InputError(f"{shown(root)} is not a folder; {LAYOUT}")
+        raise InputError(f"{printable(root)} is not a folder; {LAYOUT}")
     try:
         return _list_folder(root, class_names)
     except OSError as error:
-        where = shown(error.filename or root)
+        where = printable(error.filename or root)
         raise InputError(f"{where} cannot be listed: {error.strerror}") from error
 
 
@@ -88,14 +89,15 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> Folder:
     names = class_names or tuple(sorted(train))
     if len(train) < 2:
         raise InputError(
-            f"{shown(train_at)} has {len(train)} class(es) with pictures, two are needed; {LAYOUT}"
+            f"{printable(train_at)} has {len(train)} class(es) with pictures, two are needed;"
+            f" {LAYOUT}"
         )
     test = _classes(test_at, notes) if test_at else None
     if test is not None and not test:
-        raise InputError(f"{shown(test_at)} has no pictures; {LAYOUT}")
+        raise InputError(f"{printable(test_at)} has no pictures; {LAYOUT}")
     if strange := sorted({*(test or {}), *train} - {*names}):
         known = "is not a class of this data set" if class_names else "has no pictures in train"
-        raise InputError(f"{shown(root)}: {shown(strange[0])!r} {known}")
+        raise InputError(f"{printable(root)}: {printable(strange[0])!r} {known}")
     return Folder(
         root=root,
         class_names=names,
@@ -111,11 +113,11 @@ def _layout(root: Path, notes: list[str]) -> tuple[Path, Path | None]:
     held_out = [folder for folder in (test, val) if folder.is_dir()]
     if (root / "train").is_dir():
         if len(held_out) == 2:
-            notes.append(f"{shown(val)} is not used: {shown(test)} is the test set")
+            notes.append(f"{printable(val)} is not used: {printable(test)} is the test set")
         return root / "train", held_out[0] if held_out else None
     if held_out:
         raise InputError(
-            f"{shown(held_out[0])} is there but {shown(root / 'train')} is not; {LAYOUT}"
+            f"{printable(held_out[0])} is there but {printable(root / 'train')} is not; {LAYOUT}"
         )
     return root, None
 
@@ -126,7 +128,7 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
         if not entry.name.startswith(".") and entry.is_dir():
             found[entry.name] = _files(entry.path)
             if not found[entry.name]:
-                notes.append(f"{shown(entry.path)} has no pictures and is passed over")
+                notes.append(f"{printable(entry.path)} has no pictures and is passed over")
     return {name: files for name, files in found.items() if files}
 
 

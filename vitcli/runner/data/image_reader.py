@@ -15,8 +15,8 @@ from torch import Tensor
 
 from vitcli.core.data.source import Images
 from vitcli.runner.data.image_folder import Folder, Labelled
+from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import InputError
-from vitcli.runner.pictures import decode, picture_bytes, picture_size, quiet_pillow
 
 DEFAULT_SIZE = (32, 32)
 LARGEST = 1024

@@ -22,7 +22,7 @@ from vitcli.core.data.source import Images
 from vitcli.runner.data.catalogue import Row
 from vitcli.runner.data.find import Source, writing
 from vitcli.runner.errors import InputError
-from vitcli.runner.pictures import shown
+from vitcli.runner.text import printable
 
 MAX_FILE = 256 * 2**20
 MAX_MEMBERS = 1000
@@ -44,7 +44,7 @@ def read_original(row: Row, source: Source, scratch: Path | None = None) -> tupl
         for name, content in _contents(row, source):
             if hashlib.md5(content, usedforsecurity=False).hexdigest() != sums[name]:
                 raise InputError(
-                    f"{shown(source.path)}: {name} is not the published file (MD5 differs);"
+                    f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
                     f" get a fresh copy: vitcli data get {row.info.name}"
                 )
             path, plain = _unzipped(private / name, content)
@@ -73,7 +73,7 @@ def _contents(row: Row, source: Source) -> Iterator[tuple[str, bytes]]:
                     yield name, file.read(MAX_FILE)
     except (OSError, EOFError, tarfile.TarError, zlib.error) as error:
         raise InputError(
-            f"{shown(source.path)} is damaged or cannot be read ({shown(error)});"
+            f"{printable(source.path)} is damaged or cannot be read ({printable(error)});"
             f" get a fresh copy: vitcli data get {row.info.name}"
         ) from error
 
@@ -84,14 +84,14 @@ def _from_archive(row: Row, path: Path) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(path, "r|gz") as archive:
         for count, member in enumerate(archive):
             if count >= MAX_MEMBERS or member.size > MAX_FILE:
-                raise InputError(f"{shown(path)} is not the published archive")
+                raise InputError(f"{printable(path)} is not the published archive")
             name = wanted.pop(member.name, None) if member.isreg() else None
             if name and (file := archive.extractfile(member)):
                 yield name, file.read()
             if not wanted:
                 return
     raise InputError(
-        f"{shown(path)} is not the published archive: {', '.join(sorted(wanted))} is not in it"
+        f"{printable(path)} is not the published archive: {', '.join(sorted(wanted))} is not in it"
     )
 
 

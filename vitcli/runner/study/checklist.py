@@ -6,9 +6,9 @@ cannot know is left to the author, marked as such.
 
 from collections.abc import Callable
 
-from vitcli.runner.study.document import StudyResult
 from vitcli.runner.study.formats import escape_markdown
 from vitcli.runner.study.notes import UNCERTAINTY, notes, seconds
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import setting_text
 

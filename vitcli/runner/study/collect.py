@@ -6,21 +6,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from vitcli.runner.compare import changed_fields
-from vitcli.runner.config import config_hash, typed_name
 from vitcli.runner.errors import InputError
-from vitcli.runner.results import plain, portable
-from vitcli.runner.study.document import (
-    Candidate,
-    State,
-    StudyResult,
-    TrialResult,
-    VariantResult,
-)
-from vitcli.runner.study.plan import Study, Trial, Variant, is_same_setting, read_plan
+from vitcli.runner.experiment.config import config_hash, typed_name
+from vitcli.runner.experiment.diff import changed_fields
+from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting, read_plan
 from vitcli.runner.study.records import TrialRecord
+from vitcli.runner.study.result import Candidate, State, StudyResult, TrialResult, VariantResult
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import RESULTS, TrialState, trial_states
+from vitcli.runner.text import plain, portable
 
 States = Mapping[str, TrialState]
 """Trial folder -> state."""

@@ -14,9 +14,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitcli.runner.figure_file import FAINT, INK, MUTED, encode
+from vitcli.runner.figure_style import FAINT, INK, MUTED, encode
 from vitcli.runner.files import commit
-from vitcli.runner.study.document import StudyResult, VariantResult
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, accuracies, compare
 from vitcli.runner.study.table import signed
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from vitcli.runner.study.document import StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import (
     MAX_EXACT_PAIRS,
     RESAMPLES,

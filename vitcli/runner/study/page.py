@@ -12,9 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vitcli.runner.files import commit
-from vitcli.runner.study.document import StudyResult
 from vitcli.runner.study.figures import FIGURES, FORMATS, write_figures
 from vitcli.runner.study.notes import seconds
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, setting_text, signed
 

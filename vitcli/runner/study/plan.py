@@ -1,333 +1,178 @@
-"""A study file becomes trials: a base, variants of it, and seeds. No torch, nothing is run.
+"""What a study still has to train, and what that takes."""
 
-A study is an experiment file with ``variants``; its other fields (or its ``base``) are what every
-variant starts from. Each variant changes fields, or names another experiment.
-"""
-
-import itertools
-import json
-import re
-from collections.abc import Mapping, Sequence
+import functools
+import os
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.errors import UserError
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.run.folder import RUNS
+from vitcli.runner.study.definition import Study, Trial, model_sizes
+from vitcli.runner.study.saved import SavedTrials
+from vitcli.runner.study.states import RESULTS, TrialState, trial_states
 
-from vitcli.core.spec import ExperimentSpec, Spec
-from vitcli.runner.compare import differences
-from vitcli.runner.config import (
-    check,
-    describe,
-    did_you_mean,
-    find_experiment,
-    fit_to_data,
-    load_experiment,
-    override,
-    resolve_bases,
-)
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiments import header
-from vitcli.runner.study.document import Reference
-from vitcli.runner.yaml_text import Document, FieldPath, read_mapping
-
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
-RESERVED = (
-    *("figures", "logs", "plan.json", "results.json", "report.html"),
-    *("table.md", "table.tex", "table.csv"),
-)
-"""Names that a study's folder needs for itself."""
-PLAN = "plan.json"
-"""In a study's folder: every trial's whole configuration, written before anything runs."""
-MAX_SEED = 2**31 - 1
-MAX_SETTINGS = 100
-NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
-"""Fields that do not make another setting of an experiment."""
-
-Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
-
-
-class StudyFields(Spec):
-    """What a study file says beside the fields of an experiment."""
-
-    variants: dict[str, dict[str, Any] | None]
-    """Name -> dotted fields to change, or ``experiment: NAME``; the first is the baseline."""
-    seeds: Seeds
-    threads: int = Field(1, ge=1, le=256)
-    """CPU threads of each trial; they change the bits, so they belong to the study."""
-    tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
-    """Dotted field -> values to choose from on the validation split, for each variant alone."""
-    reference: Reference | None = None
+EXTRA_BYTES = 2_000_000
+"""Predictions, curves and pictures of one trial, roughly."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Variant:
-    """One row of the table; ``settings`` are what is tuned: one empty setting where nothing is."""
+class Options:
+    """How to run a study; nothing here changes what is trained."""
 
-    name: str
-    changes: dict[str, Any]
-    settings: tuple[tuple[dict[str, Any], ExperimentSpec], ...]
-
-    @property
-    def spec(self) -> ExperimentSpec:
-        return self.settings[0][1]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One training: a variant in one setting with one seed, and where it lies in the study."""
-
-    variant: str
-    setting: dict[str, Any]
-    spec: ExperimentSpec
-    folder: str
+    jobs: int | None = None
+    device: str = "auto"
+    data_dir: Path | None = None
+    offline: bool = False
+    fail_fast: bool = False
+    budget: float | None = None
+    """Seconds after which running trials are stopped, to be continued by the next call."""
+    command: str = ""
+    """What to type to go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Study:
-    """A checked study; the first variant is the baseline."""
+class StudyPlan:
+    """What a run would do: each trial's state, the trials to train, and what it takes."""
 
-    name: str
-    path: Path
-    question: str
-    seeds: tuple[int, ...]
-    threads: int
-    tune: dict[str, list[Any]]
-    variants: tuple[Variant, ...]
-    reference: Reference | None
-    file_seeds: tuple[int, ...]
-    """Those of the file, whatever was asked for."""
-
-    @property
-    def baseline(self) -> Variant:
-        return self.variants[0]
-
-    def trials(self, only: Sequence[str] = ()) -> list[Trial]:
-        """Every training that the table needs, seed by seed, so that early rows can be compared."""
-        return [
-            Trial(
-                variant=variant.name,
-                setting=setting,
-                spec=spec.replace(seed=seed),
-                folder="/".join([variant.name, *_label(setting), f"seed{seed}"]),
-            )
-            for seed in self.seeds
-            for variant in self.variants
-            for setting, spec in variant.settings
-            if not only or variant.name in only
-        ]
+    study: Study
+    root: Path
+    names: tuple[str, ...]
+    found: dict[str, TrialState]
+    saved: SavedTrials | None
+    """Results that count where the study's folder has none."""
+    trials: list[Trial]
+    replaced: frozenset[str]
+    """Folders of trials whose results are thrown away first."""
+    rerun: tuple[str, ...]
+    """Variants of which no saved result counts."""
+    parameters: dict[str, int]
+    disk_bytes: int
 
 
-def _label(setting: Mapping[str, Any]) -> list[str]:
-    """A folder name for a tuned setting, such as ``lr=0.001``; nothing where nothing is tuned."""
-    parts = [f"{field.rpartition('.')[2]}={value}" for field, value in setting.items()]
-    return [re.sub(r"[^\w.=,+-]", "_", ",".join(parts))] if parts else []
+def default_root(study: Study) -> Path:
+    return RUNS / study.name
 
 
-class _Part(Document):
-    """A part of a study file as the place where an error is."""
+def plan_study(
+    study: Study,
+    root: Path,
+    only: tuple[str, ...],
+    *,
+    rerun: Collection[str] = (),
+    saved: SavedTrials | None = None,
+) -> StudyPlan:
+    """Look at every trial and build every model without memory: mistakes come before training.
 
-    def __init__(self, document: Document, path: FieldPath, label: str) -> None:
-        self.origin, self._where = document.origin, f"{document.where(path)}: {label}"
-
-    def where(self, path: FieldPath) -> str:
-        return self._where
-
-
-def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
-    """Read and check a study by name or path; ``seeds`` replaces the file's.
+    Args:
+        study: What was asked.
+        root: The study's folder.
+        only: Variants; all if empty.
+        rerun: Variants to train anew, whatever there is of them.
+        saved: Results that count where the study's folder has none.
 
     Raises:
-        ConfigError: The file is no study, or a variant is not what it should be.
+        ConfigError: A variant does not fit the data set.
     """
-    path = find_experiment(name)
-    document = read_mapping(path)
-    raw = resolve_bases(document, path)
-    if "variants" not in raw:
-        raise ConfigError(f"{path}: an experiment, not a study; train it: vitcli train {name}")
-    if "seed" in document.data:
-        raise ConfigError(f"{document.where(('seed',))}: a study has 'seeds', such as [0, 1, 2]")
-    fields = _check_fields({k: raw.pop(k) for k in StudyFields.model_fields if k in raw}, document)
-    chosen = tuple(fields.seeds if seeds is None else seeds)
-    if duplicates := sorted({seed for seed in chosen if chosen.count(seed) > 1}):
-        where = document.where(("seeds",)) if seeds is None else "--seeds"
-        raise ConfigError(f"{where}: seed {duplicates[0]} is named twice")
-    if not fields.variants:
-        raise ConfigError(f"{document.where(('variants',))}: a study needs variants")
-    variants = tuple(
-        _variant(name, changes or {}, raw, fields.tune, document)
-        for name, changes in fields.variants.items()
-    )
-    _refuse_equal(variants, document)
-    _check_reference(fields.reference, variants, document)
-    return Study(
-        name=path.stem,
-        path=path,
-        question=header(path.read_text()).get("Question", ""),
-        seeds=chosen,
-        threads=fields.threads,
-        tune=fields.tune,
-        variants=variants,
-        reference=fields.reference,
-        file_seeds=tuple(fields.seeds),
+    parameters = model_sizes(study)
+    found = trial_states(study, root, only, saved, ignore=rerun)
+    asked = study.trials(only)
+    replaced = {
+        t.folder for t in asked if t.variant in rerun and found[t.folder].state != "missing"
+    }
+    trials = [t for t in asked if t.folder in replaced or found[t.folder].state not in RESULTS]
+    bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
+    return StudyPlan(
+        study=study,
+        root=root,
+        names=only,
+        found=found,
+        saved=saved,
+        trials=trials,
+        replaced=frozenset(replaced),
+        rerun=tuple(rerun),
+        parameters=parameters,
+        disk_bytes=sum(bytes_each),
     )
 
 
-def _check_fields(raw: dict[str, Any], document: Document) -> StudyFields:
-    try:
-        return StudyFields.model_validate(raw)
-    except ValidationError as error:
-        first = error.errors()[0]
-        problem = describe(first["loc"], first["type"], first)
-        raise ConfigError(f"{document.where(first['loc'])}: {problem}") from error
+def worker_count(study: Study, options: Options) -> int:
+    """``-j``, or as many as the processor has cores for; one on a GPU."""
+    from vitcli.runner.machine.device import pick_device
+
+    if options.jobs:
+        return options.jobs
+    if pick_device(options.device).type != "cpu":
+        return 1
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return max(1, (usable or 1) // study.threads)
 
 
-def _variant(
-    name: str,
-    changes: dict[str, Any],
-    base: Mapping[str, Any],
-    tune: Mapping[str, list[Any]],
-    document: Document,
-) -> Variant:
-    place = _Part(document, ("variants", name), f"variant {name!r}")
-    if not NAME.fullmatch(name) or name.lower() in RESERVED:
-        raise ConfigError(
-            f"{place.where(())}: its name becomes a folder: use letters, digits and . _ + -"
-            f" (not {', '.join(RESERVED)})"
-        )
-    changes = flatten(changes)
-    for field in ("seed", "base", "variants"):
-        if field in changes:
-            raise ConfigError(f"{place.where(())}: {field!r} cannot be changed by a variant")
-    raw: Mapping[str, Any] = base
-    if "experiment" in changes:
-        raw = _other_experiment(changes["experiment"], place, document)
-    fields = {field: value for field, value in changes.items() if field != "experiment"}
-    settings = [
-        (setting, check(override(raw, fields | setting), place)) for setting in grid(tune, document)
-    ]
-    if tune and not settings[0][1].data.val_split:
-        raise ConfigError(f"{place.where(())}: 'tune' chooses on data.val_split; set it")
-    return Variant(name=name, changes=changes, settings=tuple(settings))
+def states_now(todo: StudyPlan) -> dict[str, TrialState]:
+    """The state of every trial as it is now."""
+    return trial_states(todo.study, todo.root, todo.names, todo.saved, ignore=todo.rerun)
 
 
-def _other_experiment(name: Any, place: Document, document: Document) -> dict[str, Any]:
-    if not isinstance(name, str):
-        raise ConfigError(f"{place.where(())}: experiment names one file, got {name!r}")
-    try:
-        path = find_experiment(name, beside=Path(document.origin).parent)
-        raw = resolve_bases(read_mapping(path), path)
-    except ConfigError as error:
-        raise ConfigError(f"{place.where(())}: {error}") from error
-    if "variants" in raw:
-        raise ConfigError(f"{place.where(())}: {name!r} is a study, not an experiment")
-    return raw
+def saved_for_training(folder: Path, options: Options) -> SavedTrials:
+    """Saved trials, of which only those are taken that could have been trained here."""
+    from vitcli.runner.data.load import load_data
+    from vitcli.runner.machine.device import pick_device, pick_precision, precision_name
 
+    device = pick_device(options.device)
 
-def flatten(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted fields: ``{model: {norm: none}}`` is ``{model.norm: none}``."""
-    out: dict[str, Any] = {}
-    for key, value in changes.items():
-        out |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {}
-        out |= {} if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return out
-
-
-def grid(tune: Mapping[str, list[Any]], document: Document) -> list[dict[str, Any]]:
-    """Every combination of the values to choose from; one empty setting where there are none."""
-    settings = [
-        dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())
-    ]
-    if len(settings) > MAX_SETTINGS:
-        raise ConfigError(f"{document.where(('tune',))}: {len(settings)} settings are too many")
-    if any(setting in settings[:i] for i, setting in enumerate(settings)):
-        raise ConfigError(f"{document.where(('tune',))}: a value is named twice")
-    return settings
-
-
-def _refuse_equal(variants: Sequence[Variant], document: Document) -> None:
-    """Each row must differ from every other, and be compared on the same images."""
-    base = variants[0]
-    for i, variant in enumerate(variants):
-        where = f"{document.where(('variants', variant.name))}: variant {variant.name!r}"
-        for other in variants[:i]:
-            if variant.spec == other.spec:
-                raise ConfigError(f"{where} is the same as {other.name!r}; change a field in it")
-        for field in ("data.name", "data.resize", "data.val_split"):
-            if field in differences(base.spec, variant.spec):
-                raise ConfigError(
-                    f"{where}: {field} differs from {base.name!r}'s; scores on other"
-                    " images cannot be compared"
-                )
-
-
-def _check_reference(
-    reference: Reference | None, variants: Sequence[Variant], document: Document
-) -> None:
-    names = [variant.name for variant in variants]
-    for row in reference.rows if reference else ():
-        if row not in names:
-            where = document.where(("reference", "rows", row))
-            raise ConfigError(f"{where}: no variant is called {row!r}{did_you_mean(row, names)}")
-    if reference and reference.experiment:
-        load_experiment(reference.experiment)
-
-
-def is_same_setting(study: Study) -> bool:
-    """Whether the baseline is trained as the reference's experiment is, but for what is neutral."""
-    if not (study.reference and study.reference.experiment):
-        return False
-    source, ours = load_experiment(study.reference.experiment).spec, study.baseline.spec
-    return not differences(source.replace(seed=0), ours.replace(seed=0)).keys() - NEUTRAL
-
-
-def select(study: Study, only: Sequence[str]) -> tuple[str, ...]:
-    """The variants that were asked for, in the study's order, and the baseline with them."""
-    names = [variant.name for variant in study.variants]
-    for name in only:
-        if name not in names:
-            raise ConfigError(
-                f"--only {name}: {study.name} has no such variant{did_you_mean(name, names)}"
-                f" ({', '.join(names)})"
-            )
-    return tuple(name for name in names if not only or name in only or name == names[0])
-
-
-def parse_seeds(text: str) -> list[int]:
-    """``"0-4,7"`` -> ``[0, 1, 2, 3, 4, 7]``."""
-    seeds: list[int] = []
-    for part in text.split(","):
-        match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
-        if not 0 <= last - first < 1000:
-            raise ConfigError(
-                f"--seeds wants numbers and ranges, such as 0-4 or 0,2,5; got {text!r}"
-            )
-        seeds += range(first, last + 1)
-    return seeds
-
-
-def read_plan(root: Path) -> dict[str, Any]:
-    """The plan that the driver wrote before anything ran."""
-    return dict(json.loads((root / PLAN).read_text()))
-
-
-def model_sizes(study: Study) -> dict[str, int]:
-    """Variant -> parameters: every model is built, without memory, so mistakes come first.
-
-    Raises:
-        ConfigError: A variant does not fit its data set.
-    """
-    from vitcli.core.inspect.cost import count_parameters
-    from vitcli.runner.datasets import describe_data
-    from vitcli.runner.experiments import build_abstract
-
-    sizes: dict[str, int] = {}
-    for variant in study.variants:
+    @functools.cache
+    def data_hash(spec: DataSpec) -> str | None:
         try:
-            for _, spec in variant.settings:
-                fitted = fit_to_data(spec, describe_data(spec.data))
-                sizes[variant.name] = count_parameters(build_abstract(fitted))
-        except ConfigError as error:
-            raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
-    return sizes
+            return load_data(spec, data_dir=options.data_dir, offline=options.offline).data_hash
+        except UserError:  # a training that needs the images reports this error itself
+            return None
+
+    def precision(spec: ExperimentSpec) -> str:
+        return precision_name(pick_precision(spec.train.precision, device))
+
+    return SavedTrials(folder, precision, data_hash)
+
+
+def unfinished(found: Mapping[str, TrialState]) -> dict[str, TrialState]:
+    """Trials that are no results yet."""
+    return {folder: state for folder, state in found.items() if state.state not in RESULTS}
+
+
+def summary(found: Mapping[str, TrialState]) -> str:
+    """Such as ``12 finished, 1 diverged, 5 missing``."""
+    states = [state.state for state in found.values()]
+    return ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(sorted(states)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyEstimate:
+    """Seconds a trial of each variant takes, and the whole of what is to do, ``count`` at once."""
+
+    by_variant: dict[str, float]
+    total: float
+    count: int
+
+
+def estimate_study(todo: StudyPlan, options: Options) -> StudyEstimate:
+    """As measured where a trial is finished, else timed on a few random images."""
+    import torch
+
+    from vitcli.runner.train.estimate import make_estimate
+
+    torch.set_num_threads(todo.study.threads)
+    seconds: dict[str, float] = {}
+    for name in {trial.variant for trial in todo.trials}:
+        trials = todo.study.trials([name])
+        states = [todo.found[trial.folder] for trial in trials]
+        here = [state.record for state in states if state.record and not state.source]
+        found = [record.result.train_seconds for record in here]
+        known = [value for value in found if value]
+        experiment = Experiment(todo.study.name, trials[0].spec, todo.study.path)
+        seconds[name] = (
+            sum(known) / len(known) if known else make_estimate(experiment, options.device).seconds
+        )
+    count = max(1, min(worker_count(todo.study, options), len(todo.trials)))
+    total = sum(seconds[trial.variant] for trial in todo.trials) / count
+    return StudyEstimate(by_variant=seconds, total=total, count=count)

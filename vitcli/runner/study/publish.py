@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vitcli.runner.files import commit
-from vitcli.runner.study.document import StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.table import render
 
 FILES = {"results.json": "json", "table.md": "md", "table.tex": "latex", "table.csv": "csv"}

@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from vitcli.core.spec import Spec
-from vitcli.runner.compare import readable_metrics
-from vitcli.runner.run_dir import RunDir
-from vitcli.runner.study.document import as_pairs, as_tuple
+from vitcli.runner.run.compare import readable_metrics
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.result import as_pairs, as_tuple
 
 
 class Session(BaseModel):

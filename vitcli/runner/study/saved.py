@@ -15,15 +15,15 @@ import numpy as np
 from pydantic import ValidationError
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.runner.compare import changed_fields
-from vitcli.runner.config import config_hash
 from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import commit, make_folder, sealed, sha256
-from vitcli.runner.predictions import read_predictions
-from vitcli.runner.results import plain
-from vitcli.runner.run_dir import RunDir
-from vitcli.runner.study.plan import Trial
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.predictions import read_predictions
+from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.records import TrialRecord, other_threads
+from vitcli.runner.text import plain
 
 FORMAT = 1
 SAVED = Path("experiments/results/trials")

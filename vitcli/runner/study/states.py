@@ -6,16 +6,17 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from vitcli.runner.compare import differences, filled, readable_metrics
-from vitcli.runner.config import config_hash
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.predictions import accuracy_of
-from vitcli.runner.results import flow
-from vitcli.runner.run_dir import FILES, RunDir
-from vitcli.runner.runs import live_state
-from vitcli.runner.study.document import State
-from vitcli.runner.study.plan import Study, Trial
+from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.diff import differences, with_data_defaults
+from vitcli.runner.experiment.yaml_text import flow
+from vitcli.runner.run.compare import readable_metrics
+from vitcli.runner.run.folder import FILES, RunDir
+from vitcli.runner.run.listing import live_state
+from vitcli.runner.run.predictions import accuracy_of
+from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.records import Meta, TrialRecord, other_threads, read_record
+from vitcli.runner.study.result import State
 from vitcli.runner.study.saved import SavedTrials
 
 RESULTS = ("finished", "diverged")
@@ -101,7 +102,9 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(state="stale", reason=f"its config.yaml cannot be read: {error}")
     raw = run.read("meta.json")
     meta = Meta.model_validate(raw)
-    for field, (there, here) in differences(stored, filled(trial.spec, stored, raw)).items():
+    for field, (there, here) in differences(
+        stored, with_data_defaults(trial.spec, stored, raw)
+    ).items():
         reason = f"{field} is {flow(there)} in its folder, {flow(here)} in the study"
         return TrialState(state="stale", reason=reason)
     if reason := other_threads((meta, *meta.sessions), threads):

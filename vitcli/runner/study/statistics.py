@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from vitcli.runner.study.document import StudyResult, VariantResult
+from vitcli.runner.study.result import StudyResult, VariantResult
 
 Verdict = Literal[
     "replicates",

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.study.document import StudyResult, VariantResult
 from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
 from vitcli.runner.study.notes import notes, seconds
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")

@@ -24,10 +24,10 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import AugmentSpec, DataSpec
-from vitcli.runner.config import Experiment, check
 from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
-from vitcli.runner.study.plan import PLAN, read_plan
-from vitcli.runner.yaml_text import Document
+from vitcli.runner.experiment.config import Experiment, check
+from vitcli.runner.experiment.yaml_text import Document
+from vitcli.runner.study.definition import PLAN, read_plan
 
 GRACE_SECONDS = 30.0
 """How long a trial may take to save its checkpoint after the driver has gone."""
@@ -41,8 +41,8 @@ def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
     Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``; the last
     carries the reason, and its traceback if it was no user's mistake goes to stderr.
     """
-    from vitcli.runner.checkpoint import keep_weights
-    from vitcli.runner.train import Request, train
+    from vitcli.runner.run.checkpoint import keep_weights
+    from vitcli.runner.train.start import Request, start
 
     plan = read_plan(root)
     entry = plan["trials"][folder]
@@ -57,7 +57,7 @@ def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
         command=plan["command"],
     )
     try:
-        outcome = train(
+        outcome = start(
             experiment,
             request,
             on_event=lambda event: send(describe_event(event)),
@@ -100,7 +100,7 @@ class DataOnce:
         self.has_failed = False
 
     def __call__(self, spec: DataSpec, **options: Any) -> Any:
-        from vitcli.runner.datasets import load_data
+        from vitcli.runner.data.load import load_data
 
         key = spec.replace(augment=AugmentSpec())  # drawn batch by batch, not when data is read
         if key != self._key:
@@ -124,7 +124,7 @@ class DataOnce:
 
 def describe_event(event: Any) -> dict[str, Any]:
     """A training's event as plain data."""
-    from vitcli.runner.events import EpochDone, Progress
+    from vitcli.runner.train.events import EpochDone, Progress
 
     if isinstance(event, EpochDone):
         return {"kind": "epoch", "record": event.record}

@@ -12,34 +12,34 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitcli.core.inspect.look import Question, grad_rollout_map, head_maps
-from vitcli.runner.contact_sheet import one_line
-from vitcli.runner.figure_file import FAINT, INK, MUTED
+from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
+from vitcli.runner.figure_style import FAINT, INK, MUTED
+from vitcli.runner.text import one_line
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
 from vitcli.runner.visualize.claims import judge
-from vitcli.runner.visualize.drawn import (
-    COLOURS,
-    DASHES,
-    MAPS,
-    MARKS,
-    Drawn,
-    about,
-    bare,
-    layers_shown,
-)
 from vitcli.runner.visualize.faithfulness_numbers import (
     BASELINES,
     Faithfulness,
     measure_faithfulness,
 )
+from vitcli.runner.visualize.figure import (
+    CMAP,
+    DASHES,
+    MARKS,
+    PALETTE,
+    RunFigure,
+    about,
+    bare,
+    layers_shown,
+)
+from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
-from vitcli.runner.visualize.subject import NoFigureError, Subject
 
 MISTAKES = 8
 CHOSEN = 4
 
 
-def mistakes(subject: Subject) -> Drawn:
+def mistakes(subject: RunOnTestSet) -> RunFigure:
     """The wrong answers that the model was surest of, and what they rest on."""
     model, labels = subject.attending, subject.data.test.labels
     shares, said = subject.logits.softmax(-1).max(-1)
@@ -47,7 +47,7 @@ def mistakes(subject: Subject) -> Drawn:
     if not len(wrong):
         raise NoFigureError("the model makes no mistake on the test images")
     worst = wrong[shares[wrong].argsort(descending=True, stable=True)][:MISTAKES]
-    ask = Question(
+    ask = MapRequest(
         model=model,
         images=subject.batch(worst),
         layers=(len(model.blocks) - 1,),
@@ -63,7 +63,7 @@ def mistakes(subject: Subject) -> Drawn:
         )
         for i, m in zip(worst.tolist(), maps, strict=True)
     ]
-    return Drawn(
+    return RunFigure(
         draw=partial(_mistakes, tiles),
         title="Most confident mistakes",
         caption=about(
@@ -104,20 +104,20 @@ def over(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
     grey = np.broadcast_to(picture.mean(-1, keepdims=True).astype(np.uint8), picture.shape)
     axes.imshow(grey)
     edges = (-0.5, width - 0.5, height - 0.5, -0.5)
-    axes.imshow(values, cmap=MAPS, vmin=0, vmax=values.max() or 1, alpha=0.65, extent=edges)
+    axes.imshow(values, cmap=CMAP, vmin=0, vmax=values.max() or 1, alpha=0.65, extent=edges)
 
 
-def heads(subject: Subject) -> Drawn:
+def heads(subject: RunOnTestSet) -> RunFigure:
     """Attention behind the read-out, by layer and head, for images that nobody picked."""
     model = subject.attending
     layers = layers_shown(len(model.blocks))
     index = torch.tensor(subject.firsts[:CHOSEN])
-    ask = Question(model=model, images=subject.batch(index), layers=tuple(layers))
+    ask = MapRequest(model=model, images=subject.batch(index), layers=tuple(layers))
     maps = head_maps(ask).cpu().numpy()  # (B, L, h, gh, gw)
     pictures = [subject.picture(i) for i in index.tolist()]
     who = "CLS attends" if model.cls_token is not None else "the pooled patches attend"
     rows = ", ".join(str(i + 1) for i in layers)
-    return Drawn(
+    return RunFigure(
         draw=partial(_heads, pictures, maps, layers),
         title="Attention by layer and head",
         caption=about(
@@ -141,7 +141,7 @@ def _heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int]) -> F
         image, layer = divmod(row, len(layers))
         bare(axes)
         if column:
-            drawn = axes.imshow(maps[image, layer, column - 1], cmap=MAPS, norm=scale)
+            drawn = axes.imshow(maps[image, layer, column - 1], cmap=CMAP, norm=scale)
         elif layer == 0:
             axes.imshow(pictures[image])
         else:
@@ -155,13 +155,13 @@ def _heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int]) -> F
     return figure
 
 
-def distance(subject: Subject) -> Drawn:
+def distance(subject: RunOnTestSet) -> RunFigure:
     """Mean attention distance and entropy of every head, with their spread over images."""
     if subject.attending.grid_size == (1, 1):
         raise NoFigureError("one patch has no distance")
     numbers = measure_attention(subject)
     size = subject.attending.spec.patch_size
-    return Drawn(
+    return RunFigure(
         draw=partial(_distance, numbers),
         title="How far attention reaches",
         caption=about(
@@ -235,7 +235,7 @@ def _by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
             linestyle="",
             marker=MARKS[head % len(MARKS)],
             markersize=4,
-            color=COLOURS[head % len(COLOURS)],
+            color=PALETTE[head % len(PALETTE)],
             elinewidth=0.9,
             label=f"head {head + 1}" if num_heads <= 8 else None,
         )
@@ -258,12 +258,12 @@ def _by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
         axes.legend(frameon=False, fontsize=7.5, ncols=2, loc="lower right")
 
 
-def faithfulness(subject: Subject) -> Drawn:
+def faithfulness(subject: RunOnTestSet) -> RunFigure:
     """Deletion and insertion curves of each method, against maps that know nothing."""
     found = measure_faithfulness(subject)
     count = len(found.methods[0].gap)
     best = found.best
-    return Drawn(
+    return RunFigure(
         draw=partial(_faithfulness, found),
         title="Do the maps matter to the model?",
         caption=about(
@@ -316,7 +316,7 @@ def _faithfulness(found: Faithfulness) -> Figure:
         for i, each in enumerate(found.methods):
             values = getattr(each, side).double()
             is_base = each.method in BASELINES
-            colour = MUTED if is_base else COLOURS[i % len(COLOURS)]
+            colour = MUTED if is_base else PALETTE[i % len(PALETTE)]
             dash = DASHES[1 + BASELINES.index(each.method)] if is_base else "-"
             mean = values.mean(0)
             halves = [mean_and_error(column)[1] or 0.0 for column in values.unbind(1)]

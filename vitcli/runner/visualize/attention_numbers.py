@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from vitcli.core.inspect.attention_statistics import (
+from vitcli.core.inspect.statistics import (
     TINY,
     attention_distance,
     attention_entropy,
@@ -19,7 +19,7 @@ from vitcli.core.inspect.attention_statistics import (
     uniform_near_share,
 )
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.runner.visualize.subject import Subject
+from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class AttentionNumbers:
     num_tokens: int
 
 
-def measure_attention(subject: Subject) -> AttentionNumbers:
+def measure_attention(subject: RunOnTestSet) -> AttentionNumbers:
     """Go once over the sampled images; only a few at once have their weights in memory."""
     model = subject.attending
     size, patch = model.grid_size, model.spec.patch_size

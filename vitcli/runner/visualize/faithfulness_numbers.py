@@ -18,9 +18,9 @@ from vitcli.core.inspect.faithfulness import (
     removal_counts,
 )
 from vitcli.core.inspect.grad_cam import feature_layer
-from vitcli.core.inspect.look import METHODS, Question, grad_cam_map, head_maps
+from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.runner.visualize.subject import Subject
+from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 RANDOM, CENTRE, ATTENTION = "random", "centre", "last layer"
 BASELINES = (RANDOM, CENTRE)
@@ -69,7 +69,7 @@ class Faithfulness:
         return sorted(real, key=lambda each: -each.gap.mean().item())
 
 
-def measure_faithfulness(subject: Subject) -> Faithfulness:
+def measure_faithfulness(subject: RunOnTestSet) -> Faithfulness:
     """Deletion and insertion of every method that has a meaning for the model."""
     model = subject.attending
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])
@@ -100,7 +100,7 @@ def _maps(
     model: VisionTransformer, images: Tensor, classes: Tensor, index: Tensor, names: list[str]
 ) -> dict[str, Tensor]:
     """A map (B, gh, gw) of each method; an image's random map is the same in every call."""
-    ask = Question(model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes)
+    ask = MapRequest(model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes)
     seen = replace(ask, layers=(feature_layer(model) - 1,))
     grid = model.grid_size
     makers: dict[str, Callable[[], Tensor]] = {

@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from vitcli.runner.visualize.attention_figures import distance, faithfulness, heads, mistakes
-from vitcli.runner.visualize.drawn import Drawn
-from vitcli.runner.visualize.subject import Subject
+from vitcli.runner.visualize.figure import RunFigure
+from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.training_figures import confusion, curves
 from vitcli.runner.visualize.weight_figures import embeddings, filters, pos_embed
 
-FIGURES: dict[str, Callable[[Subject], Drawn]] = {
+FIGURES: dict[str, Callable[[RunOnTestSet], RunFigure]] = {
     "curves": curves,
     "confusion": confusion,
     "mistakes": mistakes,

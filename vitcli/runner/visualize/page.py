@@ -9,8 +9,8 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from vitcli.runner.explorer.page import fragment
-from vitcli.runner.visualize.write import Visualized
+from vitcli.runner.visualize.explorer.page import fragment
+from vitcli.runner.visualize.render import Visualized
 
 
 def html(done: Sequence[Visualized]) -> bytes:

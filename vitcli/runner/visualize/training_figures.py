@@ -6,17 +6,17 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitcli.runner.compare import readable_metrics
-from vitcli.runner.contact_sheet import one_line
-from vitcli.runner.figure_file import FAINT, INK
-from vitcli.runner.visualize.drawn import BLUE, DASHES, VERMILION, Drawn, about
-from vitcli.runner.visualize.subject import NoFigureError, Subject
+from vitcli.runner.figure_style import FAINT, INK
+from vitcli.runner.run.compare import readable_metrics
+from vitcli.runner.text import one_line
+from vitcli.runner.visualize.figure import BLUE, DASHES, VERMILION, RunFigure, about
+from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MANY = 20
 """With more classes a confusion matrix has no room for its numbers."""
 
 
-def curves(subject: Subject) -> Drawn:
+def curves(subject: RunOnTestSet) -> RunFigure:
     """Loss and accuracy after each epoch."""
     records = readable_metrics(subject.run)
     if not records:
@@ -29,7 +29,7 @@ def curves(subject: Subject) -> Drawn:
         }
         for measure in ("loss", "accuracy")
     }
-    return Drawn(
+    return RunFigure(
         draw=partial(_curves, lines),
         title="Learning curves",
         caption=about(
@@ -69,13 +69,13 @@ def _curves(lines: dict[str, dict[str, list[tuple[float, float]]]]) -> Figure:
     return figure
 
 
-def confusion(subject: Subject) -> Drawn:
+def confusion(subject: RunOnTestSet) -> RunFigure:
     """Which class is taken for which."""
     table = np.array(subject.scores.confusion)
     names = [one_line(name, 14) for name in subject.predictor.names]
     scores = subject.scores
     low, high = (100 * bound for bound in scores.accuracy_interval)
-    return Drawn(
+    return RunFigure(
         draw=partial(_confusion, table, names),
         title="Confusion matrix",
         caption=about(

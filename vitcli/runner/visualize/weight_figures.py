@@ -13,17 +13,17 @@ from torch import Tensor, nn
 
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
-from vitcli.runner.contact_sheet import one_line
-from vitcli.runner.figure_file import FAINT, INK, MUTED
-from vitcli.runner.visualize.drawn import COLOURS, MAPS, MARKS, Drawn, about, bare
-from vitcli.runner.visualize.subject import NoFigureError, Subject
+from vitcli.runner.figure_style import FAINT, INK, MUTED
+from vitcli.runner.text import one_line
+from vitcli.runner.visualize.figure import CMAP, MARKS, PALETTE, RunFigure, about, bare
+from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MAX_FILTERS = 64
 MAX_MAPS = 16
 """A grid with more rows or columns of patches shows every other one, or fewer."""
 
 
-def pos_embed(subject: Subject) -> Drawn:
+def pos_embed(subject: RunOnTestSet) -> RunFigure:
     """How alike the positions of any two patches are; for a relative bias, the bias itself."""
     model = subject.vit
     kind = model.spec.pos_embed
@@ -38,7 +38,7 @@ def pos_embed(subject: Subject) -> Drawn:
     table = model.pos_embed()[0, -model.grid_size[0] * model.grid_size[1] :].detach().cpu()
     unit = F.normalize(table, dim=-1)
     likeness = (unit @ unit.mT).view(*model.grid_size, *model.grid_size).numpy()
-    return Drawn(
+    return RunFigure(
         draw=partial(_likeness, likeness),
         title="Similarity of positions",
         caption=about(
@@ -71,8 +71,8 @@ def _likeness(maps: np.ndarray) -> Figure:
     return figure
 
 
-def _biases(subject: Subject, maps: Tensor, text: str) -> Drawn:
-    return Drawn(
+def _biases(subject: RunOnTestSet, maps: Tensor, text: str) -> RunFigure:
+    return RunFigure(
         draw=partial(_bias_maps, maps.numpy()),
         title="Relative position bias",
         caption=about(subject, text),
@@ -95,7 +95,7 @@ def _bias_maps(maps: np.ndarray) -> Figure:
     return figure
 
 
-def filters(subject: Subject) -> Drawn:
+def filters(subject: RunOnTestSet) -> RunFigure:
     """What the first layer looks for: filters, or the main directions among many patch filters."""
     model = subject.predictor.model
     weight = first_filters(model, subject.predictor.in_chans)  # (D, C, P, P)
@@ -108,7 +108,7 @@ def filters(subject: Subject) -> Drawn:
         tiles = weight[:MAX_FILTERS]
         shown = "" if len(tiles) == len(weight) else f"the first {len(tiles)} of "
         what = f"The filters of the first convolution ({shown}{len(weight)}),"
-    return Drawn(
+    return RunFigure(
         draw=partial(_filters, tiles.numpy()),
         title="Filters of the first layer",
         caption=about(subject, f"{what} each scaled to its own range."),
@@ -150,11 +150,11 @@ def _filters(tiles: np.ndarray) -> Figure:
         if picture.shape[-1] == 3:
             axes.imshow(picture)
         else:
-            axes.imshow(picture.mean(-1), cmap=MAPS)
+            axes.imshow(picture.mean(-1), cmap=CMAP)
     return figure
 
 
-def embeddings(subject: Subject) -> Drawn:
+def embeddings(subject: RunOnTestSet) -> RunFigure:
     """Pooled features of images on their two main axes."""
     model, index = subject.predictor.model, subject.sample
     if not isinstance(model, TokenModel):
@@ -172,7 +172,7 @@ def embeddings(subject: Subject) -> Drawn:
         raise NoFigureError("two images at least are needed for a plane")
     labels = subject.data.test.labels[index].numpy()
     token = "CLS" if model.cls_token is not None else "pooled"
-    return Drawn(
+    return RunFigure(
         draw=partial(_embeddings, places, labels, list(subject.predictor.names), shares),
         title=f"Map of the {token} features",
         caption=about(
@@ -197,7 +197,7 @@ def _embeddings(
             points[:, 0],
             points[:, 1],
             s=12,
-            color=COLOURS[label % len(COLOURS)],
+            color=PALETTE[label % len(PALETTE)],
             marker=MARKS[label % len(MARKS)],
             alpha=0.55,
             linewidths=0,

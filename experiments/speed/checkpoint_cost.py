@@ -1,0 +1,120 @@
+"""What checkpoints cost a training, and how soon a resumed one takes its first step.
+
+Usage: python experiments/speed/checkpoint_cost.py [--experiment NAME] [--epochs 6]
+           [--rounds 5] [-o FILE]
+Trains with and without writing checkpoints, metrics and status after epochs, A B A B in a process;
+then resumes a stopped run in the same process, so that nothing is left to import.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.machine.device import hardware, pick_device, source_commit
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train import trainer as training
+from vitcli.runner.train.events import EpochDone, Event, Started
+from vitcli.runner.train.start import Request, start
+
+
+@contextlib.contextmanager
+def without_saving() -> Iterator[None]:
+    """Nothing of a run is written after an epoch."""
+    kept = training.Trainer.save, RunDir.set_metrics, RunDir.set_status
+    training.Trainer.save = lambda self: None  # type: ignore[method-assign]
+    RunDir.set_metrics = lambda self, records: None  # type: ignore[method-assign]
+    RunDir.set_status = lambda self, *args: None  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        training.Trainer.save, RunDir.set_metrics, RunDir.set_status = kept  # type: ignore[method-assign]
+
+
+def seconds_of(experiment: Any, device: str) -> float:
+    """Of the epochs alone: from the first step to the end of the last epoch."""
+    began = 0.0
+
+    def note(event: Event) -> None:
+        nonlocal began
+        if isinstance(event, Started):
+            began = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as folder:
+        start(experiment, Request(output=Path(folder) / "run", device=device), on_event=note)
+        return time.perf_counter() - began
+
+
+class TakenError(Exception):
+    """The first step has been taken."""
+
+
+def resume_seconds(experiment: Any, device: str) -> float:
+    """From the call to the end of the first step of a run that was stopped."""
+    original = training.Trainer._add
+
+    def stop(self: Any, step: Any) -> None:
+        raise TakenError
+
+    with tempfile.TemporaryDirectory() as name:
+        request = Request(output=Path(name) / "run", device=device, resume=True)
+        with contextlib.suppress(StoppedError):
+            start(experiment, request, on_event=interrupt_after_an_epoch)
+        training.Trainer._add = stop  # type: ignore[method-assign]
+        began = time.perf_counter()
+        try:
+            start(experiment, request)
+        except TakenError:
+            return time.perf_counter() - began
+        finally:
+            training.Trainer._add = original  # type: ignore[method-assign]
+    raise SystemExit("the run was finished before it could be resumed")
+
+
+def interrupt_after_an_epoch(event: Event) -> None:
+    if isinstance(event, EpochDone):
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="The cost of checkpoints and of a resume")
+    parser.add_argument("--experiment", default="quickstart")
+    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    experiment = load_experiment(options.experiment, {"train.epochs": options.epochs})
+    seconds_of(experiment, options.device)  # decodes, compiles, imports
+    ratios = []
+    for _ in range(options.rounds):
+        with without_saving():
+            bare = seconds_of(experiment, options.device)
+        ratios.append(seconds_of(experiment, options.device) / bare)
+    resumes = [resume_seconds(experiment, options.device) for _ in range(options.rounds)]
+    result = {
+        "experiment": options.experiment,
+        "epochs": options.epochs,
+        "cost": round(statistics.median(ratios) - 1, 4),
+        "ratios": [round(ratio, 4) for ratio in ratios],
+        "resume_seconds": round(statistics.median(resumes), 3),
+        "hardware": hardware(pick_device(options.device)),
+        "commit": source_commit()[0],
+    }
+    text = json.dumps(result, indent=1)
+    if options.output:
+        options.output.write_text(text + "\n")
+    print(text)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,247 @@
+"""One contender of experiments/speed/peers.py: a process that trains when it is told to.
+
+Usage: python experiments/speed/contender.py JOB, a JSON object; peers.py starts it.
+Each number on stdin is answered by the seconds that so many steps took; the end of stdin, by the peak memory.
+"""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
+CLIP = 1.0
+Job = dict[str, Any]
+
+
+def peer_model(name: str, m: Job) -> Any:
+    """The peer's ViT: 4x4 patches of 32x32 images, CLS token, learned positions, ten classes."""
+    width, depth, heads, hidden = m["embed_dim"], m["depth"], m["num_heads"], m["mlp_dim"]
+    if name == "timm":
+        from timm.models.vision_transformer import VisionTransformer
+
+        return VisionTransformer(
+            img_size=32,
+            patch_size=4,
+            num_classes=10,
+            embed_dim=width,
+            depth=depth,
+            num_heads=heads,
+            mlp_ratio=hidden / width,
+        )
+    if name == "torchvision":
+        import torchvision
+
+        return torchvision.models.VisionTransformer(
+            image_size=32,
+            patch_size=4,
+            num_layers=depth,
+            num_heads=heads,
+            hidden_dim=width,
+            mlp_dim=hidden,
+            num_classes=10,
+        )
+    if name == "transformers":
+        from transformers import ViTConfig, ViTForImageClassification
+
+        config = ViTConfig(
+            image_size=32,
+            patch_size=4,
+            hidden_size=width,
+            num_hidden_layers=depth,
+            num_attention_heads=heads,
+            intermediate_size=hidden,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+        config.num_labels = 10
+        return ViTForImageClassification(config)
+    from vit_pytorch import ViT
+
+    return ViT(
+        image_size=32,
+        patch_size=4,
+        num_classes=10,
+        dim=width,
+        depth=depth,
+        heads=heads,
+        dim_head=width // heads,
+        mlp_dim=hidden,
+    )
+
+
+def load_images(job: Job) -> Any:
+    """The training images of CIFAR-10 where it is given, of ``shapes`` otherwise."""
+    from vitcli.core.spec import DataSpec
+    from vitcli.runner.data.load import load_data
+
+    spec = DataSpec(name="cifar10" if job["data"] else "shapes")
+    folder = Path(job["data"]) if job["data"] else None
+    data: Any = load_data(spec, data_dir=folder, offline=True, on_message=lambda text: None)
+    return data.train
+
+
+def peer_batches(job: Job) -> Iterator[Any]:
+    """Forever: batches of a DataLoader, as the peers' own training scripts make them."""
+    import torch
+    from PIL import Image
+    from torch.utils.data import DataLoader, Dataset
+    from torchvision import transforms
+
+    images = load_images(job)
+    pixels, labels = images.pixels.permute(0, 2, 3, 1).numpy(), images.labels.tolist()
+    augment = transforms.Compose(
+        [
+            transforms.RandomCrop(32, padding=4),
+            transforms.RandomHorizontalFlip(),
+            transforms.ToTensor(),
+            transforms.Normalize(MEAN, STD),
+        ]
+    )
+
+    class InMemory(Dataset):
+        """Like torchvision.datasets.CIFAR10: an array in memory, one PIL image at a time."""
+
+        def __len__(self) -> int:
+            return len(labels)
+
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            return augment(Image.fromarray(pixels[index])), labels[index]
+
+    loader = DataLoader(
+        InMemory(),
+        batch_size=job["batch_size"],
+        shuffle=True,
+        drop_last=True,
+        num_workers=os.cpu_count() or 1,
+        pin_memory=job["device"] != "cpu",
+        persistent_workers=True,
+    )
+    device = torch.device(job["device"])
+    while True:
+        for x, y in loader:
+            yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
+
+
+def fixed_batches(job: Job) -> Iterator[Any]:
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(job["batch_size"], 3, 32, 32, generator=generator).to(job["device"])
+    y = torch.randint(10, (job["batch_size"],), generator=generator).to(job["device"])
+    while True:
+        yield x, y
+
+
+def peer_steps(job: Job) -> Iterator[None]:
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    device = torch.device(job["device"])
+    model = peer_model(job["name"], job).to(device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
+    network = torch.compile(model) if job["compile"] else model
+    dtype = torch.bfloat16 if job["precision"] == "bf16" else None
+    batches = peer_batches(job) if job["part"] == "end_to_end" else fixed_batches(job)
+    for x, y in batches:
+        optimizer.zero_grad()
+        with torch.autocast(device.type, dtype, enabled=dtype is not None):
+            out: Any = network(x)
+            loss = cross_entropy(getattr(out, "logits", out).float(), y)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP)
+        optimizer.step()
+        yield
+
+
+def our_steps(job: Job) -> Iterator[None]:
+    """What ``vitcli train`` does, without files."""
+    import torch
+
+    from vitcli.core.data.batches import train_batches
+    from vitcli.core.models.build import build_model
+    from vitcli.core.spec import AugmentSpec, ModelSpec, OptimSpec
+    from vitcli.core.tasks.classify import Classify
+    from vitcli.core.train.fit import fit
+    from vitcli.core.train.optim import build_optimizers
+    from vitcli.runner.machine.device import compile_model, pick_precision
+    from vitcli.runner.machine.kernels import choose_kernels
+
+    device = torch.device(job["device"])
+    sizes = {key: job[key] for key in ("embed_dim", "depth", "num_heads", "mlp_dim")}
+    spec = ModelSpec(img_size=(32, 32), in_chans=3, num_classes=10, patch_size=4, **sizes)
+    model = build_model(spec).to(device).train()
+    dtype = pick_precision(job["precision"], device)
+    choose_kernels(model, device, dtype)
+    network: torch.nn.Module = model
+    if device.type == "cuda":
+        network = compile_model(model, next(fixed_batches(job))[0], dtype, print)
+
+    def end_to_end() -> Iterator[dict[str, Any]]:
+        images, epoch = load_images(job), 0
+        images = type(images)(images.pixels.to(device), images.labels.to(device))
+        augment = AugmentSpec(crop_padding=4, flip="random")
+        while True:
+            yield from train_batches(
+                images,
+                augment,
+                mean=MEAN,
+                std=STD,
+                num_classes=10,
+                batch_size=job["batch_size"],
+                seed=0,
+                epoch=epoch,
+            )
+            epoch += 1
+
+    def fixed() -> Iterator[dict[str, Any]]:
+        for x, y in fixed_batches(job):
+            yield {"images": x, "targets": y}
+
+    batches = end_to_end() if job["part"] == "end_to_end" else fixed()
+    optimizers = build_optimizers(model, OptimSpec())
+    steps = fit(
+        Classify(network), batches, optimizers, lambda step: 1.0, max_grad_norm=CLIP, autocast=dtype
+    )
+    for _ in steps:
+        yield
+
+
+def contend(job: Job) -> None:
+    """Answer each number on stdin by the seconds that so many steps took; at the end, by memory."""
+    import resource
+
+    import torch
+
+    from vitcli.runner.machine.allocator import keep_freed_memory
+
+    if job["name"] == "vitcli" or job["allocator"]:
+        keep_freed_memory()
+    steps = our_steps(job) if job["name"] == "vitcli" else peer_steps(job)
+    is_gpu = job["device"] != "cpu"
+
+    def wait() -> float:
+        if is_gpu:
+            torch.cuda.synchronize()
+        return time.perf_counter()
+
+    answers = sys.stdout
+    sys.stdout = sys.stderr
+    for line in sys.stdin:
+        next(steps)  # what had been fetched in advance while others ran
+        began = wait()
+        for _ in range(int(line)):
+            next(steps)
+        print(wait() - began, file=answers, flush=True)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    answer = {"memory": torch.cuda.max_memory_allocated() if is_gpu else peak}
+    print(json.dumps(answer), file=answers, flush=True)
+    answers.flush()
+    os._exit(0)  # a DataLoader's workers are not worth waiting for
+
+
+if __name__ == "__main__":
+    contend(json.loads(sys.argv[1]))

@@ -1,0 +1,61 @@
+"""Fused attention against two plain matrix products, fp32 against bf16, in whole training steps.
+
+Usage: python experiments/speed/cpu_attention.py
+Interleaved A B C D A B C D ..., medians of seven rounds, speeds relative to fp32 with the fused
+kernel: what ``choose_kernels`` and ``--precision auto`` rest on.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+
+import torch
+
+from vitcli.core.models.vit import build_vit
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.spec import ModelSpec, OptimSpec
+from vitcli.core.tasks.classify import Classify
+from vitcli.core.train.fit import Step, fit
+from vitcli.core.train.optim import build_optimizers
+from vitcli.runner.machine.device import cpu_name, has_bf16
+
+ROUNDS, STEPS, BATCH = 7, 4, 128
+SPEC = ModelSpec(
+    img_size=(32, 32), in_chans=3, num_classes=10, embed_dim=64, depth=5, num_heads=1, mlp_dim=64
+)
+
+
+def training(dtype: torch.dtype | None, fused: bool) -> Iterator[Step]:
+    model = build_vit(SPEC)
+    for module in model.modules():
+        if isinstance(module, SelfAttention):
+            module.fused = fused
+    batch = {"images": torch.randn(BATCH, 3, 32, 32), "targets": torch.zeros(BATCH).long()}
+    optimizers = build_optimizers(model, OptimSpec())
+    batches = [batch] * (STEPS * (ROUNDS + 1))
+    return fit(Classify(model), batches, optimizers, lambda step: 1.0, autocast=dtype)
+
+
+def main() -> None:
+    kinds = {
+        f"{name} {kernel}": training(dtype, kernel == "fused")
+        for name, dtype in (("fp32", None), ("bf16", torch.bfloat16))
+        for kernel in ("fused", "plain")
+    }
+    seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for turn in range(ROUNDS + 1):  # the first warms up
+        for kind, steps in kinds.items():
+            began = time.perf_counter()
+            for _ in range(STEPS):
+                next(steps)
+            if turn:
+                seconds[kind].append(time.perf_counter() - began)
+    base = statistics.median(seconds["fp32 fused"])
+    bf16 = "bf16 in hardware" if has_bf16(torch.device("cpu")) else "bf16 emulated"
+    print(f"{cpu_name()}, {torch.get_num_threads()} threads, {bf16}, torch {torch.__version__}")  # noqa: T201
+    for kind, values in seconds.items():
+        print(f"{kind}: {base / statistics.median(values):.2f} times as fast")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

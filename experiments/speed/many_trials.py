@@ -1,0 +1,144 @@
+"""What makes many small trainings cheap? Three ways of training several seeds of one model.
+
+Usage: python experiments/speed/many_trials.py [SEEDS]
+Interleaved A B C A B C ..., medians of seven rounds; speeds are images a second over all seeds,
+relative to the seeds one after the other.
+  sequential  one after the other, as a study's worker does
+  stacked     one model with stacked weights: torch.func.stack_module_state and vmap
+  together    a thread for each seed (on a GPU: a stream each)
+A study's trials run in processes, so on a CPU "together" shows what processes can at most gain.
+"""
+
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call, grad_and_value, stack_module_state, vmap
+from torch.nn.functional import cross_entropy
+
+from vitcli.core.models.vit import build_vit
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.spec import ModelSpec
+from vitcli.core.train.fit import autocast_to
+from vitcli.runner.machine.device import hardware, pick_device, pick_precision, precision_name
+
+ROUNDS, STEPS, BATCH = 7, 3, 128
+SPEC = ModelSpec(
+    img_size=(32, 32), in_chans=3, num_classes=10, embed_dim=64, depth=5, num_heads=4, mlp_dim=64
+)  # fmt: skip
+Models = list[torch.nn.Module]
+
+
+def models(count: int, device: torch.device) -> Models:
+    built = [build_vit(SPEC).to(device) for _ in range(count)]
+    for model in built:
+        for module in model.modules():
+            if isinstance(module, SelfAttention):
+                module.fused = False  # what a CPU's bf16 takes; vmap takes it too
+    return list(built)
+
+
+def one_seed(
+    model: torch.nn.Module, batch: tuple[Tensor, Tensor], dtype: Any
+) -> Callable[[], None]:
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    images, labels = batch
+
+    def step() -> None:
+        for _ in range(STEPS):
+            with autocast_to(images.device, dtype):
+                loss = cross_entropy(model(images).float(), labels)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+    return step
+
+
+def sequential(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callable[[], None]:
+    steps = [one_seed(model, batch, dtype) for model in built]
+
+    def everyone() -> None:
+        for step in steps:
+            step()
+
+    return everyone
+
+
+def together(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callable[[], None]:
+    steps = [one_seed(model, batch, dtype) for model in built]
+    streams = [torch.cuda.Stream() for _ in steps] if batch[0].is_cuda else [None] * len(steps)
+
+    def run(step: Callable[[], None], stream: Any) -> None:
+        with torch.cuda.stream(stream):
+            step()
+
+    def everyone() -> None:
+        pairs = zip(steps, streams, strict=True)
+        threads = [threading.Thread(target=run, args=pair) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    return everyone
+
+
+def stacked(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callable[[], None]:
+    params, buffers = stack_module_state(built)
+    optimizer = torch.optim.AdamW(params.values(), foreach=True)
+    images, labels = batch
+
+    def loss(params: Any, buffers: Any, images: Tensor) -> Tensor:
+        with autocast_to(images.device, dtype):
+            logits = functional_call(built[0], (params, buffers), (images,))
+        return cross_entropy(logits.float(), labels)
+
+    each = vmap(grad_and_value(loss), in_dims=(0, 0, None), randomness="different")
+
+    def step() -> None:
+        for _ in range(STEPS):
+            grads, _ = each(params, buffers, images)
+            for name, param in params.items():
+                param.grad = grads[name]
+            optimizer.step()
+
+    return step
+
+
+WAYS = {"sequential": sequential, "stacked": stacked, "together": together}
+
+
+def main() -> None:
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    device = pick_device()
+    dtype = pick_precision("auto", device)
+    batch = (
+        torch.randn(BATCH, 3, 32, 32, device=device),
+        torch.randint(10, (BATCH,), device=device),
+    )
+    ways = {name: make(models(count, device), batch, dtype) for name, make in WAYS.items()}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(ROUNDS + 1):  # the first warms up
+        for name, step in ways.items():
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            began = time.perf_counter()
+            step()
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            if turn:
+                seconds[name].append(time.perf_counter() - began)
+    base = statistics.median(seconds["sequential"])
+    print(f"{hardware(device)}, {precision_name(dtype)}, torch {torch.__version__}, {count} seeds")  # noqa: T201
+    for name, values in seconds.items():
+        print(f"{name}: {base / statistics.median(values):.2f} times as fast")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""Is a training that was killed and continued the same, bit for bit, on this device?
+
+Usage: python experiments/speed/resume_exact.py [--device cuda] [-o FILE.json]
+Trains quickstart twice: once in peace, once killed with SIGKILL after its first checkpoint and
+resumed. Compares the digests of the final weights, optimiser state and counters.
+"""
+
+import argparse
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from vitcli.runner.run.folder import steps
+
+TRAIN = [sys.executable, "-m", "vitcli", "train", "quickstart", "--epochs", "3"]
+
+
+def start(folder: Path, device: str, *options: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*TRAIN, "--device", device, "-o", str(folder), *options])
+
+
+def killed_after_a_checkpoint(folder: Path, device: str) -> int:
+    """Start a training and kill it; the step it had reached."""
+    process = start(folder, device)
+    while not steps(folder / "checkpoints"):
+        if process.poll() is not None:
+            raise SystemExit("the training ended before it could be killed")
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return steps(folder / "checkpoints")[0]
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Of the files of the last checkpoint."""
+    last = folder / "checkpoints" / str(steps(folder / "checkpoints")[0])
+    found: dict[str, str] = json.loads((last / "manifest.json").read_text())["files"]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Exactness of a resumed training")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        calm, broken = Path(name) / "calm", Path(name) / "broken"
+        start(calm, options.device).wait()
+        at = killed_after_a_checkpoint(broken, options.device)
+        start(broken, options.device, "--resume", "auto").wait()
+        one, two = digests(calm), digests(broken)
+    result = {"killed_at_step": at, "exact": one == two, "digests": [one, two]}
+    text = json.dumps(result, indent=1)
+    if options.output:
+        options.output.write_text(text + "\n")
+    print(text)  # noqa: T201
+    sys.exit(0 if result["exact"] else 6)
+
+
+if __name__ == "__main__":
+    main()

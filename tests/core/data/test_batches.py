@@ -1,0 +1,173 @@
+"""Batches are functions of (seed, epoch, image), and each change of an image is what it says."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitcli.core.data import augment as aug
+from vitcli.core.data.batches import epoch_order, eval_batches, num_batches, train_batches
+from vitcli.core.data.source import Images, channel_stats
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec import AugmentSpec
+
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+FULL = AugmentSpec(
+    crop_padding=2, flip="random", policy="rand_augment", erasing=0.5, mixup=0.4, cutmix=1.0
+)
+
+
+def images(count: int = 40, side: int = 8) -> Images:
+    """Every image is unlike every other, left unlike right."""
+    generator = torch.Generator().manual_seed(5)
+    pixels = torch.randint(0, 256, (count, 3, side, side), generator=generator, dtype=torch.uint8)
+    return Images(pixels, torch.arange(count) % 4)
+
+
+def batches(spec: AugmentSpec, *, batch_size: int = 8, seed: int = 0, epoch: int = 0, **options):
+    return list(
+        train_batches(
+            images(), spec, mean=MEAN, std=STD, num_classes=4, batch_size=batch_size, seed=seed,
+            epoch=epoch, **options,
+        )
+    )  # fmt: skip
+
+
+def by_image(spec: AugmentSpec, **options) -> torch.Tensor:
+    """The augmented pixels in the order of the data set."""
+    seed, epoch = options.get("seed", 0), options.get("epoch", 0)
+    rows = torch.cat([batch["images"] for batch in batches(spec, **options)])
+    return rows[epoch_order(40, seed, epoch).argsort()]
+
+
+def normal(pixels: torch.Tensor) -> torch.Tensor:
+    mean, std = (torch.tensor(row).view(3, 1, 1) for row in (MEAN, STD))
+    return (pixels.float() / 255 - mean) / std
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """Which images are equal but for rounding, (B,)."""
+    return one.isclose(other, atol=1e-5).flatten(1).all(1)
+
+
+def test_with_everything_off_an_epoch_is_the_shuffled_data():
+    assert_close(by_image(AugmentSpec()), normal(images().pixels))
+    order = epoch_order(40, 0, 0)
+    labels = torch.cat([batch["targets"] for batch in batches(AugmentSpec())])
+    assert torch.equal(labels, images().labels[order])
+    assert sorted(order.tolist()) == list(range(40)) != order.tolist()
+
+
+def test_evaluation_keeps_the_order_and_the_last_smaller_batch():
+    parts = list(eval_batches(images(), mean=MEAN, std=STD, batch_size=16))
+    assert [len(part["images"]) for part in parts] == [16, 16, 8]
+    assert_close(torch.cat([part["images"] for part in parts]), normal(images().pixels))
+
+
+@pytest.mark.parametrize("spec", [FULL, FULL.replace(policy="trivial_augment", flip="alternating")])
+def test_a_resumed_epoch_continues_with_the_same_pixels(spec):
+    whole, tail = batches(spec, epoch=3), batches(spec, epoch=3, first_batch=2)
+    assert len(tail) == len(whole) - 2
+    for one, other in zip(whole[2:], tail, strict=True):
+        assert torch.equal(one["images"], other["images"])
+        assert torch.equal(one["targets"], other["targets"])
+
+
+def test_pixels_are_a_function_of_the_image_not_of_its_batch():
+    spec = FULL.replace(mixup=0.0, cutmix=0.0)
+    assert torch.equal(by_image(spec), by_image(spec, batch_size=20))
+    assert not torch.equal(by_image(spec), by_image(spec, epoch=1))
+    assert not torch.equal(by_image(spec), by_image(spec, seed=1))
+
+
+def test_generators_differ_by_purpose():
+    draws = [torch.rand(4, generator=keyed_generator(0, 0, name)) for name in ("crop", "flip")]
+    assert not torch.equal(*draws)
+
+
+def test_too_few_images_for_a_batch_is_an_error():
+    with pytest.raises(ValueError, match="40 images do not fill one batch of 41"):
+        num_batches(40, 41)
+
+
+def test_random_flips_are_fair_and_are_flips():
+    flips = []
+    for epoch in range(20):
+        seen, plain = by_image(AugmentSpec(flip="random"), epoch=epoch), normal(images().pixels)
+        is_flipped = same(seen, plain.flip(-1))
+        assert torch.equal(is_flipped, ~same(seen, plain))
+        flips.append(is_flipped.float())
+    assert torch.stack(flips).mean().item() == pytest.approx(0.5, abs=0.06)
+
+
+def test_alternating_flips_show_both_sides_in_any_two_epochs():
+    spec, plain = AugmentSpec(flip="alternating"), normal(images().pixels)
+    sides = [same(by_image(spec, epoch=e), plain) for e in range(4)]
+    assert torch.equal(sides[0], ~sides[1])
+    assert torch.equal(sides[0], sides[2])
+    assert 5 < sides[0].sum() < 35
+
+
+def test_crops_are_windows_of_the_padded_image():
+    spec, pixels = AugmentSpec(crop_padding=2), images().pixels
+    padded = torch.nn.functional.pad(pixels, (2, 2, 2, 2))
+    seen, places = by_image(spec), set()
+    for image, wide in zip(seen, padded, strict=True):
+        matches = [
+            (y, x)
+            for y in range(5)
+            for x in range(5)
+            if torch.allclose(image, normal(wide[:, y : y + 8, x : x + 8]), atol=1e-5)
+        ]
+        assert len(matches) == 1
+        places.add(matches[0])
+    assert len(places) > 10
+
+
+def test_erasing_blanks_one_box_of_the_promised_area():
+    side, count = 32, 400
+    boxes = aug.draw_erase(count, (side, side), 0.7, keyed_generator(0, 0, "x"))
+    areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / side**2
+    erased = areas > 0
+    assert erased.float().mean().item() == pytest.approx(0.7, abs=0.06)
+    assert areas[erased].min() > 0.015
+    assert areas[erased].max() < 0.36
+    out = aug.erase(torch.ones(count, 3, side, side), boxes)
+    assert_close(1 - out.mean((1, 2, 3)), areas.float())
+
+
+@pytest.mark.parametrize(("mixup", "cutmix"), [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])
+def test_targets_are_the_shares_of_the_pixels(mixup, cutmix):
+    """Images of one colour each: the mean of a mixed image tells the shares of its two parents."""
+    count, classes = 64, 64
+    pixels = torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 16, 16)
+    spec = AugmentSpec(mixup=mixup, cutmix=cutmix)
+    (batch,) = train_batches(
+        Images(pixels, torch.arange(count)), spec, mean=(0.0,) * 3, std=(1 / 255,) * 3,
+        num_classes=classes, batch_size=count, seed=0, epoch=0,
+    )  # fmt: skip
+    targets = batch["targets"]
+    assert_close(targets.sum(1), torch.ones(count))
+    expected = targets @ torch.arange(classes).float()
+    assert_close(batch["images"].mean((1, 2, 3)), expected, atol=1e-3, rtol=1e-3)
+    assert (targets.max(1).values < 1).float().mean() > 0.5
+    is_cut = batch["images"].flatten(1).std(1) > 1e-3
+    assert bool(is_cut.any()) is (cutmix > 0)
+    assert bool(is_cut.all()) is (mixup == 0)
+
+
+def test_mixing_follows_its_probability_and_stops_at_its_epoch():
+    spec = AugmentSpec(mixup=1.0, mix_prob=0.3, mix_off_epoch=2)
+    shares = torch.cat(
+        [b["targets"].max(1).values for e in range(2) for b in batches(spec, epoch=e)]
+    )
+    # Neighbours of one class mix to that class: a quarter of the mixed ones stay whole.
+    assert (shares < 1).float().mean().item() == pytest.approx(0.3 * 0.75, abs=0.12)
+    assert batches(spec, epoch=2)[0]["targets"].dtype == torch.int64
+
+
+def test_statistics_are_those_of_the_pixels():
+    pixels = images().pixels
+    mean, std = channel_stats(pixels)
+    values = pixels.double() / 255
+    assert_close(torch.tensor(mean), values.mean((0, 2, 3)).float(), check_dtype=False)
+    assert_close(torch.tensor(std), values.std((0, 2, 3), correction=0).float(), check_dtype=False)

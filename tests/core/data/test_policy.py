@@ -1,0 +1,145 @@
+"""Each operation against torchvision, image by image; the draws against their papers."""
+
+import pytest
+import torch
+from torchvision.transforms import InterpolationMode, autoaugment
+from torchvision.transforms.autoaugment import _apply_op
+
+from vitcli.core.data.policy import OPS, apply_policy, draw_rand_augment, draw_trivial_augment
+
+THEIRS = {
+    "identity": "Identity", "shear_x": "ShearX", "shear_y": "ShearY", "rotate": "Rotate",
+    "translate_x": "TranslateX", "translate_y": "TranslateY", "brightness": "Brightness",
+    "color": "Color", "contrast": "Contrast", "sharpness": "Sharpness", "posterize": "Posterize",
+    "solarize": "Solarize", "auto_contrast": "AutoContrast", "equalize": "Equalize",
+}  # fmt: skip
+STRENGTHS = {
+    "shear_x": [-0.37, 0.23], "shear_y": [-0.23, 0.37], "rotate": [-25, 40],
+    "translate_x": [-5, 3], "translate_y": [-2, 6], "brightness": [0.4, 1.7], "color": [0.1, 1.8],
+    "contrast": [0.3, 1.6], "sharpness": [0.2, 1.9], "posterize": [3, 6], "solarize": [60, 200],
+}  # fmt: skip
+
+
+def pictures(count: int = 6) -> torch.Tensor:
+    """Smooth enough to be pictures, with every level somewhere."""
+    noise = torch.rand(count, 3, 8, 8)
+    smooth = torch.nn.functional.interpolate(noise, size=(24, 32), mode="bicubic")
+    return (smooth.clamp(0, 1) * 255).byte()
+
+
+def test_the_operations_are_the_fourteen_usual_ones():
+    assert OPS.keys() == THEIRS.keys()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_operation_is_torchvisions(name):
+    images = pictures()
+    for strength in STRENGTHS.get(name, [0.0]):
+        ours = OPS[name].apply(images, torch.full((len(images),), float(strength)))
+        # torchvision adds the factors of tone operations to 1 and takes degrees of a shear's slope.
+        given = strength - 1 if OPS[name].neutral == 1 else strength
+        if name == "posterize":
+            given = int(strength)
+        theirs = _apply_op(images, THEIRS[name], given, InterpolationMode.NEAREST, None)
+        difference = (ours.int() - theirs.int()).abs()
+        geometric = name in ("shear_x", "shear_y", "rotate")
+        wrong = (difference > 1).float().mean().item()
+        # A pixel whose source lies on the edge of two may round to either.
+        assert wrong <= (0.02 if geometric else 0.0), (name, strength, wrong)
+        assert strength == 0 or not torch.equal(ours, images)
+
+
+@pytest.mark.parametrize(
+    ("name", "strength"),
+    [("translate_x", 3.7), ("translate_y", -2.7), ("posterize", 3.4), ("equalize", 0.0)],
+)
+def test_whole_number_operations_are_torchvisions_to_the_level(name, strength):
+    images = pictures()
+    images[:, 1] //= 40  # one channel of few levels, one of a single level
+    images[:, 2] = 77
+    ours = OPS[name].apply(images, torch.full((len(images),), strength))
+    theirs = _apply_op(images, THEIRS[name], int(strength), InterpolationMode.NEAREST, None)
+    assert torch.equal(ours, theirs)
+
+
+@pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.rand])
+def test_at_its_neutral_strength_an_operation_changes_nothing(name):
+    op = OPS[name]
+    images = pictures().clamp(max=254)  # as torchvision's, solarize turns white at any strength
+    neutral = torch.full((len(images),), float(op.neutral))
+    assert torch.equal(op.apply(images, neutral), images)
+
+
+def test_each_image_has_its_own_strength():
+    images = pictures(4)
+    strengths = torch.tensor([0.3, 1.0, 1.5, 1.9])
+    together = OPS["brightness"].apply(images, strengths)
+    for i in range(4):
+        alone = OPS["brightness"].apply(images[i : i + 1], strengths[i : i + 1])
+        assert torch.equal(together[i : i + 1], alone)
+
+
+def test_operations_are_applied_in_turn_to_the_right_images():
+    images = pictures(5)
+    names = list(OPS)
+    op = torch.tensor([[names.index(a), names.index(b)] for a, b in [
+        ("rotate", "solarize"), ("identity", "identity"), ("solarize", "rotate"),
+        ("equalize", "color"), ("identity", "posterize"),
+    ]])  # fmt: skip
+    strength = torch.tensor([[30, 90], [0, 0], [90, 30], [0, 0.4], [0, 3]], dtype=torch.float32)
+    out = apply_policy(images, op, strength)
+    for i in range(5):
+        alone = images[i : i + 1]
+        for j in range(2):
+            alone = OPS[names[op[i, j]]].apply(alone, strength[i : i + 1, j])
+        assert torch.equal(out[i], alone[0]), i
+    assert torch.equal(out[1], images[1])
+
+
+def test_rand_augment_draws_every_operation_at_one_magnitude():
+    generator = torch.Generator().manual_seed(0)
+    op, strength = draw_rand_augment(28_000, (32, 64), 2, 15, generator)
+    counts = op.flatten().bincount(minlength=len(OPS)).float() / op.numel()
+    assert counts.min() > 0.9 / len(OPS)
+    names = list(OPS)
+    shear = strength[op == names.index("shear_x")].unique()
+    assert shear.tolist() == pytest.approx([-0.15, 0.15])
+    moved = strength[op == names.index("translate_x")].unique()
+    assert moved.tolist() == pytest.approx([-75 / 331 * 64, 75 / 331 * 64])
+    assert strength[op == names.index("posterize")].unique().tolist() == [6]
+    assert strength[op == names.index("solarize")].unique().tolist() == [127.5]
+
+
+def test_trivial_augment_draws_one_operation_at_any_magnitude():
+    op, strength = draw_trivial_augment(20_000, torch.Generator().manual_seed(0))
+    assert op.shape == (20_000, 1)
+    turns = strength[op == list(OPS).index("rotate")]
+    assert turns.min() == -135
+    assert turns.max() == 135
+    assert len(turns.abs().unique()) == 31
+
+
+FACTORS = ("brightness", "color", "contrast", "sharpness")
+"""torchvision adds 1 to the magnitude of these when it applies them."""
+
+
+@pytest.mark.parametrize("policy", ["RandAugment", "TrivialAugmentWide"])
+def test_every_magnitude_is_torchvisions(policy):
+    """Strengths at magnitudes 0 to 30 on a picture 64 wide and 32 high."""
+    is_rand = policy == "RandAugment"
+    size = [(32, 64)] if is_rand else []
+    theirs = getattr(autoaugment, policy)()._augmentation_space(31, *size)
+    sides = {"translate_x": 64, "translate_y": 32} if is_rand else {}
+    level = torch.arange(31) / 30
+    for name, op in OPS.items():
+        magnitudes, is_signed = theirs[THEIRS[name]]
+        change = op.rand * sides.get(name, 1) if is_rand else op.wide
+        ours = op.neutral + change * level
+        if name == "posterize":
+            ours = ours.round()  # as the operation does
+        if magnitudes.ndim == 0:  # an operation without strength
+            assert change == 0
+            continue
+        expected = magnitudes.float() + (name in FACTORS)
+        assert op.is_signed == is_signed, name
+        torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0, msg=name)

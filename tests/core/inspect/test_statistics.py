@@ -1,0 +1,73 @@
+"""Attention distance, entropy and head similarity against hand-worked numbers."""
+
+import math
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitcli.core.inspect.statistics import (
+    attention_distance,
+    attention_entropy,
+    head_similarity,
+    near_share,
+    patch_distances,
+    patch_weights,
+    uniform_distance,
+    uniform_near_share,
+)
+
+
+def test_distances_are_pixels_between_centres():
+    found = patch_distances((2, 3), patch_size=4)
+    assert found.shape == (6, 6)
+    assert_close(
+        found[0], torch.tensor([0.0, 4, 8, 4, math.hypot(4, 4), math.hypot(4, 8)]).double()
+    )
+    assert_close(found, found.T)
+
+
+def test_distance_by_hand():
+    # Two patches side by side, 4 pixels apart; head 0 looks at itself, head 1 at the other,
+    # head 2 half at the other and half at CLS, which has no place and is left out.
+    to_self = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
+    to_other = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 1, 0]])
+    half = torch.tensor([[1.0, 0, 0], [0.5, 0, 0.5], [0.5, 0.25, 0.25]])
+    weights = torch.stack([to_self, to_other, half])[None]
+    assert_close(attention_distance(weights, (1, 2), 4), torch.tensor([[0.0, 4.0, 3.0]]))
+    assert_close(patch_weights(weights, (1, 2))[0, 2], torch.tensor([[0.0, 1.0], [0.5, 0.5]]))
+
+
+def test_uniform_attention_has_the_mean_distance():
+    weights = torch.full((1, 1, 13, 13), 1 / 13)
+    found = attention_distance(weights, (3, 4), 2).item()
+    assert found == pytest.approx(uniform_distance((3, 4), 2))
+    assert uniform_distance((1, 2), 4) == 2.0, "0 and 4 pixels, equally often"
+
+
+def test_entropy_by_hand():
+    weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])[None]
+    assert_close(attention_entropy(weights), torch.tensor([[math.log(2) / 2]]))
+    assert_close(
+        attention_entropy(torch.full((2, 3, 8, 8), 1 / 8)), torch.full((2, 3), math.log(8))
+    )
+
+
+def test_similarity_by_hand():
+    one, other = torch.eye(2), torch.eye(2).flip(0)
+    weights = torch.stack([one, other, (one + other) / 2])[None]
+    root = math.sqrt(0.5)
+    expected = torch.tensor([[1, 0, root], [0, 1, root], [root, root, 1]])
+    assert_close(head_similarity(weights), expected)
+    assert_close(head_similarity(torch.cat([weights, weights])), expected)
+
+
+def test_what_stays_near_by_hand():
+    # 1x3 patches: the first two touch, the first and the third do not; diagonals of 2x2 touch.
+    weights = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.2, 0.2]])[None, None]
+    assert near_share(weights, (1, 3)).item() == pytest.approx((0.5 + 1.0 + 0.4) / 3)
+    assert uniform_near_share((1, 3)) == pytest.approx(7 / 9)
+    assert uniform_near_share((2, 2)) == 1.0
+    assert near_share(torch.full((1, 1, 17, 17), 1 / 17), (4, 4)).item() == pytest.approx(
+        uniform_near_share((4, 4))
+    )

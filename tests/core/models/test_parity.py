@@ -1,0 +1,125 @@
+"""With copied weights the logits are those of timm and torchvision."""
+
+import pytest
+import timm
+import torch
+import torchvision
+from torch import nn
+from torch.testing import assert_close
+
+from tests.core.specs import changed
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.runner.weights.convert import from_timm
+
+
+def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[int, int]) -> None:
+    images = torch.randn(3, 3, *size)
+    ours.eval()
+    theirs.eval()
+    for fused in (True, False):
+        for module in ours.modules():
+            if isinstance(module, SelfAttention):
+                module.fused = fused
+        assert_close(ours(images), theirs(images), atol=1e-5, rtol=1e-5)
+    assert theirs(images).abs().max() > 1e-2
+
+
+def scramble(model: nn.Module) -> None:
+    """Give every parameter an ordinary value: zero heads and biases would hide differences."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, {}),
+        ({"patch_size": 2, "embed_dim": 32, "num_heads": 4, "depth": 3}, {}),
+        ({"img_size": (16, 32), "patch_size": 8}, {}),
+        ({"qkv_bias": False, "mlp_ratio": 2.0}, {"qkv_bias": False, "mlp_ratio": 2.0}),
+        ({"reg_tokens": 2}, {"reg_tokens": 2}),
+        ({"layer_scale_init": 0.3}, {"init_values": 0.3}),
+        ({"pool": "mean"}, {"global_pool": "avg", "class_token": False, "fc_norm": False}),
+        ({"pos_embed_prefix": False}, {"no_embed_class": True}),
+    ],
+    ids=str,
+)
+def test_timm(fields, options):
+    spec = changed(**({"pos_embed_prefix": True} | fields))
+    theirs = timm.models.VisionTransformer(
+        img_size=spec.img_size,
+        patch_size=spec.patch_size,
+        num_classes=spec.num_classes,
+        embed_dim=spec.embed_dim,
+        depth=spec.depth,
+        num_heads=spec.num_heads,
+        **options,
+    )
+    scramble(theirs)
+    ours = build_vit(spec)
+    ours.load_state_dict(from_timm(theirs.state_dict()))
+    assert_same_logits(ours, theirs, spec.img_size)
+
+
+@pytest.mark.parametrize(
+    ("size", "patch_size", "dim", "heads", "depth"),
+    [(16, 4, 24, 3, 2), (32, 8, 32, 2, 1), (32, 4, 48, 4, 3), (16, 2, 16, 1, 2)],
+)
+def test_torchvision(size, patch_size, dim, heads, depth):
+    theirs = torchvision.models.VisionTransformer(
+        image_size=size,
+        patch_size=patch_size,
+        num_layers=depth,
+        num_heads=heads,
+        hidden_dim=dim,
+        mlp_dim=2 * dim,
+        num_classes=5,
+    )
+    scramble(theirs)
+    ours = build_vit(
+        changed(
+            img_size=size, patch_size=patch_size, embed_dim=dim, num_heads=heads, depth=depth,
+            mlp_ratio=2.0, pos_embed_prefix=True,
+        )
+    )  # fmt: skip
+    ours.load_state_dict(from_torchvision(theirs))
+    assert_same_logits(ours, theirs, (size, size))
+
+
+def from_torchvision(theirs: nn.Module) -> dict[str, torch.Tensor]:
+    """torchvision's state dict under our names."""
+    names = {
+        "class_token": "cls_token",
+        "encoder.pos_embedding": "pos_embed.table",
+        "conv_proj.weight": "patch_embed.0.proj.weight",
+        "conv_proj.bias": "patch_embed.0.proj.bias",
+        "encoder.ln.": "norm.",
+        "heads.head.": "head.",
+        "encoder.layers.encoder_layer_": "blocks.",
+        "ln_1": "attn.norm",
+        "ln_2": "ffn.norm",
+        "self_attention.in_proj_": "attn.inner.qkv.",
+        "self_attention.out_proj": "attn.inner.proj",
+        "mlp.0": "ffn.inner.fc1",
+        "mlp.3": "ffn.inner.fc2",
+    }
+    state = {}
+    for name, value in theirs.state_dict().items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        state[name] = value.flatten(1) if name == "patch_embed.0.proj.weight" else value
+    return state
+
+
+def test_a_wrong_weight_is_seen():
+    """A control: the comparison above can fail."""
+    theirs = timm.models.VisionTransformer(
+        img_size=16, patch_size=4, num_classes=5, embed_dim=24, depth=2, num_heads=3
+    )
+    scramble(theirs)
+    ours = build_vit(changed(pos_embed_prefix=True, norm_eps=1e-2))
+    ours.load_state_dict(from_timm(theirs.state_dict()))
+    with pytest.raises(AssertionError):
+        assert_same_logits(ours, theirs, (16, 16))

@@ -1,0 +1,235 @@
+"""ResNet-18: torchvision's but for the stem, counted exactly, and refused what only ViTs have."""
+
+from itertools import pairwise
+from typing import Any, get_args
+
+import pytest
+import torch
+import torchvision
+from pydantic import ValidationError
+from torch import nn
+from torch.testing import assert_close
+
+from tests.core.specs import REQUIRED
+from vitcli.core.inspect.cost import (
+    activation_bytes,
+    count_parameters,
+    forward_flops,
+    parameters_by_part,
+)
+from vitcli.core.inspect.maps import attention_maps
+from vitcli.core.models.build import FAMILIES, build_model
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.resnet import ResNet18
+from vitcli.core.spec import FIELDS, ModelSpec, OptimSpec
+from vitcli.core.train.optim import build_optimizers
+
+SPEC = ModelSpec(family="resnet18", img_size=(32, 32), in_chans=3, num_classes=10)
+PARTS = {
+    "stem": 1_856,
+    "stage 1": 147_968,
+    "stage 2": 525_568,
+    "stage 3": 2_099_712,
+    "stage 4": 8_393_728,
+    "head": 5_130,
+}
+
+
+def resnet(**fields: Any) -> ResNet18:
+    return ResNet18(SPEC.replace(**fields)).initialised()
+
+
+def abstract(**fields: Any) -> ResNet18:
+    """Without memory for its weights."""
+    with torch.device("meta"):
+        return resnet(**fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"),
+    [
+        ({}, 11_173_962),
+        ({"in_chans": 1}, 11_173_962 - 2 * 9 * 64),
+        ({"num_classes": 100}, 11_173_962 + 90 * (512 + 1)),
+        ({"img_size": (64, 20)}, 11_173_962),
+    ],
+    ids=str,
+)
+def test_parameters_are_counted_to_the_last_one(fields, count):
+    model = abstract(**fields)
+    assert count_parameters(model) == count == sum(parameters_by_part(model).values())
+
+
+def test_parameters_belong_to_stem_stages_and_head():
+    assert parameters_by_part(abstract()) == PARTS
+    assert list(parameters_by_part(abstract())) == list(PARTS)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (8, 8)])
+def test_operations_are_those_of_the_closed_form(size):
+    """Each stage but the first halves the sides, doubles the width and has a 1x1 shortcut."""
+    places, widths = size[0] * size[1], (64, 64, 128, 256, 512)
+    total = places * 9 * 3 * 64
+    for stage, (before, width) in enumerate(pairwise(widths)):
+        places //= 4 if stage else 1
+        shortcut = before * width if stage else 0
+        total += places * (9 * before * width + 3 * 9 * width * width + shortcut)
+    model = abstract(img_size=size)
+    assert forward_flops(model, (3, *size)) == 2 * (total + 512 * 10)
+    assert activation_bytes(model, (3, *size)) > 0
+
+
+def plain_torchvision(ours: ResNet18, maxpool: nn.Module) -> nn.Module:
+    """A plain resnet18 with the same swaps and weights, which have the same order."""
+    theirs = torchvision.models.resnet18(weights=None, num_classes=10)
+    theirs.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+    theirs.maxpool = maxpool
+    weights = zip(theirs.state_dict(), ours.state_dict().values(), strict=True)
+    theirs.load_state_dict(dict(weights))
+    return theirs.double()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_logits_and_gradients_are_torchvisions(training):
+    ours = resnet().double()
+    for name, buffer in ours.named_buffers():
+        if buffer.is_floating_point():
+            buffer.add_(torch.rand_like(buffer) * (1 if "var" in name else 0.1))
+    theirs = plain_torchvision(ours, nn.Identity())
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    logits = [model.train(training)(images) for model in (ours, theirs)]
+    assert_close(logits[0], logits[1])
+    for each in logits:
+        each.square().sum().backward()
+    pairs = zip(ours.parameters(), theirs.parameters(), strict=True)
+    assert all(torch.allclose(one.grad, other.grad) for one, other in pairs)
+    for one, other in zip(ours.buffers(), theirs.buffers(), strict=True):
+        assert_close(one, other)
+
+
+def test_with_the_max_pooling_of_the_paper_the_logits_are_others():
+    """A control of the comparison above."""
+    ours = resnet().double().eval()
+    theirs = plain_torchvision(ours, nn.MaxPool2d(3, 2, 1)).eval()
+    images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    assert not torch.allclose(ours(images), theirs(images), rtol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("size", "left"), [((32, 32), (4, 4)), ((30, 20), (4, 3)), ((4, 4), (1, 1))]
+)
+def test_three_halvings_lie_before_the_pooling(size, left):
+    model = resnet(img_size=size).eval()
+    images = torch.randn(1, 3, *size)
+    assert model.forward_features(images).shape == (1, 512, *left)
+    assert model(images).shape == (1, 10)
+
+
+def test_convolutions_and_head_start_as_torchvisions_do():
+    model = resnet()
+    convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    assert len(convs) == 20
+    for conv in convs:
+        fan_out = conv.out_channels * conv.kernel_size[0] ** 2
+        assert conv.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
+    own = nn.Conv2d(3, 64, 3)  # the control: torch's own start is twice as wide
+    assert own.weight.std() > 1.5 * model.stem[0].weight.std()
+
+
+@pytest.mark.parametrize("fields", [{}, {"in_chans": 1, "num_classes": 3}], ids=str)
+def test_every_parameter_and_statistic_learns(fields):
+    model = resnet(img_size=(16, 16), **fields).train()
+    before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    model(torch.randn(4, *model.image_shape)).square().sum().backward()
+    still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]
+    assert still == []
+    assert not [name for name, buffer in model.named_buffers() if buffer.equal(before[name])]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (1, 16, 16)])
+def test_images_of_another_size_are_refused_in_the_same_words(family, shape):
+    sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 2}
+    model = build_model(ModelSpec(family=family, **sizes, **REQUIRED[family]))
+    wanted = "the model takes images of 3x16x16 .*, got {}x{}x{}".format(*shape)
+    with pytest.raises(ValueError, match=wanted):
+        model(torch.randn(2, *shape))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_family_builds_what_the_runner_needs(family):
+    sizes: dict[str, Any] = {"img_size": (16, 8), "in_chans": 2, "num_classes": 7}
+    spec = ModelSpec(family=family, **sizes, **REQUIRED[family])
+    model = build_model(spec)
+    assert isinstance(model, ImageModel)
+    assert (model.spec, model.image_shape, model.num_classes) == (spec, (2, 16, 8), 7)
+    assert [name for name, _ in model.head.named_parameters()]
+    assert model(torch.randn(3, 2, 16, 8)).shape == (3, 7)
+    for name in ("img_size", "in_chans", "num_classes"):
+        with pytest.raises(ValueError, match="must be set"):
+            build_model(spec.replace(**{name: None}))
+
+
+def refusals(name: str) -> list[str]:
+    """What the spec answers to values of any kind, of which one at least is no default."""
+    values = [
+        *get_args(ModelSpec.model_fields[name].annotation),
+        True,
+        False,
+        1,
+        2,
+        0.5,
+        (1,),
+        "CT",
+    ]
+    answers = []
+    for value in values:
+        try:
+            ModelSpec(family="resnet18", **{name: value})
+        except ValidationError as error:
+            answers.append(error.errors()[0]["msg"])
+    return answers
+
+
+CHOICES = {name: len(get_args(f.annotation)) for name, f in ModelSpec.model_fields.items()}
+
+
+@pytest.mark.parametrize("name", [n for n in CHOICES if n != "family" and CHOICES[n] != 1])
+def test_fields_of_a_vit_are_refused_by_name(name):
+    message = f"Value error, family 'resnet18' has no {name}; leave it out"
+    is_refused = any(answer.startswith(message) for answer in refusals(name))
+    assert is_refused == (name not in ("img_size", "in_chans", "num_classes"))
+
+
+def test_defaults_of_a_vit_may_be_written_since_a_stored_config_is_complete():
+    stored = SPEC.model_dump()
+    assert ModelSpec(**stored) == SPEC
+    # The default patch size divides neither side: that is a ViT's concern.
+    assert SPEC.replace(img_size=(30, 30)).img_size == (30, 30)
+
+
+def test_families_with_fewer_fields_are_families_and_name_fields():
+    assert FIELDS.keys() < FAMILIES.keys()
+    for fields in FIELDS.values():
+        assert set(fields) <= ModelSpec.model_fields.keys()
+
+
+def test_there_are_no_attention_maps():
+    with pytest.raises(ValueError, match="'resnet18' has no attention"):
+        attention_maps(resnet(), torch.randn(1, 3, 32, 32))
+
+
+def test_filters_and_head_decay_but_norms_and_biases_do_not():
+    model = abstract()
+    (optimizer,) = build_optimizers(model, OptimSpec(name="sgd", weight_decay=0.1))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decayed, kept = ({names[id(p)] for p in group["params"]} for group in optimizer.param_groups)
+    assert [group["weight_decay"] for group in optimizer.param_groups] == [0.1, 0.0]
+    convs = {f"{n}.weight" for n, m in model.named_modules() if isinstance(m, nn.Conv2d)}
+    assert decayed == convs | {"head.weight"}
+    assert decayed | kept == set(names.values())
+
+
+def test_muon_is_refused_rather_than_replaced():
+    with pytest.raises(ValueError, match="the model has none"):
+        build_optimizers(abstract(), OptimSpec(name="muon"))

@@ -1,0 +1,432 @@
+"""Swin, CoAtNet, PiT and CCT: the same as their published counterparts, and what they promise."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+import torchvision
+from torch import nn
+from torch.testing import assert_close
+from torchvision.models.maxvit import MBConv as TheirMBConv
+from torchvision.models.swin_transformer import PatchMerging as TheirMerging
+from torchvision.models.swin_transformer import ShiftedWindowAttention, SwinTransformer
+
+from tests.core.models.published import PUBLISHED, parameters_of
+from tests.core.specs import BASE
+from vitcli.core.models.build import build_model
+from vitcli.core.models.staged import StagedModel
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.block import DropPath
+from vitcli.core.nn.init import own_start
+from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens
+from vitcli.core.nn.norm import TokenBatchNorm
+from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec import ModelSpec
+
+SWIN = BASE.replace(
+    family="swin", depth=6, depths=(2, 2), pool="mean", pos_embed="relative", norm_eps=1e-5
+).replace(patch_embed="conv", patch_post_norm=True, patch_size=2, window_size=4)
+COATNET = BASE.replace(
+    family="coatnet", depth=6, depths=(1, 2, 2), layout="CCT", pool="mean", pos_embed="relative"
+).replace(patch_size=1, stem_width=8)
+PIT = BASE.replace(family="pit", depth=6, depths=(1, 2), patch_size=2, reg_tokens=1)
+FAMILIES = {"swin": SWIN, "coatnet": COATNET, "pit": PIT}
+
+
+def scrambled(model: nn.Module) -> nn.Module:
+    """In eval mode, with ordinary weights: zero biases and equal norms would hide differences."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.2 * torch.randn_like(parameter))
+        for name, buffer in model.named_buffers():
+            if name.endswith(("running_mean", "running_var")):
+                buffer.uniform_(0.5, 1.5)
+    return model.double().eval()
+
+
+def build(spec: ModelSpec) -> StagedModel:
+    model = scrambled(build_model(spec))
+    assert isinstance(model, StagedModel)
+    return model
+
+
+def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:
+    return torch.randn(count, 3, *size, dtype=torch.float64)
+
+
+def attention_pair(grid, window, shift, heads=2, dim=8):
+    """Ours and torchvision's, with the same weights."""
+    spec = SWIN.replace(window_size=window, num_heads=heads, embed_dim=dim)
+    shape = TokenShape(embed_dim=dim, grid_size=grid, num_prefix_tokens=0)
+    ours = scrambled(WindowAttention(spec, shape, shifted=shift > 0))
+    theirs = ShiftedWindowAttention(dim, [window, window], [shift, shift], heads).double().eval()
+    copy_attention(ours, theirs)
+    return ours, theirs
+
+
+@torch.no_grad()
+def copy_attention(ours: Any, theirs: Any) -> None:
+    theirs.qkv.load_state_dict(ours.qkv.state_dict())
+    theirs.proj.load_state_dict(ours.proj.state_dict())
+    theirs.relative_position_bias_table.copy_(ours.position.relative.relative_table.mT)
+
+
+@pytest.mark.parametrize(
+    ("grid", "window", "shift"),
+    [
+        *(((8, 8), 4, 0), ((8, 8), 4, 2), ((4, 4), 2, 1), ((14, 14), 7, 3), ((8, 12), 4, 2)),
+        *(((4, 8), 4, 2), ((8, 4), 4, 2), ((7, 10), 4, 2), ((9, 6), 3, 1), ((5, 5), 4, 0)),
+    ],
+)
+@pytest.mark.parametrize("fused", [True, False])
+def test_window_attention_is_torchvisions(grid, window, shift, fused):
+    ours, theirs = attention_pair(grid, window, shift)
+    ours.fused = fused
+    tokens = torch.randn(2, grid[0] * grid[1], 8, dtype=torch.float64)
+    expected = theirs(tokens.unflatten(1, grid)).flatten(1, 2)
+    assert_close(ours(tokens), expected, atol=1e-9, rtol=0)
+    if shift:
+        other, _ = attention_pair(grid, window, 0)
+        other.load_state_dict(ours.state_dict())
+        assert (other(tokens) - expected).abs().max() > 1e-3, "the shift matters"
+
+
+def test_without_the_barrier_opposite_borders_would_meet():
+    ours, theirs = attention_pair((8, 12), 4, 2)
+    tokens = torch.randn(1, 96, 8, dtype=torch.float64)
+    ours.position.barrier = None
+    expected = theirs(tokens.unflatten(1, (8, 12))).flatten(1, 2)
+    assert (ours(tokens) - expected).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 10)])
+@pytest.mark.parametrize("shifted", [True, False])
+def test_cutting_and_joining_windows_changes_nothing(grid, shifted):
+    windows = Windows(grid, 4, shifted=shifted)
+    image = torch.randn(2, *windows.padded, 3)
+    assert torch.equal(windows.join(windows.cut(image)), image)
+    assert windows.cut(image).shape == (2, windows.counts[0] * windows.counts[1], 16, 3)
+
+
+def test_a_change_stays_inside_its_window_and_does_not_leak_over_the_border():
+    for shift, inside in ((0, [(r, c) for r in range(4) for c in range(4)]), (2, None)):
+        ours, _ = attention_pair((8, 8), 4, shift)
+        tokens = torch.randn(1, 64, 8, dtype=torch.float64)
+        moved = tokens.clone()
+        moved[0, 0] += 1.0
+        changed = (ours(moved) - ours(tokens)).abs().amax(-1)[0].view(8, 8) > 1e-12
+        found = {(int(r), int(c)) for r, c in changed.nonzero()}
+        assert found == set(inside or [(0, 0), (0, 1), (1, 0), (1, 1)])
+
+
+@pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 4)])
+def test_merging_is_torchvisions(grid):
+    shape = TokenShape(embed_dim=6, grid_size=grid, num_prefix_tokens=0)
+    ours, theirs = scrambled(PatchMerging(SWIN, shape)), TheirMerging(6).double()
+    theirs.load_state_dict(ours.state_dict())
+    tokens = torch.randn(2, grid[0] * grid[1], 6, dtype=torch.float64)
+    assert_close(ours(tokens), theirs(tokens.unflatten(1, grid)).flatten(1, 2))
+
+
+@pytest.mark.parametrize("size", [(32, 32), (32, 64), (36, 44)])
+def test_swins_logits_are_torchvisions(size):
+    spec = SWIN.replace(img_size=size, depths=(2, 3, 1))
+    ours = build(spec)
+    theirs = SwinTransformer(
+        patch_size=[2, 2],
+        embed_dim=spec.embed_dim,
+        depths=[2, 3, 1],
+        num_heads=[3, 6, 12],
+        window_size=[4, 4],
+        num_classes=5,
+        norm_layer=partial(nn.LayerNorm, eps=1e-5),
+    )
+    theirs = theirs.double().eval()
+    copy_swin(ours, theirs)
+    images = pictures(size=size)
+    assert_close(ours(images), theirs(images), atol=1e-9, rtol=0)
+    features = theirs.features[:4](images).flatten(1, 2)
+    tokens = ours.embed(images)
+    for stage in ours.stages[:2]:
+        tokens = stage.blocks(stage.down(tokens))
+    assert_close(tokens, features, atol=1e-9, rtol=0)
+    ours.stages[1].blocks[1].attn.norm.eps = 1e-1
+    assert (ours(images) - theirs(images)).abs().max() > 1e-4
+
+
+@torch.no_grad()
+def copy_swin(ours: Any, theirs: Any) -> None:
+    theirs.features[0][0].load_state_dict(ours.patch_embed[0].proj.state_dict())
+    theirs.features[0][2].load_state_dict(ours.patch_embed[1].state_dict())
+    for i, stage in enumerate(ours.stages):
+        if i:
+            theirs.features[2 * i].load_state_dict(stage.down.state_dict())
+        for block, their in zip(stage.blocks, theirs.features[2 * i + 1], strict=True):
+            copy_attention(block.attn.inner, their.attn)
+            their.norm1.load_state_dict(block.attn.norm.state_dict())
+            their.norm2.load_state_dict(block.ffn.norm.state_dict())
+            their.mlp[0].load_state_dict(block.ffn.inner.fc1.state_dict())
+            their.mlp[3].load_state_dict(block.ffn.inner.fc2.state_dict())
+    theirs.norm.load_state_dict(ours.norm.state_dict())
+    theirs.head.load_state_dict(ours.head.state_dict())
+
+
+@pytest.mark.parametrize(("before", "after", "stride"), [(8, 8, 1), (6, 12, 1), (6, 12, 2)])
+def test_mbconv_is_torchvisions(before, after, stride):
+    grid = (6, 10)
+    shapes = [
+        TokenShape(embed_dim=dim, grid_size=size, num_prefix_tokens=0)
+        for dim, size in ((before, grid), (after, tuple(side // stride for side in grid)))
+    ]
+    ours = scrambled(MBConv(COATNET, *shapes, rate=0.0))
+    theirs = TheirMBConv(
+        before, after, 4, 0.25, stride, nn.GELU, partial(nn.BatchNorm2d, eps=1e-5)
+    ).double()
+    copy_mbconv(ours, theirs.eval())
+    tokens = torch.randn(2, 60, before, dtype=torch.float64)
+    expected = as_tokens(theirs.layers(as_map(tokens, grid)))
+    assert_close(ours.branch(tokens), expected)
+    if stride == 1:  # they pool by 3x3 means, CoAtNet by the largest of 2x2
+        assert_close(ours(tokens), as_tokens(theirs(as_map(tokens, grid))))
+    assert ours(tokens).shape == expected.shape
+
+
+@torch.no_grad()
+def copy_mbconv(ours: Any, theirs: Any) -> None:
+    norm, expand, norm_a, _, depthwise, norm_b, _, squeeze, project = ours.branch
+    layers = theirs.layers
+    pairs = [(norm, layers.pre_norm), (norm_a, layers.conv_a[1]), (norm_b, layers.conv_b[1])]
+    pairs += [(expand, layers.conv_a[0]), (depthwise.conv, layers.conv_b[0])]
+    pairs += [(squeeze.fc1, layers.squeeze_excitation.fc1), (project, layers.conv_c)]
+    pairs += [(squeeze.fc2, layers.squeeze_excitation.fc2)]
+    if len(ours.shortcut):
+        pairs.append((ours.shortcut[-1], theirs.proj[-1]))
+    for one, other in pairs:
+        for name, value in one.state_dict().items():
+            target = other.state_dict()[name]
+            target.copy_(value.view_as(target))
+
+
+def test_entrances_add_what_is_pooled_and_projected():
+    """CoAtNet's formulas, written once more; the MBConv's branch is compared above."""
+    model = build(COATNET)
+    tokens = torch.randn(2, 256, 24, dtype=torch.float64)
+    pooled = as_tokens(F.max_pool2d(as_map(tokens, (16, 16)), 2))
+    conv = model.stages[1].blocks[0]
+    assert_close(conv(tokens), conv.shortcut[1](pooled) + conv.branch(tokens))
+    tokens = torch.randn(2, 64, 48, dtype=torch.float64)
+    attn = model.stages[2].blocks[0].attn
+    read = as_tokens(F.max_pool2d(as_map(attn.norm(tokens), (8, 8)), 2))
+    pooled = as_tokens(F.max_pool2d(as_map(tokens, (8, 8)), 2))
+    assert_close(attn(tokens), attn.shortcut[1](pooled) + attn.inner(read))
+
+
+def test_pooling_filters_each_feature_and_keeps_the_prefix_apart():
+    model = build(PIT)
+    pooling = model.stages[1].down
+    tokens = torch.randn(2, 2 + 64, 24, dtype=torch.float64)
+    conv = pooling.filters.conv
+    grid = tokens[:, 2:].mT.reshape(2, 24, 8, 8)
+    filtered = F.conv2d(grid, conv.weight, conv.bias, stride=2, padding=1, groups=24)
+    expected = torch.cat([pooling.prefix(tokens[:, :2]), filtered.flatten(2).mT], dim=1)
+    assert_close(pooling(tokens), expected)
+    features = model.forward_features(pictures())
+    assert features.shape == (2, 2 + 16, 48)
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_sizes(name):
+    row = PUBLISHED[name]
+    share = parameters_of(row.spec) / row.parameters - 1
+    assert abs(share) <= row.tolerance, f"{share:+.2%}"
+
+
+def test_published_swins_are_torchvisions_to_the_last_parameter():
+    for name in ("swin_t", "swin_s", "swin_b"):
+        with torch.device("meta"):
+            theirs = getattr(torchvision.models, name)(weights=None)
+        expected = sum(parameter.numel() for parameter in theirs.parameters())
+        assert parameters_of(PUBLISHED[name.replace("_", "-")].spec) == expected
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_stages_halve_the_grid_and_double_the_width(name):
+    model = build(FAMILIES[name])
+    shapes = []
+    for stage in model.stages:
+        for block in stage.blocks:
+            block.register_forward_hook(lambda *a: shapes.append(tuple(a[2].shape)))
+    model(pictures())
+    prefix = model.num_prefix_tokens
+    widths = {(tokens - prefix, width) for _, tokens, width in shapes}
+    expected = {"swin": {(64, 24), (16, 48)}, "pit": {(64, 24), (16, 48)}}
+    assert widths == expected.get(name, {(256, 24), (64, 48), (16, 96)})
+
+
+@pytest.mark.parametrize(
+    ("patch_size", "tokens"), [(1, [1024, 1024]), (2, [1024, 256]), (4, [256, 64])]
+)
+def test_coatnets_stem_takes_half_of_the_first_stride(patch_size, tokens):
+    model = build(COATNET.replace(img_size=(32, 32), patch_size=patch_size))
+    embedded = model.embed(pictures(1, (32, 32)))
+    first = model.stages[0].blocks(model.stages[0].down(embedded))
+    assert [embedded.shape[1], first.shape[1]] == tokens
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_odd_sides_are_rounded_up(name):
+    model = build(FAMILIES[name].replace(img_size=(12, 20), patch_size=4))
+    count = 1 * 2 if name == "coatnet" else 2 * 3  # from 3x5; CoAtNet has a stage more
+    tokens = model.forward_features(pictures(1, (12, 20)))
+    assert tokens.shape[1] == model.num_prefix_tokens + count
+
+
+def test_a_dropped_mbconv_is_its_shortcut():
+    shape = TokenShape(embed_dim=8, grid_size=(4, 4), num_prefix_tokens=0)
+    block = scrambled(MBConv(COATNET, shape, shape, rate=1 - 1e-12)).train()
+    tokens = torch.randn(3, 16, 8, dtype=torch.float64)
+    assert torch.equal(block(tokens), tokens)
+    assert not torch.equal(block.eval()(tokens), tokens)
+
+
+def test_the_table_of_a_window_starts_narrow():
+    shape = TokenShape(embed_dim=8, grid_size=(32, 32), num_prefix_tokens=0)
+    spec = SWIN.replace(window_size=32, num_heads=2, embed_dim=8)
+    attention = WindowAttention(spec, shape, shifted=False)
+    own_start(attention, partial(keyed_generator, 0))
+    table = attention.position.relative.relative_table
+    assert table.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_stochastic_depth_grows_from_block_to_block_across_stages(name):
+    model = build(FAMILIES[name].replace(drop_path=0.4))
+    blocks = [block for stage in model.stages for block in stage.blocks]
+    rates = [[m.rate for m in block.modules() if isinstance(m, DropPath)] for block in blocks]
+    expected = torch.linspace(0, 0.4, len(blocks)).tolist()
+    assert [set(each) for each in rates] == [{each[0]} for each in rates]
+    assert [each[0] for each in rates] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_recomputing_blocks_changes_no_gradient(name):
+    model = build_model(FAMILIES[name].replace(drop_path=0.3)).double().train()
+    grads = []
+    for recompute in (False, True):
+        model.grad_checkpointing = recompute
+        model.zero_grad()
+        torch.manual_seed(5)
+        model(pictures_of_one_seed()).square().mean().backward()
+        grads.append([parameter.grad.clone() for parameter in model.parameters()])
+        counts = [m.num_batches_tracked for m in model.modules() if isinstance(m, TokenBatchNorm)]
+        assert set(map(int, counts)) <= {1 + recompute}, "a batch counts once"
+    assert all(torch.equal(one, other) for one, other in zip(*grads, strict=True))
+
+
+def pictures_of_one_seed() -> torch.Tensor:
+    torch.manual_seed(3)
+    return pictures(4)
+
+
+def test_convolutions_move_with_the_picture_and_attention_sees_all_of_it():
+    model = build(COATNET.replace(img_size=(32, 32)))
+    images = torch.zeros(1, 3, 32, 32, dtype=torch.float64)
+    images[..., 12:20, 12:20] = torch.randn(3, 8, 8)
+    moved = images.roll((2, 2), dims=(2, 3))
+
+    def first_map(pixels):
+        model.stages[0].blocks[0].branch[7].fc2.weight.data.zero_()  # excitation sees the border
+        tokens = model.stages[0].blocks(model.embed(pixels))
+        return as_map(tokens, (32, 32))[..., 6:26, 6:26]
+
+    inner, other = first_map(images), first_map(moved)
+    assert_close(inner[..., :-2, :-2], other[..., 2:, 2:])
+    images.requires_grad_()
+    tokens = model.embed(images)
+    last = model.stages[2].blocks[0]
+    inputs = model.stages[1].blocks(model.stages[0].blocks(tokens)).detach().requires_grad_()
+    last(inputs)[0, 0].sum().backward()
+    seen = inputs.grad[0].abs().sum(-1)
+    assert (seen > 0).float().mean() > 0.5, "of 2x2 tokens, pooling hands on the largest features"
+    assert (as_map(inputs.grad.abs(), (16, 16))[0].sum(0).view(8, 2, 8, 2).sum((1, 3)) > 0).all()
+
+
+def test_coatnets_bias_depends_on_the_offset_only():
+    model = build(COATNET)
+    attention = next(m for m in model.stages[2].modules() if isinstance(m, SelfAttention))
+    bias = attention.position.bias()[0].view(-1, 4, 4, 4, 4)
+    assert_close(bias[:, :-1, :, :-1, :], bias[:, 1:, :, 1:, :])
+    assert_close(bias[:, :, :-1, :, :-1], bias[:, :, 1:, :, 1:])
+    assert (bias[:, 0, 0] != bias[:, 0, 1]).any()
+
+
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "no positions": {"pos_embed": "none"},
+    "single head": {"num_heads": 1},
+    "no residual": {"residual": "none"},
+    "no norm": {"norm": "none"},
+    "no ffn": {"ffn": "none"},
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("row", ABLATIONS)
+def test_the_rows_of_the_ablation_table_change_every_family(family, row):
+    spec = FAMILIES[family].replace(**ABLATIONS[row])
+    models = []
+    for each in (FAMILIES[family], spec):
+        torch.manual_seed(0)
+        models.append(scrambled(build_model(each)).train())
+    full, less = models
+    common = {n: p for n, p in full.state_dict().items() if n in less.state_dict()}
+    fitting = {n: p for n, p in common.items() if p.shape == less.state_dict()[n].shape}
+    less.load_state_dict(fitting, strict=False)
+    images = pictures(4)
+    assert (full(images) - less(images)).abs().max() > 1e-3
+    less(images).square().sum().backward()
+    still = [name for name, p in less.named_parameters() if p.grad is None or not p.grad.any()]
+    assert not [name for name in still if "cls_token" not in name], still
+    counts = [sum(p.numel() for p in model.parameters()) for model in models]
+    assert counts[1] <= counts[0]
+    assert counts[1] < counts[0] or row in ("single head", "no residual")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"family": "swin", "pool": "mean"}, "needs depths"),
+        ({"family": "swin", "depths": (1,)}, "no CLS token; set pool to mean or seq"),
+        ({"family": "swin", "depths": (1,), "pool": "mean"}, "wants pos_embed 'relative'"),
+        ({"family": "swin", "depths": (1,), "attention": "linear"}, "has no attention"),
+        ({"family": "pit", "depths": (1,), "init": "mimetic"}, "is for family 'vit'"),
+        ({"family": "pit", "depths": (1,), "window_size": 2}, "has no window_size"),
+        ({"depths": (1,)}, "family 'vit' has no depths"),
+        ({"stem_width": 8}, "stem_width needs patch_embed"),
+        ({"stem_width": 8, "patch_embed": "conv_stem", "patch_size": 2}, "stem_width needs"),
+    ],
+)
+def test_what_does_not_fit_is_refused(fields, words):
+    with pytest.raises(ValueError, match=words):
+        ModelSpec(**fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"layout": "CT"}, "does not name 3 stages"),
+        ({"layout": "CCC"}, "C for convolutions, then T"),
+        ({"patch_size": 8}, "patch_size 1, 2 or 4"),
+    ],
+)
+def test_coatnets_fields_fit(change, words):
+    with pytest.raises(ValueError, match=words):
+        COATNET.replace(**change)
+
+
+def test_a_single_patch_cannot_be_halved():
+    with pytest.raises(ValueError, match="too many stages"):
+        build_model(SWIN.replace(depths=(1, 1, 1, 1, 1)))

@@ -1,0 +1,332 @@
+"""The whole model: what each change removes, what trains, what is recomputed, what compiles."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.core.specs import BASE, build, changed, pictures, rows
+from vitcli.core.inspect.cost import (
+    activation_bytes,
+    count_parameters,
+    forward_flops,
+    parameters_by_part,
+)
+from vitcli.core.inspect.maps import attention_maps
+from vitcli.core.models.vit import build_vit
+from vitcli.core.nn import attention, block, ffn, init, norm, patch_embed, pool, pos_embed, softmax
+from vitcli.core.spec import ModelSpec, OptimSpec
+from vitcli.core.tasks.classify import Classify
+from vitcli.core.train import optim, schedule
+from vitcli.core.train.fit import fit
+from vitcli.core.train.optim import build_optimizers
+
+TABLES: dict[str, dict] = {
+    "patch_embed": patch_embed.PATCH_EMBEDS,
+    "pos_embed": pos_embed.POS_EMBEDS,
+    "attention": attention.ATTENTIONS,
+    "attn_scale": softmax.SCALES,
+    "ffn": ffn.FFNS,
+    "norm": norm.NORMS,
+    "norm_position": block.NORM_POSITIONS,
+    "residual": block.JOINS,
+    "pool": pool.POOLS,
+    "head": pool.HEADS,
+    "init": init.INITS,
+}
+ROWS = [(slot, row) for slot, table in TABLES.items() for row in table]
+OTHERS = [
+    {"reg_tokens": 3},
+    {"layer_scale_init": 1e-4},
+    {"drop_path": 0.2, "attn_drop": 0.1, "proj_drop": 0.1, "pos_drop": 0.1},
+    {"attn_clamp": True},
+    {"attn_proj": False},
+    {"qkv_bias": False, "proj_bias": False, "patch_bias": False},
+    {"patch_pre_norm": True, "patch_post_norm": True},
+    {"img_size": (8, 16)},
+    {"depth": 0, "pool": "mean"},
+    {"norm_position": "post", "final_norm": True},
+    {"pos_embed_prefix": True, "reg_tokens": 1},
+]
+
+
+@pytest.mark.parametrize(("slot", "table"), TABLES.items(), ids=TABLES)
+def test_names_in_the_spec_are_the_rows_of_the_table(slot, table):
+    assert set(rows(slot)) == table.keys()
+
+
+def test_optimisers_and_schedules_are_their_tables_too():
+    fields = OptimSpec.model_fields
+    assert set(fields["name"].annotation.__args__) == optim.OPTIMIZERS.keys()
+    assert set(fields["schedule"].annotation.__args__) == schedule.SCHEDULES.keys()
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize("fields", [{slot: row} for slot, row in ROWS] + OTHERS, ids=str)
+def test_every_row_builds_and_trains_a_step(fields, fused):
+    model = build_vit(changed(**fields))
+    for module in model.modules():
+        if isinstance(module, attention.SelfAttention):
+            module.fused = fused
+    assert model.spec.img_size is not None
+    images = torch.randn(4, 3, *model.spec.img_size)
+    batch = {"images": images, "targets": torch.tensor([0, 1, 2, 3])}
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    steps = list(
+        fit(Classify(model), [batch] * 3, build_optimizers(model, OptimSpec()), lambda s: 1)
+    )
+    assert all(step.scalars["loss"].isfinite() for step in steps)
+    still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
+    # In the last block only CLS is read, and no bias goes to or from the prefix.
+    assert [name for name in still if name != "blocks.1.attn.inner.position.relative_table"] == []
+
+
+COUNTS = [
+    (  # the first source's model on images enlarged to 64x64
+        {"img_size": (64, 64), "patch_size": 8, "embed_dim": 64, "depth": 5, "num_heads": 1,
+         "qkv_bias": False, "proj_bias": False, "mlp_dim": 64, "norm": "none", "pool": "mean"},
+        140_618,
+    ),
+    (  # the same number at 32x32
+        {"patch_size": 8, "embed_dim": 64, "depth": 5, "num_heads": 1, "mlp_dim": 64,
+         "pool": "mean", "patch_pre_norm": True, "patch_post_norm": True, "final_norm": False},
+        140_618,
+    ),
+    ({"patch_size": 2, "embed_dim": 512, "depth": 7, "num_heads": 8, "mlp_dim": 2048}, 22_080_010),
+]  # fmt: skip
+REPORT = {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512}
+VARIANTS = [
+    ({}, 6_347_082),
+    ({"pos_embed": "learned", "pos_embed_prefix": True}, 6_373_082),
+    ({"pos_embed": "learned"}, 6_372_682),
+    ({"qkv_bias": False}, 6_339_882),
+    ({"pool": "mean"}, 6_346_682),
+    ({"final_norm": False}, 6_346_282),
+    ({"head": "mlp"}, 6_507_482),
+    ({"attn_proj": False}, 5_384_682),
+    ({"ffn": "none"}, 3_879_210),
+    ({"norm": "none"}, 6_336_682),
+    ({"depth": 5}, 5_293_370),
+    ({"mlp_dim": None, "mlp_ratio": 4.0}, 11_576_010),
+    ({"mlp_dim": 384}, 5_731_914),
+    ({"patch_size": 2}, 6_332_682),
+    ({"patch_size": 8}, 6_404_682),
+    ({"num_heads": 1}, 6_347_082),
+    ({"residual": "none"}, 6_347_082),
+]
+
+
+@pytest.mark.parametrize(
+    ("fields", "count"), COUNTS + [(REPORT | fields, count) for fields, count in VARIANTS], ids=str
+)
+def test_parameters_are_counted_to_the_last_one(fields, count):
+    sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
+    spec = ModelSpec(**(sizes | {"pos_embed": default_positions(fields)} | fields))
+    with torch.device("meta"):
+        model = build_vit(spec)
+    assert count_parameters(model) == count == sum(parameters_by_part(model).values())
+
+
+def default_positions(fields: dict) -> str:
+    """The first source's model learns its positions, the report's are fixed."""
+    return "learned" if fields["embed_dim"] == 64 else "sincos2d"
+
+
+D, DEPTH, HIDDEN, PATCHES = 24, 2, 96, 16
+
+
+@pytest.mark.parametrize(
+    ("change", "removed"),
+    [
+        ({"pos_embed": "none"}, PATCHES * D),
+        ({"num_heads": 1}, 0),
+        ({"residual": "none"}, 0),
+        ({"norm": "none"}, (2 * DEPTH + 1) * 2 * D),
+        ({"norm": "rms_norm"}, (2 * DEPTH + 1) * D),
+        ({"ffn": "none"}, DEPTH * (2 * D * HIDDEN + HIDDEN + D + 2 * D)),
+        ({"pool": "mean"}, D),
+        ({"norm_position": "post"}, 2 * D),
+        ({"attn_scale": "learned"}, -DEPTH * 3),
+        ({"layer_scale_init": 0.1}, -DEPTH * 2 * D),
+    ],
+    ids=str,
+)
+def test_an_ablation_removes_exactly_what_it_names(change, removed):
+    assert (
+        count_parameters(build_vit(BASE)) - count_parameters(build_vit(changed(**change)))
+        == removed
+    )
+
+
+def test_no_layer_norm_leaves_no_norm_at_all():
+    assert [n for n, _ in build().named_parameters() if "norm" in n]
+    assert not [n for n, _ in build(norm="none").named_parameters() if "norm" in n]
+
+
+def test_no_ffn_is_absence_not_identity():
+    """An Identity inside x + f(norm(x)) would still add norm(x)."""
+    model = build(ffn="none", depth=1)
+    assert "ffn" not in dict(model.blocks[0].named_children())
+    tokens = torch.randn(2, 17, 24, dtype=torch.float64)
+    branch = model.blocks[0].attn
+    assert_close(model.blocks[0](tokens), tokens + branch.inner(branch.norm(tokens)))
+
+
+def test_no_residual_keeps_the_branch_alone():
+    model = build(residual="none", depth=1, ffn="none")
+    tokens = torch.randn(2, 17, 24, dtype=torch.float64)
+    branch = model.blocks[0].attn
+    assert_close(model.blocks[0](tokens), branch.inner(branch.norm(tokens)))
+
+
+def test_pre_and_post_norm_are_their_formulas():
+    tokens = torch.randn(2, 17, 24, dtype=torch.float64)
+    pre, post = (build(norm_position=place, depth=1).blocks[0].attn for place in ("pre", "post"))
+    assert_close(pre(tokens), tokens + pre.inner(pre.norm(tokens)))
+    assert_close(post(tokens), post.norm(tokens + post.inner(tokens)))
+    assert build(norm_position="post").norm(tokens) is tokens
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.3])
+def test_recomputing_blocks_gives_exactly_the_same_gradients(drop):
+    gradients = []
+    for recompute in (False, True):
+        torch.manual_seed(1)
+        model = build_vit(changed(proj_drop=drop, attn_drop=drop, drop_path=drop)).double().train()
+        model.grad_checkpointing = recompute
+        images = pictures(4)
+        torch.manual_seed(2)
+        model(images).square().sum().backward()
+        gradients.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(a, b) for a, b in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+def test_recomputing_blocks_counts_running_statistics_once(place):
+    """Also where one forward pass has two backward passes, which recompute it twice."""
+    found = []
+    for recompute in (False, True):
+        torch.manual_seed(1)
+        model = build_vit(changed(norm="batch_norm", norm_position=place)).double().train()
+        model.grad_checkpointing = recompute
+        before = {name: buffer.clone() for name, buffer in model.named_buffers()}
+        images = pictures(4)
+        model(images).square().sum().backward()
+        loss = model(images).square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+        found.append(([p.grad for p in model.parameters()], dict(model.named_buffers())))
+    (gradients, buffers), (again, recomputed) = found
+    assert all(torch.equal(a, b) for a, b in zip(gradients, again, strict=True))
+    assert buffers.keys() == recomputed.keys()
+    for name, buffer in buffers.items():
+        assert torch.equal(buffer, recomputed[name]), name
+        assert not torch.equal(buffer, before[name]), name
+    assert {m.momentum for m in model.modules() if isinstance(m, norm.TokenBatchNorm)} == {0.1}
+
+
+def test_recomputing_blocks_saves_memory():
+    spec = changed(depth=6)
+    with torch.device("meta"):
+        plain, recomputing = build_vit(spec), build_vit(spec)
+    recomputing.grad_checkpointing = True
+    assert activation_bytes(recomputing, (3, 16, 16)) < 0.4 * activation_bytes(plain, (3, 16, 16))
+
+
+def test_operations_are_those_of_the_closed_form():
+    """Multiply-adds of a block: 12 N D^2 for projections and FFN, 2 N^2 D for attention."""
+    with torch.device("meta"):
+        mean, cls = (build_vit(changed(num_classes=1, pool=pool)) for pool in ("mean", "cls"))
+    n, d = 16, 24
+    patches, blocks = 16 * 48 * d, 2 * (12 * n * d * d + 2 * n * n * d)
+    assert forward_flops(mean, (3, 16, 16)) == 2 * (patches + blocks + d)
+    n = 17
+    last = 3 * n * d * d + 2 * n * d + 9 * d * d  # only CLS asks, and is projected and fed forward
+    blocks = 12 * n * d * d + 2 * n * n * d + last
+    assert forward_flops(cls, (3, 16, 16)) == 2 * (patches + blocks + d)
+
+
+SKIPPED = [
+    {},
+    {"norm_position": "post", "final_norm": True},
+    {"pos_embed": "rope2d"},
+    {"pos_embed": "relative"},
+    {"norm": "none"},
+    {"norm": "rms_norm"},
+    {"norm": "batch_norm"},
+    {"residual": "none"},
+    {"ffn": "none"},
+    {"depth": 1},
+    {"depth": 0},
+    {"reg_tokens": 2, "layer_scale_init": 0.5},
+    {"attn_proj": False, "attn_scale": "learned", "attn_clamp": True},
+]
+
+
+@pytest.mark.parametrize("fields", SKIPPED, ids=str)
+def test_what_the_head_does_not_read_is_not_missed(fields):
+    """With CLS, the last block computes one token; results and gradients are those of all."""
+    model, images = build(**fields), pictures(3)
+    found = []
+    for logits in (model(images), model.forward_head(model.forward_features(images))):
+        model.zero_grad()
+        logits.square().sum().backward()
+        grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+        found.append([logits, *grads])
+    for one, other in zip(*found, strict=True):
+        # A sum is rounded on the scale of its terms. Without a norm gradients reach 2.5e5, and
+        # float64 (2e-16) keeps 1e-12 of that where softmax saturates; a hundred times as much is
+        # allowed.
+        scale = other.detach().abs().amax().item() if other.numel() else 0.0
+        assert_close(one, other, rtol=0, atol=1e-10 * scale)
+
+
+def test_attention_maps_leave_the_mode_alone():
+    model = build(img_size=(8, 16), reg_tokens=2, attn_drop=0.5).train()
+    images = pictures(size=(8, 16))
+    maps = attention_maps(model, images)
+    assert model.training
+    assert not maps[0].requires_grad
+    assert_close(maps[1], attention_maps(model, images)[1])
+
+
+def test_a_wrong_layer_leaves_the_mode_alone_too():
+    model = build().train()
+    with pytest.raises(ValueError, match="layer 9 is out of range"):
+        attention_maps(model, pictures(), [9])
+    assert model.training
+
+
+@pytest.mark.parametrize("fields", [{"img_size": None}, {"num_classes": None}, {"in_chans": None}])
+def test_an_open_size_is_an_error(fields):
+    with pytest.raises(ValueError, match="set"):
+        build_vit(changed(**fields))
+
+
+@pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (3, 32, 32), (1, 16, 16)])
+@pytest.mark.parametrize("pos_embed", ["none", "learned"])
+def test_images_of_another_size_are_refused(shape, pos_embed):
+    """12x12 has fewer patches than the table: what is left over must not become prefix tokens."""
+    model = build(pos_embed=pos_embed)
+    wanted = "takes images of 3x16x16 .*, got {}x{}x{}".format(*shape)
+    with pytest.raises(ValueError, match=wanted):
+        model(torch.randn(2, *shape, dtype=torch.float64))
+    with pytest.raises(ValueError, match=wanted):
+        model.attention_weights(torch.randn(2, *shape, dtype=torch.float64))
+
+
+@pytest.mark.slow
+def test_the_compiled_model_is_the_model():
+    model = build()
+    images = pictures()
+    assert_close(torch.compile(model, fullgraph=True)(images), model(images))
+
+
+def test_weights_are_not_counted_as_activations():
+    """Twice the hidden width doubles what its two tensors a token take, whatever the weights do."""
+
+    def kept(mlp_dim: int) -> int:
+        with torch.device("meta"):
+            model = build_vit(changed(mlp_dim=mlp_dim, depth=1, pool="mean"))
+            return activation_bytes(model, (3, 16, 16))
+
+    assert kept(200) - kept(100) == 2 * 100 * 16 * 4

@@ -1,0 +1,221 @@
+"""Attention: both paths are one map, masks and scales mean what they say."""
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from tests.core.specs import build, changed
+from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention_rule import SCALES, TokenShape
+from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
+from vitcli.core.nn.softmax import attention, attention_weights
+
+SHAPE = TokenShape(embed_dim=24, grid_size=(3, 4), num_prefix_tokens=1)
+
+
+def qkv(length: int = 6, keys: int = 6, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
+    return [torch.randn(2, 3, n, 8, dtype=dtype) for n in (length, keys, keys)]
+
+
+def layer(position: Position | None = None, **fields) -> SelfAttention:
+    shell = SelfAttention(changed(**fields), SHAPE, position or Position()).double().eval()
+    with torch.no_grad():
+        for parameter in shell.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return shell
+
+
+def rope() -> Rope2d:
+    return Rope2d((3, 4), 8, num_prefix_tokens=1)
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(2, SHAPE.num_tokens, 24, dtype=torch.float64)
+
+
+def test_a_row_worked_by_hand():
+    """Weights 0.2, 0.3, 0.5 give 0.2 e1 + 0.3 e2 + 0.5 e3."""
+    scores = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log()
+    query = torch.ones(1, 1, 1, 1, dtype=torch.float64)
+    key = scores.view(1, 1, 3, 1)
+    value = torch.eye(3, dtype=torch.float64)[None, None]
+    for fused in (True, False):
+        out = attention(query, key, value, scale=1.0, fused=fused)
+        assert_close(out.flatten(), scores.exp())
+
+
+@pytest.mark.parametrize("keys", [6, 9])
+@pytest.mark.parametrize("extra", ["nothing", "mask", "bias", "mask and bias"])
+def test_the_fused_path_is_the_explicit_path(keys, extra):
+    q, k, v = qkv(6, keys)
+    mask = torch.rand(6, keys) < 0.6 if "mask" in extra else None
+    if mask is not None:
+        mask[:, 0] = True
+    bias = torch.randn(1, 3, 6, keys, dtype=torch.float64) if "bias" in extra else None
+    fused = attention(q, k, v, mask=mask, bias=bias)
+    assert_close(fused, attention(q, k, v, mask=mask, bias=bias, fused=False))
+    if extra != "nothing":
+        assert not torch.allclose(fused, attention(q, k, v))
+
+
+@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("clamp", [True, False])
+@pytest.mark.parametrize("make", [Position, lambda: RelativeBias((3, 4), 3, 1), rope])
+def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
+    shell = layer(make(), attn_scale=scale, attn_clamp=clamp)
+    with torch.no_grad():
+        shell.qkv.weight *= 200 if clamp else 1  # so far that the clamp acts
+    weights = shell.attention_weights(x)
+    assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    out = (weights @ shell.heads(x)[2]).transpose(1, 2).flatten(2)
+    assert_close(shell.proj(out), shell(x))
+    shell.fused = False
+    assert_close(shell.proj(out), shell(x))
+
+
+def test_rotary_scores_of_equal_tokens_depend_on_their_offset_only(x):
+    """Both q and k are turned: turning one of them would make scores depend on its place."""
+    q, k, v = layer(rope()).heads(x[:, :1].expand_as(x))
+    scores = (q @ k.mT)[:, :, 1:, 1:].unflatten(-1, (3, 4)).unflatten(-3, (3, 4))
+    assert_close(scores[:, :, 0, 0, 1, 2], scores[:, :, 1, 1, 2, 3])
+    assert_close(scores[:, :, 2, 3, 1, 3], scores[:, :, 1, 0, 0, 0])
+    assert not torch.allclose(scores[:, :, 0, 0, 1, 2], scores[:, :, 0, 0, 1, 1])
+    assert_close(v, v[:, :, :1].expand_as(v))
+
+
+@pytest.mark.parametrize("num_heads", [1, 3])
+def test_permuting_tokens_permutes_outputs(x, num_heads):
+    shell, perm = layer(num_heads=num_heads), torch.randperm(SHAPE.num_tokens)
+    assert_close(shell(x[:, perm]), shell(x)[:, perm])
+    assert not torch.allclose(shell(x[:, perm]), shell(x))
+
+
+def test_a_relative_bias_breaks_the_symmetry(x):
+    shell, perm = layer(RelativeBias((3, 4), 3, 1)), torch.randperm(SHAPE.num_tokens)
+    assert not torch.allclose(shell(x[:, perm]), shell(x)[:, perm])
+
+
+def test_sqrt_head_dim_keeps_the_variance_of_the_scores():
+    q, k = torch.randn(2, 1, 1, 2000, 64).unbind()
+    scores = (q * 64**-0.5) @ k.mT
+    assert scores.var().item() == pytest.approx(1, rel=0.05)
+
+
+def test_both_scales_agree_for_one_head_and_differ_for_more(x):
+    def out(num_heads: int, scale: str) -> torch.Tensor:
+        torch.manual_seed(3)
+        return layer(num_heads=num_heads, attn_scale=scale)(x)
+
+    assert_close(out(1, "head_dim"), out(1, "embed_dim"))
+    assert not torch.allclose(out(3, "head_dim"), out(3, "embed_dim"))
+
+
+def test_the_learned_temperature_starts_at_head_dim_and_learns(x):
+    shell = SelfAttention(changed(attn_scale="learned"), SHAPE, Position()).double()
+    temperature = shell.attend.scale.temperature
+    assert_close(temperature.exp().flatten(), torch.full((3,), 8**-0.5, dtype=torch.float64))
+    shell(x).square().sum().backward()
+    assert temperature.grad.abs().min() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_mask_and_the_clamp_work_in_every_type(dtype):
+    q, k, v = qkv(dtype=dtype)
+    mask = torch.ones(6, 6, dtype=torch.bool).tril()
+    for fused in (True, False):
+        out = attention(q, k, v, mask=mask, fused=fused, clamp=not fused)
+        assert out.isfinite().all()
+        assert_close(out[:, :, 0], v[:, :, 0])
+
+
+def test_masked_pairs_have_no_gradient():
+    q, k, v = (t.requires_grad_() for t in qkv())
+    mask = torch.ones(6, 6, dtype=torch.bool)
+    mask[:, 2] = False
+    attention(q, k, v, mask=mask).square().sum().backward()
+    assert v.grad[:, :, 2].abs().max() == 0
+    assert v.grad[:, :, 1].abs().max() > 0
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_a_fully_masked_row_is_an_error(fused):
+    mask = torch.ones(6, 6, dtype=torch.bool)
+    mask[3] = False
+    with pytest.raises(ValueError, match="all False"):
+        attention(*qkv(), mask=mask, fused=fused)
+
+
+def test_the_clamp_ties_large_scores_and_is_off_by_default():
+    q = torch.tensor([[[[1.0]]]], dtype=torch.float64)
+    k = torch.tensor([[[[2e4], [1.5e4]]]], dtype=torch.float64)
+    assert_close(attention_weights(q, k, scale=1.0).flatten(), q.new_tensor([1.0, 0.0]))
+    tied = attention_weights(q, k, scale=1.0, clamp=True).flatten()
+    assert_close(tied, q.new_tensor([0.5, 0.5]))
+
+
+def test_the_clamp_reaches_the_model(x):
+    shell = layer(attn_clamp=True)
+    with torch.no_grad():
+        shell.qkv.weight *= 200
+    clamped = shell(x)
+    shell.attend.clamp = False
+    assert not torch.allclose(clamped, shell(x))
+
+
+def test_biases_and_projection_can_be_left_out(x):
+    names = {n for n, _ in layer(qkv_bias=False, attn_proj=False).named_parameters()}
+    assert names == {"qkv.weight"}
+    names = {n for n, _ in layer(proj_bias=False).named_parameters()}
+    assert names == {"qkv.weight", "qkv.bias", "proj.weight"}
+
+
+def test_dropout_of_weights_keeps_the_expectation():
+    q, k, v = qkv(2, 3)
+    q, k, v = (t[:1, :1].expand(20_000, 1, -1, -1) for t in (q, k, v))
+    for fused in (True, False):
+        out = attention(q, k, v, dropout=0.3, fused=fused)
+        assert_close(out.mean(0), attention(q, k, v)[0], atol=0.05, rtol=0)
+        assert out.std(0).min() > 0.01
+
+
+@pytest.mark.parametrize("fused", [True, False])
+def test_attn_drop_acts_in_training_only(x, fused):
+    shell = layer(attn_drop=0.5)
+    shell.fused = fused
+    calm = shell(x)
+    assert_close(calm, shell(x))
+    assert not torch.allclose(shell.train()(x), calm)
+
+
+def test_proj_drop_drops_what_leaves_the_layer(x):
+    shell = layer(proj_drop=0.5)
+    calm, dropped = shell(x), shell.train()(x)
+    kept = dropped != 0
+    assert 0.4 < kept.double().mean() < 0.6
+    assert_close(dropped[kept], 2 * calm[kept])
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(ValueError, match="does not divide"):
+        SelfAttention(
+            changed(num_heads=2), TokenShape(embed_dim=9, grid_size=(1, 1), num_prefix_tokens=0),
+            Position(),
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("place", ["pre", "post"])
+@pytest.mark.parametrize("layers", [None, [0], [-1]])
+def test_a_model_reports_the_weights_it_uses(layers, place):
+    model, images = build(norm_position=place), torch.randn(2, 3, 16, 16, dtype=torch.float64)
+    found = model.attention_weights(images, layers)
+    assert set(found) == {None: {0, 1}, 0: {0}, -1: {1}}[layers and layers[0]]
+    seen = {}
+    for i, block in enumerate(model.blocks):
+        block.attn.inner.register_forward_pre_hook(lambda m, a, i=i: seen.update({i: (m, a[0])}))
+    model.forward_features(images)
+    for i, weights in found.items():
+        shell, tokens = seen[i]
+        assert_close(weights, shell.attention_weights(tokens))
+    with pytest.raises(ValueError, match="layer 2 is out of range"):
+        model.attention_weights(images, [2])

@@ -1,0 +1,376 @@
+"""Each attend rule beside the mathematics of its paper, with controls that must fail.
+
+The properties are those that prove something: a Linformer with random projections, for one, comes
+no nearer to softmax as its rank grows.
+"""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.testing import assert_close
+
+from tests.core.specs import changed
+from vitcli.core.inspect.cost import activation_bytes, forward_flops
+from vitcli.core.models.vit import build_vit
+from vitcli.core.nn.attention import ATTENTIONS, Position, SelfAttention
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.linear_attention import (
+    LinearAttention,
+    Performer,
+    attend_by_features,
+    log_features,
+    orthogonal_features,
+    redraw_features,
+)
+from vitcli.core.nn.linformer import Linformer, segment_means
+from vitcli.core.nn.softmax import attention
+from vitcli.core.nn.sparse import Local, Strided
+from vitcli.core.spec import OptimSpec
+from vitcli.core.train.ema import Ema
+from vitcli.core.train.optim import build_optimizers
+
+GRIDS = [(4, 4), (3, 5), (1, 6), (8, 8)]
+ROWS = [name for name in ATTENTIONS if name != "softmax"]
+
+
+def shape_of(grid: tuple[int, int], prefix: int = 1, dim: int = 16) -> TokenShape:
+    return TokenShape(embed_dim=dim, grid_size=grid, num_prefix_tokens=prefix)
+
+
+def qkv(shape: TokenShape, heads: int = 2, scale: float = 1.0) -> list[Tensor]:
+    size = (2, heads, shape.num_tokens, shape.embed_dim // heads)
+    return [(scale * torch.randn(size, dtype=torch.float64)).requires_grad_() for _ in range(3)]
+
+
+def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor]) -> None:
+    """Values and all input gradients, to the last digits of float64."""
+    assert_close(one, other, rtol=0, atol=1e-12)
+    pairs = [torch.autograd.grad(out.square().sum(), inputs) for out in (one, other)]
+    for mine, theirs in zip(*pairs, strict=True):
+        assert_close(mine, theirs, rtol=0, atol=1e-12)
+
+
+# Linformer
+
+
+@pytest.mark.parametrize("share", ["heads", "none", "kv"])
+def test_linformer_with_identities_is_softmax(share):
+    shape = shape_of((3, 4))
+    spec = changed(embed_dim=16, num_heads=2, linformer_rank=99, linformer_share=share)
+    rule = Linformer(spec, shape).double()
+    q, k, v = inputs = qkv(shape)
+    rows = 2 * 13 if share == "none" else 13
+    assert rule.key_proj.shape == (rows, 13), "no more rows than tokens"
+    assert_same_with_gradients(rule(q, k, v, None, False), attention(q, k, v, fused=False), inputs)
+
+
+def smooth(length: int, heads: int = 2, width: int = 8) -> list[Tensor]:
+    """Sequences in which neighbours resemble each other, as pixels do."""
+    noise = torch.randn(3, 2, heads, width, length + 32, dtype=torch.float64)
+    kernel = torch.hann_window(33, dtype=torch.float64)[None, None]
+    flat = F.conv1d(noise.flatten(0, 3)[:, None], kernel / kernel.norm())
+    return list(flat.view(3, 2, heads, width, length).mT)
+
+
+def linformer_error(projection: Tensor, q: Tensor, k: Tensor, v: Tensor) -> float:
+    exact = attention(q, k, v, fused=False)
+    return float((attention(q, projection @ k, projection @ v) - exact).norm() / exact.norm())
+
+
+def test_linformers_error_falls_with_rank_for_means_and_not_for_noise():
+    q, k, v = smooth(256)
+    ranks = [8, 16, 32, 64, 128, 256]
+    errors = [linformer_error(segment_means(r, 256).double(), q, k, v) for r in ranks]
+    assert all(one > other for one, other in itertools.pairwise(errors)), errors
+    assert errors[0] > 0.05
+    assert errors[-1] < 1e-12
+    noise = torch.randn(256, 256, dtype=torch.float64) / 16
+    assert linformer_error(noise, q, k, v) > 0.1, "a control: a random projection of full rank"
+
+
+def test_linformers_parameters_are_counted_and_learn():
+    shape = shape_of((8, 8))
+    for share, count in {"heads": 2 * 16 * 65, "none": 4 * 2 * 16 * 65, "kv": 16 * 65}.items():
+        spec = changed(embed_dim=16, num_heads=4, linformer_rank=16, linformer_share=share)
+        rule = Linformer(spec, shape)
+        assert sum(p.numel() for p in rule.parameters()) == count
+        q, k, v = (part.float() for part in qkv(shape, heads=4))
+        rule(q, k, v, None, True).square().sum().backward()
+        assert all(p.grad is not None and p.grad.abs().max() > 0 for p in rule.parameters())
+
+
+@pytest.mark.parametrize("share", ["heads", "none", "kv"])
+def test_muon_takes_linformers_projections_in_every_sharing(share):
+    """They are linear maps inside a layer; vectors and what lies outside is left to AdamW."""
+    fields = {"attention": "linformer", "linformer_rank": 8, "linformer_share": share}
+    model = build_vit(changed(**fields))
+    names = {id(p): name for name, p in model.named_parameters()}
+    muon, adamw = (
+        {names[id(p)] for group in optimizer.param_groups for p in group["params"]}
+        for optimizer in build_optimizers(model, OptimSpec(name="muon"))
+    )
+    assert {name for name in names.values() if "_proj" in name} <= muon
+    assert {"cls_token", "head.weight", "patch_embed.0.proj.weight"} <= adamw
+
+
+def test_segments_hold_every_token_once():
+    for rank, length in ((1, 7), (3, 7), (7, 7), (16, 65)):
+        means = segment_means(rank, length)
+        assert means.shape == (rank, length)
+        assert_close(means.sum(dim=1), torch.ones(rank))
+        assert ((means > 0).sum(dim=0) == 1).all()
+
+
+def test_linformer_has_no_weights_of_tokens():
+    rule = Linformer(changed(embed_dim=16, num_heads=2), shape_of((3, 4)))
+    q, k, _ = (part.float() for part in qkv(shape_of((3, 4))))
+    with pytest.raises(ValueError, match="no token has one"):
+        rule.weights(q, k, None)
+    assert rule.projected_weights(q, k).shape == (2, 2, 13, 13)
+
+
+# Performer
+
+
+def kernel_errors(counts: list[int], scale: float, draws: int = 40) -> list[float]:
+    """Mean error of phi(q) phi(k) beside exp(q k / sqrt(d)), relative, by number of features."""
+    q, k = (scale * torch.randn(64, 32, dtype=torch.float64) for _ in range(2))
+    exact = (q @ k.T * 32**-0.5).exp()
+    return [
+        sum(float((estimate(q, k, m) - exact).norm() / exact.norm()) for _ in range(draws)) / draws
+        for m in counts
+    ]
+
+
+def estimate(q: Tensor, k: Tensor, count: int, *, iid: bool = False) -> Tensor:
+    projection = orthogonal_features(count, q.shape[-1]).double()
+    if iid:
+        projection = torch.randn(count, q.shape[-1], dtype=torch.float64)
+    phi_q, phi_k = (log_features(x, projection, q.shape[-1] ** -0.5).exp() for x in (q, k))
+    return phi_q @ phi_k.T / count
+
+
+def test_performers_kernel_error_falls_like_one_over_the_root_of_its_features():
+    counts = [16, 32, 64, 128, 256, 512, 1024]
+    errors = kernel_errors(counts, scale=0.25)
+    x = torch.tensor(counts).double().log()
+    y = torch.tensor(errors).double().log()
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / (x - x.mean()).square().sum())
+    assert -0.6 <= slope <= -0.4, (slope, errors)
+    assert kernel_errors([1024], scale=1.5)[0] > 0.3, "a control: large inputs are not estimated"
+
+
+def test_performers_estimate_is_unbiased():
+    """The signs of Q from a QR decomposition are not random; taken as they are, this fails."""
+    q, k = (0.25 * torch.randn(16, 32, dtype=torch.float64) for _ in range(2))
+    exact = (q @ k.T * 32**-0.5).exp()
+    draws = torch.stack([estimate(q, k, 64) for _ in range(400)])
+    error = draws.std(dim=0) / math.sqrt(400)
+    assert ((draws.mean(dim=0) - exact) / error).square().mean().sqrt() < 2, "in standard errors"
+    biased = (draws.mean(dim=0) * 1.02 - exact) / error
+    assert biased.square().mean().sqrt() > 3, "a control: a bias of 2 % is seen"
+
+
+def test_orthogonal_features_are_better_than_independent_ones():
+    q, k = (0.35 * torch.randn(64, 32, dtype=torch.float64) for _ in range(2))
+    exact = (q @ k.T * 32**-0.5).exp()
+
+    def error(iid: bool) -> float:
+        return sum(float((estimate(q, k, 32, iid=iid) - exact).norm()) for _ in range(100))
+
+    assert error(False) < error(True)
+
+
+def test_features_are_orthogonal_within_their_block_and_gaussian_in_length():
+    features = orthogonal_features(40, 16)
+    assert features.shape == (40, 16)
+    products = features[:16] @ features[:16].T
+    assert_close(products, products.diag().diag(), atol=1e-4, rtol=0)
+    lengths = orthogonal_features(4096, 16).norm(dim=1).square()
+    assert abs(float(lengths.mean()) - 16) < 0.5, "chi squared with 16 degrees of freedom"
+    assert abs(float(lengths.var()) - 32) < 4
+
+
+@pytest.mark.parametrize("name", ["performer", "linear"])
+def test_the_implied_matrix_is_one_of_weights_and_gives_the_output(name):
+    shape = shape_of((4, 4), dim=32)
+    rule = ATTENTIONS[name](changed(embed_dim=32, num_heads=2), shape)
+    q, k, v = (part.float() for part in qkv(shape))
+    weights = rule.weights(q, k, None)
+    assert (weights >= 0).all()
+    assert_close(weights.sum(dim=-1), torch.ones(2, 2, 17))
+    assert_close(weights @ v, rule(q, k, v, None, True), atol=1e-5, rtol=1e-4)
+
+
+def test_performer_survives_large_inputs():
+    shape = shape_of((4, 4), dim=32)
+    rule = Performer(changed(embed_dim=32, num_heads=2), shape)
+    q, k, v = (part.float() for part in qkv(shape, scale=60.0))
+    assert rule(q, k, v, None, True).isfinite().all()
+    with torch.autocast("cpu", torch.bfloat16):
+        assert rule(q.bfloat16(), k.bfloat16(), v.bfloat16(), None, True).dtype is torch.bfloat16
+
+
+def test_linear_attention_by_hand():
+    q, k = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [-1.0]])
+    v = torch.tensor([[1.0], [5.0]])
+    rule = LinearAttention(changed(), shape_of((1, 2), 0))
+    phi = [2.0, math.exp(-1.0)]  # of the keys; a query's own factor cancels
+    expected = (phi[0] * 1 + phi[1] * 5) / sum(phi)
+    out = rule(q[None, None], k[None, None], v[None, None], None, True)
+    assert_close(out.flatten(), torch.full((2,), expected))
+    nothing = torch.zeros(1, 1, 3, 2)
+    assert attend_by_features(nothing, nothing, torch.ones(1, 1, 3, 1)).abs().max() == 0
+
+
+def test_features_are_drawn_anew_by_step_and_seed_alone():
+    spec = changed(attention="performer", performer_redraw=10)
+    first, second = build_vit(spec), build_vit(spec)
+    second.load_state_dict(first.state_dict())
+    before = drawn(first)
+    redraw_features(first, 5, 8)
+    assert drawn(first).equal(before), "not due yet"
+    redraw_features(first, 5, 9)
+    torch.rand(3)
+    redraw_features(second, 5, 9)
+    assert not drawn(first).equal(before)
+    assert drawn(first).equal(drawn(second))
+    redraw_features(second, 6, 9)
+    assert not drawn(first).equal(drawn(second)), "another seed"
+    layers = [m.projection for m in first.modules() if isinstance(m, Performer)]
+    assert not layers[0].equal(layers[1])
+
+
+def drawn(model: nn.Module) -> Tensor:
+    return torch.stack([m.projection for m in model.modules() if isinstance(m, Performer)])
+
+
+def test_an_average_of_weights_takes_the_features_as_they_are():
+    model = build_vit(changed(attention="performer"))
+    ema = Ema(model, 0.9)
+    redraw_features(model, 0, 999)
+    ema.update(1)
+    assert drawn(ema.model).equal(drawn(model))
+
+
+# Sparse
+
+
+@pytest.mark.parametrize("rule", [Strided, Local])
+@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+@pytest.mark.parametrize("window", [1, 3, 5])
+def test_sparse_is_masked_softmax(rule, grid, prefix, window):
+    shape = shape_of(grid, prefix)
+    spec = changed(embed_dim=16, num_heads=2, attn_window=window)
+    found = rule(spec, shape).eval()
+    q, k, v = inputs = qkv(shape)
+    mask = found.mask()
+    assert_same_with_gradients(
+        found(q, k, v, None, True), attention(q, k, v, mask=mask, fused=False), inputs
+    )
+    assert_close(found.weights(q, k, None) @ v, found(q, k, v, None, True))
+    other = mask.clone()
+    other[-1, :] = torch.arange(shape.num_tokens) == shape.num_tokens - 1
+    if not other.equal(mask):
+        wrong = attention(q, k, v, mask=other, fused=False)
+        assert (found(q, k, v, None, True) - wrong).abs().max() > 1e-3, "a control"
+
+
+@pytest.mark.parametrize(("side", "density"), [(4, 0.5017), (8, 0.2578), (16, 0.1279)])
+def test_the_density_of_rows_and_columns(side, density):
+    mask = Strided(changed(embed_dim=16, num_heads=2), shape_of((side, side))).mask()
+    patches = side * side
+    assert mask.sum() == patches * (2 * side - 1) + 2 * patches + 1
+    assert float(mask.float().mean()) == pytest.approx(density, abs=1e-4)
+    assert (mask.float() @ mask.float() > 0).all(), "two layers connect all pairs"
+
+
+def largest_kept(rule: nn.Module, shape: TokenShape) -> int:
+    """Elements of the largest tensor that is kept for the backward pass."""
+    sizes: list[int] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        sizes.append(tensor.numel())
+        return tensor
+
+    q, k, v = (torch.randn(1, 1, shape.num_tokens, 8, requires_grad=True) for _ in range(3))
+    with saved_tensors_hooks(note, lambda tensor: tensor):
+        rule(q, k, v, None, False)
+    return max(sizes)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_nothing_of_the_size_of_the_matrix_is_ever_kept(name):
+    for side in (16, 32):
+        shape = shape_of((side, side), dim=8)
+        spec = changed(embed_dim=8, num_heads=1, attention=name, linformer_rank=16)
+        assert largest_kept(ATTENTIONS[name](spec, shape), shape) < shape.num_tokens**2 / 4
+    shape = shape_of((16, 16), dim=8)
+    dense = ATTENTIONS["softmax"](changed(embed_dim=8, num_heads=1), shape)
+    assert largest_kept(dense, shape) >= shape.num_tokens**2, "a control"
+
+
+# All of them
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_its_costs_are_counted_without_memory(name):
+    spec = changed(attention=name)
+    with torch.device("meta"):
+        model = build_vit(spec)
+    assert 0 < forward_flops(model, (3, 16, 16)) < 1e7
+    assert activation_bytes(model, (3, 16, 16)) > 1e4
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("prefix", [1, 3])
+def test_the_first_token_alone_is_the_first_of_all(name, prefix):
+    shape = shape_of((4, 4), prefix)
+    layer = SelfAttention(changed(embed_dim=16, num_heads=2, attention=name), shape, Position())
+    x = torch.randn(2, shape.num_tokens, 16)
+    assert_close(layer.forward_first(x), layer(x)[:, :1], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_gradients_are_those_of_differences(name):
+    shape = shape_of((2, 3), 1, dim=8)
+    spec = changed(embed_dim=8, num_heads=2, attention=name, linformer_rank=3)
+    rule = ATTENTIONS[name](spec, shape).double()
+    if name in ("performer", "linear"):  # these compute in float
+        return
+    inputs = tuple(part[:1].detach().requires_grad_() for part in qkv(shape))
+    assert torch.autograd.gradcheck(lambda q, k, v: rule(q, k, v, None, False), inputs)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROWS)
+def test_compiled_it_computes_the_same(name):
+    model = build_vit(changed(attention=name, embed_dim=24, num_heads=3))
+    compiled = torch.compile(model)
+    images = torch.randn(2, 3, 16, 16)
+    found = [
+        torch.autograd.grad(run(images).sum(), [*model.parameters()]) for run in (model, compiled)
+    ]
+    for mine, theirs in zip(*found, strict=True):
+        assert_close(mine, theirs, atol=1e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"attention": "linformer", "pos_embed": "relative"}, "no matrix of scores"),
+        ({"attention": "performer", "attn_drop": 0.1}, "no weights that attn_drop"),
+        ({"attention": "strided", "attn_clamp": True}, "no attn_clamp"),
+        ({"attention": "linear", "attn_scale": "learned"}, "no temperature"),
+        ({"attention": "local", "attn_window": 4}, "make it odd"),
+    ],
+)
+def test_what_a_rule_has_no_place_for_is_refused(fields, reason):
+    with pytest.raises(ValueError, match=reason):
+        changed(**fields)

@@ -1,0 +1,231 @@
+"""Patches, feed-forward networks, norms, branches and pools, each with a property and a control."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from tests.core.specs import build, changed, pictures
+from vitcli.core.models.vit import build_vit
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.block import DropPath, LayerScale
+from vitcli.core.nn.ffn import FFNS
+from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.patch_embed import PATCH_EMBEDS, build_patch_embed, patchify
+from vitcli.core.nn.pool import POOLS
+
+SHAPE = TokenShape(embed_dim=24, grid_size=(4, 4), num_prefix_tokens=2)
+
+
+def test_patches_are_cut_in_reading_order():
+    images = torch.arange(2 * 3 * 4 * 6).view(2, 3, 4, 6)
+    patches = patchify(images, 2)
+    assert patches.shape == (2, 6, 12)
+    assert_close(patches[1, 4].view(3, 2, 2), images[1, :, 2:4, 2:4])
+
+
+@pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
+@pytest.mark.parametrize("size", [(16, 16), (16, 32)])
+def test_a_strided_convolution_and_a_linear_layer_are_one_map(patch_size, size):
+    linear, conv = (
+        build_patch_embed(changed(patch_size=patch_size, patch_embed=name, img_size=size)).double()
+        for name in ("linear", "conv")
+    )
+    with torch.no_grad():
+        conv[0].proj.weight.copy_(linear[0].proj.weight.view_as(conv[0].proj.weight))
+        conv[0].proj.bias.copy_(linear[0].proj.bias)
+    images = pictures(size=size)
+    assert_close(linear(images), conv(images))
+    with torch.no_grad():
+        conv[0].proj.weight.copy_(conv[0].proj.weight.mT.clone())
+    assert not torch.allclose(linear(images), conv(images))
+
+
+@pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
+@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
+def test_a_stem_reaches_the_grid_and_sees_beyond_a_patch(name, patch_size):
+    spec = changed(patch_size=patch_size, patch_embed=name)
+    stem = build_patch_embed(spec).double().eval()
+    images = pictures()
+    assert not torch.allclose(stem(images) + stem(-images), 2 * stem(0 * images))  # not linear
+    side = 16 // patch_size
+    assert stem(images).shape == (2, side * side, 24)
+    if patch_size < 16:
+        moved = images.clone()
+        moved[:, :, patch_size - 1] += 1  # the last row of the patches above
+        assert not torch.allclose(stem(moved)[:, side], stem(images)[:, side])
+
+
+def test_the_tokenizer_is_convolution_relu_and_overlapping_pooling():
+    embed = build_patch_embed(changed(patch_size=2, patch_embed="conv_tokenizer")).double()
+    images = pictures()
+    conv = embed[0].stem[0]
+    by_hand = F.conv2d(images, conv.weight, conv.bias, padding=1).clamp(min=0)
+    windows = F.pad(by_hand, (1, 1, 1, 1), value=-1).unfold(2, 3, 2).unfold(3, 3, 2)
+    assert_close(embed(images), windows.amax((-2, -1)).flatten(2).mT)
+
+
+@pytest.mark.parametrize("patch_size", [1, 3])
+@pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
+def test_a_stem_refuses_what_it_cannot_halve(name, patch_size):
+    with pytest.raises(ValueError, match=f"{name} needs a patch_size of 2, 4, 8"):
+        build_vit(changed(patch_embed=name, patch_size=patch_size, img_size=(12, 12)))
+
+
+def test_norms_around_the_patches_make_brightness_and_contrast_vanish():
+    def tokens(images: torch.Tensor, **fields) -> torch.Tensor:
+        torch.manual_seed(1)
+        return build_patch_embed(changed(**fields)).double()(images)
+
+    images = pictures()
+    assert_close(
+        tokens(images, patch_pre_norm=True),
+        tokens(7 * images + 3, patch_pre_norm=True), atol=1e-4, rtol=1e-4,
+    )  # fmt: skip
+    assert not torch.allclose(tokens(images), tokens(7 * images + 3))
+    post = tokens(images, patch_post_norm=True)
+    assert_close(post.mean(-1), torch.zeros_like(post[..., 0]))
+
+
+def test_an_ffn_acts_on_each_token_alone():
+    x = torch.randn(2, 5, 24, dtype=torch.float64)
+    moved = x.clone()
+    moved[:, 3] += 1
+    for name, make in FFNS.items():
+        if make is None:
+            continue
+        ffn = make(changed(ffn=name)).double().eval()
+        difference = (ffn(moved) - ffn(x)).abs().amax((0, 2))
+        assert difference[3] > 0, name
+        assert difference[[0, 1, 2, 4]].max() == 0, name
+
+
+def test_the_ffns_are_their_equations():
+    x = torch.randn(4, 24, dtype=torch.float64)
+    for name, act in (("gelu", nn.functional.gelu), ("relu", nn.functional.relu)):
+        ffn = FFNS[name](changed(ffn=name, mlp_dim=10)).double().eval()
+        assert_close(ffn(x), ffn.fc2(act(ffn.fc1(x))))
+    ffn = FFNS["swiglu"](changed(ffn="swiglu", mlp_dim=10)).double().eval()
+    gate, value = ffn.fc1.weight.chunk(2)
+    gate_bias, value_bias = ffn.fc1.bias.chunk(2)
+    hidden = nn.functional.silu(x @ gate.T + gate_bias) * (x @ value.T + value_bias)
+    assert_close(ffn(x), hidden @ ffn.fc2.weight.T + ffn.fc2.bias)
+
+
+@pytest.mark.parametrize("name", [name for name, make in FFNS.items() if make])
+def test_an_ffn_drops_after_the_activation_and_after_the_second_layer(name):
+    x = torch.randn(20, 24, dtype=torch.float64)
+    ffn = FFNS[name](changed(ffn=name, proj_drop=0.5)).double()
+    calm, dropped = ffn.eval()(x), ffn.train()(x)
+    assert 0.4 < (dropped == 0).double().mean() < 0.6
+    ffn.drop2.p = 0.0
+    inside = ffn(x)
+    assert (inside != 0).all()
+    assert not torch.allclose(inside, calm)
+    ffn.drop1.p = 0.0
+    assert_close(ffn(x), calm)
+
+
+def test_pos_drop_drops_embedded_tokens():
+    model = build(pos_drop=0.5)
+    calm, dropped = model.embed(pictures()), model.train().embed(pictures())
+    assert calm.count_nonzero() == calm.numel()
+    assert 0.4 < (dropped == 0).double().mean() < 0.6
+
+
+@pytest.mark.parametrize(
+    ("name", "over", "centred"),
+    [("layer_norm", (-1,), True), ("rms_norm", (-1,), False), ("batch_norm", (0, 1), True)],
+)
+def test_the_norms_are_their_equations(name, over, centred):
+    x, eps = 2 + torch.randn(4, 5, 24, dtype=torch.float64), 0.5
+    centre = x - x.mean(over, keepdim=True) if centred else x
+    expected = centre / (centre.square().mean(over, keepdim=True) + eps).sqrt()
+    assert_close(NORMS[name](24, eps).double()(x), expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "depends"), [("layer_norm", False), ("rms_norm", False), ("batch_norm", True)]
+)
+def test_only_batch_norm_depends_on_the_rest_of_the_batch(name, depends):
+    """One source's case against BatchNorm: small batches and varying lengths change the result."""
+    norm = NORMS[name](24, 1e-6).double().train()
+    x = torch.randn(8, 5, 24, dtype=torch.float64)
+    whole = norm(x)[:1]
+    for part in (norm(x[:1]), norm(x[:1, :3])):
+        assert torch.allclose(part, whole[:, : part.shape[1]]) is not depends
+
+
+def test_batch_norm_cannot_train_on_a_single_token():
+    with pytest.raises(ValueError, match="more than 1 value"):
+        NORMS["batch_norm"](24, 1e-6)(torch.randn(1, 1, 24))
+    NORMS["layer_norm"](24, 1e-6)(torch.randn(1, 1, 24))
+
+
+def test_batch_norm_evaluates_with_running_statistics():
+    norm = NORMS["batch_norm"](24, 1e-6).double()
+    for _ in range(80):
+        norm(3 + 2 * torch.randn(16, 5, 24, dtype=torch.float64))
+    norm.eval()
+    x = 3 + 2 * torch.randn(400, 5, 24, dtype=torch.float64)
+    assert norm(x).mean().abs() < 0.05
+    assert_close(norm(x)[:1], norm(x[:1]))
+
+
+def test_the_reports_epsilon_blows_up_a_constant_row():
+    """1e-12 amplifies noise of 1e-6 that 1e-5 leaves alone; in half precision it is 0."""
+    row = 1 + 1e-6 * torch.randn(1, 24, dtype=torch.float64)
+    assert NORMS["layer_norm"](24, 1e-12).double()(row).abs().max() > 0.3
+    assert NORMS["layer_norm"](24, 1e-5).double()(row).abs().max() < 1e-2
+    assert torch.tensor(1e-12).half() == 0
+
+
+def test_drop_path_drops_whole_samples_and_keeps_the_expectation():
+    drop, x = DropPath(0.25), torch.ones(40_000, 2, 3)
+    out = drop(x)
+    per_sample = out.flatten(1)
+    assert_close(per_sample, per_sample[:, :1].expand_as(per_sample))
+    assert out.unique().tolist() == pytest.approx([0, 4 / 3])
+    assert out.mean().item() == pytest.approx(1, abs=0.02)
+    assert_close(drop.eval()(x), x)
+
+
+def test_drop_path_grows_with_depth():
+    model = build(depth=5, drop_path=0.2)
+    rates = [block.attn.after[-1].rate for block in model.blocks]
+    assert rates == pytest.approx([0, 0.05, 0.1, 0.15, 0.2])
+
+
+def test_layer_scale_scales_each_feature():
+    scale, x = LayerScale(3, 1e-2), torch.randn(2, 4, 3)
+    assert_close(scale(x), 0.01 * x)
+    small, none = build_vit(changed(layer_scale_init=1e-9)), build_vit(changed(depth=0))
+    none.load_state_dict(small.state_dict(), strict=False)
+    images = pictures().float()
+    assert_close(small(images), none(images))
+
+
+def test_pools_read_what_they_say():
+    tokens = torch.randn(2, 18, 24, dtype=torch.float64)
+    assert_close(POOLS["cls"](SHAPE)(tokens), tokens[:, 0])
+    assert_close(POOLS["mean"](SHAPE)(tokens), tokens[:, 2:].mean(1))
+    pool = POOLS["seq"](SHAPE).double()
+    moved = tokens.clone()
+    moved[:, :2] += 1
+    assert_close(pool(moved), pool(tokens))
+    with torch.no_grad():
+        pool.score.weight.zero_()
+    assert_close(pool(tokens), tokens[:, 2:].mean(1))
+    with torch.no_grad():
+        pool.score.weight.copy_(1000 * tokens[:1, 5] / tokens[0, 5].norm() ** 2)
+    hardest = tokens[0, 2:][(tokens[0, 2:] @ tokens[0, 5]).argmax()]
+    assert_close(pool(tokens)[0], hardest, atol=1e-3, rtol=1e-3)
+
+
+def test_every_patch_embedding_can_lose_its_bias():
+    for name in PATCH_EMBEDS:
+        embed = build_patch_embed(changed(patch_embed=name, patch_bias=False))
+        layers = [m for m in embed.modules() if isinstance(m, torch.nn.Conv2d | torch.nn.Linear)]
+        assert layers
+        assert all(layer.bias is None for layer in layers)

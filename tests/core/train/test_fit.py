@@ -1,0 +1,160 @@
+"""The loop: it learns, it is a function of its inputs, and a resumed one goes the same way."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+
+from vitcli.core.randomness import begin_step, seed_of
+from vitcli.core.spec import OptimSpec
+from vitcli.core.tasks.classify import Classify
+from vitcli.core.train.fit import fit
+from vitcli.core.train.optim import build_optimizers
+
+OPTIM = OptimSpec(lr=0.01)
+
+
+def batches(count: int, start: int = 0) -> list[dict[str, torch.Tensor]]:
+    out = []
+    for i in range(start, start + count):
+        images = torch.randn(16, 6, generator=torch.Generator().manual_seed(i))
+        out.append({"images": images, "targets": (images[:, 0] > 0).long()})
+    return out
+
+
+def network() -> nn.Module:
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.2), nn.GELU(), nn.Linear(16, 2))
+
+
+def run(model, rows, *, seed=0, first_step=0, optimizers=None, **options):
+    optimizers = optimizers or build_optimizers(model, OPTIM)
+    steps = list(
+        fit(
+            Classify(model),
+            rows,
+            optimizers,
+            lambda s: 1.0,
+            seed=seed,
+            first_step=first_step,
+            **options,
+        )
+    )
+    return steps, optimizers
+
+
+def test_it_learns():
+    steps, _ = run(network(), batches(150))
+    losses = [step.scalars["loss"].item() for step in steps]
+    assert sum(losses[-10:]) < 0.4 * sum(losses[:10])
+
+
+def weights(model: nn.Module) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+    models = [network() for _ in range(3)]
+    for model, seed in zip(models, (0, 0, 1), strict=True):
+        torch.rand(seed + 3)  # the state of the global generator must not matter
+        run(model, batches(5), seed=seed)
+    assert torch.equal(weights(models[0]), weights(models[1]))
+    assert not torch.equal(weights(models[0]), weights(models[2]))
+
+
+def test_twelve_steps_are_eight_and_four():
+    whole, parts = network(), network()
+    run(whole, batches(12))
+    _, optimizers = run(parts, batches(8))
+    steps, _ = run(parts, batches(4, start=8), first_step=8, optimizers=optimizers)
+    assert steps[-1].step == 12
+    assert torch.equal(weights(whole), weights(parts))
+    other = network()
+    _, optimizers = run(other, batches(8))
+    run(other, batches(4, start=8), first_step=0, optimizers=optimizers)
+    assert not torch.equal(weights(whole), weights(other))
+
+
+def test_parts_of_a_batch_add_up_to_the_batch():
+    whole, parts = network().eval().double(), network().eval().double()
+    rows = [{k: v.double() if k == "images" else v for k, v in b.items()} for b in batches(3)]
+    one, _ = run(whole, rows)
+    four, _ = run(parts, rows, accumulate=4)
+    assert_close(weights(whole), weights(parts))
+    assert_close(one[-1].scalars, four[-1].scalars)
+
+
+def test_the_gradient_is_clipped_and_its_norm_reported_before():
+    model = network().eval()
+    before = weights(model)
+    optimizers = [torch.optim.SGD([{"params": list(model.parameters()), "peak_lr": 1.0}], lr=1.0)]
+    steps, _ = run(model, batches(1), optimizers=optimizers, max_grad_norm=1e-3)
+    assert steps[0].scalars["grad_norm"] > 1e-3
+    assert_close((weights(model) - before).norm(), torch.tensor(1e-3), rtol=1e-3, atol=0)
+
+
+def test_soft_targets_of_one_class_are_that_class():
+    model = network().eval()
+    hard = batches(1)[0]
+    soft = hard | {"targets": nn.functional.one_hot(hard["targets"], 2).float()}
+    assert_close(Classify(model, 0.1).losses(hard), Classify(model, 0.1).losses(soft))
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
+def test_seeds_of_steps_are_valid_and_differ(seed):
+    seeds = {seed_of("step", seed, step) for step in range(1000)}
+    assert len(seeds) == 1000
+    assert all(0 <= s < 2**63 for s in seeds)
+    assert not seeds & {seed_of("step", seed + 1, step) for step in range(1000)}
+
+
+def test_a_step_sets_the_generator_of_its_device_alone(monkeypatch):
+    """``torch.manual_seed`` visits every kind of device, at every step."""
+
+    def refuse(seed: int) -> None:
+        raise AssertionError("torch.manual_seed was called")
+
+    model = network()
+    monkeypatch.setattr(torch, "manual_seed", refuse)
+    monkeypatch.setattr(torch.random, "manual_seed", refuse)
+    run(model, batches(3))
+
+
+def test_what_a_step_draws_is_a_function_of_seed_and_step():
+    cpu = torch.device("cpu")
+    draws = {}
+    for seed, step in ((0, 0), (0, 1), (1, 0)):
+        torch.rand(3)
+        begin_step(cpu, seed, step)
+        draws[seed, step] = torch.rand(4)
+        begin_step(cpu, seed, step)
+        assert torch.rand(4).equal(draws[seed, step])
+    assert torch.stack(list(draws.values())).unique().numel() == 12
+
+
+def test_fp16_skips_all_optimisers_together():
+    """One matrix overflows: neither optimiser may step, and the next step is an ordinary one."""
+    model = network().eval()
+    halves = [list(model[0].parameters()), list(model[3].parameters())]
+    optimizers = [
+        torch.optim.SGD([{"params": half, "peak_lr": 0.1}], lr=0.1, momentum=0.9) for half in halves
+    ]
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0)
+    rows = batches(3)
+    hook = model[0].weight.register_hook(lambda grad: grad * float("inf"))
+    before = weights(model)
+    for limit in (1.0, None):
+        taken, _ = run(model, rows[:1], optimizers=optimizers, scaler=scaler, max_grad_norm=limit)
+        assert not taken[0].scalars["grad_norm"].isfinite()
+        assert torch.equal(weights(model), before)
+    hook.remove()
+    run(model, rows[1:], optimizers=optimizers, scaler=scaler)
+    assert weights(model).isfinite().all()
+    assert not torch.equal(weights(model), before)
+
+
+def test_without_a_limit_the_gradient_is_left_alone():
+    models = [network().eval() for _ in range(2)]
+    for model, limit in zip(models, (None, 1e9), strict=True):
+        run(model, batches(2), max_grad_norm=limit)
+    assert_close(weights(models[0]), weights(models[1]))

@@ -1,0 +1,178 @@
+"""Pictures of attention during training: the same images each time, and no effect on the bits."""
+
+import io
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from PIL import Image
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+from tests.core.specs import build
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli.core.data.augment import normalize
+from vitcli.core.data.source import Images
+from vitcli.core.spec import DataSpec
+from vitcli.runner.attn_map.strip import (
+    COUNT,
+    MARGIN,
+    attention_strip,
+    fixed_images,
+    mean_maps,
+    tile_size,
+)
+from vitcli.runner.data.contact_sheet import GAP
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.tensorboard import PICTURES, Board
+from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.trainer import Trainer
+
+QUICK = {"optim.lr": 0.05, "train.ema_decay": None}
+"""So that attention moves visibly in every epoch."""
+DATA = DataSpec(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
+
+
+def run(tiny: Path, folder: str, changes: dict | None = None, **options) -> RunDir:
+    experiment = load_experiment(str(tiny), changes or {})
+    return start(experiment, Request(output=Path(folder), **options)).run
+
+
+def pictures_of(folder: Path) -> list[tuple[int, bytes]]:
+    """(step, PNG) of every picture of attention in the only event file of a folder."""
+    (file,) = folder.glob("events.out.tfevents.*")
+    return [
+        (event.step, value.image.encoded_image_string)
+        for event in LegacyEventFileLoader(str(file)).Load()
+        for value in event.summary.value
+        if value.tag == PICTURES
+    ]
+
+
+@pytest.mark.parametrize(("epochs", "at"), [(4, range(1, 5)), (25, [*range(2, 26, 2), 25])])
+def test_about_ten_pictures_a_run_and_one_at_the_end(tiny, here, epochs, at):
+    # At a constant rate: at the end of a cosine a step may move no pixel.
+    changes = QUICK | {"train.epochs": epochs, "optim.schedule": "constant"}
+    found = pictures_of(run(tiny, "run", changes).path)
+    assert [step for step, _ in found] == [5 * epoch for epoch in at]
+    assert len({content for _, content in found}) == len(found), "the model changed in between"
+
+
+PARTS = [
+    {},
+    {"train.ema_decay": None},
+    {"train.ema_decay": None, "model.norm": "batch_norm"},
+    {"model.pool": "cls", "model.reg_tokens": 1, "model.pos_drop": 0.1},
+]
+
+
+@pytest.mark.parametrize("changes", PARTS, ids=str)
+def test_the_weights_are_those_of_a_run_without_pictures(tiny, here, monkeypatch, changes):
+    seen = run(tiny, "seen", changes)
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "_picture", lambda self: None)
+        blind = run(tiny, "blind", changes)
+    assert (len(pictures_of(seen.path)), len(pictures_of(blind.path))) == (4, 0)
+    assert_same_run(seen, blind)
+    assert config_hash(seen.spec()) == config_hash(blind.spec())
+
+
+@pytest.mark.parametrize("left_in_eval_mode", [True, False])
+def test_a_careless_picture_would_change_them(tiny, here, monkeypatch, left_in_eval_mode):
+    changes = {"train.ema_decay": None, "model.norm": "batch_norm"}
+    good = run(tiny, "good", changes)
+
+    def careless(self: Trainer) -> None:
+        if left_in_eval_mode:
+            self.model.eval()
+        else:
+            self.model(fixed_images(self.data.test).float())  # counts in the running statistics
+
+    monkeypatch.setattr(Trainer, "_picture", careless)
+    with pytest.raises(AssertionError):
+        assert_same_run(good, run(tiny, "careless", changes))
+
+
+def test_a_resumed_run_has_each_picture_once(tiny, here, monkeypatch):
+    calm = run(tiny, "calm", QUICK)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 13)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped", QUICK)
+    stopped = here / "stopped"
+    assert [step for step, _ in pictures_of(stopped)] == [5, 10]
+    run(tiny, "stopped", QUICK, resume=True)
+    assert pictures_of(stopped) == pictures_of(calm.path)
+
+
+def test_a_model_without_layers_has_no_picture(tiny, here):
+    assert pictures_of(run(tiny, "flat", {"model.depth": 0}).path) == []
+
+
+def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
+    def records(*steps: int) -> list[dict]:
+        return [{"step": step, "train_loss": 1.0} for step in steps]
+
+    board = Board(tmp_path, [])
+    for step in (5, 10, 15):
+        board.picture(np.full((4, 6, 3), step, dtype=np.uint8), step)
+    board.close()
+    twin = (tmp_path / "events.out.tfevents.0.vm.1.1").write_bytes
+    twin(next(tmp_path.glob("events*")).read_bytes())  # as after a kill between copy and removal
+    cut = tmp_path / "events.out.tfevents.0.vm.1.2"
+    cut.write_bytes(b"no record")
+    Board(tmp_path, records(5, 10)).close()  # 15 was drawn, but its checkpoint was not saved
+    assert [step for step, _ in pictures_of(tmp_path)] == [5, 10]
+    content = pictures_of(tmp_path)[1][1]
+    assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), np.full((4, 6, 3), 10))
+    Board(tmp_path, []).close()
+    assert pictures_of(tmp_path) == []
+
+
+def test_images_are_taken_in_turns_and_are_the_same_each_time():
+    labels = torch.tensor([0] * 5 + [1] * 2 + [2] * 5)
+    pixels = torch.arange(12, dtype=torch.uint8)[:, None, None, None].expand(12, 1, 2, 2)
+    found = fixed_images(Images(pixels, labels))[:, 0, 0, 0].tolist()
+    assert found == [0, 5, 7, 1, 6, 8, 2, 9]
+    assert len(found) == COUNT
+    assert fixed_images(Images(pixels[:3], labels[:3]))[:, 0, 0, 0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
+def test_a_strip_is_images_above_the_maps_of_each_layer(pool, training):
+    # In float64: scores reach 5,000 here, which float32 rounds by 3e-4, and so every weight by 3e-4
+    # of itself; how exactly depends on the processor and on the number of images at once.
+    model = build(pool=pool, reg_tokens=1, norm="batch_norm").train(training)
+    pixels = torch.randint(256, (3, 3, 16, 16), dtype=torch.uint8)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    state = torch.get_rng_state()
+    strip = attention_strip(model, pixels, DATA)
+    assert model.training is training
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(value.equal(before[name]) for name, value in model.state_dict().items())
+    assert strip.shape == (GAP + 3 * 70, MARGIN + 3 * 70, 3)
+    second = strip[GAP : GAP + 64, MARGIN + 70 : MARGIN + 134]
+    assert_array_equal(second[::4, ::4], pixels[1].permute(1, 2, 0))
+    maps = mean_maps(model, pixels, DATA)
+    image, layer, row, column = np.unravel_index(maps.argmax(), maps.shape)
+    y, x = GAP + 70 * (layer + 1) + 16 * row + 8, MARGIN + 70 * image + 16 * column + 8
+    assert strip[y, x].tolist() == [253, 231, 36], "the largest is viridis' yellow"
+    model.eval()
+    images = normalize(pixels, torch.tensor(DATA.mean), torch.tensor(DATA.std)).double()
+    with torch.no_grad():
+        weights = model.attention_weights(images)[1].mean(1)
+        shares = model.pool.weights(model.forward_features(images))[:, None]
+    expected = (shares @ weights)[:, 0, model.num_prefix_tokens :].unflatten(1, (4, 4))
+    np.testing.assert_allclose(maps[:, 1], expected, rtol=1e-6, atol=1e-12)
+
+
+def test_tiles_keep_small_pixels_and_every_aspect():
+    assert tile_size(32, 32) == (64, 64)
+    assert tile_size(28, 28) == (56, 56)
+    assert tile_size(8, 16) == (64, 32)
+    assert tile_size(224, 112) == (32, 64)

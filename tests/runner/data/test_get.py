@@ -1,0 +1,252 @@
+"""Downloading and copying named data sets, against a server on this machine."""
+
+import hashlib
+import http.server
+import io
+import pickle
+import tarfile
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torchvision.datasets
+from PIL import Image
+
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data import decode, download
+from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.data.load import data_status, get_data, load_data
+from vitcli.runner.errors import ConfigError, InputError, ResourceError
+
+CIFAR = CATALOGUE["cifar10"]
+ARCHIVE = CIFAR.downloads[0].name
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    monkeypatch.delenv("VITCLI_DATA", raising=False)
+    monkeypatch.delenv("VITCLI_OFFLINE", raising=False)
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def md5(content: bytes) -> str:
+    return hashlib.md5(content).hexdigest()
+
+
+@pytest.fixture
+def files(monkeypatch) -> dict[str, bytes]:
+    """CIFAR-10's files with two images a batch, known to torchvision's tables."""
+    reader, contents = torchvision.datasets.CIFAR10, {}
+    for i, name in enumerate(CIFAR.files[:-1]):
+        pixels = np.full((2, 3072), i, dtype=np.uint8)
+        contents[name] = pickle.dumps({"data": pixels, "labels": [i, 9]}, protocol=2)
+    contents["batches.meta"] = pickle.dumps({"label_names": list(CIFAR.info.class_names)})
+    table = [[name, md5(content)] for name, content in contents.items()]
+    monkeypatch.setattr(reader, "train_list", table[:5])
+    monkeypatch.setattr(reader, "test_list", table[5:6])
+    monkeypatch.setattr(reader, "meta", {**reader.meta, "md5": table[6][1]})
+    return contents
+
+
+@pytest.fixture
+def archive(files) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"{CIFAR.folder}/{name}")
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def server(archive, monkeypatch):
+    """Serves /good, /wrong, /cut and /long; anything else is 404. Yields a function to set urls."""
+    bodies = {
+        "/good": archive,
+        "/wrong": b"x" * len(archive),
+        "/cut": archive[: len(archive) // 2],
+        "/long": archive + b"x" * (2 << 20),
+    }
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = bodies.get(self.path)
+            self.send_response(200 if body else 404)
+            self.send_header("Content-Length", str(max(len(archive), len(body or b""))))
+            self.end_headers()
+            self.wfile.write(body or b"<html>not here</html>")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever, args=(0.01,))
+        thread.start()
+        base = f"http://127.0.0.1:{httpd.server_port}"
+
+        def serve(*paths: str) -> list[str]:
+            file = replace(
+                CIFAR.downloads[0],
+                size=len(archive),
+                md5=md5(archive),
+                sha256=hashlib.sha256(archive).hexdigest(),
+                urls=tuple(base + path for path in paths),
+            )
+            monkeypatch.setitem(CATALOGUE, "cifar10", replace(CIFAR, downloads=(file,)))
+            return list(file.urls)
+
+        yield serve
+        httpd.shutdown()
+        thread.join()
+
+
+def test_a_missing_data_set_is_announced_downloaded_and_kept(server, cache):
+    (url,) = server("/good")
+    messages: list[str] = []
+    data = load_data(DataSpec(name="cifar10"), on_message=messages.append)
+    target = cache / "downloads" / "cifar10" / ARCHIVE
+    assert len(data.train) == 10
+    assert messages[0] == f"downloading {url} (0.0 MB) to {target}"
+    assert target.is_file()
+    again = load_data(DataSpec(name="cifar10"), offline=True)
+    assert again.data_hash == data.data_hash
+
+
+def test_each_failing_source_is_left_for_the_next(server, cache):
+    server("/missing", "/wrong", "/cut", "/long", "/good")
+    messages: list[str] = []
+    status = get_data("cifar10", on_message=messages.append)
+    failures = [text for text in messages if text.startswith("failed")]
+    assert len(failures) == 4
+    assert "404" in failures[0].lower() or "not found" in failures[0].lower()
+    assert "wrong content" in failures[1]
+    assert "wrong content" in failures[2]
+    assert "more than the file" in failures[3]
+    assert status.kind == "archive"
+    assert len(status.decoded) == 1
+
+
+@pytest.mark.parametrize("field", ["md5", "sha256"])
+def test_both_sums_are_checked(server, archive, field):
+    server("/good")
+    file = CATALOGUE["cifar10"].downloads[0]
+    download.check(file, archive)
+    with pytest.raises(download.UnusableError, match="wrong content"):
+        download.check(replace(file, **{field: "0" * 32}), archive)
+
+
+def test_when_no_source_delivers_every_reason_is_given_and_nothing_is_left(server, cache):
+    server("/missing", "/wrong")
+    with pytest.raises(InputError) as caught:
+        get_data("cifar10")
+    assert caught.value.exit_code == 4
+    for part in ("/missing", "/wrong", "--from URL|PATH", "vitcli train"):
+        assert part in str(caught.value)
+    assert not list(cache.rglob("*.gz*"))
+
+
+def test_a_server_that_is_not_there(monkeypatch):
+    file = replace(CIFAR.downloads[0], urls=("http://127.0.0.1:9/x",))
+    monkeypatch.setitem(CATALOGUE, "cifar10", replace(CIFAR, downloads=(file,)))
+    with pytest.raises(InputError, match="could not be downloaded"):
+        get_data("cifar10")
+
+
+def test_a_slow_source_is_left_unless_it_is_the_last(server, monkeypatch):
+    server("/good", "/good")
+    monkeypatch.setattr(download, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(download, "MIN_BYTES_PER_SECOND", float("inf"))
+    monkeypatch.setattr(download, "REPORT_SECONDS", -1.0)
+    messages: list[str] = []
+    get_data("cifar10", on_message=messages.append)
+    assert sum("too slow" in text for text in messages) == 1
+    assert sum("MB/s" in text for text in messages) >= 1
+
+
+def test_from_a_url(server):
+    server("/missing")
+    (good,) = [url.replace("/missing", "/good") for url in CATALOGUE["cifar10"].downloads[0].urls]
+    assert get_data("cifar10", good).kind == "archive"
+    with pytest.raises(InputError, match="offline"):
+        get_data("cifar10", good, offline=True)
+
+
+def test_from_an_archive_file_and_a_folder(server, archive, files, tmp_path, cache):
+    server("/missing")
+    (tmp_path / "mine.tgz").write_bytes(archive)
+    assert get_data("cifar10", str(tmp_path / "mine.tgz"), offline=True).kind == "archive"
+    assert (cache / "downloads" / "cifar10" / ARCHIVE).read_bytes() == archive
+    (tmp_path / CIFAR.folder).mkdir()
+    for name, content in files.items():
+        (tmp_path / CIFAR.folder / name).write_bytes(content)
+    assert get_data("cifar10", str(tmp_path), offline=True).kind == "files"
+    assert len(load_data(DataSpec(name="cifar10"), offline=True).test) == 2
+
+
+def test_class_folders_are_copied_and_decoded_once(server, tmp_path, monkeypatch):
+    server("/missing")
+    for split in ("train", "test"):
+        for name in CIFAR.info.class_names:
+            (tmp_path / "mine" / split / name).mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(tmp_path / "mine" / split / name / "a.png")
+    assert get_data("cifar10", str(tmp_path / "mine"), offline=True).kind == "folders"
+    monkeypatch.setattr(decode, "read_labelled", None)
+    assert len(load_data(DataSpec(name="cifar10"), offline=True).train) == 10
+
+
+def test_a_damaged_download_is_fetched_again_and_a_users_file_is_not_touched(
+    server, archive, cache, tmp_path, monkeypatch
+):
+    server("/good")
+    for folder in (cache / "downloads" / "cifar10", tmp_path / "own"):
+        folder.mkdir(parents=True)
+        (folder / ARCHIVE).write_bytes(archive[:200])
+    with pytest.raises(InputError, match="vitcli data get cifar10"):
+        load_data(DataSpec(name="cifar10"), offline=True)
+    assert get_data("cifar10").kind == "archive"
+    assert (cache / "downloads" / "cifar10" / ARCHIVE).read_bytes() == archive
+    monkeypatch.setenv("VITCLI_DATA", str(tmp_path / "own"))
+    with pytest.raises(InputError, match="own"):
+        get_data("cifar10")
+    assert (tmp_path / "own" / ARCHIVE).read_bytes() == archive[:200]
+
+
+def test_from_something_else(server, tmp_path):
+    server("/missing")
+    (tmp_path / "mine.tgz").write_bytes(b"something else")
+    with pytest.raises(InputError, match="not the published archive"):
+        get_data("cifar10", str(tmp_path / "mine.tgz"))
+    with pytest.raises(InputError, match="is not in"):
+        get_data("cifar10", str(tmp_path / "none"))
+
+
+def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypatch):
+    server("/good")
+    (tmp_path / "file").write_text("in the way")
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "file"))
+    with pytest.raises(ResourceError, match="VITCLI_CACHE"):
+        get_data("cifar10")
+
+
+def test_names_that_need_no_download_or_do_not_exist():
+    for name in ("shapes", "imagefolder:pets"):
+        with pytest.raises(ConfigError, match="needs no download"):
+            get_data(name)
+    with pytest.raises(ConfigError, match="did you mean 'cifar10'"):
+        get_data("cifar11")
+    with pytest.raises(ConfigError, match="unknown data set"):
+        data_status("../x")
+
+
+def test_status(tmp_path, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.data.decode.NUM_SHAPES", (20, 10))
+    assert data_status("shapes").decoded == ()
+    load_data(DataSpec(name="shapes", resize=16))
+    status = data_status("shapes")
+    assert (status.kind, status.place) == ("embedded", None)
+    assert [path.name for path in status.decoded] == ["shapes-16x16.safetensors"]
+    assert data_status("mnist").kind == "missing"
+    assert data_status("mnist", tmp_path).place is None

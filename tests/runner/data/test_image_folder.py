@@ -1,0 +1,203 @@
+"""One's own pictures in class folders."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data import decode, image_reader
+from vitcli.runner.data.load import data_status, describe_data, load_data
+from vitcli.runner.errors import InputError, ResourceError
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two classes, eight training and two test pictures of 20x20 each."""
+    generator = np.random.default_rng(0)
+    folder = tmp_path / "pets"
+    for split, count in (("train", 8), ("test", 2)):
+        for name in ("dog", "cat"):
+            add(folder / split / name, count, generator)
+    return folder
+
+
+def add(folder, count: int, generator: np.random.Generator, size=(20, 20)) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    for i in range(count):
+        pixels = generator.integers(0, 256, (*size, 3), dtype=np.uint8)
+        Image.fromarray(pixels).save(folder / f"{size[0]}-{i}.png")
+
+
+def spec(root, **options):
+    return DataSpec(name=f"imagefolder:{root}", **options)
+
+
+def load(root, messages=None, **options):
+    return load_data(spec(root, **options), on_message=(messages or []).append)
+
+
+def test_classes_are_sorted_and_pictures_of_one_size_keep_it(root):
+    data = load(root)
+    assert data.class_names == ("cat", "dog")
+    assert data.train.pixels.shape == (16, 3, 20, 20)
+    assert torch.bincount(data.test.labels).tolist() == [2, 2]
+    with Image.open(root / "test" / "dog" / "20-0.png") as image:
+        wanted = torch.from_numpy(np.array(image)).permute(2, 0, 1)
+    dogs = data.test.pixels[data.test.labels == 1]
+    assert any(torch.equal(dog, wanted) for dog in dogs)
+
+
+def test_val_stands_in_for_test_and_is_not_silently_dropped_beside_it(root):
+    (root / "test").rename(root / "val")
+    assert len(load(root).test) == 4
+    (root / "test").mkdir()
+    with pytest.raises(InputError, match="has no pictures"):
+        load(root)
+    add(root / "test" / "cat", 1, np.random.default_rng(1))
+    messages = [""]
+    assert len(load(root, messages).test) == 1
+    assert any("val is not used" in text for text in messages)
+
+
+def test_any_size_and_mode_is_read_at_32_and_announced(root):
+    Image.new("RGBA", (50, 70)).save(root / "train" / "cat" / "tall.webp", lossless=True)
+    Image.new("L", (9, 9)).save(root / "train" / "cat" / "grey.gif")
+    messages = [""]
+    data = load(root, messages)
+    assert data.train.pixels.shape == (18, 3, 32, 32)
+    assert any("read at 32x32" in text for text in messages)
+    assert load(root, resize=[16, 24]).img_size == (16, 24)
+
+
+def test_without_a_test_set_a_fifth_is_held_out_by_content(root, tmp_path):
+    (root / "test").rename(tmp_path / "away")
+    messages = [""]
+    data = load(root, messages)
+    assert any("4 of its 16 pictures are held out for testing" in text for text in messages)
+    assert torch.bincount(data.test.labels).tolist() == [2, 2]
+    for i, path in enumerate(sorted((root / "train" / "cat").iterdir())):
+        path.rename(path.with_name(f"other-name-{9 - i}.png"))
+    assert load(root).data_hash == data.data_hash
+    (root / "train").rename(tmp_path / "flat")
+    messages = [""]
+    assert load(tmp_path / "flat", messages).data_hash == data.data_hash
+    assert any("held out" in text for text in messages)
+
+
+def test_the_held_out_pictures_do_not_depend_on_the_size_they_are_read_at(root, tmp_path):
+    (root / "test").rename(tmp_path / "away")
+    for i, path in enumerate(sorted((root / "train").rglob("*.png"))):
+        Image.new("RGB", (16, 16), (i * 15, 0, 0)).save(path)
+    levels = [
+        sorted(load(root, resize=size).test.pixels[:, 0, 0, 0].tolist()) for size in (8, 12, None)
+    ]
+    assert levels[0] == levels[1] == levels[2]
+
+
+def test_copies_of_a_picture_stay_on_one_side(tmp_path):
+    generator = np.random.default_rng(0)
+    for name in ("a", "b"):
+        add(tmp_path / "x" / name, 10, generator)
+        for path in list((tmp_path / "x" / name).iterdir()):
+            (path.parent / f"copy-{path.name}").write_bytes(path.read_bytes())
+    data = load(tmp_path / "x")
+    train = {image.numpy().tobytes() for image in data.train.pixels}
+    test = {image.numpy().tobytes() for image in data.test.pixels}
+    assert (len(data.train), len(data.test)) == (32, 8)
+    assert not train & test
+
+
+def test_hidden_files_junk_and_empty_classes_are_passed_over(root):
+    (root / "train" / ".cache").mkdir()
+    (root / "train" / "cat" / ".DS_Store").write_bytes(b"junk")
+    (root / "train" / "cat" / "Thumbs.db").write_bytes(b"junk")
+    (root / "train" / "bird").mkdir()
+    messages = [""]
+    assert load(root, messages).class_names == ("cat", "dog")
+    assert any("bird has no pictures and is passed over" in text for text in messages)
+
+
+def test_unreadable_files_are_counted_and_the_first_is_named(root):
+    (root / "train" / "cat" / "a.png").write_text("hello")
+    os.mkfifo(root / "train" / "dog" / "b.png")
+    with pytest.raises(
+        InputError, match=r"2 of 18 pictures cannot be read.*a\.png: text"
+    ) as caught:
+        load(root)
+    assert caught.value.exit_code == 4
+
+
+def test_a_test_class_that_train_lacks_is_refused(root):
+    add(root / "test" / "eel", 1, np.random.default_rng(0))
+    with pytest.raises(InputError, match="'eel' has no pictures in train"):
+        load(root)
+
+
+def test_one_class_no_train_and_no_folder_say_what_is_wanted(root, tmp_path):
+    single = tmp_path / "single"
+    add(single / "only", 3, np.random.default_rng(0))
+    (root / "train").rename(root / "training")
+    for path in (single, root, tmp_path / "none"):
+        with pytest.raises(InputError, match=r"PATH/train/<class>"):
+            load(path)
+
+
+def test_the_second_start_reads_nothing_and_a_change_is_noticed(root, monkeypatch):
+    first = load(root)
+    read = decode.read_labelled
+    monkeypatch.setattr(decode, "read_labelled", None)
+    assert load(root).data_hash == first.data_hash
+    os.utime(root / "train" / "cat" / "20-0.png", (1, 1))
+    with pytest.raises(TypeError):
+        load(root)
+    monkeypatch.setattr(decode, "read_labelled", read)
+    assert load(root).data_hash == first.data_hash
+
+
+def test_progress_is_reported(root, monkeypatch):
+    monkeypatch.setattr(image_reader, "REPORT_SECONDS", -1.0)
+    messages = [""]
+    load(root, messages)
+    assert any(text.startswith("reading pictures: 16 of 16") for text in messages)
+
+
+def test_large_files_are_read_by_several_threads_alike(root, monkeypatch):
+    expected = load(root, resize=10)
+    monkeypatch.setattr(image_reader, "LARGE_FILE", 0)
+    monkeypatch.setattr(image_reader, "PORTION", 2)
+    os.utime(root / "train" / "cat" / "20-0.png", (1, 1))
+    assert load(root, resize=10).data_hash == expected.data_hash
+
+
+def test_too_large_names_a_smaller_resize(root, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.data.arrays.available_memory", lambda: 20 * 3 * 3 * 900)
+    with pytest.raises(ResourceError, match=r"data\.resize=24"):
+        load(root, resize=1000)
+
+
+def test_a_folder_is_described_by_its_listing(root, tmp_path, monkeypatch):
+    monkeypatch.setattr(decode, "read_labelled", None)
+    info = describe_data(spec(root))
+    assert (info.img_size, info.in_chans, info.class_names) == ((20, 20), 3, ("cat", "dog"))
+    assert (info.num_train, info.num_test) == (16, 4)
+    (root / "test").rename(tmp_path / "away")
+    assert describe_data(spec(root, resize=8)).num_test == 3
+    add(root / "train" / "cat", 1, np.random.default_rng(0), (5, 5))
+    assert describe_data(spec(root)).img_size == (32, 32)
+
+
+def test_the_status_of_a_folder(root):
+    name = f"imagefolder:{root}"
+    assert (data_status(name).kind, data_status(name).decoded) == ("folders", ())
+    load(root, resize=8)
+    (decoded,) = data_status(name).decoded
+    assert decoded.name.endswith("-8x8.safetensors")
+    assert data_status(f"imagefolder:{root}/none").kind == "missing"

@@ -1,0 +1,371 @@
+"""Pictures of every kind become pixels; whatever is not one becomes one line."""
+
+import contextlib
+import io
+import os
+import struct
+import zlib
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.testing import assert_close
+
+from vitcli.cli.options import Fit
+from vitcli.runner.data.arrays import stretch_to_size
+from vitcli.runner.data.pictures import (
+    FITS,
+    picture_size,
+    quiet_pillow,
+    read_picture,
+    shown_picture,
+)
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import printable
+
+RED, WHITE = (255, 0, 0), (255, 255, 255)
+ORIENTATION = 0x0112
+
+
+@pytest.fixture
+def picture(tmp_path):
+    """Save an image under a name and return its path."""
+
+    def save(image, name="x.png", **options):
+        path = tmp_path / name
+        image.save(path, **options)
+        return path
+
+    return save
+
+
+def corner(pixels: torch.Tensor) -> tuple[int, ...]:
+    return tuple(pixels[:, 0, 0].tolist())
+
+
+def test_a_picture_of_the_right_size_keeps_its_pixels(picture):
+    pixels = torch.randint(256, (3, 8, 6), dtype=torch.uint8)
+    path = picture(Image.fromarray(pixels.permute(1, 2, 0).numpy()))
+    assert_close(read_picture(path, size=(8, 6)), pixels)
+
+
+def test_the_shorter_side_fits_and_the_centre_is_kept(picture):
+    wide = np.zeros((10, 30, 3), dtype=np.uint8)
+    wide[:, 10:20] = RED
+    small = read_picture(picture(Image.fromarray(wide)), size=(5, 5))
+    assert small.shape == (3, 5, 5)
+    assert (small[0] == 255).all()
+    assert (small[1:] == 0).all()
+
+
+def test_shrinking_averages_and_does_not_skip(picture):
+    stripes = np.zeros((64, 64, 3), dtype=np.uint8)
+    stripes[:, ::2] = 255
+    small = read_picture(picture(Image.fromarray(stripes)), size=(8, 8))[:, :, 1:-1].int()
+    assert ((small - 127).abs() <= 2).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_exif_rotation_is_applied(picture, orientation):
+    upright = np.zeros((8, 8, 3), dtype=np.uint8)
+    upright[0, 0] = RED
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    pixels = read_picture(picture(Image.fromarray(upright), exif=exif), size=(8, 8))
+    row, column = (pixels[0] == 255).nonzero()[0].tolist()
+    places = {
+        1: (0, 0),
+        2: (0, 7),
+        3: (7, 7),
+        4: (7, 0),
+        5: (0, 0),
+        6: (0, 7),
+        7: (7, 7),
+        8: (7, 0),
+    }
+    assert (row, column) == places[orientation]
+
+
+def test_the_header_tells_the_size_as_shown(picture):
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    path = picture(Image.new("RGB", (4, 9)), "x.jpg", exif=exif)
+    with quiet_pillow():
+        assert picture_size(path) == (4, 9)
+        assert picture_size(picture(Image.new("RGB", (4, 9)))) == (9, 4)
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P"])
+def test_transparent_is_white(picture, mode):
+    image = Image.new("RGBA", (4, 4), (0, 0, 0, 0)).convert(mode)
+    options = {"transparency": image.getpixel((0, 0))} if mode == "P" else {}
+    assert corner(read_picture(picture(image, **options), size=(4, 4))) == WHITE
+
+
+def test_half_transparent_red_is_pink(picture):
+    image = Image.new("RGBA", (4, 4), (255, 0, 0, 128))
+    assert corner(read_picture(picture(image), size=(4, 4))) == (255, 127, 127)
+
+
+def test_palette_colours_survive(picture):
+    image = Image.new("RGB", (4, 4), RED).quantize(4)
+    assert image.mode == "P"
+    assert corner(read_picture(picture(image), size=(4, 4))) == RED
+
+
+@pytest.mark.parametrize(("value", "expected"), [(0, 0), (40000, 156), (65535, 255)])
+def test_sixteen_bit_grey_is_scaled_not_clipped(picture, value, expected):
+    path = picture(Image.fromarray(np.full((4, 4), value, dtype=np.uint16)))
+    with Image.open(path) as image:
+        assert image.mode.startswith("I")
+    assert corner(read_picture(path, size=(4, 4))) == (expected,) * 3
+    assert corner(read_picture(path, size=(4, 4), in_chans=1)) == (expected,)
+
+
+def test_cmyk_black_and_white_and_one_bit(picture):
+    black = picture(Image.new("CMYK", (16, 16), (0, 0, 0, 255)), "x.jpg", quality=100)
+    assert max(corner(read_picture(black, size=(16, 16)))) < 5
+    assert corner(read_picture(picture(Image.new("1", (4, 4), 1)), size=(4, 4))) == WHITE
+
+
+@pytest.mark.parametrize("kind", ["png", "jpg", "webp", "bmp", "gif"])
+def test_formats_are_told_by_content(picture, kind, tmp_path):
+    path = picture(Image.new("RGB", (8, 8), WHITE), f"x.{kind}")
+    disguised = path.rename(tmp_path / "x.dat")
+    assert corner(read_picture(disguised, size=(8, 8))) == WHITE
+
+
+def test_the_first_frame_of_an_animation(picture):
+    frames = [Image.new("RGB", (4, 4), colour) for colour in (RED, WHITE)]
+    path = picture(frames[0], "x.gif", save_all=True, append_images=frames[1:])
+    assert corner(read_picture(path, size=(4, 4))) == RED
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_large_jpeg_and_a_large_png_agree_in_every_fit(picture, fit):
+    image = landmarks(1200, 900)
+    small = [
+        read_picture(picture(image, name, quality=95), size=(16, 16), fit=fit).int()
+        for name in ("x.png", "x.jpg")
+    ]
+    assert_close(small[0], small[1], atol=12, rtol=0)
+    assert (small[0] - small[1]).abs().float().mean() < 2
+
+
+def test_a_large_jpeg_and_a_large_png_agree(picture):
+    rows = torch.linspace(0, 255, 1200).round().byte()
+    image = Image.fromarray(rows[:, None].expand(1200, 900).contiguous().numpy())
+    small = [read_picture(picture(image, name), size=(16, 16)).int() for name in ("x.png", "x.jpg")]
+    assert_close(small[0], small[1], atol=3, rtol=0)
+    assert small[0][0, -1, 0] > 200 > 60 > small[0][0, 0, 0]  # the height is kept: 900 of 1200 rows
+
+
+def test_a_jpeg_is_not_decoded_smaller_than_needed(picture):
+    blocks = np.random.default_rng(0).integers(0, 256, (100, 100), dtype=np.uint8)
+    image = Image.fromarray(blocks.repeat(4, 0).repeat(4, 1))
+    png, jpg = [
+        read_picture(picture(image, name, quality=95), size=(200, 200)).float()
+        for name in ("x.png", "x.jpg")
+    ]
+    assert (png - jpg).abs().mean() < 5
+
+
+def landmarks(height: int, width: int) -> Image.Image:
+    """Red grows downwards, green to the right; the corner at the top left is blue."""
+    pixels = np.zeros((height, width, 3), dtype=np.uint8)
+    pixels[..., 0] = np.linspace(40, 250, height)[:, None]
+    pixels[..., 1] = np.linspace(40, 250, width)
+    pixels[: height // 4, : width // 4, 2] = 250
+    return Image.fromarray(pixels)
+
+
+def turned(image: Image.Image) -> Image.Image:
+    """As a camera held upright stores it; orientation 6 turns it back."""
+    return image.transpose(Image.Transpose.ROTATE_90)
+
+
+EXIF_6 = Image.Exif()
+EXIF_6[ORIENTATION] = 6
+KINDS = {
+    "tiny.png": (landmarks(6, 15), {}),
+    "wide.png": (landmarks(120, 317), {}),
+    "tall.png": (landmarks(900, 411), {}),
+    "huge.jpg": (landmarks(1500, 4000), {"quality": 95}),
+    "huge.png": (landmarks(3001, 1507), {}),
+    "long.png": (landmarks(100, 2000), {}),
+    "turned.jpg": (turned(landmarks(300, 700)), {"exif": EXIF_6, "quality": 95}),
+    "clear.png": (landmarks(90, 40).convert("RGBA"), {}),
+    "grey.png": (landmarks(90, 230).convert("L"), {}),
+    "wide-model.png": (landmarks(300, 300), {}),
+}
+
+
+def difference(picture, fit: str, shown_fit: str, size: tuple[int, int]) -> float:
+    """Mean difference between what a model sees and the box of what is shown, 0 to 255."""
+    content = picture.read_bytes()
+    pixels, (top, left, height, width) = shown_picture(content, picture, size, shown_fit)
+    box = torch.from_numpy(pixels[top : top + height, left : left + width]).permute(2, 0, 1)
+    seen = read_picture(picture, size=size, fit=fit)
+    return (seen.float() - stretch_to_size(box[None], size)[0]).abs().mean().item()
+
+
+@pytest.mark.parametrize("fit", FITS)
+@pytest.mark.parametrize("name", KINDS)
+def test_the_box_of_the_shown_picture_is_what_the_model_sees(picture, name, fit):
+    image, options = KINDS[name]
+    path = picture(image, name, **options)
+    size = (16, 48) if name == "wide-model.png" else (32, 32)
+    assert difference(path, fit, fit, size) < 2.5
+    for other in FITS.keys() - {fit}:
+        assert difference(path, fit, other, size) > 8, "another fit shows something else"
+
+
+@pytest.mark.parametrize(
+    ("fit", "rows", "columns"), [("crop", (0, 0), (0, 0)), ("pad", (8, 12), (0, 8)),
+                                 ("stretch", (0, 8), (0, 8))]
+)  # fmt: skip
+@pytest.mark.parametrize("scale", [1, 20])
+def test_a_corner_is_where_the_fit_puts_it(picture, fit, rows, columns, scale):
+    path = picture(landmarks(32 * scale, 64 * scale))
+    seen = read_picture(path, size=(32, 32), fit=fit)
+    expected = torch.zeros(32, 32, dtype=torch.bool)
+    expected[slice(*rows), slice(*columns)] = True
+    assert torch.equal(seen[2] > 125, expected)
+    pixels, _ = shown_picture(path.read_bytes(), path, (32, 32), fit)
+    blue = (pixels[..., 2] > 125).nonzero()
+    shares = [(blue[axis].max() + 1) / pixels.shape[axis] for axis in (0, 1)]
+    ends = {"crop": (0.25, 0.25), "pad": (0.375, 0.25), "stretch": (0.25, 0.25)}
+    assert_close(shares, [*ends[fit]], atol=0.02, rtol=0)
+    assert blue[0].min() / pixels.shape[0] == (0.25 if fit == "pad" else 0)
+    bars = (seen == 0).all(0)
+    assert bars.sum() == (16 * 32 if fit == "pad" else 0)
+    assert bars[:8].all() == (fit == "pad")
+
+
+@pytest.mark.parametrize("fit", FITS)
+def test_a_fit_in_grey_sixteen_bits_and_behind_glass(picture, fit):
+    wide = picture(Image.fromarray(np.full((10, 30), 40000, dtype=np.uint16)), "wide.png")
+    seen = read_picture(wide, size=(6, 6), in_chans=1, fit=fit)
+    assert seen.shape == (1, 6, 6)
+    assert set(seen.unique().tolist()) == ({0, 156} if fit == "pad" else {156})
+    glass = picture(Image.new("RGBA", (30, 10), (0, 0, 0, 0)), "glass.png")
+    seen = read_picture(glass, size=(6, 6), fit=fit)
+    assert corner(seen) == ((0, 0, 0) if fit == "pad" else WHITE), "bars are black, glass is white"
+    assert (seen[:, 3] == 255).all()
+
+
+def test_the_fits_of_the_command_line_are_those():
+    assert [*Fit] == [*FITS]
+
+
+def test_standard_input(monkeypatch):
+    buffer = io.BytesIO()
+    Image.new("RGB", (4, 4), RED).save(buffer, "PNG")
+    buffer.seek(0)
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(buffer))
+    assert corner(read_picture("-", size=(4, 4))) == RED
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG that claims a size and has next to no data."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    data = chunk(b"IDAT", zlib.compress(b"\0" * 100))
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + data + chunk(b"IEND", b"")
+
+
+def jpeg() -> bytes:
+    buffer = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(buffer, "JPEG")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "empty"),
+        (b"hello, I am text\n" * 9, "text, not a picture"),
+        (bytes(range(256)), "a file, not a picture"),
+        (jpeg()[:-600], "damaged or cut short"),
+        (b"\x89PNG\r\n\x1a\n" + b"\0" * 50, "damaged or cut short"),
+        (png_header(20_000, 20_000), "megapixels"),
+        (png_header(11_000, 11_000), "megapixels"),
+        (png_header(100_000, 2), "20:1"),
+        (png_header(64, 64), "damaged or cut short"),
+        (b"\0\0\0\x18ftypheic" + b"\0" * 50, "magick FILE.heic FILE.jpg"),
+        (b"II*\0" + b"\0" * 50, "TIFF"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "text, not a picture"),
+    ],
+)
+def test_f75_f76_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path, content, reason):
+    path = tmp_path / "x.png"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=reason) as caught:
+        read_picture(path, size=(8, 8))
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == 4
+
+
+@pytest.mark.parametrize("kind", ["TIFF", "PPM", "ICO", "PCX", "TGA"])
+def test_f77_formats_that_nobody_asked_for_are_refused(tmp_path, kind):
+    path = tmp_path / "x.png"
+    Image.new("RGB", (32, 32)).save(path, kind)
+    with pytest.raises(InputError, match="can be read"):
+        read_picture(path, size=(8, 8))
+
+
+@pytest.mark.parametrize("kind", [SyntaxError, ValueError, KeyError, struct.error, EOFError])
+def test_whatever_a_decoder_raises_is_one_line(tmp_path, monkeypatch, kind):
+    def fail(*_: object, **__: object):
+        raise kind("deep inside")
+
+    monkeypatch.setattr(Image, "open", fail)
+    (tmp_path / "x.jpg").write_bytes(jpeg())
+    with pytest.raises(InputError, match="damaged"):
+        read_picture(tmp_path / "x.jpg", size=(8, 8))
+
+
+def test_broken_files_raise_nothing_else(tmp_path):
+    generator = np.random.default_rng(0)
+    original = bytearray(jpeg())
+    path = tmp_path / "x.jpg"
+    for _ in range(60):
+        content = bytearray(original)
+        for place in generator.integers(0, len(content), 5):
+            content[place] = generator.integers(256)
+        path.write_bytes(content)
+        with contextlib.suppress(InputError):
+            assert read_picture(path, size=(8, 8)).shape == (3, 8, 8)
+
+
+def test_a_pipe_a_folder_a_device_and_nothing_are_refused_at_once(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, reason in [
+        (pipe, "pipe"),
+        (tmp_path, "folder"),
+        ("/dev/zero", "device"),
+        (tmp_path / "none", "No such file"),
+        ("a\0b", "cannot be opened"),
+    ]:
+        with pytest.raises(InputError, match=reason):
+            read_picture(path, size=(8, 8))
+
+
+def test_names_are_shown_without_their_control_characters(tmp_path):
+    path = tmp_path / "evil\x1b[31m\nname"
+    with pytest.raises(InputError) as caught:
+        read_picture(path, size=(8, 8))
+    assert "\x1b" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert r"evil\x1b[31m\nname" in str(caught.value)
+    assert printable("caf\u00e9") == "caf\u00e9"
+    assert printable("\udcff") == r"\udcff"

@@ -1,0 +1,286 @@
+"""One door: text in, checked specs out, and errors that say what, where and what was meant."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vitcli.core.spec import ExperimentSpec, ModelSpec
+from vitcli.runner.data.load import describe_data
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.config import (
+    check,
+    config_hash,
+    config_text,
+    describe,
+    experiment_files,
+    field_names,
+    find_experiment,
+    fit_to_data,
+    load_experiment,
+    parse_set,
+    resolve_bases,
+)
+from vitcli.runner.experiment.yaml_text import MAX_DEPTH, Document, dump, read_mapping
+
+
+def read(text: str):
+    return Document(text, "x.yaml").data
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001),
+        ("1.0e-3", 0.001),
+        ("-.5", -0.5),
+        ("12", 12),
+        ("true", True),
+        ("null", None),
+        ("off", "off"),
+        ("010", "010"),
+        ("12:30", "12:30"),
+        ("0x10", "0x10"),
+        (".inf", ".inf"),
+        ("'12'", "12"),
+        ("[1, 2]", [1, 2]),
+    ],
+)
+def test_scalars_mean_what_yaml_1_2_says(text, value):
+    got = read(f"a: {text}")["a"]
+    assert got == value
+    assert type(got) is type(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: 1\na: 2", "x.yaml:2: 'a' is written twice"),
+        ("a: &x 1\nb: *x", "x.yaml:1: anchors and tags"),
+        ("a: !!int ''", "x.yaml:1: anchors and tags"),
+        ("a: [1", "not YAML"),
+        ("a: " + "[" * 900, "not YAML|too deeply"),
+        ("? [1]\n: 2", "plain text"),
+        ("a: \x00", "not YAML"),
+        ("x" * 2_000_000, "larger than"),
+    ],
+)
+def test_f69_f73_what_is_not_plain_yaml_is_refused_with_its_line(text, reason):
+    with pytest.raises(ConfigError, match=reason):
+        read(text)
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text):
+    try:
+        read(text)
+    except ConfigError:
+        return
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(10**20), 10**20)
+        | st.text(max_size=8)
+        | st.floats(allow_nan=False, allow_infinity=False),
+        lambda inner: (
+            st.lists(inner, max_size=3)
+            | st.dictionaries(st.text(st.characters(codec="ascii"), max_size=6), inner, max_size=3)
+        ),
+        max_leaves=6,
+    )
+)
+def test_what_is_written_is_read_back(value):
+    assert read(dump({"a": value})) == {"a": value}
+
+
+def failure(changes: dict) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_experiment("quickstart", changes)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.dept": 4}, "--set: unknown field 'model.dept'; did you mean 'depth'?"),
+        ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
+        ({"model.depth": "four"}, "--set: model.depth: should be a valid integer, got 'four'"),
+        ({"model.depth": True}, "--set: model.depth: should be a valid integer, got True"),
+        ({"optim.lr": -1.0}, "--set: optim.lr: should be greater than 0, got -1.0"),
+        ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 96"),
+        ({"data.name": "cifar11"}, "'cifar11' is none of shapes, cifar10"),
+        ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
+        ({"model.residual": "none", "model.drop_path": 0.1}, "would erase the signal"),
+        ({"model.family": "resnet18"}, "--set: model: family 'resnet18' has no embed_dim; leave"),
+        ({"optim.name": "muon", "model.depth": 0}, "--set: optim.name: muon takes the matrices"),
+    ],
+)
+def test_a_wrong_field_is_one_line(changes, message):
+    text = failure(changes)
+    assert message in text
+    assert "\n" not in text
+
+
+def test_a_wrong_field_in_a_file_names_file_and_line(tmp_path):
+    path = tmp_path / "mine.yaml"
+    path.write_text("model:\n  depth: 2\n  hedas: 3\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml:3: unknown field 'model\.hedas'"):
+        load_experiment(str(path))
+
+
+def test_an_unknown_name_suggests_the_nearest():
+    with pytest.raises(ConfigError, match=r"'quikstart'; did you mean 'quickstart'\?"):
+        find_experiment("quikstart")
+
+
+def test_a_base_is_laid_under_and_a_circle_is_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("model: {depth: 2, embed_dim: 48}\nseed: 5")
+    (tmp_path / "b.yaml").write_text("base: a\nmodel: {depth: 3}")
+    spec = load_experiment(str(tmp_path / "b.yaml")).spec
+    assert (spec.model.depth, spec.model.embed_dim, spec.seed) == (3, 48, 5)
+    (tmp_path / "c.yaml").write_text("base: c.yaml")
+    with pytest.raises(ConfigError, match="circle"):
+        load_experiment(str(tmp_path / "c.yaml"))
+
+
+def test_the_written_config_is_an_experiment_with_the_same_spec():
+    spec = load_experiment("quickstart", {"model.img_size": [32, 64], "optim.lr": 1e-5}).spec
+    document = Document(config_text(spec), "config.yaml")
+    assert check(document.data, document) == spec
+
+
+def test_a_change_that_changes_nothing_is_no_change():
+    assert not load_experiment("quickstart", {"model.depth": 4, "seed": 3}).changed
+    assert load_experiment("quickstart", {"model.depth": 3}).changed
+
+
+def test_a_field_at_its_default_leaves_the_hash_as_it_was_before_there_was_the_field():
+    nothing = hashlib.sha256(b'{"config": {}, "format": 2}').hexdigest()
+    assert config_hash(ExperimentSpec()) == nothing
+    resnet = ExperimentSpec(model=ModelSpec(family="resnet18"))
+    text = b'{"config": {"model": {"family": "resnet18"}}, "format": 2}'
+    assert config_hash(resnet) == hashlib.sha256(text).hexdigest() != nothing
+
+
+def test_the_hash_sees_fields_but_not_seeds_or_folders():
+    base = ExperimentSpec()
+    assert config_hash(base) == config_hash(base.replace(seed=9))
+    assert config_hash(base) != config_hash(base.replace(train=base.train.replace(epochs=3)))
+    one, two, three = (
+        config_hash(base.replace(data=base.data.replace(name=f"imagefolder:{path}")))
+        for path in ("/a/pets", "/b/pets", "/b/cars")
+    )
+    assert one == two != three
+
+
+@pytest.mark.parametrize("text", ["depth", "=3", " = ", "a=1\nb: 2"])
+def test_set_wants_field_and_value(text):
+    with pytest.raises(ConfigError, match="FIELD=VALUE"):
+        parse_set(text)
+
+
+def test_set_reads_values_as_files_do():
+    assert parse_set("a.b=1e-3") == {"a.b": 0.001}
+    assert parse_set("a=[2, x]") == {"a": [2, "x"]}
+    assert parse_set("a=x=y") == {"a": "x=y"}
+
+
+@pytest.mark.parametrize("field", [name for name in field_names() if "." in name])
+def test_a_one_letter_typo_in_any_field_suggests_it(field):
+    group, _, name = field.rpartition(".")
+    typo = f"{group}.{name[:-1]}" if len(name) > 3 else f"{group}.{name}s"
+    if typo in field_names():
+        pytest.skip("the typo is a field itself")
+    assert f"did you mean '{name}'?" in failure({typo: 1})
+
+
+def test_what_cannot_be_found_or_run_is_said(here):
+    with pytest.raises(ConfigError, match=r"\./none\.yaml|none\.yaml: no such experiment file"):
+        find_experiment("none.yaml")
+    with pytest.raises(ConfigError, match="run it with 'vitcli ablate ablation-quickstart'"):
+        load_experiment("ablation-quickstart")
+    Path("experiments/folder.yaml").mkdir(parents=True)
+    assert "folder" not in experiment_files()
+    Path("list.yaml").write_text("- 1\n")
+    with pytest.raises(ConfigError, match="an experiment is a mapping"):
+        load_experiment("list.yaml")
+    Path("binary.yaml").write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="cannot be read as text"):
+        load_experiment("binary.yaml")
+    with pytest.raises(ConfigError, match="not a file"):
+        read_mapping(Path("experiments"))
+
+
+def test_a_studys_rows_replace_those_of_its_base(here):
+    Path("mine.yaml").write_text("base: ablation-quickstart\nvariants: {a: {}, b: {seed: 1}}\n")
+    path = Path("mine.yaml")
+    raw = resolve_bases(read_mapping(path), path)
+    assert list(raw["variants"]) == ["a", "b"]
+    assert "reference" not in raw
+
+
+def test_lists_nest_as_deep_as_mappings_do():
+    deep = "a:\n" + "".join(f"{'  ' * i}- a:\n" for i in range(MAX_DEPTH - 2))
+    with pytest.raises(ConfigError, match="nested too deeply"):
+        Document(deep, "x.yaml")
+
+
+def test_a_problem_of_a_field_that_is_not_written_is_told_at_the_one_around_it():
+    document = Document("model:\n  depth: 2\n", "x.yaml")
+    assert document.where(("model", "img_size", 0)) == "x.yaml:1"
+    assert document.where(("model", "depth")) == "x.yaml:2"
+    assert document.where(("data",)) == "x.yaml:1"
+
+
+def test_words_for_what_is_missing_or_too_short():
+    assert describe(("rows", 0), "missing", {}) == "'rows.0' is missing"
+    assert "needs 1 at least" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model.num_classes": 7}, "model.num_classes is set to 7, but data set shapes has 10"),
+        ({"data.mean": [0.5]}, "data.mean has 1 values for 3 channels"),
+        ({"model.patch_size": 7}, r"patch_size 7 does not divide 32x32 \(from data set shapes\)"),
+    ],
+)
+def test_what_clashes_with_the_data_is_refused(changes, message):
+    spec = load_experiment("quickstart", changes).spec
+    with pytest.raises(ConfigError, match=message):
+        fit_to_data(spec, describe_data(spec.data))
+
+
+WITH_BATCH_NORM = [
+    "norm: batch_norm",
+    "patch_embed: conv_stem",
+    "family: resnet18",
+    "{family: coatnet, depths: [1, 1], layout: CT, pool: mean, pos_embed: relative}",
+]
+
+
+@pytest.mark.parametrize("model", WITH_BATCH_NORM)
+def test_parts_of_a_batch_are_refused_where_batch_norm_would_see_only_those(model):
+    """Its gradients would differ from those of the whole batch."""
+    model = model if model.startswith("{") else f"{{{model}}}"
+    document = Document(f"model: {model}\ntrain:\n  accumulate: 2", "x.yaml")
+    with pytest.raises(ConfigError, match=r"x\.yaml:3: train\.accumulate: batch norm would see"):
+        check(document.data, document)
+    stored = check(document.data, document, is_stored=True)
+    assert stored.train.accumulate == 2, "an old run can be read"
+    document = Document("train: {accumulate: 2}", "x.yaml")
+    assert check(document.data, document).train.accumulate == 2, "a layer norm sees each image"
+
+
+def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
+    Path("old.yaml").write_text("model: {norm: batch_norm}\ntrain: {accumulate: 2}\n")
+    with pytest.raises(ConfigError, match=r"set train\.accumulate to 1"):
+        load_experiment("./old.yaml")
+    with pytest.raises(ConfigError, match=r"^--set: train\.accumulate"):
+        load_experiment("./old.yaml", {"train.epochs": 2})
+    assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1

@@ -1,0 +1,126 @@
+"""The model that comes with vitcli, and how such a model is made."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import torch
+
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.scores import evaluate_run
+from vitcli.runner.evaluate.weights import default_run, load_model
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import BUNDLED, RunDir, bundled_models, find_run
+from vitcli.runner.run.listing import remove_runs
+from vitcli.runner.train.start import Request, resume_experiment, start
+
+NAME = "cifar10-pocket"
+POCKET = RunDir(BUNDLED / NAME)
+
+
+@pytest.fixture(scope="module")
+def pack_model() -> ModuleType:
+    path = Path(__file__).parents[3] / ".ci" / "pack_model.py"
+    found = importlib.util.spec_from_file_location("pack_model", path)
+    assert found
+    assert found.loader
+    module = importlib.util.module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_the_package_holds_one_small_model_that_says_what_it_is():
+    assert bundled_models() == [NAME]
+    size = sum(path.stat().st_size for path in POCKET.path.rglob("*.safetensors"))
+    assert size <= 1_500_000
+    result, card = POCKET.read("result.json"), (POCKET.path / "README.md").read_text()
+    assert result["test_accuracy"] >= 0.85
+    assert result["epochs"] == POCKET.spec().train.epochs == POCKET.metrics()[-1]["epoch"]
+    assert f"{100 * result['test_accuracy']:.2f} % of 10,000 images" in card
+    assert f"{size:,} bytes" in card
+    assert POCKET.read("meta.json")["data_hash"] in card
+
+
+def test_it_was_trained_by_the_experiment_of_its_name(here):
+    from vitcli.runner.study.repeated_runs import without_data
+
+    file = load_experiment(str(Path(__file__).parents[3] / "experiments" / f"{NAME}.yaml")).spec
+    meta = POCKET.read("meta.json")
+    assert without_data(POCKET.spec(), file, meta["config_hash"]) == file
+    assert not meta["dirty"]
+
+
+def test_it_is_found_by_name_loads_and_answers(here):
+    assert find_run(NAME).name == NAME
+    model = load_model(NAME)
+    assert sum(p.numel() for p in model.parameters()) == POCKET.read("result.json")["parameters"]
+    assert model(torch.zeros(1, 3, 32, 32)).isfinite().all()
+    assert model.head.weight.dtype == torch.float32
+
+
+@pytest.mark.data
+def test_its_card_tells_the_truth(real_places):
+    try:
+        found = evaluate_run(NAME, offline=True)
+    except InputError as error:
+        pytest.skip(f"no CIFAR-10 on this machine: {error}")
+    result = POCKET.read("result.json")
+    # Sums in another order may turn an image that lies on the border.
+    assert found.scores.accuracy == pytest.approx(result["test_accuracy"], abs=3e-4)
+    assert found.scores.loss == pytest.approx(result["test_loss"], abs=1e-3)
+
+
+def test_it_is_only_read(here):
+    with pytest.raises(ConfigError, match="comes with vitcli"):
+        remove_runs([find_run(NAME)])
+    with pytest.raises(ConfigError, match="comes with vitcli"):
+        resume_experiment(NAME)
+    assert (POCKET.path / "config.yaml").exists()
+
+
+def test_a_run_of_ones_own_goes_before_it(tiny, here):
+    assert default_run().name == NAME
+    experiment = load_experiment(str(tiny), {"train.epochs": 1})
+    own = start(experiment, Request(output=here / "runs" / NAME)).run
+    assert default_run().path.resolve() == find_run(NAME).path.resolve() == own.path
+    own.set_status("interrupted", 5)
+    assert default_run().is_bundled
+
+
+@pytest.mark.parametrize("fact", [{"variant": "no-ffn"}, {"data": "shapes"}])
+def test_trials_and_shapes_are_not_taken_unasked(tiny, here, fact):
+    experiment = load_experiment(str(tiny), {"train.epochs": 1})
+    own = start(experiment, Request(output=here / "runs" / "mine")).run
+    assert default_run().path.resolve() == own.path
+    meta = own.read("meta.json") | fact
+    (own.path / "meta.json").write_text(json.dumps(meta))
+    assert default_run().is_bundled
+
+
+def test_a_packed_run_gives_nearly_the_same_answers(tiny, here, pack_model):
+    (here / "experiments").mkdir()
+    tiny.rename(tiny := here / "experiments" / tiny.name)
+    experiment = load_experiment(str(tiny), {"train.epochs": 2})
+    run = start(experiment, Request(output=here / "runs" / "tiny")).run
+    packed = pack_model.pack(run, "small", to=here / "packed")
+    images = torch.randn(8, 3, 8, 8)
+    ours, theirs = load_model(run)(images), load_model(packed)(images)
+    assert torch.allclose(ours, theirs, atol=2e-2)
+    assert not ours.equal(theirs), "half precision rounds"
+    size = [sum(p.stat().st_size for p in d.path.rglob("*.safetensors")) for d in (run, packed)]
+    assert size[1] < size[0] / 3
+    result, found = packed.read("result.json"), evaluate_run(str(packed.path))
+    assert result["test_accuracy"] == found.scores.accuracy
+    assert "imagefolder:pictures" in (packed.path / "README.md").read_text()
+    text = "".join(p.read_text() for p in packed.path.glob("*.json"))
+    assert str(here) not in text
+
+
+def test_only_a_finished_run_is_packed(tiny, here, pack_model):
+    run = start(load_experiment(str(tiny), {"train.epochs": 1}), Request(output=here / "x")).run
+    run.set_status("interrupted", 5)
+    with pytest.raises(InputError, match="not finished"):
+        pack_model.pack(run, "small", to=here / "packed")
+    assert not (here / "packed").exists()

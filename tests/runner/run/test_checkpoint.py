@@ -1,0 +1,184 @@
+"""A checkpoint is whole or it is not there, and damage is seen."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+
+from vitcli.runner import files
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import sealed
+from vitcli.runner.run.checkpoint import (
+    TENSORS,
+    Checkpoint,
+    keep_weights,
+    latest_checkpoint,
+    load_checkpoint,
+    prune,
+    save_checkpoint,
+)
+from vitcli.runner.run.folder import MANIFEST, steps
+
+
+def make(step: int) -> Checkpoint:
+    tensors = {
+        "model.a": torch.arange(6.0).view(2, 3).mT,
+        "optim.0.0.step": torch.tensor(float(step)),
+    }
+    return Checkpoint(step, tensors, {"sums": [0.1, 1e-300], "weights": "model"})
+
+
+def reseal(path: Path, **changes: object) -> None:
+    """A manifest with other values and a hash that fits them."""
+    manifest = json.loads(path.read_text())
+    del manifest["sha256"]
+    path.write_bytes(sealed(manifest | changes))
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    saved = make(7)
+    loaded = load_checkpoint(save_checkpoint(tmp_path, saved))
+    assert loaded.step == 7
+    assert loaded.state == saved.state
+    assert_close(loaded.tensors, saved.tensors, rtol=0, atol=0)
+    assert loaded.part("model").keys() == {"a"}
+
+
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+def test_f28_every_flipped_bit_is_seen(tmp_path, name):
+    path = save_checkpoint(tmp_path, make(1)) / name
+    content = path.read_bytes()
+    for bit in range(8 * len(content)):
+        flipped = content[bit // 8] ^ (1 << bit % 8)
+        path.write_bytes(content[: bit // 8] + bytes([flipped]) + content[bit // 8 + 1 :])
+        with pytest.raises(InputError, match=r"damaged|no readable"):
+            load_checkpoint(path.parent)
+    path.write_bytes(content)
+    load_checkpoint(path.parent)
+
+
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+def test_f29_every_truncation_is_seen(tmp_path, name):
+    path = save_checkpoint(tmp_path, make(1)) / name
+    content = path.read_bytes()
+    for length in range(len(content)):
+        path.write_bytes(content[:length])
+        with pytest.raises(InputError, match=r"damaged|no readable"):
+            load_checkpoint(path.parent)
+
+
+BROKEN = [
+    "", "[]", "{}", '{"format": 1}', "null", "\x00", "[" * 100_000,
+    '{"format": 1, "step": 1, "files": "x", "state": {}}',
+    '{"format": 1, "step": 1, "files": {"tensors.safetensors": {}}, "state": {}}',
+    '{"format": 1, "step": 7, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
+    ' "state": {}}',
+    '{"format": 1, "step": 1, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
+    ' "state": []}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", BROKEN, ids=range(len(BROKEN)))
+def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
+    path = save_checkpoint(tmp_path, make(1))
+    (path / MANIFEST).write_text(text)
+    with pytest.raises(InputError, match="manifest"):
+        load_checkpoint(path)
+
+
+def test_f20_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
+    path = save_checkpoint(tmp_path, make(1)) / MANIFEST
+    reseal(path, format=99)
+    with pytest.raises(InputError, match="format 99"):
+        latest_checkpoint(tmp_path, print)
+
+
+def test_f15_the_newest_whole_checkpoint_is_taken(tmp_path):
+    for step in (2, 10, 9):
+        save_checkpoint(tmp_path, make(step))
+    (tmp_path / "10" / TENSORS).write_bytes(b"")
+    (tmp_path / "11").mkdir()
+    messages: list[str] = []
+    latest = latest_checkpoint(tmp_path, messages.append)
+    assert latest is not None
+    assert latest.step == 9
+    assert "damaged" in messages[0]
+
+
+def test_f16_only_damaged_checkpoints_are_an_error_and_none_is_a_start(tmp_path):
+    assert latest_checkpoint(tmp_path, print) is None
+    (save_checkpoint(tmp_path, make(1)) / TENSORS).unlink()
+    with pytest.raises(InputError, match="every checkpoint is damaged"):
+        latest_checkpoint(tmp_path, lambda _: None)
+
+
+def test_bytes_that_are_no_tensors_are_damage_even_with_the_right_hash(tmp_path):
+    path = save_checkpoint(tmp_path, make(1))
+    (path / TENSORS).write_bytes(b"garbage")
+    reseal(path / MANIFEST, files={TENSORS: {"sha256": files.sha256(b"garbage"), "bytes": 7}})
+    with pytest.raises(InputError, match="damaged"):
+        load_checkpoint(path)
+
+
+def test_prune_keeps_what_it_is_told(tmp_path):
+    for step in (1, 2, 3):
+        save_checkpoint(tmp_path, make(step))
+    prune(tmp_path, {1, 3})
+    assert steps(tmp_path) == [3, 1]
+
+
+def test_a_write_follows_links_and_leaves_devices_alone(tmp_path):
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_bytes(b"old")
+    target.chmod(0o600)
+    link.symlink_to(target)
+    files.commit(link, b"new")
+    assert link.is_symlink()
+    assert target.read_bytes() == b"new"
+    assert target.stat().st_mode & 0o777 == 0o600
+    os.mkfifo(tmp_path / "pipe")
+    for place in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ConfigError, match="not a regular file"):
+            files.commit(place, b"new")
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):
+    path = tmp_path / "x"
+    files.commit(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(files.os, "fsync", fail)
+    with pytest.raises(OSError, match="No space"):
+        files.commit(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_weights_of_a_finished_run_are_kept_and_may_be_kept_again(tmp_path):
+    for step in (3, 7):
+        save_checkpoint(tmp_path, make(step))
+    for _ in range(2):
+        keep_weights(tmp_path)
+        assert steps(tmp_path) == [7]
+        kept = load_checkpoint(tmp_path / "7")
+        assert_close(kept.tensors, {"model.a": make(7).tensors["model.a"]})
+    assert not (tmp_path / "7" / TENSORS).exists()
+
+
+def test_a_manifest_that_cannot_be_read_is_no_checkpoint(tmp_path):
+    (tmp_path / "5" / MANIFEST).mkdir(parents=True)
+    with pytest.raises(InputError, match="no readable checkpoint manifest"):
+        load_checkpoint(tmp_path / "5")
+
+
+def test_linformers_projections_of_heads_are_stacked_as_they_are_today(tmp_path):
+    """Up to 0.7.0 they were stored as (heads, rank, tokens)."""
+    old = {f"model.blocks.0.attn.inner.attend.{n}": torch.randn(2, 3, 5) for n in ("key_proj",)}
+    path = save_checkpoint(tmp_path, Checkpoint(1, old, {"weights": "model"}))
+    (found,) = load_checkpoint(path).tensors.values()
+    assert found.equal(next(iter(old.values())).flatten(0, 1))

@@ -1,0 +1,122 @@
+"""How a run is found, named, and read."""
+
+from pathlib import Path
+
+import pytest
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.errors import ConfigError, InputError, InUseError
+from vitcli.runner.files import commit_json
+from vitcli.runner.run.folder import (
+    BUNDLED,
+    RunDir,
+    default_path,
+    exclusive,
+    find_run,
+    list_runs,
+    parse_metrics,
+    temporaries,
+)
+
+
+def make(path: str) -> RunDir:
+    run = RunDir(Path(path))
+    run.create(ExperimentSpec())
+    return run
+
+
+def test_a_run_is_found_by_folder_by_name_and_by_experiment(here):
+    make("runs/one/train/seed0")
+    assert find_run("runs/one/train/seed0").name == "one/train/seed0"
+    assert find_run("one/train/seed0").name == "one/train/seed0"
+    assert find_run("one").name == "one/train/seed0", "its only run"
+    make("runs/one/train/seed1")
+    assert find_run("one").name == "one/train/seed0", "the plain one of several"
+    make("runs/two/a")
+    make("runs/two/b")
+    with pytest.raises(ConfigError, match="two holds 2 runs; name one of them: two/a, two/b"):
+        find_run("two")
+    elsewhere = make("elsewhere/run")
+    assert find_run("elsewhere/run").path == elsewhere.path
+    assert find_run("cifar10-pocket").is_bundled
+
+
+def test_what_is_no_run_is_said(here):
+    with pytest.raises(ConfigError, match="empty"):
+        find_run("")
+    Path("nothing").mkdir()
+    with pytest.raises(InputError, match=r"nothing: not a run folder \(no config\.yaml\)"):
+        find_run("nothing")
+    with pytest.raises(InputError, match="no run is called 'unknown'"):
+        find_run("unknown")
+    with pytest.raises(ConfigError, match="comes with vitcli and is only read"):
+        RunDir(BUNDLED / "cifar10-pocket").require_own()
+    make("runs/own").require_own()
+
+
+def test_runs_are_listed_by_the_time_of_their_last_status(here):
+    for name in ("b", "a", "c"):
+        make(f"runs/{name}")
+    RunDir(Path("runs/b")).set_status("running", 1)
+    assert [run.name for run in list_runs()] == ["a", "c", "b"], "without a status: long ago"
+
+
+def test_a_beginning_sweeps_half_written_files(here):
+    run = make("runs/x")
+    (run.path / ".config.yaml.abc").write_text("half")
+    assert temporaries(run.path)
+    run.create(ExperimentSpec())
+    assert not temporaries(run.path)
+
+
+def test_a_changed_experiment_has_a_folder_of_its_own():
+    spec = ExperimentSpec(seed=3)
+    assert default_path("tiny", spec, changed=False) == Path("runs/tiny/train/seed3")
+    changed = default_path("tiny", spec, changed=True)
+    assert changed.parent.name.startswith("train-")
+    with pytest.raises(ConfigError, match="cannot be called"):
+        default_path(".hidden", spec, changed=False)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[1]", "NaN", '{"step": 1e999}', '{"step": Infinity}'])
+def test_a_damaged_record_is_none(here, text):
+    run = make("runs/x")
+    (run.path / "status.json").write_text(text)
+    assert run.read("status.json") == {}
+    assert run.status() == {"state": "failed", "step": 0, "reason": "unknown"}
+    commit_json(run.path / "status.json", {"state": "asleep", "step": 1})
+    assert run.status()["state"] == "failed"
+
+
+@pytest.mark.parametrize("line", ['{"step": 1.0}', '{"step": NaN}', "[1]", "x", '{"loss": 1}'])
+def test_a_line_that_is_no_record_is_named(line):
+    text = f'{{"step": 1, "loss": 0.5}}\n{line}\n{{"step": 3}}'
+    with pytest.raises(InputError, match=r"m\.jsonl:2: not a record"):
+        parse_metrics(text, Path("m.jsonl"))
+    assert parse_metrics(text.splitlines()[0] + "\nhalf", Path("m.jsonl")) == [
+        {"step": 1, "loss": 0.5}
+    ]
+
+
+def test_a_folder_is_held_by_one(here):
+    with (
+        exclusive(Path("held"), "busy"),
+        pytest.raises(InUseError, match="held: busy"),
+        exclusive(Path("held"), "busy", timeout=0.01),
+    ):
+        pass
+
+
+def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
+    run = make("runs/x")
+    assert run.metrics() == []
+    run.set_metrics([{"step": 5, "loss": 0.5}])
+    with (run.path / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 10, "lo')
+    assert run.metrics() == [{"step": 5, "loss": 0.5}]
+    before = run.config_sha256()
+    (run.path / "config.yaml").write_text("seed: 1\n")
+    assert run.config_sha256() != before
+    (run.path / "metrics.jsonl").write_bytes(b"\xff\n")
+    with pytest.raises(InputError, match="cannot be read"):
+        run.metrics()

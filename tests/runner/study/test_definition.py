@@ -1,0 +1,200 @@
+"""Study files: what they mean, and what is refused before anything runs."""
+
+from pathlib import Path
+
+import pytest
+
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.experiment.diff import differences
+from vitcli.runner.study.definition import (
+    flatten,
+    is_same_setting,
+    load_study,
+    model_sizes,
+    parse_seeds,
+    select,
+)
+
+STUDY = """
+base: quickstart
+train: {epochs: 2}
+seeds: [0, 3]
+variants:
+  full: {}
+  no-norm: {model.norm: none}
+  other: {experiment: cifar10-tiny-native, data.name: shapes}
+"""
+
+
+def study(text: str, folder: Path, name: str = "mine") -> str:
+    path = folder / f"{name}.yaml"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_variant_is_the_base_with_its_changes_and_nothing_else(here):
+    loaded = load_study(study(STUDY, here))
+    full, no_norm, other = loaded.variants
+    assert full.spec.train.epochs == 2, "the study's own field lies over its base"
+    assert full.spec.model.embed_dim == 96, "the rest is the base's"
+    assert differences(full.spec, no_norm.spec) == {"model.norm": ("layer_norm", "none")}
+    assert other.spec.train.epochs == 50, "another experiment brings its own length"
+
+
+def test_trials_are_paired_seed_by_seed(here):
+    trials = load_study(study(STUDY, here)).trials()
+    assert [trial.folder for trial in trials] == [
+        "full/seed0", "no-norm/seed0", "other/seed0",
+        "full/seed3", "no-norm/seed3", "other/seed3",
+    ]  # fmt: skip
+    assert [trial.spec.seed for trial in trials] == [0, 0, 0, 3, 3, 3]
+    assert len({config_hash(trial.spec) for trial in trials}) == 3, "the seed names the folder"
+
+
+def test_seeds_can_be_replaced_and_the_files_are_remembered(here):
+    loaded = load_study(study(STUDY, here), [7])
+    assert (loaded.seeds, loaded.file_seeds) == ((7,), (0, 3))
+
+
+def test_nested_and_dotted_fields_mean_the_same(here):
+    nested = STUDY.replace("{model.norm: none}", "{model: {norm: none}}")
+    first, second = (load_study(study(text, here)).variants[1] for text in (STUDY, nested))
+    assert first == second
+    assert flatten({"a": {"b": {"c": 1}}, "d.e": 2}) == {"a.b.c": 1, "d.e": 2}
+
+
+def test_rows_of_ones_own_replace_those_of_the_base(here):
+    study(STUDY, here, "above")
+    child = "base: above.yaml\nvariants: {a: {}, b: {model.depth: 1}}"
+    loaded = load_study(study(child, here))
+    assert [variant.name for variant in loaded.variants] == ["a", "b"]
+    assert loaded.seeds == (0, 3)
+    inherited = load_study(study("base: above.yaml\ntrain: {epochs: 1}", here, "shorter"))
+    assert [variant.name for variant in inherited.variants] == ["full", "no-norm", "other"]
+    assert inherited.baseline.spec.train.epochs == 1
+
+
+def test_tuned_settings_are_the_grid_each_in_its_folder(here):
+    text = STUDY.replace("seeds:", "data: {val_split: 100}\ntune: {optim.lr: [1.0e-3, 2.0e-3],"
+                         " optim.weight_decay: [0.0, 0.1]}\nseeds:")  # fmt: skip
+    text = text.replace("data.name: shapes", "data.name: shapes, data.val_split: 100")
+    loaded = load_study(study(text, here))
+    assert len(loaded.variants[1].settings) == 4
+    folders = [trial.folder for trial in loaded.trials(["no-norm"])]
+    assert folders[0] == "no-norm/lr=0.001,weight_decay=0.0/seed0"
+    assert len(set(folders)) == 8
+
+
+BROKEN = {
+    "no variant": ("variants: {}", "needs variants"),
+    "a list": ("variants: [a, b]", "variants: should be a mapping"),
+    "unknown field": ("variants: {a: {}, b: {model.nrom: none}}", "did you mean 'norm'"),
+    "wrong value": ("variants: {a: {}, b: {model.norm: off}}", "variant 'b': model.norm"),
+    "equal to the base": ("variants: {a: {}, b: {model.depth: 4}}", "'b' is the same as 'a'"),
+    "equal rows": (
+        "variants: {a: {}, b: {model.depth: 1}, c: {model: {depth: 1}}}",
+        "'c' is the same as 'b'",
+    ),
+    "other images": ("variants: {a: {}, b: {data.name: cifar10}}", "cannot be compared"),
+    "unknown experiment": ("variants: {a: {}, b: {experiment: quickstrat}}", "'quickstart'"),
+    "a study as variant": ("variants: {a: {}, b: {experiment: ablation-quickstart}}", "is a study"),
+    "experiment is no name": ("variants: {a: {}, b: {experiment: 3}}", "names one file, got 3"),
+    "path as name": ("variants: {a: {}, ../b: {model.depth: 1}}", "becomes a folder"),
+    "reserved name": ("variants: {a: {}, logs: {model.depth: 1}}", "becomes a folder"),
+    "seed in a variant": ("variants: {a: {}, b: {seed: 3}}", "'seed' cannot be changed"),
+    "duplicate seeds": ("variants: {a: {}}\nseeds: [1, 2, 1]", "seed 1 is named twice"),
+    "no seeds": ("variants: {a: {}}\nseeds: []", "seeds"),
+    "negative seed": ("variants: {a: {}}\nseeds: [-1]", "seeds.0"),
+    "one seed": ("variants: {a: {}}\nseed: 3", "a study has 'seeds'"),
+    "no threads": ("variants: {a: {}}\nthreads: 0", "threads"),
+    "tune without split": (
+        "variants: {a: {}}\ntune: {optim.lr: [0.1]}",
+        "chooses on data.val_split",
+    ),
+    "tune twice": (
+        "data: {val_split: 9}\nvariants: {a: {}}\ntune: {optim.lr: [0.1, 0.1]}",
+        "named twice",
+    ),
+    "too fine a grid": (
+        "data: {val_split: 9}\nvariants: {a: {}}\n"
+        f"tune: {{train.epochs: {[*range(1, 200)]}}}",
+        "too many",
+    ),
+    "unknown reference row": (
+        "variants: {baseline: {}}\nreference: {source: x, rows: {basline: {accuracy: 9.0}}}",
+        "did you mean 'baseline'",
+    ),
+    "reference above 100": (
+        "variants: {a: {}}\nreference: {source: x, rows: {a: {accuracy: 931.0}}}",
+        "reference.rows.a.accuracy",
+    ),
+    "misspelt study field": ("variants: {a: {}}\nthread: 2", "'thread'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_is_wrong_is_said_with_file_and_line(here, case):
+    body, message = BROKEN[case]
+    seeds = "" if "seeds:" in body else "seeds: [0]\n"
+    path = study(f"base: quickstart\n{seeds}{body}\n", here)
+    with pytest.raises(ConfigError) as caught:
+        load_study(path)
+    text = str(caught.value)
+    assert message in text
+    assert text.startswith(f"{path}:")
+    assert "\n" not in text
+
+
+def test_an_experiment_is_not_a_study(here):
+    with pytest.raises(ConfigError, match="train it: vitcli train quickstart"):
+        load_study("quickstart")
+
+
+def test_a_model_that_cannot_be_built_is_found_before_training(here):
+    text = "base: quickstart\nseeds: [0]\nvariants: {a: {}, b: {model.patch_size: 5}}"
+    with pytest.raises(ConfigError, match=r"variant 'b': .*patch_size 5 does not divide"):
+        model_sizes(load_study(study(text, here)))
+
+
+@pytest.mark.parametrize(
+    ("text", "seeds"),
+    [("0", [0]), ("0-3", [0, 1, 2, 3]), ("5,0-1", [5, 0, 1]), (" 1 , 2 ", [1, 2])],
+)
+def test_seeds_are_numbers_and_ranges(text, seeds):
+    assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize("text", ["", "a", "3-1", "-1", "0-", "1.5", "0-99999999", "0,,1"])
+def test_other_seeds_are_refused(text):
+    with pytest.raises(ConfigError, match="numbers and ranges"):
+        parse_seeds(text)
+
+
+def test_the_baseline_is_always_selected(here):
+    loaded = load_study(study(STUDY, here))
+    assert select(loaded, []) == ("full", "no-norm", "other")
+    assert select(loaded, ["other"]) == ("full", "other")
+    with pytest.raises(ConfigError, match="did you mean 'no-norm'"):
+        select(loaded, ["no-nrom"])
+
+
+@pytest.mark.parametrize("name", ["logs", "Figures", "report.html", "plan.json", "table.TEX"])
+def test_names_that_the_folder_needs_are_refused(here, name):
+    (here / "mine.yaml").write_text(
+        f"base: quickstart\nseeds: [0]\nvariants: {{{name}: {{}}, b: {{model.norm: none}}}}\n"
+    )
+    with pytest.raises(ConfigError, match="its name becomes a folder"):
+        load_study("mine.yaml")
+
+
+def test_other_seeds_named_twice_are_the_command_lines_fault(here):
+    with pytest.raises(ConfigError, match="--seeds: seed 1 is named twice"):
+        load_study("ablation-quickstart", [0, 1, 1])
+
+
+def test_a_reference_is_the_same_setting_only_with_its_model_data_and_length():
+    assert is_same_setting(load_study("ablation-cifar10"))
+    assert not is_same_setting(load_study("ablation-cifar10-short")), "50 epochs are not 300"
+    assert not is_same_setting(load_study("ablation-cifar10-tiny")), "another model"
+    assert not is_same_setting(load_study("ablation-positions")), "no reference"

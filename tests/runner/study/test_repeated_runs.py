@@ -1,0 +1,164 @@
+"""Result files say what was trained, on what, and how to get it again, and mix nothing."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.fabricated import make_run
+from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.experiment.config import load_experiment, parse_set
+from vitcli.runner.experiment.yaml_text import flow
+from vitcli.runner.study.repeated_runs import collect, write
+from vitcli.runner.text import portable
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def test_the_schema():
+    document = collect([make_run(1, accuracy=0.75), make_run(0, accuracy=0.5)])
+    (row,) = document.pop("rows")
+    assert document == {
+        "name": "quickstart",
+        "command": "for seed in 0 1; do vitcli train quickstart --seed $seed; done",
+        "commit": "c" * 40,
+        "dirty": False,
+        "inexact": False,
+        "date": "2026-11-20",
+        "hardware": "AMD EPYC, 2 threads",
+        "torch": "2.15.0",
+        "precision": "fp32",
+        "kernels": None,
+        "data": "shapes",
+        "data_hash": "d" * 64,
+        "num_test": 2000,
+    }
+    assert (row["variant"], row["parameters"]) == ("baseline", 140618)
+    assert [trial["seed"] for trial in row["trials"]] == [0, 1]
+    assert [trial["test_accuracy"] for trial in row["trials"]] == [0.5, 0.75]
+    assert {"state", "epochs", "curve", "train_seconds"} <= row["trials"][0].keys()
+
+
+def test_one_dirty_run_makes_the_document_dirty():
+    assert collect([make_run(0), make_run(1, meta={"dirty": True})])["dirty"] is True
+
+
+def test_a_diverged_seed_is_a_result_and_not_left_out():
+    document = collect([make_run(0), make_run(1, state="diverged")])
+    trials = document["rows"][0]["trials"]
+    assert [trial["state"] for trial in trials] == ["finished", "diverged"]
+    assert trials[1]["test_accuracy"] is None
+    assert trials[1]["epochs"] == 3
+    with pytest.raises(InputError, match="all of them diverged"):
+        collect([make_run(1, state="diverged")])
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted", "failed"])
+def test_an_unfinished_run_is_refused_with_what_to_type(state):
+    with pytest.raises(InputError, match="vitcli train --resume quickstart/train/seed1"):
+        collect([make_run(0), make_run(1, state=state)])
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"experiment": "cifar10-tiny", "folder": Path("runs/x")}, "experiment"),
+        ({"meta": {"data_hash": "e" * 64}}, "data hash"),
+        ({"meta": {"commit": "e" * 40}}, "commit"),
+        ({"meta": {"hardware": "another"}}, "hardware"),
+        ({"meta": {"torch": "2.11.0"}}, "torch"),
+        ({"result": {"precision": "bf16"}}, "precision"),
+        ({"result": {"kernels": "native"}}, "kernels"),
+        ({"changes": {"model.depth": 2, "optim.lr": 0.1}}, "model.depth, optim.lr"),
+        ({"changes": {"train.limit_batches": 2}}, "train.limit_batches"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_runs_that_differ_in_more_than_the_seed_are_refused(other, named):
+    first = make_run(0)
+    with pytest.raises(ConfigError, match=f"differ in more than the seed: {named}"):
+        collect([first, make_run(1, **other)])
+
+
+def test_a_seed_counts_once():
+    with pytest.raises(ConfigError, match="the same seed"):
+        collect([make_run(0), make_run(0, folder=Path("runs/again"))])
+
+
+@pytest.mark.parametrize("file", ["meta.json", "result.json"])
+def test_a_run_without_its_records_is_refused(file):
+    run = make_run(0)
+    (run.path / file).unlink()
+    with pytest.raises(InputError, match=f"its {file} is missing or damaged"):
+        collect([run])
+
+
+CHANGES = {
+    "model.depth": 2,
+    "model.norm": "rms_norm",
+    "model.layer_scale_init": 1e-5,
+    "model.pos_embed": "none",
+    "data.mean": [0.4914, 0.4822, 0.4465],
+    "data.std": [0.2023, 0.1994, 0.201],
+    "data.augment.flip": "random",
+    "optim.max_grad_norm": None,
+    "optim.nesterov": True,
+    "train.ema_decay": 0.999,
+}
+
+
+def test_the_command_gives_the_same_configuration_again():
+    run = make_run(4, changes=CHANGES)
+    words = shlex.split(collect([run])["command"])
+    assert words[:3] == ["vitcli", "train", "quickstart"]
+    assert words[-2:] == ["--seed", "4"]
+    sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
+    typed = {key: value for text in sets for key, value in parse_set(text).items()}
+    again = load_experiment("quickstart", typed).spec.replace(seed=4)
+    wanted = load_experiment("quickstart", CHANGES).spec.replace(seed=4)
+    assert again == wanted
+    assert len(sets) == len(CHANGES)
+
+
+def test_an_experiment_that_nobody_could_name_is_refused():
+    with pytest.raises(ConfigError, match="put the file that was trained into experiments/"):
+        collect([make_run(0, meta={"experiment": "mine"})])
+
+
+def test_the_document_names_no_folder_of_this_machine(here):
+    changes = {"data.name": f"imagefolder:{here}/flowers", "train.init": f"{here}/runs/other"}
+    text = json.dumps(collect([make_run(0, changes=changes)]))
+    assert str(here) not in text
+    assert "imagefolder:flowers" in text
+    assert "train.init=other" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        ("/home/me/flowers", "flowers"),
+        ("imagefolder:/home/me/flowers", "imagefolder:flowers"),
+        ("imagefolder:~/flowers", "imagefolder:flowers"),
+        ("imagefolder:pictures/flowers", "imagefolder:pictures/flowers"),
+        ("shapes", "shapes"),
+        (3, 3),
+    ],
+)
+def test_only_absolute_paths_are_shortened(value, kept):
+    assert portable(value) == kept
+
+
+@pytest.mark.parametrize(
+    "value", [3, 1e-5, 0.1, 1e16, None, True, "cls", "true", "3", "1e3", "a b", "", (1, 2), "a: b"]
+)
+def test_values_are_written_as_set_reads_them(value):
+    back = parse_set(f"field={flow(value)}")["field"]
+    assert back == (list(value) if isinstance(value, tuple) else value)
+    assert type(back) is (list if isinstance(value, tuple) else type(value))
+
+
+def test_writing_where_one_cannot_is_told(here):
+    (here / "file").touch()
+    with pytest.raises(ResourceError, match="cannot be written"):
+        write({}, here / "file" / "result.json")

@@ -1,0 +1,260 @@
+"""What training does to folders: nothing is lost that was not asked for, nothing false is left."""
+
+from pathlib import Path
+
+import pytest
+
+from vitcli.core.train import evaluate
+from vitcli.runner.errors import ConfigError, DivergedError, StoppedError, UserError
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.repeated_runs import collect
+from vitcli.runner.train import trainer as training
+from vitcli.runner.train.start import Request, start
+
+
+def run(tiny: Path, folder: str = "run", changes: dict | None = None, **options):
+    experiment = load_experiment(str(tiny), {"train.epochs": 1} | (changes or {}))
+    return start(experiment, Request(output=Path(folder), **options))
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
+
+
+def test_rerun_removes_a_run_and_nothing_else(tiny, here):
+    run(tiny)
+    (here / "run" / "thesis.txt").write_text("mine")
+    assert run(tiny, rerun=True).trained
+    assert (here / "run" / "thesis.txt").read_text() == "mine"
+
+
+def test_rerun_refuses_a_folder_that_is_no_run(tiny, here):
+    (here / "proj").mkdir()
+    (here / "proj" / "config.yaml").write_text("other: program")
+    with pytest.raises(ConfigError, match="vitcli did not write"):
+        run(tiny, "proj", rerun=True)
+    assert (here / "proj" / "config.yaml").read_text() == "other: program"
+
+
+@pytest.mark.parametrize("rerun", [True, False])
+@pytest.mark.parametrize("inside", ["notes.txt", "checkpoints/20240101/weights.bin"])
+def test_a_folder_of_other_files_is_left_alone(tiny, here, inside, rerun):
+    path = here / "proj" / inside
+    path.parent.mkdir(parents=True)
+    path.write_text("mine")
+    with pytest.raises(ConfigError, match="vitcli did not write"):
+        run(tiny, "proj", rerun=rerun)
+    assert path.read_text() == "mine"
+    assert not (here / "proj" / "config.yaml").exists()
+
+
+def test_checkpoints_without_their_config_are_not_trained_over(tiny, here):
+    run(tiny)
+    (here / "run" / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match="vitcli did not write"):
+        run(tiny, resume=True)
+    assert run(tiny, rerun=True).trained
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"data.name": "imagefolder:gone"}, {"train.batch_size": 4096}, {"model.patch_size": 3}],
+)
+def test_a_run_is_not_replaced_by_one_that_cannot_start(tiny, here, changes):
+    run(tiny)
+    before = files(here / "run")
+    with pytest.raises(UserError):
+        run(tiny, changes=changes, rerun=True)
+    assert files(here / "run") == before
+    with pytest.raises(UserError):
+        run(tiny, "new", changes)
+    assert not (here / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "change", [{"model.layer_scale_init": 0.1}, {"model.mlp_dim": 8}, {"data.mean": [0.5] * 3}]
+)
+def test_a_field_that_was_set_is_a_difference(tiny, here, change):
+    run(tiny, "set", change)
+    with pytest.raises(ConfigError, match=next(iter(change)).replace(".", r"\.")):
+        run(tiny, "set")
+    run(tiny, "plain")
+    with pytest.raises(ConfigError, match="another configuration"):
+        run(tiny, "plain", change)
+
+
+def test_the_written_config_names_the_same_run(tiny, here):
+    run(tiny)
+    assert not run(here / "run" / "config.yaml", "run", {}).trained
+
+
+def stop(monkeypatch, step: int) -> None:
+    original = training.Trainer._add
+
+    def add_and_stop(self, taken):
+        original(self, taken)
+        if taken.step == step:
+            self._interrupt(15)
+
+    monkeypatch.setattr(training.Trainer, "_add", add_and_stop)
+
+
+def test_a_resumed_run_keeps_its_provenance(tiny, here, monkeypatch):
+    monkeypatch.chdir(here)
+    (here / "experiments").mkdir()
+    tiny = tiny.rename(here / "experiments" / "tiny.yaml")
+    calm = run(tiny, "calm").run
+    with monkeypatch.context() as patch:
+        stop(patch, 3)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped")
+    stopped = RunDir(here / "stopped")
+    before = stopped.read("meta.json")
+    from vitcli.runner.train.start import resume_experiment
+
+    experiment, path = resume_experiment("stopped")
+    start(experiment, Request(output=path, resume=True))
+    after = stopped.read("meta.json")
+    assert len(after.pop("sessions")) == 1
+    assert before.pop("sessions") == []
+    assert after == before
+    assert collect([stopped])["command"] == collect([calm])["command"]
+
+
+def test_stopping_after_a_nan_says_diverged(tiny, here, monkeypatch):
+    stop(monkeypatch, 3)
+    original = training.Trainer.batches
+
+    def poisoned(self, epoch, first_batch=0):
+        for batch in original(self, epoch, first_batch):
+            batch["images"][0] = float("nan")
+            yield batch
+
+    monkeypatch.setattr(training.Trainer, "batches", poisoned)
+    with pytest.raises(DivergedError):
+        run(tiny)
+    assert RunDir(here / "run").status()["state"] == "diverged"
+
+
+def test_logits_that_are_not_finite_are_a_divergence(tiny, here, monkeypatch):
+    original = evaluate.compute_logits
+    monkeypatch.setattr(
+        "vitcli.runner.evaluate.logits.compute_logits",
+        lambda *a, **k: original(*a, **k) * float("inf"),
+    )
+    with pytest.raises(DivergedError, match="not finite"):
+        run(tiny)
+
+
+def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
+    monkeypatch.setattr(training.Trainer, "_add", lambda self, step: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run(tiny)
+    status = RunDir(here / "run").status()
+    assert status["state"] == "failed"
+    assert "ZeroDivisionError" in status["reason"]
+
+
+def test_an_untrained_run_can_be_read(tiny, here):
+    from vitcli.runner.evaluate.weights import load_model
+
+    run(tiny, changes={"train.epochs": 0})
+    assert load_model("run").spec.depth == 2
+
+
+def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, here, monkeypatch):
+    from vitcli.runner.evaluate.weights import load_model
+
+    run(tiny, "source")
+    start = {"train.init": "source", "train.epochs": 0}
+    run(tiny, "copy", start)
+    one, other = (load_model(name).state_dict() for name in ("source", "copy"))
+    assert all(one[key].equal(other[key]) for key in one)
+
+    with monkeypatch.context() as patch:
+        stop(patch, 3)
+        with pytest.raises(StoppedError):
+            run(tiny, "more", {"train.init": "source"})
+    RunDir(here / "source").path.rename(here / "elsewhere")
+    assert run(tiny, "more", {"train.init": "source"}, resume=True).trained
+
+
+def test_an_mlp_head_is_replaced_too(tiny, here, pictures):
+    mlp = {"model.head": "mlp"}
+    run(tiny, "source", mlp)
+    other = pictures / "train" / "other"
+    other.mkdir()
+    for path in list((pictures / "train" / "dark").iterdir())[:20]:
+        path.rename(other / path.name)
+    assert run(tiny, "new", mlp | {"train.init": "source"}).trained
+
+
+def test_the_best_validation_checkpoint_is_kept_and_named(tiny, here):
+    changes = {"data.val_split": 16, "train.epochs": 6, "train.batch_size": 8}
+    outcome = run(tiny, changes=changes)
+    records = outcome.run.metrics()
+    best = max(records, key=lambda r: (r["val_accuracy"], r["step"]))
+    assert outcome.result["best_val_step"] == best["step"]
+    assert (outcome.run.checkpoints / str(best["step"]) / "manifest.json").is_file()
+    assert all("test_accuracy" not in record for record in records[:-1])
+    assert "test_accuracy" in records[-1]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"train.label_smoothing": 0.2},
+        {"train.ema_decay": 0.5},
+        {"optim.max_grad_norm": 0.01},
+        {"optim.warmup_epochs": 0.0},
+        {"optim.schedule": "constant"},
+        {"optim.min_lr_ratio": 0.5},
+        {"optim.lr": 1e-3},
+        {"optim.weight_decay": 5.0},
+        {"data.augment.mixup": 0.0},
+        {"data.augment.flip": "alternating"},
+        {"data.augment.policy": "rand_augment"},
+        {"data.augment.policy": "trivial_augment"},
+        {"data.augment.erasing": 1.0},
+        {"data.augment.crop_padding": 0},
+        {"data.augment.mix_off_epoch": 0},
+        {"model.proj_drop": 0.0},
+        {"train.batch_size": 20},
+        {"seed": 1},
+    ],
+    ids=str,
+)
+def test_every_setting_reaches_the_training(copy_of_run, tiny, here, change):
+    plain = RunDir(copy_of_run(here / "plain", {"train.epochs": 2})).read("result.json")
+    changed = run(tiny, "changed", {"train.epochs": 2} | change).result
+    assert changed["test_loss"] != plain["test_loss"]
+
+
+def test_what_must_not_change_the_result_does_not(tiny, here):
+    """Recomputing blocks changes memory only; parts of a batch change rounding only."""
+    plain = run(tiny, "plain", {"train.precision": "fp32", "model.proj_drop": 0.0}).result
+    for name, change in {"a": {"train.grad_checkpointing": True}}.items():
+        changes = {"train.precision": "fp32", "model.proj_drop": 0.0} | change
+        assert run(tiny, name, changes).result["test_loss"] == plain["test_loss"]
+
+
+def test_settings_that_save_memory_are_applied(tiny, here, monkeypatch):
+    seen = []
+    original = training.Trainer._fit
+
+    def look(self, task, batches):
+        seen.append((self.model.grad_checkpointing, self.spec.train.accumulate))
+        return original(self, task, batches)
+
+    monkeypatch.setattr(training.Trainer, "_fit", look)
+    parts = []
+    from vitcli.core.tasks.classify import Classify
+
+    losses = Classify.losses
+    monkeypatch.setattr(
+        Classify, "losses", lambda self, b: parts.append(len(b["images"])) or losses(self, b)
+    )
+    run(tiny, changes={"train.grad_checkpointing": True, "train.accumulate": 4})
+    assert seen == [(True, 4)]
+    assert set(parts) == {4}

@@ -1,0 +1,226 @@
+"""The explorer's numbers are the model's, and its page holds them compactly and runs nothing."""
+
+import base64
+import hashlib
+import io
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from PIL import Image
+
+from tests.core.specs import build
+from tests.explorer_page import attention, parse
+from vitcli.core.inspect.rollout import rollout
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.spec import ModelSpec
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes, check_size
+from vitcli.runner.visualize.explorer.page import MAX_SHOWN, Opening, fragment, page, quantised
+from vitcli.runner.visualize.explorer.scene import Scene, make_scene
+
+NAMES = ["cat", "dog", "ship", "frog", "deer"]
+ATTACK = "</script><script>document.title='ran'</script><img src=x onerror=alert(1)>\"'{{7*7}}"
+
+
+def images(model: VisionTransformer) -> torch.Tensor:
+    return torch.randn(1, *model.image_shape).to(next(model.parameters()))
+
+
+def scene_of(
+    model: VisionTransformer,
+    batch: torch.Tensor,
+    size: tuple[int, int] = (30, 40),
+    **changes: Any,
+) -> Scene:
+    picture = np.random.default_rng(0).integers(0, 256, (*size, 3), dtype=np.uint8)
+    fields: dict[str, Any] = {
+        "name": "x.png",
+        "picture": picture,
+        "box": (0, 5, 30, 30),
+        "class_names": NAMES,
+    }
+    return make_scene(model, batch, **(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("fields", "prefix"),
+    [
+        ({}, ("CLS",)),
+        ({"reg_tokens": 2}, ("CLS", "register 1", "register 2")),
+        ({"pool": "mean"}, ()),
+        ({"pool": "seq", "reg_tokens": 1}, ("register 1",)),
+        ({"residual": "none"}, ("CLS",)),
+    ],
+    ids=str,
+)
+def test_a_scene_is_what_the_model_computes(fields, prefix):
+    model = build(**fields)
+    batch = images(model)
+    scene = scene_of(model, batch)
+    weights = model.attention_weights(batch)
+    assert_allclose(scene.attention, torch.cat([weights[0], weights[1]]).detach(), rtol=1e-5)
+    for layer in (0, 1):
+        through = rollout(
+            [weights[i] for i in range(layer + 1)], residual=model.spec.residual != "none"
+        )
+        assert_allclose(scene.rollout[layer], through[0].detach(), rtol=1e-5)
+    tokens = model.forward_features(batch).detach()
+    read = model.pool(tokens)[0].detach()
+    assert_allclose(scene.reading @ tokens[0].numpy(), read, rtol=1e-4)
+    shares = model(batch).softmax(-1)[0]
+    assert scene.classes[0][0] == NAMES[int(shares.argmax())]
+    assert_allclose([p for _, p in scene.classes], sorted(shares.tolist(), reverse=True))
+    assert (scene.prefix, scene.grid, scene.layers) == (prefix, (4, 4), (1, 2))
+
+
+def test_only_the_layers_asked_for_are_held_but_the_rollout_passes_all():
+    model = build()
+    batch = images(model)
+    whole, last = scene_of(model, batch), scene_of(model, batch, layers=[1])
+    assert last.layers == (2,)
+    assert_allclose(last.attention, whole.attention[1:])
+    assert_allclose(last.rollout, whole.rollout[1:])
+
+
+def test_attention_that_is_not_finite_is_refused():
+    model = build()
+    with torch.no_grad():
+        model.blocks[0].attn.inner.qkv.bias.fill_(float("inf"))
+    with pytest.raises(InputError, match=r"x\.png: the model's attention .* is not finite"):
+        scene_of(model, images(model))
+
+
+def test_rows_keep_small_values_and_large_ones():
+    rows = np.random.default_rng(0).dirichlet(np.full(65, 0.05), size=(3, 7)).astype("f4")
+    values, maxima = quantised(rows)
+    assert values.shape == rows.shape
+    assert (maxima == rows.max(-1)).all()
+    largest = maxima[..., None].astype(float)
+    error = np.abs((values / 255) ** 2 * largest - rows)
+    assert (error <= np.sqrt(rows * largest) / 255 + largest / 255**2).all()
+    assert error.max() > 0, "the rows are not exact by accident"
+    assert quantised(np.array([[0.001, 0.8]], "f4"))[0][0, 0] > 0, "a small share is not nothing"
+    assert (quantised(np.zeros((1, 4)))[0] == 0).all()
+
+
+@pytest.mark.parametrize("fields", [{"reg_tokens": 1}, {"pool": "mean"}, {"pool": "seq"}], ids=str)
+def test_the_page_holds_every_row_and_the_read_out(fields):
+    model = build(**fields)
+    scene = scene_of(model, images(model))
+    data = parse(page([scene])).data["scenes"][0]
+    reads = scene.reading @ scene.attention
+    through = scene.reading @ scene.rollout
+    for name, rows, read in (
+        ("attention", scene.attention, reads),
+        ("rollout", scene.rollout, through),
+    ):
+        found = attention(data, name)
+        step = rows.max() / 255
+        assert_allclose(found[..., : rows.shape[-1], :], rows, atol=step)
+        assert_allclose(found[..., data["readOut"], :], read, atol=step)
+        assert_allclose(found.sum(-1), 1, atol=rows.shape[-1] * step)
+
+
+def test_a_vit_of_six_layers_and_eight_heads_is_under_two_megabytes():
+    spec = ModelSpec(
+        img_size=(32, 32),
+        in_chans=3,
+        num_classes=5,
+        patch_size=4,
+        embed_dim=32,
+        depth=6,
+        num_heads=8,
+    )
+    model = build_vit(spec).eval()
+    scene = scene_of(model, images(model), size=(640, 640), box=(0, 0, 640, 640))
+    assert scene.attention.shape == (6, 8, 65, 65)
+    assert 300_000 < len(page([scene])) < 2_000_000, "a picture of noise is the largest there is"
+    small = len(page([replace(scene, picture=scene.picture[:32, :32])]))
+    assert abs(small - attention_bytes(model, 6)) < 100_000
+
+
+def test_a_large_model_is_refused_with_what_to_type():
+    sizes: dict[str, Any] = {"in_chans": 3, "num_classes": 5, "patch_size": 16, "embed_dim": 16}
+    base = build_vit(ModelSpec(img_size=(224, 224), depth=12, num_heads=8, **sizes))
+    check_size(base, 12)
+    large = build_vit(ModelSpec(img_size=(384, 384), depth=24, num_heads=16, **sizes))
+    assert attention_bytes(large, 24) > 4 * MAX_BYTES
+    with pytest.raises(ConfigError, match=r"24 layers would be 174 MiB .* such as --layer -1"):
+        check_size(large, 24)
+    check_size(large, 1)
+    with pytest.raises(ConfigError, match=r"1 layer would be .*; take --format png or npz"):
+        check_size(build_vit(ModelSpec(img_size=(1024, 1024), depth=1, num_heads=8, **sizes)), 1)
+
+
+@pytest.mark.parametrize(
+    ("size", "kind", "shown"),
+    [((200, 250), "PNG", (250, 200)), ((300, 1024), "JPEG", (MAX_SHOWN, 188))],
+)
+def test_the_picture_is_embedded_no_larger_than_it_is_shown(size, kind, shown):
+    model = build()
+    uri = parse(page([scene_of(model, images(model), size=size)])).data["scenes"][0]["picture"]
+    content = base64.b64decode(uri.partition(",")[2])
+    with Image.open(io.BytesIO(content)) as image:
+        assert (image.format, image.size) == (kind, shown)
+
+
+def hostile_page() -> bytes:
+    model = build()
+    names = [f"{ATTACK}{i}" for i in range(5)]
+    scene = scene_of(model, images(model), name=ATTACK, class_names=names)
+    return page([scene, scene], about=ATTACK)
+
+
+def test_names_stay_text():
+    model = build()
+    harmless = parse(page([scene_of(model, images(model))] * 2, about="x"))
+    hostile = parse(hostile_page())
+    assert [tag for tag, _ in hostile.tags] == [tag for tag, _ in harmless.tags]
+    assert hostile.data["scenes"][0]["name"] == ATTACK
+    assert hostile.data["scenes"][1]["classes"][0][0].startswith(ATTACK)
+    assert hostile.texts["title"] == [f"{ATTACK}: attention"]
+
+
+def test_the_policy_allows_one_script_and_one_style_by_their_hash():
+    found = parse(hostile_page())
+    (style,), (data, script) = found.texts["style"], found.texts["script"]
+    sums = [base64.b64encode(hashlib.sha256(t.encode()).digest()).decode() for t in (script, style)]
+    assert found.policy == (
+        f"default-src 'none'; script-src 'sha256-{sums[0]}'; style-src 'sha256-{sums[1]}';"
+        " img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    assert data.lstrip().startswith("{")
+    for tag, attributes in found.tags:
+        assert not {"style", "src", "href"} & attributes.keys(), tag
+        assert not [name for name in attributes if name.startswith("on")], tag
+
+
+def test_a_fragment_is_the_same_explorer_for_another_page():
+    model = build()
+    scenes = [scene_of(model, images(model))]
+    opening = Opening(layer=1, head=2, query=(3, 0))
+    found = fragment(scenes, opening)
+    whole = page(scenes, opening).decode()
+    assert found.style in whole
+    assert found.script in whole
+    assert found.script_hash in parse(whole).policy
+    assert found.style_hash in parse(whole).policy
+    inside = parse(str(found.markup))
+    assert inside.data["opening"] == {"layer": 1, "head": 2, "rollout": False, "query": [3, 0]}
+    first, attributes = inside.tags[0]
+    assert (first, attributes["class"], attributes["data-keys"]) == (
+        "section",
+        "explorer",
+        "inside",
+    )
+    assert not [tag for tag, _ in inside.tags if tag in ("style", "html", "body", "meta")]
+
+
+def test_a_page_is_the_same_twice():
+    model = build(reg_tokens=1)
+    scene = scene_of(model, images(model))
+    assert page([scene]) == page([scene])

@@ -1,0 +1,103 @@
+"""The Typer application: its commands, and the one place where an error becomes an exit code."""
+
+import errno
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from vitcli import __version__
+from vitcli.cli import (
+    ablate,
+    attn_map,
+    bench,
+    data,
+    doctor,
+    eval,
+    experiments,
+    import_cmd,
+    predict,
+    runs,
+    train,
+    visualize,
+)
+from vitcli.cli.console import say
+from vitcli.cli.options import group
+from vitcli.runner.errors import UserError
+
+SPIN_COUNT = "20000"
+"""Turns for which a thread of libgomp waits awake: libgomp's own 300,000 is faster on idle cores
+and far slower where another program runs, 1,000 the other way round."""
+RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+class Commands(TyperGroup):
+    """Shows a UserError as one message and its exit code; a bug keeps its traceback."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except UserError as error:
+            say(f"error: {error}")
+            raise typer.Exit(error.exit_code) from error
+        except KeyboardInterrupt as error:
+            say("stopped at once")
+            raise typer.Exit(130) from error
+        except BrokenPipeError as error:  # 'vitcli runs ls | head -1' is no failure
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            raise typer.Exit(0) from error
+        except OSError as error:
+            if os.environ.get("VITCLI_TRACEBACK") or error.filename is None:
+                raise
+            say(f"error: {error.filename}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)")
+            raise typer.Exit(5 if error.errno in RESOURCES else 2) from error
+
+
+app = group(cls=Commands)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"vitcli {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def vitcli(
+    version: Annotated[
+        bool,
+        typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """Train, evaluate, ablate and look inside small Vision Transformers.
+
+    Start with 'vitcli train': no download, about a minute on a laptop.
+    """
+
+
+app.command()(ablate.ablate)
+app.command("attn-map")(attn_map.attn_map)
+app.add_typer(bench.bench_app, name="bench")
+app.add_typer(data.commands, name="data")
+app.command()(doctor.doctor)
+app.command("eval")(eval.evaluate)
+app.add_typer(experiments.commands, name="experiments")
+app.command("import")(import_cmd.import_)
+app.command()(predict.predict)
+app.add_typer(runs.commands, name="runs")
+app.command()(train.train)
+app.command()(visualize.visualize)
+
+
+def main() -> None:
+    """The entry point."""
+    if sys.platform == "win32":
+        say("error: vitcli does not run on Windows itself; use WSL2")
+        sys.exit(2)
+    # Threads that wait for each other must not spin for long: where another program wants a core
+    # too, a training is several times slower for it. libgomp reads this when torch is imported.
+    if "OMP_WAIT_POLICY" not in os.environ:
+        os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    app()

@@ -1,0 +1,146 @@
+"""Attention whose weights are a product of features, so that their matrix is never formed.
+
+Axes: B batch, h heads, N queries, M keys, d width of a head, m features.
+"""
+
+import math
+from contextlib import AbstractContextManager, nullcontext
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention_rule import SCALES, AttentionRule, Scale, TokenShape
+from vitcli.core.randomness import Draws, keyed_generator
+from vitcli.core.spec import ModelSpec
+
+TINY = 1e-12
+"""A query that no feature of any key answers gets zeros instead of 0 / 0."""
+
+
+def attend_by_features(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """D^-1 phi(q) (phi(k)^T v) with D = phi(q) sum(phi(k)): cost O(N m d), never N x M.
+
+    Args:
+        query: Features of the queries, (B, h, N, m), not negative.
+        key: Features of the keys, (B, h, M, m).
+        value: (B, h, M, d).
+
+    Returns:
+        (B, h, N, d).
+    """
+    seen = query @ (key.mT @ value)
+    total = query @ key.sum(dim=-2)[..., None]  # (B, h, N, 1)
+    return seen / total.clamp(min=TINY)
+
+
+def implied_weights(query: Tensor, key: Tensor) -> Tensor:
+    """The matrix (B, h, N, M) that ``attend_by_features`` multiplies without forming it."""
+    weights = query @ key.mT
+    return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
+
+
+def in_its_own_type(device: torch.device) -> AbstractContextManager[object]:
+    """Without autocast; the meta device, on which costs are counted, knows none."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
+class FeatureAttention(AttentionRule):
+    """Attention by a feature map, computed in fp32: sums over all keys need the precision."""
+
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        """(B, h, N, d), (B, h, M, d) -> (B, h, N, m), (B, h, M, m), none negative."""
+        raise NotImplementedError
+
+    def forward(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
+    ) -> Tensor:
+        with in_its_own_type(query.device):
+            phi_q, phi_k = self.features(query.float(), key.float())
+            return attend_by_features(phi_q, phi_k, value.float()).to(value.dtype)
+
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+        with in_its_own_type(query.device):
+            return implied_weights(*self.features(query.float(), key.float()))
+
+
+class LinearAttention(FeatureAttention):
+    """phi(x) = elu(x) + 1, O(N d^2).
+
+    Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236. It has no temperature.
+    """
+
+    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+        super().__init__()
+
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        return F.elu(query) + 1, F.elu(key) + 1
+
+
+class Performer(FeatureAttention):
+    """FAVOR+: positive orthogonal random features of the softmax kernel, O(N m d).
+
+    Choromanski et al. 2021, https://arxiv.org/abs/2009.14794. With x = q sqrt(scale), and k alike,
+    E[phi(q) phi(k)] = exp(scale q k) for phi(x) = exp(W x - |x|^2 / 2) / sqrt(m). The exponents are
+    reduced by their maximum, of each query and of all keys together, which cancels in the weights.
+    The features are drawn anew every ``performer_redraw`` steps of a training; a checkpoint holds
+    them. The estimate is only good where |x| is small: its variance grows exponentially with it.
+    """
+
+    projection: Tensor
+    not_averaged = ("projection",)
+    """Buffers of which an average over steps would mean nothing."""
+
+    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+        super().__init__()
+        dim = shape.embed_dim // spec.num_heads
+        self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
+        self.redraw_every = spec.performer_redraw
+        count = spec.performer_features or max(1, round(dim * math.log(dim)))
+        self.register_buffer("projection", torch.zeros(count, dim))
+
+    def init_weights(self, draws: Draws) -> None:
+        self.redraw(draws("projection"))
+
+    def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+        scale = self.scale()
+        log_q, log_k = (log_features(x, self.projection, scale) for x in (query, key))
+        phi_q = (log_q - log_q.detach().amax(dim=-1, keepdim=True)).exp()
+        phi_k = (log_k - log_k.detach().amax(dim=(-2, -1), keepdim=True)).exp()
+        return phi_q, phi_k
+
+    @torch.no_grad()
+    def redraw(self, generator: torch.Generator | None = None) -> None:
+        """Take other features of the same number."""
+        self.projection.copy_(orthogonal_features(*self.projection.shape, generator=generator))
+
+
+def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:
+    """log phi without its constant: W x - |x|^2 / 2 for x sqrt(scale), (B, h, N, d) -> (.., m)."""
+    root = scale.sqrt() if isinstance(scale, Tensor) else math.sqrt(scale)
+    x = x * root
+    return x @ projection.mT.to(x.dtype) - x.square().sum(dim=-1, keepdim=True) / 2
+
+
+def orthogonal_features(
+    count: int, dim: int, *, generator: torch.Generator | None = None
+) -> Tensor:
+    """(count, dim) rows of Gaussian lengths; each ``dim`` of them are orthogonal."""
+    blocks = -(-count // dim)
+    gaussian = torch.randn(blocks, dim, dim, generator=generator)
+    q, r = torch.linalg.qr(gaussian)
+    signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without them Q is not uniform: biased
+    directions = (q * signs).mT.flatten(0, 1)[:count]
+    lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
+    return directions * lengths
+
+
+def redraw_features(model: nn.Module, seed: int, step: int) -> None:
+    """Give every Performer of a model other features where that is due after this step (from 0).
+
+    The features are a function of seed, step and layer, so a resumed training draws the same.
+    """
+    performers = [module for module in model.modules() if isinstance(module, Performer)]
+    for index, module in enumerate(performers):
+        if (step + 1) % module.redraw_every == 0:
+            module.redraw(keyed_generator("redraw", seed, step, index))

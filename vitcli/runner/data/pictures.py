@@ -1,0 +1,281 @@
+"""One picture file, of any size and kind, as pixels of a wanted size; hostile files are refused.
+
+Axes: C channels, H W pixels.
+"""
+
+import contextlib
+import io
+import os
+import stat
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from PIL import Image, ImageOps
+from torch import Tensor
+
+from vitcli.runner.data.arrays import central_box, inner_box, stretch_to_size
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.text import printable
+
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+MAX_PIXELS = 100_000_000
+MAX_BYTES = 256 * 2**20
+MAX_RATIO = 20
+MAX_SHOWN = 1024
+ORIENTATION = 0x0112
+"""The EXIF tag; its values 5 to 8 stand for a quarter turn."""
+
+
+def read_picture(
+    path: Path | str, *, size: tuple[int, int], in_chans: int = 3, fit: str = "crop"
+) -> Tensor:
+    """Read a picture as (in_chans, *size) uint8; ``-`` is standard input.
+
+    The EXIF rotation is applied, transparency is laid on white, 16-bit grey is scaled to 8 bits,
+    the first frame of an animation is taken. Then a row of ``FITS`` says which part of it is
+    resized, and to what. A JPEG much larger than needed is decoded at a half, quarter or
+    eighth; other such pictures are first averaged over whole blocks.
+
+    Raises:
+        InputError: Not a picture that can be read; the text names file, reason and what to do.
+    """
+    if in_chans not in (1, 3):
+        raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
+    with quiet_pillow():
+        return decode(picture_bytes(path), path, size, in_chans, fit)
+
+
+def picture_bytes(path: Path | str) -> bytes:
+    """The content of a regular file, or of standard input for ``-``."""
+    with _opened(path) as file:
+        try:
+            content = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise InputError(f"{printable(path)}: cannot be read: {error.strerror}") from error
+    if len(content) > MAX_BYTES:
+        raise InputError(f"{printable(path)}: over {MAX_BYTES >> 20} MiB; save a smaller copy")
+    return content
+
+
+def picture_size(path: Path | str) -> tuple[int, int]:
+    """(H, W) as shown, from the header alone; call it inside ``quiet_pillow``."""
+    with _opened(path) as file, _reasons(path, b""):
+        return _upright(_checked(file))
+
+
+def software_of(path: Path | str) -> str:
+    """The program that a PNG file names as its writer; empty where there is none."""
+    try:
+        with quiet_pillow(), _opened(path) as file:
+            return str(Image.open(file, formats=("PNG",)).info.get("Software", ""))
+    except Exception:  # no PNG, or a broken one: that is said by who decodes it
+        return ""
+
+
+def _upright(image: Image.Image) -> tuple[int, int]:
+    """(H, W) after the rotation that EXIF asks for, as the header says it."""
+    turned = image.getexif().get(ORIENTATION, 1) >= 5
+    return (image.width, image.height) if turned else (image.height, image.width)
+
+
+def decode(
+    content: bytes, name: object, size: tuple[int, int], in_chans: int, fit: str = "crop"
+) -> Tensor:
+    """Encoded bytes to (in_chans, *size) uint8; call it inside ``quiet_pillow``."""
+    with _reasons(name, content):
+        image = _checked(io.BytesIO(content))
+        where, part = FITS[fit]
+        top, left, height, width = where(*_upright(image), size)
+        image.draft(image.mode, (2 * max(size), 2 * max(size)))
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        image = part(image, (height, width), "RGB" if in_chans == 3 else "L")
+        pixels = np.array(image).reshape(image.height, image.width, in_chans)
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    bars = (left, size[1] - width - left, top, size[0] - height - top)
+    return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]
+
+
+def shown_picture(
+    content: bytes, name: object, size: tuple[int, int], fit: str = "crop"
+) -> tuple[np.ndarray, tuple[int, int, int, int]]:
+    """A picture to draw on, and the box in it that a model of this input size is given.
+
+    (H, W, 3) uint8 with sides up to ``MAX_SHOWN``, and (top, left, height, width). The black bars
+    of ``pad`` are part of the picture; what ``stretch`` does is not done to it, so that there the
+    patches of a model are not square on it.
+    """
+    with quiet_pillow(), _reasons(name, content):
+        image = _checked(io.BytesIO(content))
+        filled = FITS[fit][0](*_upright(image), size)
+        image.draft(image.mode, (MAX_SHOWN, MAX_SHOWN))
+        image.load()
+        ImageOps.exif_transpose(image, in_place=True)
+        image = _eight_bits(image).convert("RGB")
+        image = _with_bars(image, filled, size)
+        whole = (0, 0, image.height, image.width)
+        box = central_box(image.height, image.width, size) if fit == "crop" else whole
+        return np.array(image), box
+
+
+def _with_bars(
+    image: Image.Image, box: tuple[int, int, int, int], size: tuple[int, int]
+) -> Image.Image:
+    """A picture that fills ``box`` of a model's ``size``, with black for the rest, as it is shown.
+
+    Sides are up to ``MAX_SHOWN``. With bars a small picture is enlarged, pixel by pixel, so that
+    the bars end where they end for the model.
+    """
+    top, left, height, width = box
+    whole = (image.width * size[1] / width, image.height * size[0] / height)
+    if whole != image.size and max(whole) <= MAX_SHOWN / 2:
+        image = ImageOps.scale(image, MAX_SHOWN // max(whole), Image.Resampling.NEAREST)
+    if (share := MAX_SHOWN / max(whole)) < 1:
+        sides = max(1, round(image.width * share)), max(1, round(image.height * share))
+        image = image.resize(sides, Image.Resampling.LANCZOS, reducing_gap=2)
+    across, down = image.width / width, image.height / height  # of one pixel of the model
+    x, y = round(left * across), round(top * down)
+    return image.crop((-x, -y, round(size[1] * across) - x, round(size[0] * down) - y))
+
+
+@contextlib.contextmanager
+def _opened(path: Path | str) -> Iterator[BinaryIO]:
+    if str(path) == "-":
+        if sys.stdin is None:
+            raise InputError("-: standard input is closed")
+        yield sys.stdin.buffer
+        return
+    try:
+        # O_NONBLOCK: opening a pipe that nobody writes to must not wait for ever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"{printable(path)}: cannot be opened: {reason}") from error
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe, socket or device"
+        raise InputError(f"{printable(path)}: {kind}, not a picture file")
+    with os.fdopen(descriptor, "rb") as file:
+        yield file
+
+
+def _checked(file: BinaryIO) -> Image.Image:
+    """Read the header, and refuse from it what would be expensive to decode."""
+    image = Image.open(file, formats=FORMATS)
+    height, width = image.height, image.width
+    if height * width > MAX_PIXELS:
+        raise _RefusedError(f"{width}x{height} is more than {MAX_PIXELS // 10**6} megapixels")
+    if max(height, width) > MAX_RATIO * min(height, width):
+        raise _RefusedError(f"{width}x{height} is longer than {MAX_RATIO}:1")
+    return image
+
+
+def _cropped(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
+    """The largest centred part with the target's aspect, at least twice as large where it can."""
+    _, _, height, width = central_box(image.height, image.width, size)
+    shrink = max(1, min(height // (2 * size[0]), width // (2 * size[1])))
+    image = _centre(image, height - height % shrink, width - width % shrink)
+    image = _eight_bits(image).convert(mode).reduce(shrink)
+    return _centre(image, *central_box(image.height, image.width, size)[2:])
+
+
+def _whole(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
+    """All of it, at least twice as large where it can, with an aspect of its own."""
+    rows, columns = max(1, image.height // (2 * size[0])), max(1, image.width // (2 * size[1]))
+    image = _centre(image, image.height - image.height % rows, image.width - image.width % columns)
+    return _eight_bits(image).convert(mode).reduce((columns, rows))
+
+
+def _everywhere(_: int, __: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+    return (0, 0, *size)
+
+
+Where = Callable[[int, int, tuple[int, int]], tuple[int, int, int, int]]
+Part = Callable[[Image.Image, tuple[int, int], str], Image.Image]
+FITS: dict[str, tuple[Where, Part]] = {
+    "crop": (_everywhere, _cropped),
+    "pad": (inner_box, _whole),
+    "stretch": (_everywhere, _whole),
+}
+"""Ways to bring a picture into a model's shape: the box that is filled (the rest is black, which
+is what the training's random crop pads with), and the part of the picture that fills it."""
+
+
+def _centre(image: Image.Image, height: int, width: int) -> Image.Image:
+    if (height, width) == (image.height, image.width):
+        return image
+    top, left = (image.height - height) // 2, (image.width - width) // 2
+    return image.crop((left, top, left + width, top + height))
+
+
+def _eight_bits(image: Image.Image) -> Image.Image:
+    """16-bit grey scaled (not clipped) to 8 bits; anything transparent laid on white."""
+    if image.mode.startswith("I"):
+        wide = np.asarray(image).astype(np.int64).clip(0, 65535)
+        return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image
+
+
+class _RefusedError(Exception):
+    """A reason of ours, on its way through ``_reasons``."""
+
+
+@contextlib.contextmanager
+def _reasons(name: object, content: bytes) -> Iterator[None]:
+    """Turn whatever a hostile or broken file makes Pillow raise into one line."""
+    try:
+        yield
+    except MemoryError:
+        raise
+    except _RefusedError as error:
+        raise InputError(f"{printable(name)}: {error}; save a smaller copy") from error
+    except Image.DecompressionBombError as error:
+        limit = MAX_PIXELS // 10**6
+        raise InputError(
+            f"{printable(name)}: over {limit} megapixels; save a smaller copy"
+        ) from error
+    except Exception as error:  # decoders raise almost anything, SyntaxError and KeyError too
+        raise InputError(f"{printable(name)}: {_diagnosis(content)}") from error
+
+
+def _diagnosis(content: bytes) -> str:
+    """What a file that Pillow refused seems to be, and what to do with it."""
+    readable = "PNG, JPEG, WebP, BMP and GIF can be read"
+    if not content:
+        return "the file is empty"
+    for kind, brands in (("HEIC", (b"hei", b"hev", b"mif", b"msf")), ("AVIF", (b"avi",))):
+        if content[4:8] == b"ftyp" and content[8:11] in brands:
+            suffix = kind.lower()
+            return f"a {kind} picture; {readable}; convert it: magick FILE.{suffix} FILE.jpg"
+    if content[:4] in (b"II*\0", b"MM\0*"):
+        return f"a TIFF picture; {readable}; convert it: magick FILE.tif FILE.png"
+    if content.startswith((b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8")):
+        return "the picture is damaged or cut short; get a fresh copy"
+    is_text = b"\0" not in content[:1024] and content[:1024].isascii()
+    return f"{'text' if is_text else 'a file'}, not a picture; {readable}"
+
+
+_PILLOW_LOCK = threading.Lock()
+
+
+@contextlib.contextmanager
+def quiet_pillow() -> Iterator[None]:
+    """Silence Pillow's warnings: sizes are checked here, and a file is either read or refused.
+
+    Warning filters belong to the whole process, so this wraps a pool of decoding threads once,
+    from outside.
+    """
+    with _PILLOW_LOCK, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -1,0 +1,53 @@
+"""Classify single pictures with a trained run."""
+
+from dataclasses import dataclass
+
+import torch
+
+from vitcli.core.data.source import Images
+from vitcli.runner.data.pictures import read_picture
+from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.logits import logits_and_labels
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run.folder import RunDir
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """The likeliest classes of one picture, best first, with their probabilities."""
+
+    path: str
+    top: tuple[tuple[str, float], ...]
+
+
+class Predictor:
+    """A run's model with the pre-processing that it was trained with."""
+
+    def __init__(self, run: RunDir, device: str = "auto") -> None:
+        self.run = run
+        self.spec = run.spec()
+        self.device = pick_device(device)
+        model, names = self.spec.model, self.spec.data.class_names
+        if not (model.img_size and model.in_chans and names and len(names) == model.num_classes):
+            raise InputError(f"{run.path}: its config.yaml does not name sizes and classes")
+        self.names, self.size, self.in_chans = names, model.img_size, model.in_chans
+        self.model = load_model(run, str(self.device))
+
+    def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
+        """Classify one picture file (or ``-``, standard input); ``fit`` is a row of ``FITS``."""
+        pixels = read_picture(path, size=self.size, in_chans=self.in_chans, fit=fit)
+        images = Images(
+            pixels[None].to(self.device), torch.zeros(1, dtype=torch.long, device=self.device)
+        )
+        logits = logits_and_labels(self.model, images, self.spec)[0]
+        shares, indices = logits[0].softmax(-1).topk(min(num_top, len(self.names)))
+        rows = zip(indices.tolist(), shares.tolist(), strict=True)
+        return Prediction(path=path, top=tuple((self.names[i], share) for i, share in rows))
+
+
+def introduced(predictor: Predictor) -> str:
+    """Which model answers, in a line."""
+    run = predictor.run
+    kind = "packaged model" if run.is_bundled else "run"
+    return f"{kind} {run.name} ({predictor.spec.data.name})"

@@ -1,0 +1,70 @@
+"""Measure a trained run on a split of its data set."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.train.evaluate import Scores, score
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.logits import logits_and_labels, save_predictions
+from vitcli.runner.evaluate.weights import ignore, load_model
+from vitcli.runner.machine.device import pick_device
+from vitcli.runner.run.folder import RunDir, find_run
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """What ``vitcli eval`` reports."""
+
+    run: RunDir
+    scores: Scores
+    class_names: tuple[str, ...]
+    parameters: int
+    split: str
+    tta: bool
+
+
+def evaluate_run(
+    name: str,
+    *,
+    split: str = "test",
+    tta: bool = False,
+    step: int | None = None,
+    device: str = "auto",
+    data_dir: Path | None = None,
+    offline: bool = False,
+    limit_batches: int | None = None,
+    predictions: Path | None = None,
+    on_message: Callable[[str], None] = ignore,
+) -> Evaluation:
+    """Measure a run on its own data set, in fp32."""
+    run = find_run(name)
+    spec = run.spec()
+    where = pick_device(device)
+    model = load_model(run, str(where), step, on_message)
+    data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
+    seen = run.read("meta.json").get("data_hash")
+    if seen and seen != data.data_hash:
+        on_message(f"note: these images differ from those of the training (hash {seen[:12]})")
+    images = {"test": data.test, "val": data.val, "train": data.train}[split]
+    if images is None:
+        raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")
+    if images.pixels.shape[2:] != spec.model.img_size or images.pixels.shape[1] != data.in_chans:
+        raise InputError(
+            f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
+            f" {tuple(images.pixels.shape[2:])}"
+        )
+    spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
+    logits, labels = logits_and_labels(model, images.to(where), spec, flip=tta)
+    if predictions:
+        save_predictions(predictions, logits, labels)
+    return Evaluation(
+        run=run,
+        scores=score(logits, labels),
+        class_names=spec.data.class_names or data.class_names,
+        parameters=count_parameters(model),
+        split=split,
+        tta=tta,
+    )

@@ -1,0 +1,32 @@
+"""The JSON schema of experiment and study files, for editors."""
+
+from typing import Any
+
+from pydantic.json_schema import GenerateJsonSchema
+
+from vitcli.core.spec import ExperimentSpec, Spec
+
+
+class _FileSchema(GenerateJsonSchema):
+    """The schema of what a file may say: a pair of sizes may be one integer."""
+
+    def tuple_schema(self, schema: Any) -> dict[str, Any]:
+        pair: dict[str, Any] = super().tuple_schema(schema)
+        items = pair.get("prefixItems", [])
+        if items and all(item.get("type") == "integer" for item in items):
+            return {"anyOf": [items[0], pair]}
+        return pair
+
+
+def schema(study_fields: type[Spec]) -> dict[str, Any]:
+    """Return the JSON schema of a file that holds an experiment, and a study's fields too."""
+    fields = ExperimentSpec.model_json_schema(schema_generator=_FileSchema)
+    base = {"type": "string", "description": "An experiment whose fields this file changes."}
+    study = study_fields.model_json_schema()
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **fields,
+        "title": "vitcli experiment, or study where it has variants",
+        "properties": {"base": base, **fields["properties"], **study["properties"]},
+        "$defs": fields["$defs"] | study["$defs"],
+    }

@@ -1,0 +1,152 @@
+"""YAML text in and out. The only module that imports yaml.
+
+Only what YAML 1.2 means is read: ``1e-3`` is a number; ``off``, ``010`` and ``12:30`` stay text, so
+that a typed field refuses them; repeated keys, anchors and explicit tags are errors.
+"""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from vitcli.runner.errors import ConfigError
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 16
+MAX_TOKENS = 20_000
+OPENING = (
+    yaml.FlowSequenceStartToken,
+    yaml.FlowMappingStartToken,
+    yaml.BlockSequenceStartToken,
+    yaml.BlockMappingStartToken,
+)
+CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
+INTEGER = re.compile(r"[-+]?(0|[1-9]\d{0,30})")
+FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?")
+WORDS = {"null": None, "~": None, "": None, "true": True, "false": False}
+
+FieldPath = tuple[str | int, ...]
+
+
+class Document:
+    """A parsed YAML mapping that remembers on which line each field stands."""
+
+    def __init__(self, text: str, origin: str) -> None:
+        self.origin = origin
+        self.lines: dict[FieldPath, int] = {}
+        if len(text.encode(errors="surrogateescape")) > MAX_BYTES:
+            raise ConfigError(f"{origin}: larger than {MAX_BYTES} bytes")
+        node = self._compose(text)
+        self.data: Any = {} if node is None else self._read(node, ())
+
+    def _compose(self, text: str) -> yaml.Node | None:
+        try:
+            depth = 0
+            for count, token in enumerate(yaml.scan(text, Loader=yaml.SafeLoader)):
+                depth += isinstance(token, OPENING) - isinstance(token, CLOSING)
+                if depth > MAX_DEPTH or count > MAX_TOKENS:
+                    line = token.start_mark.line + 1
+                    raise ConfigError(f"{self.origin}:{line}: nested too deeply or too long")
+                if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
+                    line = token.start_mark.line + 1
+                    raise ConfigError(f"{self.origin}:{line}: anchors and tags are not read here")
+            return yaml.compose(text, Loader=yaml.SafeLoader)
+        except yaml.MarkedYAMLError as error:
+            mark = error.problem_mark or error.context_mark
+            where = f":{mark.line + 1}" if mark else ""
+            raise ConfigError(f"{self.origin}{where}: not YAML: {error.problem}") from error
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+            raise ConfigError(f"{self.origin}: not YAML: {reason}") from error
+
+    def _read(self, node: yaml.Node, path: FieldPath) -> Any:
+        self.lines[path] = node.start_mark.line + 1
+        if len(path) > MAX_DEPTH:
+            raise ConfigError(f"{self.where(path)}: nested too deeply")
+        if isinstance(node, yaml.ScalarNode):
+            return scalar(node.value) if node.style is None else node.value
+        if isinstance(node, yaml.SequenceNode):
+            return [self._read(item, (*path, i)) for i, item in enumerate(node.value)]
+        return self._read_mapping(node, path)
+
+    def _read_mapping(self, node: yaml.Node, path: FieldPath) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            key = key_node.value
+            if not isinstance(key, str):
+                raise ConfigError(f"{self.where(path)}: a key must be plain text")
+            if key in out:
+                line = key_node.start_mark.line + 1
+                raise ConfigError(f"{self.origin}:{line}: {key!r} is written twice")
+            out[key] = self._read(value_node, (*path, key))
+            self.lines[(*path, key)] = key_node.start_mark.line + 1
+        return out
+
+    def where(self, path: FieldPath) -> str:
+        """``file:line`` of the field, or of the nearest field around it."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return f"{self.origin}:{self.lines.get(path, 1)}"
+
+
+def scalar(text: str) -> Any:
+    """Read one plain scalar as YAML 1.2 does."""
+    if text in WORDS:
+        return WORDS[text]
+    if INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if FLOAT.fullmatch(text) else text
+
+
+def read_mapping(path: Path) -> Document:
+    """Read a file whose top level is a mapping."""
+    try:
+        if not path.is_file():
+            raise ConfigError(f"{path}: not a file")
+        with path.open("rb") as file:
+            text = file.read(MAX_BYTES + 1).decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as text: {error}") from error
+    document = Document(text, str(path))
+    if not isinstance(document.data, dict):
+        raise ConfigError(f"{path}: an experiment is a mapping of fields, such as 'model:'")
+    return document
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what ``scalar`` reads back: floats with a point, text in quotes where it must be."""
+
+
+def _float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
+    text = repr(value)
+    if "." not in text:
+        text = text.replace("e", ".0e")
+    return dumper.represent_scalar("tag:yaml.org,2002:float", text)
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    style = None if isinstance(scalar(value), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
+
+
+def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
+    return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
+
+
+_Dumper.add_representer(float, _float)
+_Dumper.add_representer(list, _list)
+_Dumper.add_representer(str, _text)
+
+
+def dump(data: Any) -> str:
+    """Write plain data as YAML that ``Document`` reads back unchanged."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=100)
+
+
+def flow(value: Any) -> str:
+    """A value as ``--set`` reads it back."""
+    if isinstance(value, str) and re.fullmatch(r"\w[\w:./-]*", value) and scalar(value) == value:
+        return value
+    return json.dumps(value)

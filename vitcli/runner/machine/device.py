@@ -1,0 +1,145 @@
+"""The machine: which device, which arithmetic, what it is called."""
+
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitcli import __version__
+from vitcli.core.train.fit import autocast_to
+from vitcli.runner.errors import ConfigError, ResourceError
+
+DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """``auto`` is cuda, else mps, else cpu; an absent device is an error naming what there is."""
+    present = ["cpu"]
+    if torch.backends.mps.is_available():
+        present.insert(0, "mps")
+    if torch.cuda.is_available():
+        present.insert(0, "cuda")
+    if name == "auto":
+        return torch.device(present[0])
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise ConfigError(f"--device {name}: write cpu, cuda, cuda:1, mps or auto") from error
+    index = device.index or 0
+    absent = device.type == "cuda" and index >= torch.cuda.device_count()
+    if device.type not in present or absent:
+        raise ResourceError(f"--device {name}: not on this machine (there is {', '.join(present)})")
+    return device
+
+
+def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
+    """The autocast type; None is fp32. ``auto`` is bf16 where the hardware computes in it."""
+    if name == "auto":
+        name = "bf16" if has_bf16(device) else "fp32"
+    if name == "fp16" and device.type != "cuda":
+        raise ConfigError(
+            f"precision fp16 needs a CUDA device, not {device.type}; use bf16 or fp32"
+        )
+    return DTYPES[name]
+
+
+def has_bf16(device: torch.device) -> bool:
+    """Whether bf16 matrix products are done by the hardware rather than emulated.
+
+    A CPU that torch was told to use below AVX-512 (``ATEN_CPU_CAPABILITY``) would emulate them.
+    """
+    if device.type == "cuda":
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "DEFAULT", "NO AVX"):
+        return False
+    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+    return device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in checks)
+
+
+def precision_name(dtype: torch.dtype | None) -> str:
+    return next(name for name, value in DTYPES.items() if value is dtype)
+
+
+def compile_model(
+    model: nn.Module,
+    images: torch.Tensor,
+    autocast: torch.dtype | None,
+    on_message: Callable[[str], None],
+) -> nn.Module:
+    """torch.compile, tried on one batch so that a failure is seen and told here, not in mid-run."""
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
+    compiled: nn.Module = torch.compile(model)  # type: ignore[assignment]
+    try:
+        with autocast_to(images.device, autocast):
+            loss = compiled(images).float().sum()
+        loss.backward()
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # a missing compiler is no reason not to train
+        reason = str(error).partition("\n")[0]
+        on_message(f"torch.compile failed, training without it: {reason}")
+        torch._dynamo.reset()
+        compiled = model
+    for name, buffer in model.named_buffers():
+        buffer.copy_(buffers[name])  # the trial batch must leave no trace in running statistics
+    model.zero_grad(set_to_none=True)
+    return compiled
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def hardware(device: torch.device) -> str:
+    """One line for tables, such as ``AMD EPYC, 2 threads``."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    threads = torch.get_num_threads()
+    return f"{cpu_name()}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def source_commit() -> tuple[str | None, bool | None]:
+    """Commit of the checkout that this code runs from and whether it has changes; None: unknown."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None, None
+    try:
+        commit = _git(root, "rev-parse", "HEAD")
+        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.SubprocessError):
+        return None, None
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()
+
+
+def environment(device: torch.device) -> dict[str, Any]:
+    """Versions and hardware for meta.json: what a second person would need to get the same bits."""
+    commit, dirty = source_commit()
+    return {
+        "vitcli": __version__,
+        "commit": commit,
+        "dirty": dirty,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "device": str(device),
+        "hardware": hardware(device),
+        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+        "threads": torch.get_num_threads(),
+        "omp_num_threads": os.environ.get("OMP_NUM_THREADS"),
+    }

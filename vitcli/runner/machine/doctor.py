@@ -1,0 +1,239 @@
+"""What this machine has for vitcli, as text that can be shown to strangers."""
+
+import getpass
+import os
+import platform
+import shutil
+import tempfile
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from vitcli import __version__
+from vitcli.core.spec import DATA_SETS
+from vitcli.runner.run.folder import RUNS
+
+PACKAGES = (
+    "torch",
+    "torchvision",
+    "numpy",
+    "scipy",
+    "pydantic",
+    "PyYAML",
+    "typer",
+    "rich",
+    "safetensors",
+    "filelock",
+    "platformdirs",
+    "Pillow",
+    "matplotlib",
+    "tensorboard",
+)
+OLDEST_TORCH = (2, 11)
+ENOUGH_BYTES = 200 * 2**20
+COMPILERS = ("g++", "clang++", "c++")
+
+
+@dataclass
+class Report:
+    """Facts by section; ``problems`` stop the work, ``notes`` do not. Both say what to type."""
+
+    facts: dict[str, dict[str, Any]] = field(default_factory=dict)
+    problems: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "ok": not self.problems,
+            "problems": self.problems,
+            "notes": self.notes,
+            **self.facts,
+        }
+
+
+def examine() -> Report:
+    """Look at everything; a part that fails is reported, not raised."""
+    report = Report()
+    _versions(report)
+    if not report.problems:
+        _devices(report)
+    _memory(report)
+    _folders(report)
+    _compiler(report)
+    if not report.problems:
+        _data(report)
+    return report
+
+
+def private(text: object) -> str:
+    """Paths without their owner: ~ for the home folder, no user or host name."""
+    shown, home = str(text), os.path.expanduser("~")
+    homes = {home, os.path.realpath(home)} - {"/"}
+    for home in sorted(homes, key=len, reverse=True):
+        if shown == home or shown.startswith(home + "/"):
+            shown = "~" + shown.removeprefix(home)
+    names = {_user(): "USER", platform.node(): "HOST"}
+    return "/".join(names.get(part, part) if part else part for part in shown.split("/"))
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container without an entry for its user
+        return ""
+
+
+def _versions(report: Report) -> None:
+    found = {"vitcli": __version__, "python": platform.python_version()}
+    found["system"] = f"{platform.system()} {platform.release()} {platform.machine()}"
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "missing"
+            report.problems.append(f"{name} is not installed; type: pip install {name}")
+    report.facts["versions"] = found
+    if found["torch"] == "missing":
+        return
+    try:
+        import torch
+        import torchvision  # noqa: F401  (this fails where it was built for another torch)
+    except Exception as error:
+        reason = private(str(error).partition("\n")[0])
+        report.problems.append(
+            f"torch cannot be imported ({reason});"
+            " type: pip install --force-reinstall torch torchvision"
+        )
+        return
+    found["torch"] = torch.__version__
+    release = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if release < OLDEST_TORCH:
+        report.problems.append(
+            f"torch {torch.__version__} is older than 2.11; type: pip install -U torch torchvision"
+        )
+
+
+def _devices(report: Report) -> None:
+    import torch
+
+    from vitcli.runner.machine.device import cpu_name, has_bf16, pick_device
+
+    chosen = pick_device("auto")
+    gpus = []
+    for index in range(torch.cuda.device_count()):
+        about = torch.cuda.get_device_properties(index)
+        gpus.append(f"cuda:{index} {about.name}, {gibibytes(about.total_memory)}")
+    report.facts["devices"] = {
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads(),
+        "cores": os.cpu_count(),
+        "cpu capability": torch.backends.cpu.get_cpu_capability(),
+        "gpus": gpus,
+        "cuda": torch.version.cuda,
+        "mps": torch.backends.mps.is_available(),
+        "auto": str(chosen),
+        "auto precision": "bf16" if has_bf16(chosen) else "fp32",
+    }
+
+
+def _memory(report: Report) -> None:
+    try:
+        total = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError):
+        total = None
+    facts: dict[str, Any] = {"total_bytes": total}
+    if "devices" in report.facts:
+        from vitcli.runner.data.arrays import available_memory
+
+        facts["available_bytes"] = available_memory()
+    report.facts["memory"] = facts
+
+
+def _folders(report: Report) -> None:
+    from vitcli.runner.data.find import CACHE_VARIABLE, cache_root
+
+    places = {"runs": RUNS.resolve(), "cache": cache_root()}
+    for name, folder in places.items():
+        there = nearest(folder)
+        writable, free = can_write(there), shutil.disk_usage(there).free
+        report.facts[name] = {
+            "path": private(folder),
+            "writable": writable,
+            "free_bytes": free,
+        }
+        where = "change to a folder of your own" if name == "runs" else f"set {CACHE_VARIABLE}"
+        if not writable:
+            message = f"the {name} folder {private(folder)} cannot be written; {where}"
+            (report.problems if name == "runs" else report.notes).append(message)
+        elif free < ENOUGH_BYTES:
+            message = f"only {gibibytes(free)} are free for {private(folder)}; free some space"
+            (report.problems if name == "runs" else report.notes).append(message)
+
+
+def nearest(folder: Path) -> Path:
+    """The folder itself, or the closest one around it that exists."""
+    return next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
+
+
+def can_write(folder: Path) -> bool:
+    """Whether a file can be made there; permission bits alone do not know read-only disks."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"vitcli")
+            file.flush()
+    except OSError:
+        return False
+    return True
+
+
+def _compiler(report: Report) -> None:
+    names = (os.environ.get("CXX", ""), *COMPILERS)
+    found = next(filter(None, (shutil.which(name) for name in names if name)), None)
+    report.facts["compiler"] = {"c++": private(found) if found else None}
+    report.facts["compiler"]["kernels"] = _kernels(report)
+    if found is None:
+        report.notes.append(
+            "no C++ compiler, so torch.compile falls back to plain torch; install g++ for it"
+        )
+
+
+def _kernels(report: Report) -> str:
+    """What ``train.kernels=auto`` comes to on this CPU in bf16."""
+    if report.problems:
+        return "unknown"
+    from vitcli.runner.machine.kernels import NoKernelsError, find_compiler, has_amx
+
+    if not has_amx():
+        return "torch (this CPU has no AMX)"
+    try:
+        find_compiler()
+    except NoKernelsError as error:
+        report.notes.append(f"{error}, so training on this CPU is slower; install gcc for it")
+        return "torch"
+    return "native"
+
+
+def _data(report: Report) -> None:
+    from vitcli.runner.data.find import DATA_VARIABLE, is_offline
+    from vitcli.runner.data.load import data_status
+
+    chosen = os.environ.get(DATA_VARIABLE)
+    facts: dict[str, Any] = {"offline": is_offline(False)}
+    facts[DATA_VARIABLE] = private(Path(os.path.expanduser(chosen))) if chosen else None
+    on_disk = False
+    for name in DATA_SETS:
+        try:
+            status = data_status(name)
+        except OSError as error:  # a folder that may not be looked into
+            facts[name] = f"unknown: {error.strerror}"
+            continue
+        facts[name] = private(status.place) if status.place else status.kind
+        on_disk = on_disk or status.place is not None
+    report.facts["data"] = facts
+    if not on_disk:
+        report.notes.append("only the embedded data set is here; type: vitcli data get cifar10")
+
+
+def gibibytes(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB"

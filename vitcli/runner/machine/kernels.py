@@ -1,0 +1,146 @@
+"""Which code does a model's arithmetic; the kernels of ``core/native`` are compiled here.
+
+They are compiled by this machine's C compiler, once, into the cache.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from vitcli.core import native
+from vitcli.core.native.functions import Kernels
+from vitcli.core.native.modules import use_kernels
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.runner.data.find import cache_root
+from vitcli.runner.errors import ResourceError
+from vitcli.runner.files import commit
+
+FOLDER = Path(native.__file__).parent
+FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-Wall", "-Wextra")
+
+
+class NoKernelsError(Exception):
+    """Why the kernels cannot be used on this machine, in half a sentence."""
+
+
+def choose_kernels(
+    model: nn.Module,
+    device: torch.device,
+    autocast: torch.dtype | None,
+    wanted: str = "auto",
+    on_message: Callable[[str], None] = lambda text: None,
+) -> str:
+    """Set what computes the model, and return its name: ``native`` or ``torch``.
+
+    ``native`` are the kernels of ``core/native``, for bf16 on a CPU with AMX. Under ``torch``,
+    attention in bf16 on any CPU is two plain matrix products, since torch's fused kernel is slower
+    there. Both rest on measurements: experiments/speed/cpu_attention.py, experiments/results/speed.
+
+    Raises:
+        ResourceError: ``native`` is wanted, and this machine cannot.
+    """
+    is_bf16 = device.type == "cpu" and autocast is torch.bfloat16
+    for module in model.modules():
+        if isinstance(module, SelfAttention):
+            module.fused = not is_bf16
+    try:
+        if wanted != "torch" and is_bf16 and has_amx():
+            use_kernels(model, load_kernels())
+            return "native"
+        if wanted == "native":
+            raise NoKernelsError("they need bf16 on a Linux CPU with AMX")
+    except NoKernelsError as error:
+        if wanted == "native":
+            raise ResourceError(f"train.kernels=native cannot be used here: {error}") from error
+        on_message(f"{error}, so torch's own kernels are used, which take longer")
+    return "torch"
+
+
+def has_amx() -> bool:
+    """Whether this CPU multiplies bf16 tiles, and the system lets it."""
+    check = getattr(torch.cpu, "_is_amx_tile_supported", bool)
+    return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
+
+
+def find_compiler() -> str:
+    """The C compiler to use, ``$CC`` first."""
+    for name in (os.environ.get("CC", ""), "gcc", "clang"):
+        if path := shutil.which(name):
+            return path
+    raise NoKernelsError("no C compiler (gcc or clang) was found")
+
+
+@cache
+def load_kernels() -> Kernels:
+    """The kernels, tried out.
+
+    Raises:
+        NoKernelsError: There is no compiler, or what it makes cannot be loaded.
+    """
+    compiler = find_compiler()
+    version = _run(compiler, "--version")
+
+    def open_library(source: str, sizes: dict[str, int]) -> ctypes.CDLL:
+        text = "".join((FOLDER / name).read_text() for name in ("amx.h", f"{source}.c"))
+        macros = [f"-D{name}={size}" for name, size in sizes.items()]
+        key = "\0".join([text, version, _cpu(), torch.__version__, *FLAGS, *macros])
+        path = (
+            cache_root()
+            / "kernels"
+            / f"{source}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+        )
+        if not path.exists():
+            _compile(compiler, FOLDER / f"{source}.c", macros, path)
+        return _open(path)
+
+    return Kernels(open_library)
+
+
+def _cpu() -> str:
+    """What this CPU can do; a cache may be shared by machines that differ."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line for line in lines if line.startswith("flags")), "")
+
+
+def _compile(compiler: str, source: Path, macros: list[str], path: Path) -> None:
+    """Linked without an OpenMP library of its own: it must share torch's threads."""
+    with tempfile.TemporaryDirectory() as folder:
+        made, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
+        _run(compiler, *FLAGS, *macros, "-c", str(source), "-o", str(made))
+        _run(compiler, "-shared", str(made), "-o", str(linked), "-lm")
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            commit(path, linked.read_bytes())
+        except OSError as error:
+            raise NoKernelsError(f"{path.parent} cannot be written: {error.strerror}") from error
+
+
+def _run(*command: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise NoKernelsError(f"{command[0]} cannot be run: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr]
+        raise NoKernelsError(f"{command[0]} failed: {lines[0].strip()}")
+    return done.stdout
+
+
+def _open(path: Path) -> ctypes.CDLL:
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as error:
+        raise NoKernelsError(f"a compiled kernel cannot be loaded: {error}") from error
+    if library.prepare():
+        raise NoKernelsError("the system does not hand out AMX's registers")
+    return library

@@ -1,0 +1,68 @@
+"""Two configurations or two runs side by side."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.diff import Change, differences
+from vitcli.runner.run.folder import RunDir
+
+MEASURES = (
+    "test_accuracy",
+    "test_loss",
+    "test_top5_accuracy",
+    "calibration_error",
+    "val_accuracy",
+    "train_loss",
+    "train_accuracy",
+    "parameters",
+    "epochs",
+    "train_seconds",
+    "images_per_second",
+)
+FACTS = ("data_hash", "commit", "dirty", "torch", "hardware", "device", "threads")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What differs between two runs, and what both measured; each value is a pair."""
+
+    config: dict[str, Change]
+    facts: dict[str, Change]
+    measures: dict[str, Change]
+
+
+def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
+    """The epochs of a run; none where metrics.jsonl is damaged."""
+    try:
+        return run.metrics()
+    except InputError:
+        return []
+
+
+def last_measures(run: RunDir) -> dict[str, Any]:
+    """result.json, or what the epochs so far have measured."""
+    measured: dict[str, Any] = {}
+    for record in readable_metrics(run):
+        measured |= {name: value for name, value in record.items() if value is not None}
+    if "epoch" in measured:
+        measured["epochs"] = measured.pop("epoch")
+    found = run.read("result.json") or measured
+    return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
+
+
+def compare_runs(one: RunDir, other: RunDir) -> Comparison:
+    """What differs between two runs, and what both measured."""
+    facts = [run.read("meta.json") for run in (one, other)]
+    measures = [last_measures(run) for run in (one, other)]
+    return Comparison(
+        config=differences(one.spec(), other.spec()),
+        facts={k: (a, b) for k, (a, b) in _pairs(facts, FACTS).items() if a != b},
+        measures=_pairs(measures, MEASURES),
+    )
+
+
+def _pairs(sides: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Change]:
+    """The values of both sides, for the names that at least one of them has."""
+    pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
+    return {name: pair for name, pair in pairs.items() if pair != (None, None)}

@@ -1,0 +1,218 @@
+"""`vitcli bench attention`: time and memory of every attend rule against sequence length.
+
+The rule alone is measured, forward and backward, without the projections around it: queries, keys
+and values (B, h, N, d) -> (B, h, N, d). The tokens are a grid as square as their number allows.
+"""
+
+import datetime
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from scipy import stats
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+
+from vitcli.core.native import functions
+from vitcli.core.native.modules import MAX_TOKENS
+from vitcli.core.nn.attention import ATTENTIONS
+from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
+from vitcli.core.spec import ModelSpec
+from vitcli.core.train.fit import autocast_to
+from vitcli.runner.data.arrays import available_memory
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.machine.allocator import keep_freed_memory
+from vitcli.runner.machine.device import environment, hardware, pick_precision, precision_name
+from vitcli.runner.machine.kernels import NoKernelsError, has_amx, load_kernels
+from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.speed.clock import timed, turns
+
+LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
+TOO_LONG = 4.0
+"""Seconds for one pass; longer sequences of that row are left out."""
+COPIES = 4
+"""Matrices of weights that the plain kernel holds at once: scores, weights, their gradients."""
+FROM = 512
+"""Exponents are fitted to sequences of so many tokens and more."""
+STATED = {
+    "softmax": ("N^2", "N^2"),
+    "linformer": ("N", "N"),
+    "performer": ("N", "N"),
+    "linear": ("N", "N"),
+    "strided": ("N^1.5", "N^1.5"),
+    "local": ("N", "N"),
+}
+"""Time and memory as the papers state them, in the number of tokens."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What all rows share."""
+
+    device: torch.device
+    autocast: torch.dtype | None
+    embed_dim: int
+    num_heads: int
+    batch_size: int
+    rounds: int
+    seconds: float
+
+    @property
+    def head_dim(self) -> int:
+        return self.embed_dim // self.num_heads
+
+
+@resource_errors()
+def bench_attention(
+    device: torch.device,
+    *,
+    precision: str,
+    embed_dim: int,
+    num_heads: int,
+    batch_size: int,
+    lengths: tuple[int, ...],
+    threads: int | None = None,
+    rounds: int,
+    seconds: float,
+) -> dict[str, Any]:
+    """Forward and backward passes of every rule; of softmax by each kernel that there is.
+
+    A row ends where a pass takes longer than TOO_LONG, or does not fit into the memory.
+    """
+    if embed_dim % num_heads:
+        raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
+    if device.type == "cpu":
+        keep_freed_memory()
+    torch.set_num_threads(threads or torch.get_num_threads())
+    autocast = pick_precision(precision, device)
+    setting = Setting(device, autocast, embed_dim, num_heads, batch_size, rounds, seconds)
+    kinds = [("softmax", kernels) for kernels in ("plain", "fused", "native")]
+    kinds += [(name, "plain") for name in ATTENTIONS if name != "softmax"]
+    found = {kind: list(_points(*kind, setting, lengths)) for kind in kinds}
+    return {
+        "benchmark": "attention",
+        "date": datetime.date.today().isoformat(),
+        "environment": environment(device),
+        "setting": (
+            f"the rule alone on {device} ({hardware(device)}), {precision_name(autocast)},"
+            f" {num_heads} x {setting.head_dim} features, batch {batch_size}"
+        ),
+        "rows": [
+            {
+                "attention": attention,
+                "kernels": kernels,
+                "stated_time": STATED[attention][0],
+                "stated_memory": STATED[attention][1] if kernels == "plain" else "N",
+                "points": points,
+                "time_exponent": exponent([(p["tokens"], p["seconds"]) for p in points]),
+                "memory_exponent": exponent([(p["tokens"], p["kept_bytes"]) for p in points]),
+            }
+            for (attention, kernels), points in found.items()
+            if points
+        ],
+    }
+
+
+def _points(
+    attention: str, kernels: str, setting: Setting, lengths: tuple[int, ...]
+) -> Iterator[dict[str, Any]]:
+    device, autocast = setting.device, setting.autocast
+    for tokens in lengths:
+        matrices = COPIES * 4 * setting.batch_size * setting.num_heads * tokens**2
+        if (attention, kernels) == ("softmax", "plain") and not fits(matrices, device):
+            return
+        forward = _native(tokens, setting) if kernels == "native" else None
+        if kernels != "native":
+            forward = _by_torch(attention, kernels == "fused", tokens, setting)
+        if forward is None:
+            return
+
+        def work(forward: Callable[[], Tensor] = forward) -> None:
+            with autocast_to(device, autocast):
+                out = forward()
+            out.float().mean().backward()
+
+        try:
+            work()  # the first pass pays for memory and libraries
+            if timed(work, device) > TOO_LONG:
+                return
+            kept = kept_bytes(forward, device, autocast)
+        except torch.OutOfMemoryError:
+            return
+        spread = turns({"pass": work}, device, rounds=setting.rounds, seconds=setting.seconds)
+        yield {"tokens": tokens, "seconds": spread["pass"].median, "kept_bytes": kept}
+
+
+def _by_torch(attention: str, fused: bool, tokens: int, setting: Setting) -> Callable[[], Tensor]:
+    spec = ModelSpec().replace(
+        attention=attention, embed_dim=setting.embed_dim, num_heads=setting.num_heads
+    )
+    shape = TokenShape(embed_dim=setting.embed_dim, grid_size=squarest(tokens), num_prefix_tokens=0)
+    rule: AttentionRule = ATTENTIONS[attention](spec, shape).to(setting.device)
+    size = (setting.batch_size, setting.num_heads, tokens, setting.head_dim)
+    dtype = setting.autocast or torch.float32
+    q, k, v = (
+        torch.randn(size, device=setting.device, dtype=dtype, requires_grad=True) for _ in range(3)
+    )
+    return lambda: rule(q, k, v, None, fused)
+
+
+def _native(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
+    """The compiled kernel, where this machine and this length have it."""
+    is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
+    if not (is_bf16 and has_amx()) or tokens > MAX_TOKENS or setting.head_dim % 2:
+        return None
+    try:
+        kernels = load_kernels()
+    except NoKernelsError:
+        return None
+    size = (setting.batch_size, tokens, 3 * setting.embed_dim)
+    qkv = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
+    scale = setting.head_dim**-0.5
+    return lambda: functions.Attention.apply(qkv, setting.num_heads, scale, kernels)
+
+
+def squarest(tokens: int) -> tuple[int, int]:
+    """The grid of so many cells that is nearest to a square, such as (8, 16) for 128."""
+    height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
+    return height, tokens // height
+
+
+def fits(count: int, device: torch.device) -> bool:
+    """Whether so many bytes are free, as far as the system says so."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        return count <= torch.cuda.mem_get_info(device)[0]
+    return count <= (available_memory() or count)
+
+
+def kept_bytes(
+    forward: Callable[[], Tensor], device: torch.device, autocast: torch.dtype | None
+) -> int:
+    """What autograd keeps of a forward pass for the backward pass."""
+    seen: dict[int, int] = {}
+    kept: list[Tensor] = []  # alive to the end, so that no storage is counted under a reused id
+
+    def note(tensor: Tensor) -> Tensor:
+        seen[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
+        kept.append(tensor)
+        return tensor
+
+    with saved_tensors_hooks(note, lambda tensor: tensor), autocast_to(device, autocast):
+        forward()
+    return sum(seen.values())
+
+
+def exponent(points: list[tuple[int, float]]) -> tuple[float, float] | None:
+    """Of a power law through the points of FROM tokens and more, and half its 95 % interval.
+
+    Least squares of the logarithms; None below three points, which leave nothing to judge by.
+    """
+    tail = [(math.log(x), math.log(y)) for x, y in points if x >= FROM]
+    if len(tail) < 3:
+        return None
+    fit = stats.linregress(*zip(*tail, strict=True))
+    half = stats.t.ppf(0.975, len(tail) - 2) * fit.stderr
+    return float(fit.slope), float(half)

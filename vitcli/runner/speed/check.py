@@ -1,0 +1,122 @@
+"""`vitcli bench --check`: has training become slower, beside a ViT made of torch's own parts?
+
+Seconds differ from machine to machine, and from hour to hour; ratios measured in turns hardly do.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.data.augment import normalize
+from vitcli.core.nn.patch_embed import patchify
+from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, ModelSpec, TrainSpec
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.machine.device import precision_name
+from vitcli.runner.speed.clock import steps_of, turns
+from vitcli.runner.speed.workload import Workload, make_workload
+
+COMMITTED = Path(__file__).with_name("ratios.json")
+TOLERANCE = 0.8
+"""A ratio may fall to so much of the committed one before it counts as lost."""
+SIZES: dict[str, tuple[int, dict[str, Any]]] = {
+    "tiny": (256, {"embed_dim": 64, "depth": 5, "num_heads": 4, "mlp_dim": 64}),
+    "small": (64, {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512}),
+}
+AUGMENT = AugmentSpec(crop_padding=4, flip="random")
+
+
+class StockViT(nn.Module):
+    """A pre-norm ViT of torch's encoder layers, in fp32: what speed is relative to."""
+
+    def __init__(self, spec: ModelSpec) -> None:
+        super().__init__()
+        width = spec.embed_dim
+        self.patches = nn.Linear(3 * spec.patch_size**2, width)
+        self.cls = nn.Parameter(torch.zeros(1, 1, width))
+        self.positions = nn.Parameter(torch.zeros(1, 65, width))
+        layer = nn.TransformerEncoderLayer(
+            width,
+            spec.num_heads,
+            spec.hidden_dim,
+            dropout=0.0,
+            activation="gelu",
+            batch_first=True,
+            norm_first=True,
+        )
+        self.blocks = nn.TransformerEncoder(layer, spec.depth, enable_nested_tensor=False)
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, 10)
+
+    def forward(self, images: Tensor) -> Tensor:
+        tokens = self.patches(patchify(images, 4))
+        tokens = torch.cat([self.cls.expand(len(tokens), -1, -1), tokens], 1) + self.positions
+        return self.head(self.norm(self.blocks(tokens))[:, 0])
+
+
+def stock_training(work: Workload) -> Iterator[None]:
+    """What a plain script does with the same pixels, in memory: normalise, step, AdamW."""
+    model = StockViT(work.spec.model).to(work.device).train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    images, batch = work.images(), work.spec.train.batch_size
+    half = torch.full((3,), 0.5, device=work.device)
+    while True:
+        for i in range(0, len(images) - batch + 1, batch):
+            optimizer.zero_grad()
+            x = normalize(images.pixels[i : i + batch], half, half)
+            nn.functional.cross_entropy(model(x), images.labels[i : i + batch]).backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            yield
+
+
+def measure_ratios(
+    device_name: str, *, rounds: int, seconds: float, on_message: Callable[[str], None]
+) -> dict[str, Any]:
+    """The kind of machine, and by ratio's name how many times as fast as the stock step vitcli is.
+
+    Both ratios have the stock step above the line, so that neither falls where the other rises.
+    """
+    ratios: dict[str, float] = {}
+    kind = ""
+    for name, (batch, sizes) in SIZES.items():
+        spec = ExperimentSpec(
+            model=ModelSpec(patch_size=4, **sizes),
+            data=DataSpec(augment=AUGMENT),
+            train=TrainSpec(batch_size=batch),
+        )
+        work = make_workload(Experiment(name, spec, Path(name)), device_name, on_message)
+        threads = f", {torch.get_num_threads()} threads" if work.device.type == "cpu" else ""
+        kind = f"{work.device.type}, {precision_name(work.autocast)}, {work.kernels}{threads}"
+        works = {
+            "ours": steps_of(work.training(work.network(on_message))),
+            "stock": steps_of(stock_training(work)),
+            "data": steps_of(work.batches()),
+        }
+        found = turns(works, work.device, rounds=rounds, seconds=seconds)
+        ours, stock, data = (found[key].median for key in ("ours", "stock", "data"))
+        ratios[f"{name}: training step, beside torch's encoder in fp32"] = stock / ours
+        ratios[f"{name}: input pipeline, beside the same"] = stock / data
+    return {"kind": kind, "ratios": ratios}
+
+
+def committed_ratios(kind: str) -> dict[str, float] | None:
+    """Those of a kind of machine, if there are any."""
+    found: dict[str, dict[str, float]] = json.loads(COMMITTED.read_text())
+    return found.get(kind)
+
+
+def save_ratios(measured: dict[str, Any]) -> Path:
+    """Make the measured ratios those that later checks compare with."""
+    found = json.loads(COMMITTED.read_text())
+    found[measured["kind"]] = {name: round(value, 2) for name, value in measured["ratios"].items()}
+    COMMITTED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    return COMMITTED
+
+
+def lost(measured: dict[str, float], committed: dict[str, float]) -> list[str]:
+    """Names of the ratios that fell too far."""
+    both = measured.keys() & committed.keys()
+    return sorted(name for name in both if measured[name] < TOLERANCE * committed[name])

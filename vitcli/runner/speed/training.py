@@ -1,0 +1,98 @@
+"""`vitcli bench train` and `data`: how fast an experiment trains, and how fast its pixels come."""
+
+import resource
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from vitcli.core.inspect.cost import activation_bytes, count_parameters, forward_flops
+from vitcli.runner.experiment.build import build_abstract
+from vitcli.runner.machine.device import precision_name
+from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, steps_of, timed, turns
+from vitcli.runner.speed.workload import Workload
+
+WARM_UP = 3
+Result = dict[str, Any]
+
+
+@resource_errors()
+def bench_training(
+    work: Workload, *, rounds: int, seconds: float, on_message: Callable[[str], None]
+) -> Result:
+    """Speed, memory and operations of training steps, data included; warm-up apart."""
+    device, batch = work.device, work.spec.train.batch_size
+    began = now(device)
+    network = work.network(on_message)
+    compiling = now(device) - began
+    step, data = steps_of(work.training(network)), steps_of(work.batches())
+    first = timed(step, device)
+    for _ in range(WARM_UP):
+        step()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    found = turns({"step": step, "data": data}, device, rounds=rounds, seconds=seconds)
+    memory = peak_memory(device)
+    abstract = build_abstract(work.spec)
+    abstract.grad_checkpointing = work.spec.train.grad_checkpointing
+    flops = 3 * forward_flops(abstract, work.image_shape)
+    traffic = 2 * activation_bytes(abstract, work.image_shape)
+    if work.autocast is not None:
+        traffic //= 2
+    step_seconds = found["step"].median
+    speed = batch / step_seconds
+    return {
+        "benchmark": "train",
+        "setting": work.setting,
+        "experiment": work.name,
+        "precision": precision_name(work.autocast),
+        "kernels": work.kernels,
+        "batch_size": batch,
+        "parameters": count_parameters(work.model),
+        "images_per_second": speed,
+        "turns": [batch / value for value in found["step"].values],
+        "step_seconds": step_seconds,
+        "data_share": found["data"].median / step_seconds,
+        "epoch_seconds": step_seconds * work.steps_per_epoch,
+        "images_per_epoch": work.steps_per_epoch * batch,
+        "flops_per_image": flops,
+        "flops_per_second": flops * speed,
+        "matmul_peak": matmul_peak(device, work.autocast),
+        "activation_traffic": traffic * speed,
+        "copy_bandwidth": copy_bandwidth(device),
+        "peak_memory_bytes": memory,
+        "compile_seconds": compiling,
+        "first_step_seconds": first,
+    }
+
+
+def peak_memory(device: torch.device) -> int:
+    """Of the device; on a CPU that of the whole process."""
+    if device.type == "cuda":
+        return int(torch.cuda.max_memory_allocated(device))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+@resource_errors()
+def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
+    """The input pipeline alone: random order, augmentation, normalisation."""
+    batch = work.spec.train.batch_size
+    step = steps_of(work.batches())
+    first = timed(step, work.device)
+    found = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
+    size = work.image_shape[0] * work.image_shape[1] * work.image_shape[2]
+    return {
+        "benchmark": "data",
+        "setting": work.setting,
+        "experiment": work.name,
+        "batch_size": batch,
+        "images_per_second": batch / found.median,
+        "turns": [batch / value for value in found.values],
+        "batch_seconds": found.median,
+        "bytes_per_second": 4 * size * batch / found.median,
+        "copy_bandwidth": copy_bandwidth(work.device),
+        "first_batch_seconds": first,
+    }

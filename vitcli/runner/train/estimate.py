@@ -1,0 +1,147 @@
+"""`--dry-run`: what a training would cost, without data and without training."""
+
+import itertools
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from vitcli.core.data.batches import num_batches
+from vitcli.core.inspect.cost import (
+    activation_bytes,
+    count_parameters,
+    forward_flops,
+    parameters_by_part,
+)
+from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.classify import Classify
+from vitcli.core.train.fit import fit
+from vitcli.core.train.optim import build_optimizers
+from vitcli.runner.data.load import describe_data
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.build import build_abstract
+from vitcli.runner.experiment.config import Experiment, config_text, fit_to_data
+from vitcli.runner.machine.device import hardware, pick_device, pick_precision
+from vitcli.runner.machine.kernels import choose_kernels
+from vitcli.runner.machine.resources import resource_errors
+
+STATE_COPIES = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 1.2}
+PROBE_IMAGES = 32
+PROBE_STEPS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Sizes and estimates; the time is measured on a few random images, so it is a rough guide."""
+
+    experiment: Experiment
+    spec: ExperimentSpec
+    parts: dict[str, int]
+    parameters: int
+    forward_flops: int
+    memory_bytes: int
+    seconds: float
+    hardware: str
+    steps_per_epoch: int
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "experiment": self.experiment.name,
+            "parameters": self.parameters,
+            "parameters_by_part": self.parts,
+            "forward_flops_per_image": self.forward_flops,
+            "steps_per_epoch": self.steps_per_epoch,
+            "estimated_memory_bytes": self.memory_bytes,
+            "estimated_seconds": self.seconds,
+            "hardware": self.hardware,
+            "config": self.spec.model_dump(mode="json"),
+        }
+
+    def as_text(self) -> str:
+        width = max(len(part) for part in [*self.parts, "parameters"])
+        rows = [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
+        rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
+        hours, minutes = divmod(round(self.seconds / 60), 60)
+        estimate = f"{hours} h {minutes:02d} min" if hours else f"{minutes or 'under one'} min"
+        rows += [
+            f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP an image; training 3 times that",
+            f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
+            f"time           about {estimate} on {self.hardware}"
+            " (measured on random images; evaluation not counted)",
+            "",
+            config_text(self.spec),
+        ]
+        return "\n".join(rows).rstrip()
+
+
+@resource_errors()
+def make_estimate(experiment: Experiment, device_name: str = "auto") -> Estimate:
+    """Build the model and count; needs no data set."""
+    device = pick_device(device_name)
+    facts = describe_data(experiment.spec.data)
+    spec = fit_to_data(experiment.spec, facts)
+    assert spec.model.img_size is not None
+    assert spec.model.in_chans is not None
+    abstract, model = build_abstract(spec), build_model(spec.model)
+    shape = (spec.model.in_chans, *spec.model.img_size)
+    for each in (abstract, model):
+        each.grad_checkpointing = spec.train.grad_checkpointing
+    per_image = activation_bytes(abstract, shape)
+    try:
+        count = num_batches(facts.num_train, spec.train.batch_size)
+    except ValueError as error:
+        raise ConfigError(f"train.batch_size: {error}") from error
+    steps = min(count, spec.train.limit_batches or count)
+    seconds = step_seconds(model, spec, device) * steps * spec.train.epochs
+    return Estimate(
+        experiment=experiment,
+        spec=spec,
+        parts=parameters_by_part(model),
+        parameters=count_parameters(model),
+        forward_flops=forward_flops(abstract, shape),
+        memory_bytes=memory_bytes(spec, count_parameters(model), per_image),
+        seconds=seconds,
+        hardware=hardware(device),
+        steps_per_epoch=steps,
+    )
+
+
+def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int:
+    """Weights, gradients and optimiser state, and the activations of one part of a batch."""
+    copies = 2 + STATE_COPIES[spec.optim.name] + (spec.train.ema_decay is not None)
+    part = spec.train.batch_size // spec.train.accumulate
+    return int(4 * parameters * copies + activations * part)
+
+
+def step_seconds(model: ImageModel, spec: ExperimentSpec, device: torch.device) -> float:
+    """Time of one training step: the fastest of a few on random images, scaled to the batch."""
+    assert spec.model.img_size is not None
+    count = spec.train.batch_size
+    if device.type != "cuda":
+        count = min(count, PROBE_IMAGES)
+    batch = {
+        "images": torch.randn(count, spec.model.in_chans or 1, *spec.model.img_size, device=device),
+        "targets": torch.zeros(count, dtype=torch.long, device=device),
+    }
+    autocast = pick_precision(spec.train.precision, device)
+    model.to(device).train()
+    choose_kernels(model, device, autocast, spec.train.wanted_kernels)
+    steps = fit(
+        Classify(model),
+        [batch] * (PROBE_STEPS + 1),
+        build_optimizers(model, spec.optim),
+        lambda step: 0.0,
+        accumulate=spec.train.accumulate if device.type == "cuda" else 1,
+        max_grad_norm=spec.optim.max_grad_norm,
+        autocast=autocast,
+    )
+    seconds = []
+    for _ in steps:
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter())
+    best = min(after - before for before, after in itertools.pairwise(seconds))
+    return best * spec.train.batch_size / count

@@ -1,0 +1,254 @@
+"""Train one experiment in one run folder: prepare, consume fit(), evaluate, save, stop, resume."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from vitcli.core.data.source import DataSet
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
+from vitcli.runner.experiment.build import new_model
+from vitcli.runner.experiment.config import (
+    Experiment,
+    config_text,
+    load_experiment,
+)
+from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
+from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.files import commit_json, sha256
+from vitcli.runner.machine.device import environment, pick_device, precision_name
+from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.run.checkpoint import latest_checkpoint
+from vitcli.runner.run.folder import RunDir, default_path, find_run
+from vitcli.runner.run.listing import clear, drop_empty, is_run_folder
+from vitcli.runner.run.record import run_metadata
+from vitcli.runner.train.events import Event
+from vitcli.runner.train.exactness import described, may_change, refuse
+from vitcli.runner.train.finish import finish
+from vitcli.runner.train.signals import StopFlag
+from vitcli.runner.train.trainer import Trainer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """How and where to train; nothing here changes what is trained."""
+
+    device: str = "auto"
+    data_dir: Path | None = None
+    offline: bool = False
+    output: Path | None = None
+    resume: bool = False
+    rerun: bool = False
+    allow_inexact: bool = False
+    """Continue a run even where it cannot end with the bits of an uninterrupted one; marks it."""
+    command: str | None = None
+    """What meta.json says was typed, where that is not this process's command line."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The run, its result.json, and whether it was trained just now."""
+
+    run: RunDir
+    result: dict[str, Any]
+    trained: bool
+
+
+def ignore(_: object) -> None:
+    """The default listener."""
+
+
+def start(
+    experiment: Experiment,
+    request: Request,
+    *,
+    on_event: Callable[[Event], None] = ignore,
+    on_message: Callable[[str], None] = ignore,
+    load: Callable[..., DataSet] = load_data,
+) -> Outcome:
+    """Train an experiment to its end, or continue it; ``load`` reads the data set.
+
+    Raises:
+        UserError: One of its kinds; StoppedError and DivergedError leave a run that can be read.
+    """
+    path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
+    run = RunDir(path)
+    device = pick_device(request.device)
+    with run.lock():
+        if is_done(run, experiment.spec, request):
+            return Outcome(run, run.read("result.json"), trained=False)
+        try:
+            with resource_errors():
+                training = prepare(experiment, request, run, device, on_event, on_message, load)
+                with StopFlag() as stop:  # once trained, a signal waits for the result
+                    training.train(stop)
+                    return Outcome(run, finish(training), trained=True)
+        except UserError:
+            if not run.exists:
+                drop_empty(run.path)
+            raise
+        except Exception as error:
+            if isinstance(error, FileNotFoundError) and not run.path.is_dir():
+                raise ResourceError(f"{run.path}: removed or renamed under its training") from error
+            if run.exists:
+                run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")
+            raise
+
+
+def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
+    """Decide between starting, continuing and nothing to do; refuse what would lose something."""
+    if is_free(run.path):
+        return False
+    if not (is_run_folder(run) if request.rerun else run.exists):
+        raise ConfigError(f"{run.path} holds files that vitcli did not write; choose another -o")
+    if request.rerun:
+        return False
+    if run.read("meta.json").get("imported"):
+        raise ConfigError(
+            f"{run.path} holds imported weights; start from them: --init {run.name} -o FOLDER"
+        )
+    stored = run.spec()
+    if differ := differences(stored, with_data_defaults(spec, stored, run.read("meta.json"))):
+        if request.resume and request.allow_inexact:
+            if all(map(may_change, differ)):
+                return False
+            fixed = ", ".join(name for name in differ if not may_change(name))
+            raise ConfigError(f"{run.path} cannot go on with another {fixed}; train anew, with -o")
+        raise ConfigError(
+            f"{run.path} holds a run with another configuration ({', '.join(differ)});"
+            " choose another folder with -o, or replace it with --rerun"
+        )
+    status = run.status()
+    if (
+        status["state"] == "finished"
+        and {"test_accuracy", "train_seconds"} <= run.read("result.json").keys()
+    ):
+        return True
+    if request.resume:
+        return False
+    raise ConfigError(
+        f"{run.path} holds an unfinished run ({status['state']} at step {status['step']});"
+        f" continue it: vitcli train --resume {shlex.quote(run.name)}   start over: --rerun"
+    )
+
+
+def is_free(folder: Path) -> bool:
+    """Whether nothing is lost by writing a run here: the folder is as good as empty."""
+    rest = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return not rest or (
+        [path.name for path in rest] == ["checkpoints"] and not any(rest[0].iterdir())
+    )
+
+
+def prepare(
+    experiment: Experiment,
+    request: Request,
+    run: RunDir,
+    device: torch.device,
+    on_event: Callable[[Event], None],
+    on_message: Callable[[str], None],
+    load: Callable[..., DataSet] = load_data,
+) -> Trainer:
+    """Everything that can fail comes first; only then is the run folder written."""
+    old = run.exists and not request.rerun
+    checkpoint = latest_checkpoint(run.checkpoints, on_message) if old else None
+    if old and checkpoint is None:
+        on_message("no checkpoint was saved yet; starting at step 0")
+    data = load(
+        experiment.spec.data,
+        data_dir=request.data_dir,
+        offline=request.offline,
+        on_message=on_message,
+    )
+    spec = resolve(experiment.spec, data)
+    if old:
+        refuse_other_data(run, data)
+    model = new_model(spec)
+    if spec.train.init and checkpoint is None:
+        load_initial_weights(model, spec.train.init, on_message)
+    # A run goes on with the kernels that it began with: they round differently.
+    kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
+    training = Trainer(spec, model, data.to(device), run, device, on_event, on_message, kernels)
+    meta = run.read("meta.json") if old else {}
+    if checkpoint:
+        inexact = training.changes_since(checkpoint)
+        if request.allow_inexact:
+            changed = differences(run.spec(), spec)
+            if changed and checkpoint.step == training.num_steps:
+                raise ConfigError(f"{run.name} has no step left; add epochs: -s train.epochs=N")
+            inexact |= changed
+        else:
+            refuse(run.name, inexact)
+        training.restore(checkpoint)
+        mark_inexact(run, meta, checkpoint.step, inexact, on_message)
+    if request.rerun:
+        clear(run.path)
+    arithmetic = {"precision": precision_name(training.autocast), "kernels": training.kernels}
+    meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
+    meta["config_sha256"] = sha256(config_text(spec).encode())
+    if old:  # before the configuration that it vouches for; a new folder begins with that
+        commit_json(run.path / "meta.json", meta)
+    run.create(spec)
+    commit_json(run.path / "meta.json", meta)
+    run.set_status("running", checkpoint.step if checkpoint else 0)
+    if checkpoint:
+        run.set_metrics(training.records)
+    return training
+
+
+def refuse_other_data(run: RunDir, data: DataSet) -> None:
+    seen = run.read("meta.json").get("data_hash")
+    if seen and seen != data.data_hash:
+        raise InputError(
+            f"{run.path} was trained on other images (hash {seen[:12]}, now {data.data_hash[:12]});"
+            " start over with --rerun, or point --data-dir at the old ones"
+        )
+
+
+def load_initial_weights(model: ImageModel, source: str, on_message: Callable[[str], None]) -> None:
+    """Copy a run's weights; its head is left out where the classes differ."""
+    from vitcli.runner.evaluate.weights import run_weights
+
+    weights = run_weights(find_run(source))
+    own = model.state_dict()
+    differs = [k for k in own if k not in weights or weights[k].shape != own[k].shape]
+    if [k for k in differs if not k.startswith("head.")] or weights.keys() - own.keys():
+        names = [k for k in differs if not k.startswith("head.")]
+        names += sorted(weights.keys() - own.keys())
+        raise ConfigError(f"train.init: the weights of {source} do not fit: {names[0]} differs")
+    if differs:
+        on_message(f"starting from {source} with a new head ({model.spec.num_classes} classes)")
+    model.load_state_dict(weights | {k: own[k] for k in differs})
+
+
+def mark_inexact(
+    run: RunDir,
+    meta: dict[str, Any],
+    step: int,
+    found: dict[str, Change],
+    on_message: Callable[[str], None],
+) -> None:
+    """Write into meta.json, before anything else changes, what the bits no longer rest on."""
+    if found:
+        note = f"from step {step}: {described(found)}"
+        on_message(f"not exact any more {note}; the run is marked")
+        meta["inexact"] = [*meta.get("inexact", []), note]
+        commit_json(run.path / "meta.json", meta)
+        (run.path / "result.json").unlink(missing_ok=True)  # of a run that now goes on
+
+
+def resume_experiment(
+    name: str, changes: Mapping[str, Any] | None = None
+) -> tuple[Experiment, Path]:
+    """The experiment stored in a run folder, with changes, to be continued there."""
+    run = find_run(name)
+    run.require_own()
+    spec = load_experiment(str(run.path / "config.yaml"), dict(changes or {})).spec
+    label = run.read("meta.json").get("experiment") or run.path.name
+    return Experiment(str(label), spec, run.path / "config.yaml"), run.path
