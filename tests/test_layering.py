@@ -19,7 +19,7 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
     "cli": ("click", "yaml"),
 }
 HEAVY = ("torch", "torchvision", "matplotlib", "scipy", "numpy", "tensorboard")
-ONLY_YAML = PACKAGE / "runner" / "yaml_text.py"
+ONLY_YAML = PACKAGE / "runner" / "experiment" / "yaml_text.py"
 PICKLES = ("pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve")
 LAZY = ("cli/live.py", "cli/trials.py")
 """Modules of the cli that are imported inside commands only."""

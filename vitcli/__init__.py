@@ -6,10 +6,11 @@ The names below are imported on first use, so ``import vitcli`` alone does not l
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from vitcli.version import __version__
+
 if TYPE_CHECKING:
     from vitcli.api import attention_maps, build_model, fit, load_data, load_model
 
-__version__ = "0.8.0"
 __all__ = ["__version__", "attention_maps", "build_model", "fit", "load_data", "load_model"]
 
 

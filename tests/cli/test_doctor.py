@@ -175,7 +175,7 @@ def test_a_folder_that_may_not_be_looked_into(monkeypatch):
     def forbidden(_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("vitcli.runner.data.get.data_status", forbidden)
+    monkeypatch.setattr("vitcli.runner.data.load.data_status", forbidden)
     assert "cifar10        unknown: Permission denied" in vitcli()[1]
 
 

@@ -17,7 +17,7 @@ from vitcli.cli.main import app
 
 PROBE = """
 import sys
-from vitcli.cli.app import main
+from vitcli.cli.main import main
 sys.argv = ["vitcli", *sys.argv[1:]]
 try:
     main()

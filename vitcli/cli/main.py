@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from vitcli import __version__
 from vitcli.cli import (
     ablate,
     attn_map,
@@ -26,6 +25,7 @@ from vitcli.cli import (
 from vitcli.cli.console import say
 from vitcli.cli.options import group
 from vitcli.runner.errors import UserError
+from vitcli.version import __version__
 
 SPIN_COUNT = "20000"
 """Turns for which a thread of libgomp waits awake: libgomp's own 300,000 is faster on idle cores

@@ -23,7 +23,7 @@ from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.study import plan as execute
+from vitcli.runner.study import run as study_run
 from vitcli.runner.study import workers as engine
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import load_study, read_plan
@@ -241,7 +241,7 @@ class SignalAfter(signals.StopFlag):
 def test_a_stopped_study_saves_and_goes_on(study, monkeypatch):
     events: list = []
     with monkeypatch.context() as patched:
-        patched.setattr(execute, "StopFlag", SignalAfter)
+        patched.setattr(study_run, "StopFlag", SignalAfter)
         with pytest.raises(StoppedError, match=r"Continue: vitcli ablate mine") as caught:
             go(study, events, only=("full",), jobs=1)
     assert caught.value.exit_code == 130
@@ -277,7 +277,7 @@ def test_a_stale_trial_is_kept_aside_and_trained_anew(study, calm):
 @pytest.mark.ci
 def test_a_rerun_that_is_stopped_goes_on_where_it_was(study, calm, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(execute, "StopFlag", SignalAfter)
+        patched.setattr(study_run, "StopFlag", SignalAfter)
         with pytest.raises(StoppedError, match=r"[01] of 2 trials are done"):
             go(study, only=("full",), jobs=1, rerun=("full",))
     after = plan_study(load_study(study), ROOT, ("full",))
@@ -313,7 +313,7 @@ def test_other_images_than_those_of_finished_trials_are_refused_before_training(
 def test_f50_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environment):
     todo = plan_study(load_study(study), ROOT, ("full",))
     ROOT.mkdir(parents=True)
-    execute.write_plan(todo, Options(jobs=1, command="x", device="cpu"))
+    study_run.write_plan(todo, Options(jobs=1, command="x", device="cpu"))
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-m", "vitcli.runner.study.worker", str(ROOT)],
@@ -347,7 +347,7 @@ def test_a_second_process_is_refused(study):
 
 def test_f24_too_little_room_is_said_before_training(study, monkeypatch):
     usage = shutil._ntuple_diskusage(10**9, 10**9, 1000)
-    monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: usage)
+    monkeypatch.setattr(study_run.shutil, "disk_usage", lambda _: usage)
     with pytest.raises(ResourceError, match="GB are needed"):
         go(study)
     assert not list(ROOT.glob("*/seed*"))

@@ -16,7 +16,8 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json, sealed
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study import plan as execute
+from vitcli.runner.study import plan as study_plan
+from vitcli.runner.study import run as study_run
 from vitcli.runner.study import saved as saved_module
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study
@@ -167,7 +168,7 @@ def test_a_rerun_takes_nothing_that_was_saved(study, monkeypatch):
     saved = SavedTrials(SAVED)
     todo = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
     assert [trial.folder for trial in todo.trials][:2] == ["full/seed0", "no-norm/seed0"]
-    monkeypatch.setattr(execute, "_train", lambda *_: None)  # as if every worker had been killed
+    monkeypatch.setattr(study_run, "_train", lambda *_: None)  # as if every worker had been killed
     found = run_study(todo, Options(jobs=1, device="cpu", command="x"), lambda event: None)
     assert found["full/seed0"].state == "missing", "not the saved result of what was thrown away"
     assert (
@@ -227,7 +228,9 @@ def test_an_estimate_is_not_made_of_another_machines_times(study, monkeypatch):
     todo = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
     plan = SimpleNamespace(seconds=1000.0)
     monkeypatch.setattr("vitcli.runner.train.estimate.make_estimate", lambda *_: plan)
-    assert execute.estimate(todo, Options(jobs=1, device="cpu")).by_variant["full"] == 1000.0
+    assert (
+        study_plan.estimate_study(todo, Options(jobs=1, device="cpu")).by_variant["full"] == 1000.0
+    )
 
 
 def flip_accuracy(path: Path) -> None:

@@ -47,8 +47,8 @@ def content(run: RunDir) -> dict:
 def test_f19_other_circumstances_are_refused_and_nothing_is_touched(
     stopped, monkeypatch, name, value, hint
 ):
-    before, real = content(stopped), exactness.circumstances(torch.device("cpu"))
-    monkeypatch.setattr(exactness, "circumstances", lambda _: real | {name: value})
+    before, real = content(stopped), exactness.numerical_environment(torch.device("cpu"))
+    monkeypatch.setattr(exactness, "numerical_environment", lambda _: real | {name: value})
     with pytest.raises(ConfigError, match=hint) as caught:
         proceed(stopped)
     assert f"({name} {real[name]} -> {value})" in str(caught.value)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
+from vitcli.version import PACKAGE
 
 FORMAT = 2
 """Raised when the meaning of a field or the bits of a training change, so that old results are not
@@ -53,8 +54,7 @@ class Experiment:
 
 def folders() -> list[Path]:
     """Where experiments are found by name: here, then in the package, then in its checkout."""
-    package = Path(__file__).resolve().parents[2]
-    places = [Path("experiments"), package / "experiments", package.parent / "experiments"]
+    places = [Path("experiments"), PACKAGE / "experiments", PACKAGE.parent / "experiments"]
     return [place for place in places if place.is_dir()]
 
 

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitcli import __version__
 from vitcli.core.train.fit import autocast_to
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.version import PACKAGE, __version__
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -110,7 +110,7 @@ def hardware(device: torch.device) -> str:
 
 def source_commit() -> tuple[str | None, bool | None]:
     """Commit of the checkout that this code runs from and whether it has changes; None: unknown."""
-    root = Path(__file__).resolve().parents[3]
+    root = PACKAGE.parent
     if not (root / ".git").exists():
         return None, None
     try:

@@ -10,9 +10,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from vitcli import __version__
 from vitcli.core.spec import DATA_SETS
 from vitcli.runner.run.folder import RUNS
+from vitcli.version import __version__
 
 PACKAGES = (
     "torch",

@@ -15,9 +15,10 @@ from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment.config import check, config_hash, config_text
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import commit, commit_json, make_folder, sha256
+from vitcli.version import PACKAGE
 
 RUNS = Path("runs")
-BUNDLED = Path(__file__).parents[2] / "pretrained"
+BUNDLED = PACKAGE / "pretrained"
 """Trained models that come with vitcli: run folders of weights and records, never written to."""
 PLAIN = Path("train/seed0")
 """The run of an experiment as it is written."""

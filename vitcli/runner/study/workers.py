@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import vitcli
+from vitcli.version import PACKAGE
 
 POLL_SECONDS = 0.2
 BEGINNING = 4 * 3600.0
@@ -58,7 +58,7 @@ class Worker:
         self.trains = self.hangs = False
         self.log = root / "logs" / f"worker{index}.log"
         self.log.parent.mkdir(exist_ok=True)
-        package = str(Path(vitcli.__file__).resolve().parents[1])
+        package = str(PACKAGE.parent)
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment["PYTHONPATH"] = os.pathsep.join(paths)

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
-from vitcli import __version__
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.device import cpu_name
+from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
 """What meta.json has always said of a session, beside its threads."""

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vitcli import __version__
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import did_you_mean
 from vitcli.runner.figure_style import encode
@@ -18,6 +17,7 @@ from vitcli.runner.visualize.explorer_page import scenes
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
+from vitcli.version import __version__
 
 NUMBERS = "numbers.json"
 EXPLORER = "explorer"

@@ -13,7 +13,6 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-import vitcli
 from vitcli.core.models.image_model import ImageModel
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -25,6 +24,7 @@ from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoi
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import is_free
 from vitcli.runner.weights.unpickle import SECONDS
+from vitcli.version import PACKAGE, __version__
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
 """What DistributedDataParallel, torch.compile and wrappers put before every name."""
@@ -77,7 +77,7 @@ def import_weights(
             "data": data.name,
             "data_hash": data.data_hash,
             "imported": file.name,
-            "vitcli": vitcli.__version__,
+            "vitcli": __version__,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seed": spec.seed,
         }
@@ -114,7 +114,7 @@ def _load(path: Path, named: Path) -> dict[str, Tensor]:
 
 
 def _unpickle(file: Path, target: Path) -> None:
-    package = str(Path(vitcli.__file__).resolve().parents[1])
+    package = str(PACKAGE.parent)
     words = [
         sys.executable,
         "-P",
