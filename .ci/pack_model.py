@@ -79,6 +79,7 @@ def half(run: RunDir) -> Checkpoint:
 def measures(found: Evaluation) -> dict[str, Any]:
     """The test-set part of result.json."""
     scores = found.scores
+    assert scores is not None, "a bundled model is a classifier"
     return {
         "test_accuracy": scores.accuracy,
         "accuracy_interval_95": list(scores.accuracy_interval),

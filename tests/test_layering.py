@@ -2,9 +2,20 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+from tests.import_graph import (
+    Graph,
+    circles,
+    homeless,
+    import_graph,
+    imported,
+    sources,
+    upward,
+)
 
 PACKAGE = Path(__file__).parents[1] / "vitcli"
 MAX_FILE = 400
@@ -21,8 +32,6 @@ FORBIDDEN: dict[str, tuple[str, ...]] = {
 HEAVY = ("torch", "torchvision", "matplotlib", "scipy", "numpy", "tensorboard")
 ONLY_YAML = PACKAGE / "runner" / "experiment" / "yaml_text.py"
 PICKLES = ("pickle", "_pickle", "dill", "cloudpickle", "joblib", "marshal", "shelve")
-LAZY = ("cli/live.py", "cli/trials.py")
-"""Modules of the cli that are imported inside commands only."""
 
 
 def files(folder: Path) -> list[Path]:
@@ -131,6 +140,96 @@ def test_the_core_touches_no_file_console_or_environment():
     assert found == {}
     seen = side_effects("print(open('x').read())\nenviron['A']")
     assert sorted(seen) == ["environ", "open", "print"]
+
+
+ORDER = (
+    "vitcli.version",
+    "vitcli.core.randomness",
+    "vitcli.core.spec",
+    "vitcli.core.data",
+    "vitcli.core.ops",
+    "vitcli.core.nn",
+    "vitcli.core.models",
+    "vitcli.core.train",
+    "vitcli.core.tasks",
+    "vitcli.core.inspect",
+    "vitcli.runner.errors",
+    "vitcli.runner.text",
+    "vitcli.runner.files",
+    "vitcli.runner.figure_style",
+    "vitcli.runner.data",
+    "vitcli.runner.experiment",
+    "vitcli.runner.run",
+    "vitcli.runner.machine",
+    "vitcli.runner.evaluate",
+    "vitcli.runner.attn_map",
+    "vitcli.runner.train",
+    "vitcli.runner.weights",
+    "vitcli.runner.study",
+    "vitcli.runner.visualize",
+    "vitcli.runner.speed",
+    "vitcli.api",
+    "vitcli.cli.console",
+    "vitcli.cli.options",
+    "vitcli.cli.live",
+    "vitcli.cli",
+    "vitcli.cli.main",
+    "vitcli.__main__",
+)
+"""Rooms from the lowest to the highest: each may import those before it."""
+ROOMS_OF_ONE_FILE = {"errors", "files", "figure_style", "text"}
+"""Of ``runner``; everything else there has a folder."""
+PACKAGES = ("vitcli", "vitcli.core", "vitcli.runner")
+"""Packages that only hold rooms; ``vitcli`` imports its public names on first use."""
+
+
+@cache
+def whole_graph() -> Graph:
+    return import_graph(sources(PACKAGE))
+
+
+def rooms(**planted: str) -> Graph:
+    """The imports between rooms, with a line added to modules named ``room__module``."""
+    graph = {name: set(targets) for name, targets in whole_graph().items()}
+    for place, line in planted.items():
+        name = f"vitcli.{place.replace('__', '.')}"
+        graph[name] |= set(imported(line, graph))
+    return {name: targets for name, targets in graph.items() if name not in PACKAGES}
+
+
+def test_imports_go_down_from_room_to_room_and_never_in_a_circle():
+    graph = rooms()
+    assert homeless(graph, ORDER) == []
+    assert upward(graph, ORDER) == []
+    assert circles(graph) == []
+    assert sum(map(len, graph.values())) > 500, "the imports were seen"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "from vitcli.runner.train.start import start",
+        "from vitcli.runner.train import start",
+        "import vitcli.runner.train.start",
+        "def f():\n    from vitcli.runner.train import start",
+        "if TYPE_CHECKING:\n    from vitcli.runner.train.start import Request",
+    ],
+)
+def test_an_arrow_upward_would_be_seen(line):
+    graph = rooms(runner__run__folder=line)
+    assert upward(graph, ORDER) == ["vitcli.runner.run.folder -> vitcli.runner.train.start"]
+    assert circles(graph), "what it imports imports it"
+
+
+def test_a_circle_inside_a_room_would_be_seen():
+    graph = rooms(runner__run__folder="def f():\n    from vitcli.runner.run import listing")
+    assert upward(graph, ORDER) == []
+    assert any("vitcli.runner.run.listing" in circle for circle in circles(graph))
+
+
+def test_the_runner_has_rooms_and_no_loose_files():
+    loose = {path.stem for path in (PACKAGE / "runner").glob("*.py")} - {"__init__"}
+    assert loose == ROOMS_OF_ONE_FILE
 
 
 def test_nobody_imports_click():

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
-from vitcli.runner.experiment.build import new_model
+from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import fit_to_data
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.listing import is_study
@@ -125,7 +125,7 @@ def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
     spec = resolved(study, name)
     if spec.model.family == "vit":
         spec = spec.replace(model=spec.model.replace(depth=min(2, spec.model.depth)))
-    return new_model(spec).state_dict()
+    return new_module(spec).state_dict()
 
 
 def resolved(study: Study, name: str) -> ExperimentSpec:

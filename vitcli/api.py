@@ -4,19 +4,21 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from vitcli.core.data.batches import eval_batches, num_batches, train_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import AugmentSpec, DataSpec, ModelSpec, OptimSpec
-from vitcli.core.tasks.classify import Classify
-from vitcli.core.train.evaluate import compute_logits, score
-from vitcli.core.train.fit import fit as fit_steps
-from vitcli.core.train.optim import build_optimizers
-from vitcli.core.train.schedule import lr_factor
+from vitcli.core.spec import (
+    AugmentSpec,
+    DataSpec,
+    ExperimentSpec,
+    ModelSpec,
+    OptimSpec,
+    TrainSpec,
+)
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.rows import task_row
+from vitcli.core.train.state import TrainState
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.resolve import resolved
@@ -68,43 +70,24 @@ def fit(
     Yields:
         ``epoch`` (from 1), ``train_loss`` and ``test_accuracy``.
     """
-    optim, augment = optim or OptimSpec(), augment or AugmentSpec()
-    steps = num_batches(len(data.train), batch_size)
-    optimizers = build_optimizers(model, optim)
-
-    def factor(step: int) -> float:
-        return lr_factor(
-            step,
-            schedule=optim.schedule,
-            warmup_steps=round(optim.warmup_epochs * steps),
-            num_steps=epochs * steps,
-            min_ratio=optim.min_lr_ratio,
-        )
-
+    spec = ExperimentSpec(
+        model=model.spec,
+        data=DataSpec(
+            name=data.name, mean=data.mean, std=data.std, augment=augment or AugmentSpec()
+        ),
+        optim=optim or OptimSpec(),
+        train=TrainSpec(epochs=epochs, batch_size=batch_size, label_smoothing=label_smoothing),
+        seed=seed,
+    )
+    task = task_class(spec)(spec, model)
+    state = TrainState(spec, task, data)
+    headline = f"test_{task_row(spec).headline.name}"
     for epoch in range(epochs):
-        batches = train_batches(
-            data.train,
-            augment,
-            mean=data.mean,
-            std=data.std,
-            num_classes=data.num_classes,
-            batch_size=batch_size,
-            seed=seed,
-            epoch=epoch,
-        )
         model.train()
-        taken = fit_steps(
-            Classify(model, label_smoothing, seed),
-            batches,
-            optimizers,
-            factor,
-            seed=seed,
-            first_step=epoch * steps,
-            max_grad_norm=optim.max_grad_norm,
-        )
-        losses = [step.scalars["loss"] for step in taken]
-        test = eval_batches(data.test, mean=data.mean, std=data.std, batch_size=500)
-        scores = score(compute_logits(model, test), data.test.labels)
+        for _ in state.run_epoch(epoch):
+            pass
+        loss = state.take_means()["loss"]
         model.eval()
-        loss = torch.stack(losses).mean().item()
-        yield {"epoch": epoch + 1, "train_loss": loss, "test_accuracy": scores.accuracy}
+        measured = task.measure(task.outputs(model, data.test))
+        score = measured[task_row(spec).headline.name]
+        yield {"epoch": epoch + 1, "train_loss": loss, headline: score}

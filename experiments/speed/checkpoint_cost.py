@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from vitcli.core.tasks.classify import Classify
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import hardware, pick_device, source_commit
@@ -60,23 +61,23 @@ class TakenError(Exception):
 
 def resume_seconds(experiment: Any, device: str) -> float:
     """From the call to the end of the first step of a run that was stopped."""
-    original = training.Trainer._add
+    original = Classify.after_step
 
-    def stop(self: Any, step: Any) -> None:
+    def stop(self: Any, step: int) -> None:
         raise TakenError
 
     with tempfile.TemporaryDirectory() as name:
         request = Request(output=Path(name) / "run", device=device, resume=True)
         with contextlib.suppress(StoppedError):
             start(experiment, request, on_event=interrupt_after_an_epoch)
-        training.Trainer._add = stop  # type: ignore[method-assign]
+        Classify.after_step = stop  # type: ignore[method-assign]
         began = time.perf_counter()
         try:
             start(experiment, request)
         except TakenError:
             return time.perf_counter() - began
         finally:
-            training.Trainer._add = original  # type: ignore[method-assign]
+            Classify.after_step = original  # type: ignore[method-assign]
     raise SystemExit("the run was finished before it could be resumed")
 
 

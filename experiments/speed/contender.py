@@ -1,7 +1,8 @@
 """One contender of experiments/speed/peers.py: a process that trains when it is told to.
 
 Usage: python experiments/speed/contender.py JOB, a JSON object; peers.py starts it.
-Each number on stdin is answered by the seconds that so many steps took; the end of stdin, by the peak memory.
+Each number on stdin is a count of steps, answered by the seconds that they took. The end of stdin
+is answered by the peak memory.
 """
 
 import json
@@ -163,7 +164,7 @@ def our_steps(job: Job) -> Iterator[None]:
 
     from vitcli.core.data.batches import train_batches
     from vitcli.core.models.build import build_model
-    from vitcli.core.spec import AugmentSpec, ModelSpec, OptimSpec
+    from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
     from vitcli.core.tasks.classify import Classify
     from vitcli.core.train.fit import fit
     from vitcli.core.train.optim import build_optimizers
@@ -203,9 +204,8 @@ def our_steps(job: Job) -> Iterator[None]:
 
     batches = end_to_end() if job["part"] == "end_to_end" else fixed()
     optimizers = build_optimizers(model, OptimSpec())
-    steps = fit(
-        Classify(network), batches, optimizers, lambda step: 1.0, max_grad_norm=CLIP, autocast=dtype
-    )
+    task = Classify(ExperimentSpec(), network)
+    steps = fit(task, batches, optimizers, lambda step: 1.0, max_grad_norm=CLIP, autocast=dtype)
     for _ in steps:
         yield
 

@@ -13,7 +13,7 @@ import torch
 
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.spec import ModelSpec, OptimSpec
+from vitcli.core.spec import ExperimentSpec, ModelSpec, OptimSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.fit import Step, fit
 from vitcli.core.train.optim import build_optimizers
@@ -33,7 +33,9 @@ def training(dtype: torch.dtype | None, fused: bool) -> Iterator[Step]:
     batch = {"images": torch.randn(BATCH, 3, 32, 32), "targets": torch.zeros(BATCH).long()}
     optimizers = build_optimizers(model, OptimSpec())
     batches = [batch] * (STEPS * (ROUNDS + 1))
-    return fit(Classify(model), batches, optimizers, lambda step: 1.0, autocast=dtype)
+    return fit(
+        Classify(ExperimentSpec(), model), batches, optimizers, lambda step: 1.0, autocast=dtype
+    )
 
 
 def main() -> None:

@@ -3,9 +3,11 @@
 from typing import Any, get_args
 
 import torch
+from torch import nn
 
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import ExperimentSpec, ModelSpec, TrainSpec
+from vitcli.core.tasks.classify import Classify
 
 BASE = ModelSpec(
     img_size=(16, 16), in_chans=3, num_classes=5, patch_size=4, embed_dim=24, depth=2, num_heads=3
@@ -45,3 +47,8 @@ def rows(field: str) -> tuple[str, ...]:
 
 def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:
     return torch.randn(count, 3, *size, dtype=torch.float64)
+
+
+def classify(model: nn.Module, smoothing: float = 0.0) -> Classify:
+    """A model as the module of a classification."""
+    return Classify(ExperimentSpec(train=TrainSpec(label_smoothing=smoothing)), model)

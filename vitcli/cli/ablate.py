@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from vitcli.runner.study.plan import Options, StudyPlan
     from vitcli.runner.study.saved import SavedTrials
     from vitcli.runner.study.states import TrialState
+    from vitcli.runner.study.workers import TrialEvent
 
 STUDY = "ablation-quickstart"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -163,25 +164,26 @@ def run(
     from vitcli.runner.files import make_folder
     from vitcli.runner.study.plan import plan_study
     from vitcli.runner.study.run import run_study, save_results
+    from vitcli.runner.train.events import Ended
 
     saved = saved_trials(save, options)
-    todo = plan_study(study, root, names, rerun=anew, saved=saved)
-    announce(todo)
+    plan = plan_study(study, root, names, rerun=anew, saved=saved)
+    announce(plan)
     if dry_run:
-        show_plan(todo, options)
+        show_plan(plan, options)
         return
     if save:
         make_folder(save)
-        save_results(todo, save)
+        save_results(plan, save)
 
-    with view(todo, options) as screen:
+    with view(plan, options) as screen:
 
-        def show(event: dict[str, Any]) -> None:
-            screen.show(event)
-            if save and event["kind"] == "end":
-                save_results(todo, save, event["folder"])
+        def show(found: "TrialEvent") -> None:
+            screen.show(found)
+            if save and isinstance(found.event, Ended):
+                save_results(plan, save, found.folder)
 
-        found = run_study(todo, options, show)
+        found = run_study(plan, options, show)
     whole = len(names) == len(study.variants)  # a part must not replace the report of the whole
     show_table(study, root, names, form, checklist, saved, anew, publish_too=whole)
     refuse_gaps(found, f"try them again: {options.command}")
@@ -192,17 +194,17 @@ def run(
     say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
 
 
-def announce(todo: "StudyPlan") -> None:
+def announce(plan: "StudyPlan") -> None:
     """What the study is, and what is still to do and why."""
     from vitcli.runner.study.plan import summary
 
-    study = todo.study
+    study = plan.study
     say(f"study {study.name} ({study.path})")
     seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
-    say(f"{len(todo.names)} variants x {seeds}: {summary(todo.found)}")
-    announce_saved(todo.found, todo.saved)
-    for trial in todo.trials:
-        found = todo.found[trial.folder]
+    say(f"{len(plan.names)} variants x {seeds}: {summary(plan.found)}")
+    announce_saved(plan.found, plan.saved)
+    for trial in plan.trials:
+        found = plan.found[trial.folder]
         if found.state not in ("missing", "finished", "diverged"):
             say(f"  {trial.folder}: {found.state}{f' ({found.reason})' if found.reason else ''}")
 
@@ -233,25 +235,25 @@ def announce_saved(found: "Mapping[str, TrialState]", saved: "SavedTrials | None
         say(f"  {folder}: saved, but not taken ({reason})")
 
 
-def show_plan(todo: "StudyPlan", options: Any) -> None:
+def show_plan(plan: "StudyPlan", options: Any) -> None:
     """The trials to train, the time they take and the room they need."""
     from vitcli.runner.study.plan import estimate_study
 
-    seconds = estimate_study(todo, options)
+    seconds = estimate_study(plan, options)
     rows = [
         [
             trial.folder,
-            todo.found[trial.folder].state,
-            f"{todo.parameters[trial.variant]:,}",
+            plan.found[trial.folder].state,
+            f"{plan.parameters[trial.variant]:,}",
             duration(seconds.by_variant[trial.variant]),
         ]
-        for trial in todo.trials
+        for trial in plan.trials
     ]
     if rows:
         emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
-    emit(f"to train  {len(rows)} of {len(todo.found)} trials")
+    emit(f"to train  {len(rows)} of {len(plan.found)} trials")
     emit(f"time      about {duration(seconds.total)}, {seconds.count} at once")
-    emit(f"disk      {todo.disk_bytes / 1e6:,.0f} MB when done ({todo.root})")
+    emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
 
 
 def show_status(

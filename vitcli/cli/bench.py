@@ -71,7 +71,8 @@ def train(
     work = workload(experiment, sets, device, precision)
     result = bench_training(work, rounds=rounds, seconds=seconds, on_message=say)
     if profile:
-        steps = work.training(work.network(say))
+        work.compile(say)
+        steps = work.training()
         result |= traced(work, lambda: next(steps), output)
     if json:
         emit_json(result)

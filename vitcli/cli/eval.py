@@ -54,7 +54,7 @@ def evaluate(
     json: Json = False,
 ) -> None:
     """Measure a run: accuracy, loss, calibration, confusion matrix."""
-    from vitcli.runner.errors import CheckError
+    from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.evaluate.scores import evaluate_run
 
     found = evaluate_run(
@@ -74,57 +74,74 @@ def evaluate(
         emit_json(document(found))
     else:
         emit(write[form](found))
-    if min_accuracy is not None and found.scores.accuracy < min_accuracy:
+    if min_accuracy is None:
+        return
+    if found.scores is None:
+        raise ConfigError(f"--min-accuracy: {run} is no classifier")
+    if found.scores.accuracy < min_accuracy:
         reached = percent(found.scores.accuracy)
         raise CheckError(f"{run}: accuracy {reached} is below --min-accuracy {min_accuracy}")
 
 
 def document(found: "Evaluation") -> dict[str, Any]:
-    """The JSON document; names match result.json."""
-    scores = found.scores
-    low, high = scores.accuracy_interval
+    """Return the JSON document; names match result.json."""
+    about = {"run": str(found.run.path), "split": found.split, "tta": found.tta}
+    size = {"num_images": found.num_images, "parameters": found.parameters}
+    trained = {
+        key: value
+        for key, value in found.run.read("result.json").items()
+        if key in ("epochs", "train_seconds", "images_per_second")
+    }
+    if (scores := found.scores) is None:
+        numbers = {f"{found.split}_{name}": value for name, value in found.measured.items()}
+        return about | numbers | size | trained
     return {
-        "run": str(found.run.path),
-        "split": found.split,
-        "tta": found.tta,
+        **about,
         f"{found.split}_accuracy": scores.accuracy,
-        "accuracy_interval_95": [low, high],
+        "accuracy_interval_95": list(scores.accuracy_interval),
         "top5_accuracy": scores.top5_accuracy,
         "loss": scores.loss,
         "calibration_error": scores.calibration_error,
-        "num_images": scores.num_images,
-        "parameters": found.parameters,
+        **size,
         "class_names": list(found.class_names),
         "per_class_accuracy": list(scores.per_class),
         "confusion": [list(row) for row in scores.confusion],
-        **{
-            key: value
-            for key, value in found.run.read("result.json").items()
-            if key in ("epochs", "train_seconds", "images_per_second")
-        },
+        **trained,
     }
 
 
 def measures(found: "Evaluation") -> list[tuple[str, str]]:
-    """The headline numbers as text."""
-    scores = found.scores
+    """Return the headline numbers as text."""
+    images = f"of {found.num_images:,} {found.split} images"
+    parameters = ("parameters", f"{found.parameters:,}")
+    if (scores := found.scores) is None:
+        value = found.headline.text(found.measured[found.headline.name])
+        others = {n: v for n, v in found.measured.items() if n != found.headline.name}
+        rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in others.items()]
+        return [(found.headline.label, f"{value} {images}"), *rows, parameters]
     low, high = (percent(bound) for bound in scores.accuracy_interval)
     return [
-        ("accuracy", f"{percent(scores.accuracy)} of {scores.num_images:,} {found.split} images"),
+        ("accuracy", f"{percent(scores.accuracy)} {images}"),
         ("95 % interval", f"{low} to {high} (size of the test set only)"),
         ("top-5 accuracy", percent(scores.top5_accuracy)),
         ("loss", f"{scores.loss:.4f}"),
         ("calibration error", percent(scores.calibration_error)),
-        ("parameters", f"{found.parameters:,}"),
+        parameters,
     ]
+
+
+def per_class(found: "Evaluation") -> list[tuple[str, float | None, tuple[int, ...]]]:
+    """Return each class's name, accuracy and predicted counts; nothing without a classifier."""
+    if found.scores is None:
+        return []
+    scores = found.scores
+    return list(zip(found.class_names, scores.per_class, scores.confusion, strict=True))
 
 
 def classes(found: "Evaluation") -> list[list[str]]:
     """One row a class: name, accuracy, and how its images were labelled."""
     rows = []
-    for name, share, counts in zip(
-        found.class_names, found.scores.per_class, found.scores.confusion, strict=True
-    ):
+    for name, share, counts in per_class(found):
         accuracy = "no images" if share is None else percent(share, 1)
         rows.append([name, accuracy, *[str(count) for count in counts]])
     return rows
@@ -136,6 +153,8 @@ def header(found: "Evaluation") -> list[str]:
 
 def text(found: "Evaluation") -> str:
     head = table(["run", found.run.name], measures(found))
+    if found.scores is None:
+        return head
     if len(found.class_names) > 20:
         rows = [row[:2] for row in classes(found)]
         return f"{head}\n\n{table(header(found)[:2], rows, numeric=[1])}"
@@ -161,8 +180,6 @@ def csv(found: "Evaluation") -> str:
     out = io.StringIO()
     lines = writer.writer(out, lineterminator="\n")
     lines.writerow(["class", "accuracy", *found.class_names])
-    for name, share, counts in zip(
-        found.class_names, found.scores.per_class, found.scores.confusion, strict=True
-    ):
+    for name, share, counts in per_class(found):
         lines.writerow([name, share, *counts])
     return out.getvalue().rstrip("\n")

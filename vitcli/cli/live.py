@@ -9,45 +9,56 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from vitcli.cli.console import clean, duration, is_live, percent, say
+from vitcli.cli.console import clean, duration, is_live, say
+from vitcli.core.tasks.rows import TASKS, TaskRow
+from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
-from vitcli.runner.train.events import Progress as Steps
 
 LINE_SECONDS = 30.0
 
 
 def summary(event: Started) -> str:
-    """What is trained on what, in two lines."""
-    spec = event.spec
+    """Return what is trained on what, in two lines."""
     kernels = ", native kernels" if event.kernels == "native" else ""
     line = (
         f"{event.parameters:,} parameters, {event.num_train:,} training and"
-        f" {event.num_test:,} test images of {spec.data.name}\n"
-        f"{event.device}, {event.precision}{kernels}, {spec.train.epochs} epochs of"
-        f" {event.steps_per_epoch} steps, folder {event.run.path}"
+        f" {event.num_test:,} test images of {event.data}\n"
+        f"{event.device}, {event.precision}{kernels}, {event.epochs} epochs of"
+        f" {event.steps_per_epoch} steps, folder {event.folder}"
     )
     if event.first_step:
         line += f"\ncontinuing at step {event.first_step}"
     return line
 
 
-def epoch_line(record: dict[str, Any]) -> str:
-    """One finished epoch."""
+def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
+    """Return one finished epoch as a line."""
+    headline = row.headline
     parts = [f"epoch {record['epoch']:3d}", f"loss {record['train_loss']:.3f}"]
-    parts.append(f"train {percent(record['train_accuracy'], 1)}")
-    for split in ("val", "test"):
-        if f"{split}_accuracy" in record:
-            parts.append(f"{split} {percent(record[f'{split}_accuracy'], 1)}")
+    for split in ("train", "val", "test"):
+        value = record.get(f"{split}_{headline.name}")
+        if value is not None:
+            parts.append(f"{split} {headline.text(value, headline.short_digits)}")
     parts += [f"lr {record['lr']:.1e}", f"{record['images_per_second']:,.0f} images/s"]
     return "  ".join(parts)
 
 
-def step_line(event: Steps) -> str:
-    """Where the training is."""
+def scalars_text(event: events.Progress, row: TaskRow) -> str:
+    """Return what the task reports of a step, such as ``loss 1.234  acc 56 %``."""
+    headline = row.headline
+    parts = [f"loss {event.scalars['loss']:.3f}"]
+    if (value := event.scalars.get(headline.name)) is not None:
+        digits = 0 if headline.unit else None
+        parts.append(f"{headline.short or headline.label} {headline.text(value, digits)}")
+    return "  ".join(parts)
+
+
+def step_line(event: events.Progress, row: TaskRow) -> str:
+    """Return where the training is."""
     memory = f"  {event.gpu_bytes / 2**30:.1f} GiB" if event.gpu_bytes else ""
     return (
-        f"loss {event.loss:.3f}  acc {percent(event.accuracy, 0)}  lr {event.lr:.1e}"
-        f"  {event.images_per_second:,.0f} images/s  {duration(event.seconds_left)} left{memory}"
+        f"{scalars_text(event, row)}  lr {event.lr:.1e}  {event.images_per_second:,.0f} images/s"
+        f"  {duration(event.seconds_left)} left{memory}"
     )
 
 
@@ -56,52 +67,56 @@ class Lines:
 
     def __init__(self) -> None:
         self._last = time.monotonic()
+        self._row: TaskRow | None = None
 
     def say(self, text: str) -> None:
+        """Print a line."""
         say(text)
 
     def show(self, event: Event) -> None:
+        """Print what is due."""
         if isinstance(event, Started):
+            self._row = TASKS[event.task]
             self.say(summary(event))
-        elif isinstance(event, EpochDone):
-            self.say(epoch_line(event.record))
-        elif time.monotonic() - self._last > LINE_SECONDS:
-            self.say(f"epoch {event.epoch:3d}  step {event.step}  {step_line(event)}")
-        else:
-            return
+        elif self._row and isinstance(event, EpochDone):
+            self.say(epoch_line(event.record, self._row))
+        elif self._row and isinstance(event, events.Progress):
+            if time.monotonic() - self._last <= LINE_SECONDS:
+                return
+            self.say(f"epoch {event.epoch:3d}  step {event.step}  {step_line(event, self._row)}")
         self._last = time.monotonic()
 
 
-class Screen:
+class Screen(Lines):
     """For a terminal: finished epochs scroll by above a bar for the running one."""
 
     def __init__(self, progress: Progress) -> None:
+        super().__init__()
         self._progress = progress
         self._task: TaskID | None = None
-        self._steps_per_epoch = 1
 
     def say(self, text: str) -> None:
+        """Print a line above the bar."""
         self._progress.console.print(Text(clean(text)))
 
     def show(self, event: Event) -> None:
+        """Print what is due, or move the bar."""
+        if not isinstance(event, events.Progress):
+            super().show(event)
         if isinstance(event, Started):
-            self.say(summary(event))
-            self._steps_per_epoch = event.steps_per_epoch
             self._task = self._progress.add_task("starting", total=event.steps_per_epoch, info="")
-        elif isinstance(event, EpochDone):
-            self.say(epoch_line(event.record))
-        elif self._task is not None:
+        elif isinstance(event, events.Progress) and self._task is not None and self._row:
             self._progress.update(
                 self._task,
                 description=f"epoch {event.epoch:3d}",
                 completed=event.batch,
-                info=step_line(event),
+                info=step_line(event, self._row),
             )
 
 
 @contextmanager
-def view() -> Iterator[Lines | Screen]:
-    """The display that fits the place where stderr goes."""
+def view() -> Iterator[Lines]:
+    """Yield the display that fits the place where stderr goes."""
     if not is_live():
         yield Lines()
         return
@@ -110,7 +125,7 @@ def view() -> Iterator[Lines | Screen]:
 
 
 def bars() -> Progress:
-    """Bars on stderr, each with a name and an ``info``; they vanish when all is done."""
+    """Return bars on stderr, each with a name and an ``info``; they vanish when all is done."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),

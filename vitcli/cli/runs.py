@@ -241,12 +241,13 @@ def record(
     """Collect finished runs of one experiment into a result file."""
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.study.repeated_runs import collect, write
+    from vitcli.runner.study.table import to_json
 
     document = collect([find_run(run) for run in runs])
-    if document["dirty"]:
+    if document.dirty:
         say("note: the code had uncommitted changes; the commit alone does not give these numbers")
     if output is not None:
         write(document, output)
         say(f"wrote {output}")
     if json or output is None:
-        emit_json(document)
+        typer.echo(to_json(document))

@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import duration, emit, emit_json, percent, say
+from vitcli.cli.console import duration, emit, emit_json, say
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Sets
 
 if TYPE_CHECKING:
+    from vitcli.core.spec import ExperimentSpec
     from vitcli.runner.experiment.config import Experiment
+    from vitcli.runner.run.folder import RunDir
     from vitcli.runner.train.start import Request
 
 
@@ -146,18 +148,22 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
         return
     if not outcome.trained:
         say("already finished (the data was not read again); --rerun trains it anew")
-    show_result(outcome.run.path, outcome.run.name, outcome.result)
+    show_result(outcome.run, experiment.spec, outcome.result)
 
 
-def show_result(path: Path, name: str, result: dict[str, Any]) -> None:
-    """The last lines of a training."""
+def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
+    """Print the last lines of a training."""
+    from vitcli.core.tasks.rows import task_row
+
     seconds = duration(result["train_seconds"])
-    emit(f"test accuracy  {percent(result['test_accuracy'])} (last epoch)")
+    headline = task_row(spec).headline
+    score = headline.text(result[f"test_{headline.name}"])
+    emit(f"{f'test {headline.label}':<13}  {score} (last epoch)")
     emit(
         f"trained        {result['epochs']} epochs, {result['parameters']:,} parameters, {seconds}"
     )
-    emit(f"run            {path}")
-    emit(f"next           vitcli eval {name}")
+    emit(f"run            {run.path}")
+    emit(f"next           vitcli eval {run.name}")
 
 
 def show_plan(experiment: Any, device: str, json: bool) -> None:

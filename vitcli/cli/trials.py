@@ -3,14 +3,17 @@
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from rich.progress import Progress, TaskID
 from rich.text import Text
 
-from vitcli.cli.console import clean, duration, is_live, percent, say
-from vitcli.cli.live import bars
+from vitcli.cli.console import clean, duration, is_live, say
+from vitcli.cli.live import bars, scalars_text
+from vitcli.core.tasks.rows import TaskRow, task_row
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
+from vitcli.runner.study.workers import TrialEvent
+from vitcli.runner.train import events
+from vitcli.runner.train.events import Ended, Message, Started, Stopping
 
 LINE_SECONDS = 30.0
 
@@ -18,20 +21,21 @@ LINE_SECONDS = 30.0
 class Progression:
     """Which trials are done, which are under way, and how long the rest may take."""
 
-    def __init__(self, todo: StudyPlan, count: int) -> None:
-        self.total, self.count = len(todo.trials), max(1, min(count, len(todo.trials)))
+    def __init__(self, plan: StudyPlan, count: int) -> None:
+        self.total, self.count = len(plan.trials), max(1, min(count, len(plan.trials)))
         self.done = 0
         self.left: dict[str, float] = {}
         self._begun: dict[str, float] = {}
         self._lengths: list[float] = []
 
-    def take(self, event: dict[str, Any]) -> None:
-        folder = event.get("folder", "")
-        if event["kind"] == "started":
+    def take(self, found: TrialEvent) -> None:
+        """Note what an event says of the work that is left."""
+        folder, event = found.folder, found.event
+        if isinstance(event, Started):
             self._begun[folder] = time.monotonic()
-        elif event["kind"] == "progress":
-            self.left[folder] = event["seconds_left"]
-        elif event["kind"] == "end":
+        elif isinstance(event, events.Progress):
+            self.left[folder] = event.seconds_left
+        elif isinstance(event, Ended):
             self.done += 1
             self.left.pop(folder, None)
             if folder in self._begun:
@@ -53,49 +57,52 @@ class Progression:
         return f"{self.done} of {self.total} trials{time_left}"
 
 
-def ended(event: dict[str, Any], seconds: float | None) -> str:
-    """One trial's end in a line."""
-    state = event["state"]
-    what = f"test {percent(event['accuracy'])}" if state == "finished" else state
+def ended(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str:
+    """Return one trial's end as a line."""
+    what = event.state if event.score is None else f"test {row.headline.text(event.score)}"
     took = f"  {duration(seconds)}" if seconds is not None else ""
-    reason = f"  {event['reason']}" if event.get("reason") and state == "failed" else ""
-    return f"{event['folder']:<32}  {what}{took}{reason}"
+    reason = f"  {event.reason}" if event.reason and event.state == "failed" else ""
+    return f"{folder:<32}  {what}{took}{reason}"
 
 
 class Lines:
     """For logs: a line a trial, and one every half minute."""
 
-    def __init__(self, todo: StudyPlan, count: int) -> None:
-        self._progress = Progression(todo, count)
+    def __init__(self, plan: StudyPlan, count: int) -> None:
+        self._progress = Progression(plan, count)
+        self._row = task_row(plan.study.baseline.spec)
         self._began: dict[str, float] = {}
         self._running: dict[str, str] = {}
         self._told: set[str] = set()
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
+        """Print a line."""
         say(text)
         self._last = time.monotonic()
 
-    def show(self, event: dict[str, Any]) -> None:
-        self._progress.take(event)
-        folder, kind = event.get("folder", ""), event["kind"]
-        if kind == "started":
+    def show(self, found: TrialEvent) -> None:
+        """Print what is due."""
+        self._progress.take(found)
+        folder, event = found.folder, found.event
+        if isinstance(event, Started):
             self._began[folder] = time.monotonic()
-        elif kind == "end":
+        elif isinstance(event, Ended):
             self._running.pop(folder, None)
             begun = self._began.pop(folder, None)
-            self.say(ended(event, begun and time.monotonic() - begun))
-        elif kind == "message":
-            self._message(folder, event["text"])
-        elif kind == "stopping":
+            self.say(ended(folder, event, begun and time.monotonic() - begun, self._row))
+        elif isinstance(event, Message):
+            self._message(folder, event.text)
+        elif isinstance(event, Stopping):
             self.say("stopping: every trial under way saves a checkpoint")
-        elif kind == "progress":
-            self._running[folder] = f"{folder} epoch {event['epoch']} loss {event['loss']:.3f}"
+        elif isinstance(event, events.Progress):
+            loss = event.scalars["loss"]
+            self._running[folder] = f"{folder} epoch {event.epoch} loss {loss:.3f}"
             if time.monotonic() - self._last > LINE_SECONDS:
                 self.say(f"{self._progress.line()}; {'; '.join(self._running.values())}")
 
     def _message(self, folder: str, text: str) -> None:
-        """Each trial says the same about the data: once is enough."""
+        """Print a message once: each trial says the same about the data."""
         if text not in self._told:
             self._told.add(text)
             self.say(f"{folder}: {text}")
@@ -104,40 +111,42 @@ class Lines:
 class Screen(Lines):
     """For a terminal: finished trials scroll by above a bar for each that is under way."""
 
-    def __init__(self, todo: StudyPlan, count: int, progress: Progress) -> None:
-        super().__init__(todo, count)
+    def __init__(self, plan: StudyPlan, count: int, progress: Progress) -> None:
+        super().__init__(plan, count)
         self._bars = progress
         self._tasks: dict[str, TaskID] = {}
-        self._all = progress.add_task("all", total=len(todo.trials), info="starting ...")
-        self._steps: dict[str, int] = {}
+        self._all = progress.add_task("all", total=len(plan.trials), info="starting ...")
 
     def say(self, text: str) -> None:
+        """Print a line above the bars."""
         self._bars.console.print(Text(clean(text)))
         self._last = time.monotonic()
 
-    def show(self, event: dict[str, Any]) -> None:
-        super().show(event)
-        folder, kind = event.get("folder", ""), event["kind"]
-        if kind == "started":
-            steps = event["epochs"] * event["steps_per_epoch"]
-            done = event["first_step"]
-            self._tasks[folder] = self._bars.add_task(folder, total=steps, completed=done, info="")
-        elif kind == "progress" and folder in self._tasks:
-            info = f"epoch {event['epoch']}  acc {percent(event['accuracy'], 0)}"
-            self._bars.update(self._tasks[folder], completed=event["step"], info=info)
-        elif kind == "end" and folder in self._tasks:
+    def show(self, found: TrialEvent) -> None:
+        """Print what is due, and move the bars."""
+        super().show(found)
+        folder, event = found.folder, found.event
+        if isinstance(event, Started):
+            steps = event.epochs * event.steps_per_epoch
+            self._tasks[folder] = self._bars.add_task(
+                folder, total=steps, completed=event.first_step, info=""
+            )
+        elif isinstance(event, events.Progress) and folder in self._tasks:
+            info = f"epoch {event.epoch}  {scalars_text(event, self._row)}"
+            self._bars.update(self._tasks[folder], completed=event.step, info=info)
+        elif isinstance(event, Ended) and folder in self._tasks:
             self._bars.remove_task(self._tasks.pop(folder))
         self._bars.update(self._all, completed=self._progress.done, info=self._progress.line())
 
 
 @contextmanager
-def view(todo: StudyPlan, options: Options) -> Iterator[Lines]:
+def view(plan: StudyPlan, options: Options) -> Iterator[Lines]:
     """The display that fits the place where stderr goes; none where nothing is to be done."""
-    count = worker_count(todo.study, options) if todo.trials else 1
-    if todo.trials:
-        say(f"{len(todo.trials)} to train, {min(count, len(todo.trials))} at once")
-    if not (todo.trials and is_live()):
-        yield Lines(todo, count)
+    count = worker_count(plan.study, options) if plan.trials else 1
+    if plan.trials:
+        say(f"{len(plan.trials)} to train, {min(count, len(plan.trials))} at once")
+    if not (plan.trials and is_live()):
+        yield Lines(plan, count)
         return
     with bars() as progress:
-        yield Screen(todo, count, progress)
+        yield Screen(plan, count, progress)

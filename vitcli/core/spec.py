@@ -168,6 +168,12 @@ class TrainSpec(Spec):
         return self
 
 
+class TaskSpec(Spec):
+    """What is learned."""
+
+    name: str = "classify"
+
+
 class ExperimentSpec(Spec):
     """One training run."""
 
@@ -176,6 +182,10 @@ class ExperimentSpec(Spec):
     optim: OptimSpec = OptimSpec()
     train: TrainSpec = TrainSpec()
     seed: int = Field(0, ge=0, lt=2**31)
+
+    @property
+    def task(self) -> TaskSpec:
+        return TaskSpec()
 
     @property
     def refusal(self) -> str | None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.core.specs import BASE, build, changed, pictures, rows
+from tests.core.specs import BASE, build, changed, classify, pictures, rows
 from vitcli.core.inspect.cost import (
     activation_bytes,
     count_parameters,
@@ -15,7 +15,6 @@ from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn import attention, block, ffn, init, norm, patch_embed, pool, pos_embed, softmax
 from vitcli.core.spec import ModelSpec, OptimSpec
-from vitcli.core.tasks.classify import Classify
 from vitcli.core.train import optim, schedule
 from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers
@@ -72,7 +71,7 @@ def test_every_row_builds_and_trains_a_step(fields, fused):
     batch = {"images": images, "targets": torch.tensor([0, 1, 2, 3])}
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     steps = list(
-        fit(Classify(model), [batch] * 3, build_optimizers(model, OptimSpec()), lambda s: 1)
+        fit(classify(model), [batch] * 3, build_optimizers(model, OptimSpec()), lambda s: 1)
     )
     assert all(step.scalars["loss"].isfinite() for step in steps)
     still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]

@@ -5,9 +5,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
+from tests.core.specs import classify
 from vitcli.core.randomness import begin_step, seed_of
 from vitcli.core.spec import OptimSpec
-from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers
 
@@ -31,7 +31,7 @@ def run(model, rows, *, seed=0, first_step=0, optimizers=None, **options):
     optimizers = optimizers or build_optimizers(model, OPTIM)
     steps = list(
         fit(
-            Classify(model),
+            classify(model),
             rows,
             optimizers,
             lambda s: 1.0,
@@ -97,7 +97,7 @@ def test_soft_targets_of_one_class_are_that_class():
     model = network().eval()
     hard = batches(1)[0]
     soft = hard | {"targets": nn.functional.one_hot(hard["targets"], 2).float()}
-    assert_close(Classify(model, 0.1).losses(hard), Classify(model, 0.1).losses(soft))
+    assert_close(classify(model, 0.1).losses(hard), classify(model, 0.1).losses(soft))
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])

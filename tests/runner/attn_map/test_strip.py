@@ -16,6 +16,7 @@ from tests.stopping import stop_after
 from vitcli.core.data.augment import normalize
 from vitcli.core.data.source import Images
 from vitcli.core.spec import DataSpec
+from vitcli.runner.attn_map import strip
 from vitcli.runner.attn_map.strip import (
     COUNT,
     MARGIN,
@@ -30,7 +31,6 @@ from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.tensorboard import PICTURES, Board
 from vitcli.runner.train.start import Request, start
-from vitcli.runner.train.trainer import Trainer
 
 QUICK = {"optim.lr": 0.05, "train.ema_decay": None}
 """So that attention moves visibly in every epoch."""
@@ -74,7 +74,7 @@ PARTS = [
 def test_the_weights_are_those_of_a_run_without_pictures(tiny, here, monkeypatch, changes):
     seen = run(tiny, "seen", changes)
     with monkeypatch.context() as patch:
-        patch.setattr(Trainer, "_picture", lambda self: None)
+        patch.setattr(Board, "picture", lambda *_: None)
         blind = run(tiny, "blind", changes)
     assert (len(pictures_of(seen.path)), len(pictures_of(blind.path))) == (4, 0)
     assert_same_run(seen, blind)
@@ -86,13 +86,17 @@ def test_a_careless_picture_would_change_them(tiny, here, monkeypatch, left_in_e
     changes = {"train.ema_decay": None, "model.norm": "batch_norm"}
     good = run(tiny, "good", changes)
 
-    def careless(self: Trainer) -> None:
-        if left_in_eval_mode:
-            self.model.eval()
-        else:
-            self.model(fixed_images(self.data.test).float())  # counts in the running statistics
+    original = strip.attention_strip
 
-    monkeypatch.setattr(Trainer, "_picture", careless)
+    def careless(model, pixels, data):
+        if not left_in_eval_mode:
+            model(pixels.float())  # counts in the running statistics
+        picture = original(model, pixels, data)
+        if left_in_eval_mode:
+            model.eval()
+        return picture
+
+    monkeypatch.setattr(strip, "attention_strip", careless)
     with pytest.raises(AssertionError):
         assert_same_run(good, run(tiny, "careless", changes))
 

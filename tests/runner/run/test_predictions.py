@@ -6,7 +6,10 @@ import io
 import numpy as np
 import pytest
 
-from vitcli.runner.run.predictions import accuracy_of, read_predictions
+from vitcli.core.tasks.rows import TASKS
+from vitcli.runner.run.predictions import recomputed
+
+ROW = TASKS["classify"]
 
 
 def archive(save=np.savez, **arrays) -> bytes:
@@ -19,23 +22,23 @@ def archive(save=np.savez, **arrays) -> bytes:
 def test_a_flipped_bit_is_refused_or_read(save):
     """It may say that the archive is encrypted, or compressed in another way."""
     content = archive(save, logits=np.eye(2, dtype=np.float32), labels=np.array([0, 0]))
-    assert accuracy_of(content) == (0.5, 2)
+    assert recomputed(content, ROW) == (0.5, 2)
     for place in range(len(content)):
         for bit in range(8):
             flipped = bytearray(content)
             flipped[place] ^= 1 << bit
             with contextlib.suppress(ValueError):
-                read_predictions(bytes(flipped))
+                recomputed(bytes(flipped), ROW)
 
 
 @pytest.mark.parametrize("labels", [[0, 2], [0, -1], [0], [], [[0], [1]]], ids=str)
 def test_labels_that_do_not_belong_to_the_logits_are_refused(labels):
     content = archive(logits=np.eye(2), labels=np.array(labels, dtype=np.int64))
     with pytest.raises(ValueError, match="labels do not belong to its logits"):
-        read_predictions(content)
+        recomputed(content, ROW)
 
 
 @pytest.mark.parametrize("content", [b"", b"x\n", b"PK\x03\x04nonsense"])
 def test_what_is_no_archive_is_refused_without_advice_to_unpickle_it(content):
-    with pytest.raises(ValueError, match=r"^not an archive of logits and labels$"):
-        read_predictions(content)
+    with pytest.raises(ValueError, match=r"^not an archive of predictions$"):
+        recomputed(content, ROW)

@@ -88,14 +88,14 @@ def test_the_forest_plot_says_what_is_not_in_it():
 
 def test_curves_are_means_of_finished_seeds_over_common_epochs():
     row = make_row("a", [0.6, 0.9, "diverged"])
-    epochs, values = curve(row)
+    epochs, values = curve(row, 100)
     assert list(epochs) == [1, 2, 3, 4, 5, 6]
     np.testing.assert_allclose(values[:, -1], [60, 90])
     short = row.trials[0].model_copy(update={"curve": ((2, 0.5), (4, 0.6))})
-    epochs, values = curve(row.replace(trials=(short, *row.trials[1:])))
+    epochs, values = curve(row.replace(trials=(short, *row.trials[1:])), 100)
     assert list(epochs) == [2, 4]
     assert values.shape == (2, 2)
-    assert curve(make_row("a", ["diverged"]))[0].size == 0
+    assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
     doc = make_study({"a": [0.6, 0.9], "b": ["missing", "missing"]})
     lines = curves(doc).axes[0].get_lines()
     assert len(lines) == 1, "a variant without a result has no line"

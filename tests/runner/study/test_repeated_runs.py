@@ -1,6 +1,5 @@
 """Result files say what was trained, on what, and how to get it again, and mix nothing."""
 
-import json
 import shlex
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import load_experiment, parse_set
 from vitcli.runner.experiment.yaml_text import flow
 from vitcli.runner.study.repeated_runs import collect, write
+from vitcli.runner.study.table import read_document, to_json
 from vitcli.runner.text import portable
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -18,38 +18,48 @@ pytestmark = pytest.mark.usefixtures("here")
 
 def test_the_schema():
     document = collect([make_run(1, accuracy=0.75), make_run(0, accuracy=0.5)])
-    (row,) = document.pop("rows")
-    assert document == {
+    found = document.model_dump(mode="json")
+    rows = found.pop("rows")
+    assert found == {
         "name": "quickstart",
+        "question": "",
         "command": "for seed in 0 1; do vitcli train quickstart --seed $seed; done",
-        "commit": "c" * 40,
+        "commits": ["c" * 40],
         "dirty": False,
-        "inexact": False,
+        "inexact": [],
         "date": "2026-11-20",
-        "hardware": "AMD EPYC, 2 threads",
-        "torch": "2.15.0",
-        "precision": "fp32",
-        "kernels": None,
+        "hardware": ["AMD EPYC, 2 threads"],
+        "torch": ["2.15.0"],
+        "precision": ["fp32"],
+        "kernels": [],
+        "threads": 1,
         "data": "shapes",
         "data_hash": "d" * 64,
+        "num_train": None,
         "num_test": 2000,
+        "epochs": 6,
+        "num_comparisons": 0,
+        "base_config": found["base_config"],
+        "reference": None,
+        "same_setting": False,
     }
-    assert (row["variant"], row["parameters"]) == ("baseline", 140618)
-    assert [trial["seed"] for trial in row["trials"]] == [0, 1]
-    assert [trial["test_accuracy"] for trial in row["trials"]] == [0.5, 0.75]
-    assert {"state", "epochs", "curve", "train_seconds"} <= row["trials"][0].keys()
+    assert found["base_config"]["train.epochs"] == 6
+    assert (rows[0]["variant"], rows[0]["parameters"]) == ("baseline", 140618)
+    assert [trial["seed"] for trial in rows[0]["trials"]] == [0, 1]
+    assert [trial["test_accuracy"] for trial in rows[0]["trials"]] == [0.5, 0.75]
+    assert read_document(to_json(document)) == document, "written as any study is"
 
 
 def test_one_dirty_run_makes_the_document_dirty():
-    assert collect([make_run(0), make_run(1, meta={"dirty": True})])["dirty"] is True
+    assert collect([make_run(0), make_run(1, meta={"dirty": True})]).dirty
 
 
 def test_a_diverged_seed_is_a_result_and_not_left_out():
     document = collect([make_run(0), make_run(1, state="diverged")])
-    trials = document["rows"][0]["trials"]
-    assert [trial["state"] for trial in trials] == ["finished", "diverged"]
-    assert trials[1]["test_accuracy"] is None
-    assert trials[1]["epochs"] == 3
+    trials = document.rows[0].trials
+    assert [trial.state for trial in trials] == ["finished", "diverged"]
+    assert trials[1].test_accuracy is None
+    assert trials[1].epochs == 3
     with pytest.raises(InputError, match="all of them diverged"):
         collect([make_run(1, state="diverged")])
 
@@ -110,7 +120,7 @@ CHANGES = {
 
 def test_the_command_gives_the_same_configuration_again():
     run = make_run(4, changes=CHANGES)
-    words = shlex.split(collect([run])["command"])
+    words = shlex.split(collect([run]).command)
     assert words[:3] == ["vitcli", "train", "quickstart"]
     assert words[-2:] == ["--seed", "4"]
     sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
@@ -128,7 +138,7 @@ def test_an_experiment_that_nobody_could_name_is_refused():
 
 def test_the_document_names_no_folder_of_this_machine(here):
     changes = {"data.name": f"imagefolder:{here}/flowers", "train.init": f"{here}/runs/other"}
-    text = json.dumps(collect([make_run(0, changes=changes)]))
+    text = to_json(collect([make_run(0, changes=changes)]))
     assert str(here) not in text
     assert "imagefolder:flowers" in text
     assert "train.init=other" in text
@@ -161,4 +171,4 @@ def test_values_are_written_as_set_reads_them(value):
 def test_writing_where_one_cannot_is_told(here):
     (here / "file").touch()
     with pytest.raises(ResourceError, match="cannot be written"):
-        write({}, here / "file" / "result.json")
+        write(collect([make_run(0)]), here / "file" / "result.json")

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import queue
 import resource
 import shutil
 import signal
@@ -32,6 +33,7 @@ from vitcli.runner.study.run import run_study
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.workers import ATTEMPTS, Worker
 from vitcli.runner.train import signals
+from vitcli.runner.train.events import Ended, Message, Started, Stopping
 from vitcli.runner.train.start import Request, start
 
 ROOT = Path("runs/mine")
@@ -81,7 +83,7 @@ def pairs(found) -> dict[str, tuple[str, str]]:
 
 
 def ends(events) -> dict[str, str]:
-    return {event["folder"]: event["state"] for event in events if event["kind"] == "end"}
+    return {e.folder: e.event.state for e in events if isinstance(e.event, Ended)}
 
 
 def test_every_trial_is_trained_once_and_the_plan_is_written_first(study):
@@ -187,7 +189,7 @@ def test_f47_f51_a_trial_killed_or_hung_once_goes_on_in_another_process(
     events: list = []
     assert pairs(go(study, events, only=("full",), jobs=1)) == calm
     assert timeless(read_results(load_study(study), ROOT, ("full",))) == timeless(result)
-    texts = [event["text"] for event in events if event["kind"] == "message"]
+    texts = [e.event.text for e in events if isinstance(e.event, Message)]
     why = "killed by SIGKILL" if number == signal.SIGKILL else "hung and was killed"
     assert [text for text in texts if why in text and "goes on from its checkpoint" in text]
 
@@ -207,13 +209,11 @@ def test_a_process_that_will_not_end_does_not_hold_up_the_study(study, monkeypat
 
 def test_a_process_whose_output_has_ended_and_that_has_not_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
-    worker = Worker.__new__(Worker)
-    worker.hangs, worker.log = False, tmp_path / "log.txt"
-    words = [sys.executable, "-c", "import os, time; os.close(1); time.sleep(600)"]
-    pipes: dict = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    worker.process = subprocess.Popen(words, **pipes)
-    with worker.process.stdout as out:
-        assert out.read() == ""
+    silent = ("-c", "import os, time; os.close(1); time.sleep(600)")
+    monkeypatch.setattr(engine, "PROGRAM", silent)
+    inbox: queue.Queue = queue.Queue()
+    worker = Worker(tmp_path, 0, 1, inbox)
+    assert inbox.get(timeout=HANG) == (worker, None), "its output has ended"
     assert worker.exit_reason() == "its process hung and was killed"
     assert worker.process.returncode == -signal.SIGKILL
 
@@ -245,7 +245,7 @@ def test_a_stopped_study_saves_and_goes_on(study, monkeypatch):
         with pytest.raises(StoppedError, match=r"Continue: vitcli ablate mine") as caught:
             go(study, events, only=("full",), jobs=1)
     assert caught.value.exit_code == 130
-    assert {"kind": "stopping"} in events
+    assert Stopping() in [e.event for e in events]
     found = trial_states(load_study(study), ROOT, ("full",))
     states = [state.state for state in found.values()]
     assert "missing" in states, "what was waiting is not started"
@@ -267,7 +267,7 @@ def test_a_stale_trial_is_kept_aside_and_trained_anew(study, calm):
     found = go(study, events, only=("full",), seeds=[0])
     assert pairs(found) == {"full/seed0": ("finished", "")}
     assert (ROOT / "full/seed0.stale1/config.yaml").read_text() == edited
-    messages = [event["text"] for event in events if event["kind"] == "message"]
+    messages = [e.event.text for e in events if isinstance(e.event, Message)]
     assert "stale, kept as seed0.stale1: model.depth is 3 in its folder, 2 in the study" in messages
     events.clear()
     go(study, events, only=("full",), seeds=[0], rerun=("full",))
@@ -307,7 +307,7 @@ def test_other_images_than_those_of_finished_trials_are_refused_before_training(
     events: list = []
     with pytest.raises(InputError, match="finished trials were trained on other images"):
         go(study, events, only=("full",))
-    assert not [event for event in events if event["kind"] == "started"]
+    assert not [e for e in events if isinstance(e.event, Started)]
 
 
 def test_f50_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environment):

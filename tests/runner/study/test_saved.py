@@ -27,6 +27,8 @@ from vitcli.runner.study.run import run_study, save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.table import read_document
+from vitcli.runner.study.workers import TrialEvent
+from vitcli.runner.train.events import Ended
 
 
 @pytest.fixture
@@ -287,9 +289,9 @@ def train_study(name: str, seeds: Sequence[int], root: Path, save: Path | None =
     """Train as the command does; how many files were saved after each trial."""
     todo, counts = plan_study(load_study(name, seeds), root, ()), []
 
-    def listen(event: dict) -> None:
-        if save and event["kind"] == "end":
-            save_results(todo, save, event["folder"])
+    def listen(event: TrialEvent) -> None:
+        if save and isinstance(event.event, Ended):
+            save_results(todo, save, event.folder)
             counts.append(len(list(save.rglob("*.json"))))
 
     run_study(todo, Options(jobs=1, device="cpu", command="vitcli ablate mine"), listen)

@@ -10,9 +10,9 @@ import pytest
 
 from tests.fabricated import make_run
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate.logits import save_predictions
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.study import states
 from vitcli.runner.study.collect import collect, ranges, read_results
 from vitcli.runner.study.definition import Study, load_study
@@ -50,7 +50,7 @@ def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunD
     labels = torch.zeros(2000, dtype=torch.long)
     logits = torch.zeros(2000, 2)
     logits[round(2000 * accuracy) :, 1] = 1
-    save_predictions(run.path / "predictions.npz", logits, labels)
+    save_outputs(run.path / "predictions.npz", {"logits": logits, "labels": labels})
     return run
 
 

@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.fabricated_study import make_reference, make_row, make_study, make_trial
+from vitcli.core.tasks.rows import ACCURACY
 from vitcli.runner.study.result import State
 from vitcli.runner.study.statistics import (
     RowStatistics,
-    accuracies,
     compare,
     holm,
     judge,
     sampling_error,
+    scores,
     seeds_needed,
     sign_flip_p,
     t_interval,
@@ -42,9 +43,9 @@ def test_three_seeds_by_hand():
     doc = make_study({"base": [0.90, 0.92, 0.94], "less": [0.86, 0.87, 0.88]})
     base, less = compare(doc)
     # 90, 92, 94: mean 92, deviations -2, 0, 2, sd = sqrt(8 / 2) = 2.
-    assert (base.n, base.accuracy_mean, base.accuracy_sd) == (3, 92.0, 2.0)
+    assert (base.n, base.score_mean, base.score_sd) == (3, 92.0, 2.0)
     # 86, 87, 88: mean 87, sd = sqrt(2 / 2) = 1.
-    assert (less.accuracy_mean, less.accuracy_sd) == (87.0, 1.0)
+    assert (less.score_mean, less.score_sd) == (87.0, 1.0)
     # Differences -4, -5, -6: mean -5, sd 1; half-width 4.302653 * 1 / sqrt(3) = 2.484138.
     assert (less.difference, less.num_pairs) == (-5.0, 3)
     assert (less.ci_low, less.ci_high) == (close(-7.484138), close(-2.515862))
@@ -62,7 +63,7 @@ def test_a_baseline_has_no_difference_and_no_test():
 
 def test_one_sample_has_no_spread_and_one_pair_no_interval():
     base, less = compare(make_study({"base": [0.9], "less": [0.8]}))
-    assert (base.accuracy_mean, base.accuracy_sd) == (90.0, None)
+    assert (base.score_mean, base.score_sd) == (90.0, None)
     assert (less.difference, less.num_pairs) == (-10.0, 1)
     assert (less.ci_low, less.ci_high) == (None, None)
 
@@ -269,12 +270,12 @@ def test_numbers_are_those_of_the_finished_trials_alone(doc):
     for row, found in zip(doc.rows, compare(doc), strict=True):
         mine = {t.seed: t.test_accuracy for t in row.trials if t.state == "finished"}
         percent = [100 * value for value in mine.values()]
-        assert accuracies(row) == {seed: 100 * value for seed, value in mine.items()}
+        assert scores(row, ACCURACY) == {seed: 100 * value for seed, value in mine.items()}
         assert found.n == count(row.trials, "finished") == len(percent)
         assert found.num_diverged == count(row.trials, "diverged")
         assert found.num_unfinished == count(row.trials, *UNFINISHED)
-        assert found.accuracy_mean == (close(statistics.fmean(percent)) if percent else None)
-        assert found.accuracy_sd == (close(statistics.stdev(percent)) if found.n > 1 else None)
+        assert found.score_mean == (close(statistics.fmean(percent)) if percent else None)
+        assert found.score_sd == (close(statistics.stdev(percent)) if found.n > 1 else None)
         assert found.seconds_total is None or found.seconds_total < 1000
         if row is doc.rows[0]:
             continue

@@ -215,7 +215,7 @@ def test_csv_is_plain_numbers(doc):
     rows = list(csv.DictReader(io.StringIO(render(doc, "csv"))))
     assert [row["variant"] for row in rows] == list(ROWS)
     for row, found in zip(rows, compare(doc), strict=True):
-        for name in ("accuracy_mean", "accuracy_sd", "difference", "ci_low", "ci_high", "p_holm"):
+        for name in ("score_mean", "score_sd", "difference", "ci_low", "ci_high", "p_holm"):
             value = getattr(found, name)
             assert row[name] == ("" if value is None else str(round(value, 6)))
         assert int(row["n"]) == found.n

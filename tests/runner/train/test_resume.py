@@ -14,6 +14,7 @@ from tests.patience import HANG
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
 from vitcli.core.nn.attention import ATTENTIONS
+from vitcli.core.tasks.classify import Classify
 from vitcli.core.train import fit as loop
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.weights import load_model
@@ -179,15 +180,15 @@ def test_f31_a_folder_in_use_is_refused_and_untouched(tiny, here):
 
 
 def test_f39_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
-    original = training.Trainer.batches
+    original = Classify.batches
 
-    def poisoned(self, epoch, first_batch=0):
-        for batch in original(self, epoch, first_batch):
+    def poisoned(self, data, epoch, first_batch=0):
+        for batch in original(self, data, epoch, first_batch):
             if epoch == 2:
                 batch["images"][0, 0, 0, 0] = float("nan")
             yield batch
 
-    monkeypatch.setattr(training.Trainer, "batches", poisoned)
+    monkeypatch.setattr(Classify, "batches", poisoned)
     with pytest.raises(DivergedError, match="not finite"):
         run(tiny, "diverged")
     folder = RunDir(here / "diverged")

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.stopping import stop_after
+from vitcli.core.tasks.classify import Classify
 from vitcli.core.train import evaluate
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError, UserError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.repeated_runs import collect
-from vitcli.runner.train import trainer as training
 from vitcli.runner.train.start import Request, start
 
 
@@ -89,24 +90,13 @@ def test_the_written_config_names_the_same_run(tiny, here):
     assert not run(here / "run" / "config.yaml", "run", {}).trained
 
 
-def stop(monkeypatch, step: int) -> None:
-    original = training.Trainer._add
-
-    def add_and_stop(self, taken):
-        original(self, taken)
-        if taken.step == step:
-            self._interrupt(15)
-
-    monkeypatch.setattr(training.Trainer, "_add", add_and_stop)
-
-
 def test_a_resumed_run_keeps_its_provenance(tiny, here, monkeypatch):
     monkeypatch.chdir(here)
     (here / "experiments").mkdir()
     tiny = tiny.rename(here / "experiments" / "tiny.yaml")
     calm = run(tiny, "calm").run
     with monkeypatch.context() as patch:
-        stop(patch, 3)
+        stop_after(patch, 3)
         with pytest.raises(StoppedError):
             run(tiny, "stopped")
     stopped = RunDir(here / "stopped")
@@ -119,19 +109,19 @@ def test_a_resumed_run_keeps_its_provenance(tiny, here, monkeypatch):
     assert len(after.pop("sessions")) == 1
     assert before.pop("sessions") == []
     assert after == before
-    assert collect([stopped])["command"] == collect([calm])["command"]
+    assert collect([stopped]).command == collect([calm]).command
 
 
 def test_stopping_after_a_nan_says_diverged(tiny, here, monkeypatch):
-    stop(monkeypatch, 3)
-    original = training.Trainer.batches
+    stop_after(monkeypatch, 3)
+    original = Classify.batches
 
-    def poisoned(self, epoch, first_batch=0):
-        for batch in original(self, epoch, first_batch):
+    def poisoned(self, *words):
+        for batch in original(self, *words):
             batch["images"][0] = float("nan")
             yield batch
 
-    monkeypatch.setattr(training.Trainer, "batches", poisoned)
+    monkeypatch.setattr(Classify, "batches", poisoned)
     with pytest.raises(DivergedError):
         run(tiny)
     assert RunDir(here / "run").status()["state"] == "diverged"
@@ -140,7 +130,7 @@ def test_stopping_after_a_nan_says_diverged(tiny, here, monkeypatch):
 def test_logits_that_are_not_finite_are_a_divergence(tiny, here, monkeypatch):
     original = evaluate.compute_logits
     monkeypatch.setattr(
-        "vitcli.runner.evaluate.logits.compute_logits",
+        "vitcli.core.train.evaluate.compute_logits",
         lambda *a, **k: original(*a, **k) * float("inf"),
     )
     with pytest.raises(DivergedError, match="not finite"):
@@ -148,7 +138,7 @@ def test_logits_that_are_not_finite_are_a_divergence(tiny, here, monkeypatch):
 
 
 def test_a_bug_leaves_the_run_marked_as_failed(tiny, here, monkeypatch):
-    monkeypatch.setattr(training.Trainer, "_add", lambda self, step: 1 / 0)
+    monkeypatch.setattr(Classify, "after_step", lambda self, step: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         run(tiny)
     status = RunDir(here / "run").status()
@@ -173,7 +163,7 @@ def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, 
     assert all(one[key].equal(other[key]) for key in one)
 
     with monkeypatch.context() as patch:
-        stop(patch, 3)
+        stop_after(patch, 3)
         with pytest.raises(StoppedError):
             run(tiny, "more", {"train.init": "source"})
     RunDir(here / "source").path.rename(here / "elsewhere")
@@ -240,21 +230,12 @@ def test_what_must_not_change_the_result_does_not(tiny, here):
 
 
 def test_settings_that_save_memory_are_applied(tiny, here, monkeypatch):
-    seen = []
-    original = training.Trainer._fit
+    seen, losses = [], Classify.losses
 
-    def look(self, task, batches):
-        seen.append((self.model.grad_checkpointing, self.spec.train.accumulate))
-        return original(self, task, batches)
+    def look(self, batch):
+        seen.append((self.module.grad_checkpointing, len(batch["images"])))
+        return losses(self, batch)
 
-    monkeypatch.setattr(training.Trainer, "_fit", look)
-    parts = []
-    from vitcli.core.tasks.classify import Classify
-
-    losses = Classify.losses
-    monkeypatch.setattr(
-        Classify, "losses", lambda self, b: parts.append(len(b["images"])) or losses(self, b)
-    )
+    monkeypatch.setattr(Classify, "losses", look)
     run(tiny, changes={"train.grad_checkpointing": True, "train.accumulate": 4})
-    assert seen == [(True, 4)]
-    assert set(parts) == {4}
+    assert set(seen) == {(True, 4)}

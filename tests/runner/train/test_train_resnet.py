@@ -7,6 +7,7 @@ import torch
 
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
+from vitcli.core.train.state import TrainState
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
@@ -15,7 +16,6 @@ from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.estimate import make_estimate
 from vitcli.runner.train.start import Request, start
-from vitcli.runner.train.trainer import Trainer
 
 TEXT = """
 model: {family: resnet18}
@@ -61,15 +61,15 @@ def test_the_bits_depend_on_the_running_statistics(experiment, monkeypatch):
     """A control: were they not restored, the comparison above would see it."""
     calm = run(experiment, "calm")
     stopped_run(experiment, monkeypatch, 2)
-    original = Trainer._restore
+    original = TrainState.load
 
-    def forgetful(self, checkpoint):
-        original(self, checkpoint)
-        for module in self.model.modules():
+    def forgetful(self, *words):
+        original(self, *words)
+        for module in self.module.modules():
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.reset_running_stats()
 
-    monkeypatch.setattr(Trainer, "_restore", forgetful)
+    monkeypatch.setattr(TrainState, "load", forgetful)
     run(experiment, "stopped", resume=True)
     with pytest.raises(AssertionError):
         assert_same_run(calm, RunDir(Path("stopped")))

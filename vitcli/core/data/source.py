@@ -25,6 +25,14 @@ class Images:
         return Images(self.pixels.to(device), self.labels.to(device))
 
 
+def evenly_spaced(images: Images, count: int) -> Images:
+    """Return ``count`` images, evenly spaced because a split is sorted by class; all if fewer."""
+    if count >= len(images):
+        return images
+    index = torch.arange(count, device=images.labels.device) * len(images) // count
+    return Images(images.pixels[index], images.labels[index])
+
+
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
     """A data set ready for training: its splits, its names and its statistics.

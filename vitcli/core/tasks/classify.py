@@ -1,29 +1,49 @@
-"""Supervised classification. Axes: B batch, K classes."""
+"""Supervised classification. Axes: B batch, N images, K classes."""
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcli.core.data.batches import Batch
+from vitcli.core.data.source import Images
+from vitcli.core.models.build import build_model
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.linear_attention import redraw_features
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.task import Outputs, Task
+from vitcli.core.train.evaluate import logits_and_labels, score
 
 
-class Classify:
+class Classify(Task):
     """Cross-entropy with label smoothing, on class indices (B,) or probabilities (B, K).
 
     Label smoothing: Szegedy et al. 2016, https://arxiv.org/abs/1512.00567
     """
 
-    def __init__(self, model: nn.Module, label_smoothing: float = 0.0, seed: int = 0) -> None:
-        self.model, self.label_smoothing, self.seed = model, label_smoothing, seed
+    @classmethod
+    def make_module(cls, spec: ExperimentSpec) -> ImageModel:
+        return build_model(spec.model, spec.seed)
 
-    def losses(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The loss to minimise, and the share of images whose likeliest target was predicted."""
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss, and the share of images whose likeliest target was predicted."""
         targets = batch["targets"]
-        logits = self.model(batch["images"]).float()  # (B, K)
-        loss = F.cross_entropy(logits, targets, label_smoothing=self.label_smoothing)
+        logits = self.network(batch["images"]).float()  # (B, K)
+        smoothing = self.spec.train.label_smoothing
+        loss = F.cross_entropy(logits, targets, label_smoothing=smoothing)
         labels = targets.argmax(-1) if targets.ndim == 2 else targets
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}
 
     def after_step(self, step: int) -> None:
-        """Random features are drawn anew where that is due."""
-        redraw_features(self.model, self.seed, step)
+        """Draw new random features where they are due."""
+        redraw_features(self.module, self.spec.seed, step)
+
+    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+        """Return ``logits`` (N, K) in fp32 and ``labels`` (N,)."""
+        logits, labels = logits_and_labels(module, images, self.spec, flip=flip)
+        return {"logits": logits, "labels": labels}
+
+    def measure(self, outputs: Outputs) -> dict[str, float]:
+        """Return accuracies (shares), the loss in nats and the calibration error."""
+        found = score(outputs["logits"], outputs["labels"])
+        names = ("accuracy", "loss", "top5_accuracy", "calibration_error")
+        return {name: getattr(found, name) for name in names}

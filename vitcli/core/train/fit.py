@@ -15,14 +15,15 @@ from vitcli.core.train.optim import set_lr
 Batch = dict[str, Tensor]
 
 
-class Task(Protocol):
-    """An objective: supervised, MAE, DINO and CLIP differ only in this."""
+class Objective(Protocol):
+    """What one step needs to know of a task."""
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return scalars to report; the one named ``loss`` is minimised."""
+        ...
 
     def after_step(self, step: int) -> None:
-        """Hook for state outside the optimiser, such as a teacher network."""
+        """Update what is outside the optimiser, such as a teacher network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +38,7 @@ class Step:
 
 
 def fit(
-    task: Task,
+    task: Objective,
     batches: Iterable[Batch],
     optimizers: Sequence[Optimizer],
     lr_factor: Callable[[int], float],
@@ -78,7 +79,7 @@ def fit(
 
 
 def backward(
-    task: Task,
+    task: Objective,
     batch: Batch,
     accumulate: int,
     autocast: torch.dtype | None,

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import torch
 
 from vitcli.core.data.source import Images
+from vitcli.core.train.evaluate import logits_and_labels
 from vitcli.runner.data.pictures import read_picture
 from vitcli.runner.errors import InputError
-from vitcli.runner.evaluate.logits import logits_and_labels
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir

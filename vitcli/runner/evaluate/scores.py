@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.rows import Metric, task_row
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.logits import logits_and_labels, save_predictions
-from vitcli.runner.evaluate.weights import ignore, load_model
+from vitcli.runner.evaluate.weights import ignore, load_module
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.run.predictions import save_outputs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +21,12 @@ class Evaluation:
     """What ``vitcli eval`` reports."""
 
     run: RunDir
-    scores: Scores
+    measured: dict[str, float]
+    """Every number that the task measures, by name."""
+    headline: Metric
+    scores: Scores | None
+    """What only a classifier has: intervals, classes, confusions."""
+    num_images: int
     class_names: tuple[str, ...]
     parameters: int
     split: str
@@ -43,7 +50,7 @@ def evaluate_run(
     run = find_run(name)
     spec = run.spec()
     where = pick_device(device)
-    model = load_model(run, str(where), step, on_message)
+    module = load_module(run, spec, str(where), step, on_message)
     data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
     seen = run.read("meta.json").get("data_hash")
     if seen and seen != data.data_hash:
@@ -57,14 +64,18 @@ def evaluate_run(
             f" {tuple(images.pixels.shape[2:])}"
         )
     spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
-    logits, labels = logits_and_labels(model, images.to(where), spec, flip=tta)
+    row, task = task_row(spec), task_class(spec)(spec, module)
+    outputs = task.outputs(module, images.to(where), flip=tta)
     if predictions:
-        save_predictions(predictions, logits, labels)
+        save_outputs(predictions, outputs)
     return Evaluation(
         run=run,
-        scores=score(logits, labels),
+        measured=task.measure(outputs),
+        headline=row.headline,
+        scores=score(outputs["logits"], outputs["labels"]) if row.classifies else None,
+        num_images=len(next(iter(outputs.values()))),
         class_names=spec.data.class_names or data.class_names,
-        parameters=count_parameters(model),
+        parameters=count_parameters(module),
         split=split,
         tta=tta,
     )

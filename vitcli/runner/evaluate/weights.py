@@ -3,11 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
-from vitcli.runner.errors import InputError
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.build import task_class
+from vitcli.runner.errors import InputError, UserError
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
@@ -65,13 +67,40 @@ def load_model(
         InputError: No such run, or no whole checkpoint in it.
     """
     run = run if isinstance(run, RunDir) else find_run(str(run))
+    spec = run.spec()
+    return encoder_of(spec, load_module(run, spec, device, step, on_message))
+
+
+def load_module(
+    run: RunDir,
+    spec: ExperimentSpec,
+    device: str = "cpu",
+    step: int | None = None,
+    on_message: Callable[[str], None] = ignore,
+) -> nn.Module:
+    """Return everything that a run trained, in eval mode.
+
+    Raises:
+        InputError: There is no whole checkpoint, or it does not fit the configuration.
+    """
     weights = run_weights(run, step, on_message)
     try:
-        model = build_model(run.spec().model)
-        model.load_state_dict(weights)
-    except (RuntimeError, ValueError) as error:
+        module = new_module(spec)
+        module.load_state_dict(weights)
+    except (RuntimeError, UserError) as error:
         raise InputError(f"{run.path}: checkpoint and config.yaml do not fit together") from error
-    return model.to(pick_device(device)).eval()
+    return module.to(pick_device(device)).eval()
+
+
+def encoder_weights(run: RunDir) -> dict[str, Tensor]:
+    """Return the weights that another training may start from."""
+    name = task_class(run.spec()).encoder_name
+    prefix = f"{name}." if name else ""
+    return {
+        key.removeprefix(prefix): value
+        for key, value in run_weights(run).items()
+        if key.startswith(prefix)
+    }
 
 
 def default_run() -> RunDir:

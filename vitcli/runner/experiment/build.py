@@ -1,30 +1,36 @@
-"""The model of an experiment, with or without memory for its weights."""
+"""The module that an experiment trains, with or without memory for its weights."""
 
 import torch
+from torch import nn
 
-from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 
 
-def new_model(spec: ExperimentSpec) -> ImageModel:
-    """Return the model with the initial weights of the experiment's seed.
+def new_module(spec: ExperimentSpec) -> nn.Module:
+    """Return everything that is trained, with the initial weights of the experiment's seed.
 
     Raises:
         ConfigError: The parts of the model do not fit together.
     """
     try:
-        return build_model(spec.model, spec.seed)
+        return task_class(spec).make_module(spec)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
 
 
-def build_abstract(spec: ExperimentSpec) -> ImageModel:
-    """Return the model on the device ``meta``: shapes without memory.
+def abstract_module(spec: ExperimentSpec) -> nn.Module:
+    """Return everything that is trained on the device ``meta``: shapes without memory.
 
     Raises:
         ConfigError: The parts of the model do not fit together.
     """
     with torch.device("meta"):
-        return new_model(spec)
+        return new_module(spec)
+
+
+def encoder_of(spec: ExperimentSpec, module: nn.Module) -> ImageModel:
+    """Return the image model inside the module that the experiment's task trains."""
+    return task_class(spec).encoder(module)

@@ -1,42 +1,80 @@
-"""What a run predicted for its test images: the file that statistics are made from. No torch."""
+"""predictions.npz: what a run gave for its test images, the file that statistics are made from.
+
+Reading needs no torch.
+"""
 
 import io
 import zipfile
 import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from vitcli.core.tasks.rows import TaskRow
+from vitcli.core.tasks.target import load
+from vitcli.runner.files import commit
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Arrays = dict[str, NDArray[np.generic]]
 BROKEN_ARCHIVE = (
     *(OSError, EOFError, ValueError, KeyError, IndexError, TypeError, ArithmeticError),
     *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error),
 )
-"""What numpy raises where bytes are no archive of arrays, or where arrays are not as expected."""
+"""Errors that numpy raises for bytes that are no archive of arrays, or for unexpected arrays."""
 
 
-def read_predictions(content: bytes) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    """Logits (N, K) and labels (N,) of a predictions.npz.
+def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
+    """Write what a task gave for every image as one .npz file."""
+    arrays = {name: tensor.cpu().numpy() for name, tensor in outputs.items()}
+    with io.BytesIO() as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+        commit(path, file.getvalue())
+
+
+def read_outputs(content: bytes) -> Arrays:
+    """Return the arrays of a predictions.npz by name.
 
     Raises:
         ValueError: These are not the bytes of such a file.
     """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
-            logits, labels = file["logits"], file["labels"]
-        fits = logits.ndim == 2 and labels.shape == logits.shape[:1] and len(labels) > 0
-        fits = fits and bool(((labels >= 0) & (labels < logits.shape[1])).all())
-    except BROKEN_ARCHIVE as error:  # numpy's own words advise to unpickle it
-        raise ValueError("not an archive of logits and labels") from error
-    if not fits:
-        raise ValueError("its labels do not belong to its logits")
-    return logits, labels
+            return {name: file[name] for name in file.files}
+    except BROKEN_ARCHIVE as error:  # numpy's own message advises to unpickle the file
+        raise ValueError("not an archive of predictions") from error
 
 
-def accuracy_of(content: bytes) -> tuple[float, int]:
-    """Share of the images whose largest logit is at the label, and their number.
+def recomputed(content: bytes, row: TaskRow) -> tuple[float, int] | None:
+    """Return the task's headline and the number of images; None where the task stores neither.
 
     Raises:
-        ValueError: These are not the bytes of a predictions.npz.
+        ValueError: These are not the bytes of a predictions.npz of this task.
     """
-    logits, labels = read_predictions(content)
-    return float((logits.argmax(1) == labels).mean()), len(labels)
+    arrays = read_outputs(content)
+    if row.recompute is None:
+        return None
+    try:
+        value, count = load(row.recompute)(arrays)
+    except BROKEN_ARCHIVE as error:
+        known = isinstance(error, ValueError) and str(error)
+        raise ValueError(known or "not the predictions of this task") from error
+    return float(value), int(count)
+
+
+def condensed(content: bytes, row: TaskRow) -> bytes:
+    """Return the same predictions, small enough to commit.
+
+    Raises:
+        ValueError: These are not the bytes of a predictions.npz of this task.
+    """
+    arrays = read_outputs(content)
+    if row.condense is not None:
+        arrays = load(row.condense)(arrays)
+    with io.BytesIO() as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
+        return file.getvalue()

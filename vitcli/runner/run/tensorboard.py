@@ -12,18 +12,19 @@ from torch.utils.tensorboard.summary import hparams
 from vitcli.core.spec import ExperimentSpec
 
 TAGS = {
-    "train_loss": "loss/train",
-    "val_loss": "loss/val",
-    "test_loss": "loss/test",
-    "train_accuracy": "accuracy/train",
-    "val_accuracy": "accuracy/val",
-    "test_accuracy": "accuracy/test",
     "lr": "optim/lr",
     "grad_norm": "optim/grad_norm",
     "images_per_second": "speed/images_per_second",
 }
+SPLITS = ("train", "val", "test")
 PICTURES = "attention"
 """The tag of pictures that come with a step of the training."""
+
+
+def tag_of(key: str) -> str | None:
+    """Return TensorBoard's tag of a number in metrics.jsonl: ``test_loss`` is ``loss/test``."""
+    split, _, name = key.partition("_")
+    return f"{name}/{split}" if split in SPLITS else TAGS.get(key)
 
 
 class Board:
@@ -49,9 +50,9 @@ class Board:
             file.unlink()
 
     def scalars(self, record: dict[str, Any]) -> None:
-        for key, tag in TAGS.items():
-            if record.get(key) is not None:
-                self.writer.add_scalar(tag, record[key], record["step"])
+        for key, value in record.items():
+            if value is not None and (tag := tag_of(key)):
+                self.writer.add_scalar(tag, value, record["step"])
         self.writer.flush()
 
     def images(self, tag: str, images: Tensor, step: int) -> None:

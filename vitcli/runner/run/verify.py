@@ -7,11 +7,12 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from vitcli.runner.errors import InputError, UserError
+from vitcli.core.tasks.rows import task_row
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.files import sealed
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import MANIFEST, RunDir, State, temporaries
-from vitcli.runner.run.predictions import BROKEN_ARCHIVE, accuracy_of
+from vitcli.runner.run.predictions import BROKEN_ARCHIVE, recomputed
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
         *_checkpoints(run),
     ]
     if finished:
-        keys, is_sealed = {"test_accuracy", "num_test"}, _has_sealed_result(run)
+        keys, is_sealed = {_headline(run), "num_test"}, _has_sealed_result(run)
         result = partial(_json, run, "result.json", keys, is_sealed=is_sealed)
         verdicts.append(_verdict("result.json", result))
         if not run.is_bundled:
@@ -100,12 +101,23 @@ def _metrics(run: RunDir, finished: bool) -> None:
         raise ValueError(f"it does not reach step {step}")
 
 
+def _headline(run: RunDir) -> str:
+    """Return the key in result.json of the number that the run's task is judged by."""
+    try:
+        return f"test_{task_row(run.spec()).headline.name}"
+    except ConfigError:  # a damaged config.yaml has a verdict of its own
+        return "num_test"
+
+
 def _predictions(run: RunDir) -> None:
-    """They must say what result.json says."""
-    accuracy, count = accuracy_of((run.path / "predictions.npz").read_bytes())
-    result = run.read("result.json")
-    if abs(accuracy - result["test_accuracy"]) > 1e-6 or count != result["num_test"]:
-        raise ValueError(f"an accuracy of {accuracy:.4f}, result.json has another")
+    """Check that the predictions agree with result.json."""
+    row = task_row(run.spec())
+    found = recomputed((run.path / "predictions.npz").read_bytes(), row)
+    if found is None:
+        return
+    result, (value, count) = run.read("result.json"), found
+    if abs(value - result[_headline(run)]) > 1e-6 or count != result["num_test"]:
+        raise ValueError(f"they give {row.headline.label} {value:.4f}, result.json has another")
 
 
 def _checkpoints(run: RunDir) -> list[Verdict]:

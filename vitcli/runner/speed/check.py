@@ -60,7 +60,7 @@ def stock_training(work: Workload) -> Iterator[None]:
     """What a plain script does with the same pixels, in memory: normalise, step, AdamW."""
     model = StockViT(work.spec.model).to(work.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    images, batch = work.images(), work.spec.train.batch_size
+    images, batch = work.data().train, work.spec.train.batch_size
     half = torch.full((3,), 0.5, device=work.device)
     while True:
         for i in range(0, len(images) - batch + 1, batch):
@@ -90,8 +90,9 @@ def measure_ratios(
         work = make_workload(Experiment(name, spec, Path(name)), device_name, on_message)
         threads = f", {torch.get_num_threads()} threads" if work.device.type == "cpu" else ""
         kind = f"{work.device.type}, {precision_name(work.autocast)}, {work.kernels}{threads}"
+        work.compile(on_message)
         works = {
-            "ours": steps_of(work.training(work.network(on_message))),
+            "ours": steps_of(work.training()),
             "stock": steps_of(stock_training(work)),
             "data": steps_of(work.batches()),
         }

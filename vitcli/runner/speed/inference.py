@@ -18,7 +18,7 @@ BATCHES = (1, 8, 64, 256)
 @resource_errors()
 def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str, Any]:
     """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
-    model = work.model.eval()
+    model = work.encoder.eval()
     types = list(dict.fromkeys([None, work.autocast]))
     images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from vitcli.core.inspect.cost import activation_bytes, count_parameters, forward_flops
-from vitcli.runner.experiment.build import build_abstract
+from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.machine.device import precision_name
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, steps_of, timed, turns
@@ -25,9 +25,9 @@ def bench_training(
     """Speed, memory and operations of training steps, data included; warm-up apart."""
     device, batch = work.device, work.spec.train.batch_size
     began = now(device)
-    network = work.network(on_message)
+    work.compile(on_message)
     compiling = now(device) - began
-    step, data = steps_of(work.training(network)), steps_of(work.batches())
+    step, data = steps_of(work.training()), steps_of(work.batches())
     first = timed(step, device)
     for _ in range(WARM_UP):
         step()
@@ -35,7 +35,7 @@ def bench_training(
         torch.cuda.reset_peak_memory_stats(device)
     found = turns({"step": step, "data": data}, device, rounds=rounds, seconds=seconds)
     memory = peak_memory(device)
-    abstract = build_abstract(work.spec)
+    abstract = encoder_of(work.spec, abstract_module(work.spec))
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
     flops = 3 * forward_flops(abstract, work.image_shape)
     traffic = 2 * activation_bytes(abstract, work.image_shape)
@@ -50,7 +50,7 @@ def bench_training(
         "precision": precision_name(work.autocast),
         "kernels": work.kernels,
         "batch_size": batch,
-        "parameters": count_parameters(work.model),
+        "parameters": count_parameters(work.task.module),
         "images_per_second": speed,
         "turns": [batch / value for value in found["step"].values],
         "step_seconds": step_seconds,

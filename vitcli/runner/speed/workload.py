@@ -1,22 +1,23 @@
 """An experiment on random pixels: what a benchmark needs of it, without its data set."""
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
-from vitcli.core.data.batches import num_batches, train_batches
-from vitcli.core.data.source import Images
+from vitcli.core.data.batches import Batch, num_batches
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.task import Task
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.fit import Batch, fit
+from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.data.load import DataInfo, describe_data
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import new_model
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, fit_to_data
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.device import (
@@ -42,8 +43,13 @@ class Workload:
     info: DataInfo
     device: torch.device
     autocast: torch.dtype | None
-    model: ImageModel
+    task: Task
     kernels: str
+
+    @property
+    def encoder(self) -> ImageModel:
+        """Return the image model that is trained."""
+        return type(self.task).encoder(self.task.module)
 
     @property
     def setting(self) -> str:
@@ -58,52 +64,52 @@ class Workload:
     def image_shape(self) -> tuple[int, int, int]:
         return (self.info.in_chans, *self.info.img_size)
 
-    def images(self) -> Images:
-        """Random images, as many as the training set has, but no more than take a moment."""
+    def data(self) -> DataSet:
+        """Return random images, as many as the training set has, but at most ``MOST_IMAGES``."""
         generator = torch.Generator().manual_seed(0)
         count = min(self.info.num_train, max(MOST_IMAGES, self.spec.train.batch_size))
         pixels = torch.randint(
             256, (count, *self.image_shape), dtype=torch.uint8, generator=generator
         )
         labels = torch.randint(len(self.info.class_names), (count,), generator=generator)
-        return Images(pixels, labels).to(self.device)
+        images = Images(pixels, labels).to(self.device)
+        assert self.spec.data.mean is not None
+        assert self.spec.data.std is not None
+        return DataSet(
+            name=self.spec.data.name,
+            class_names=self.info.class_names,
+            train=images,
+            test=images,
+            mean=self.spec.data.mean,
+            std=self.spec.data.std,
+            data_hash="",
+        )
 
     def batches(self) -> Iterator[Batch]:
-        """Epoch after epoch, augmented as the experiment says."""
-        images, data, epoch = self.images(), self.spec.data, 0
-        while True:
-            yield from train_batches(
-                images,
-                data.augment,
-                mean=data.mean or (GREY,) * self.info.in_chans,
-                std=data.std or (SPREAD,) * self.info.in_chans,
-                num_classes=len(self.info.class_names),
-                batch_size=self.spec.train.batch_size,
-                seed=self.spec.seed,
-                epoch=epoch,
-            )
-            epoch += 1
+        """Yield training batches without end, augmented as the experiment says."""
+        data = self.data()
+        for epoch in itertools.count():
+            yield from self.task.batches(data, epoch)
 
-    def network(self, on_message: Callable[[str], None]) -> nn.Module:
-        """The model as it is trained: compiled where ``vitcli train`` would."""
-        if not self.spec.train.compiles_on(self.device.type):
-            return self.model
-        part = self.spec.train.batch_size // self.spec.train.accumulate
-        images = next(self.batches())["images"][:part]
-        return compile_model(self.model, images, self.autocast, on_message)
+    def compile(self, on_message: Callable[[str], None]) -> None:
+        """Compile the model where ``vitcli train`` would."""
+        if self.spec.train.compiles_on(self.device.type):
+            part = self.spec.train.batch_size // self.spec.train.accumulate
+            images = next(self.batches())["images"][:part]
+            module = self.task.module
+            self.task.network = compile_model(module, images, self.autocast, on_message)
 
-    def training(self, network: nn.Module) -> Iterator[object]:
-        """Optimiser steps without end, data and weight average included."""
-        optimizers = build_optimizers(self.model, self.spec.optim)
-        decay = self.spec.train.ema_decay
-        ema = Ema(self.model, decay) if decay is not None else None
+    def training(self) -> Iterator[object]:
+        """Take optimiser steps without end, data and weight average included."""
+        module, train = self.task.module, self.spec.train
+        ema = Ema(module, train.ema_decay) if train.ema_decay is not None else None
         steps = fit(
-            Classify(network, self.spec.train.label_smoothing),
+            self.task,
             self.batches(),
-            optimizers,
+            build_optimizers(module, self.spec.optim),
             lambda step: 1e-3,  # weights must not grow while the clock runs
             max_grad_norm=self.spec.optim.max_grad_norm,
-            accumulate=self.spec.train.accumulate,
+            accumulate=train.accumulate,
             autocast=self.autocast,
         )
         for step in steps:
@@ -129,8 +135,15 @@ def make_workload(
         num_batches(info.num_train, spec.train.batch_size)
     except ValueError as error:
         raise ConfigError(f"train.batch_size: {error}") from error
-    model = new_model(spec).to(device).train()
-    model.grad_checkpointing = spec.train.grad_checkpointing
+    channels = info.in_chans
+    spec = spec.replace(
+        data=spec.data.replace(
+            mean=spec.data.mean or (GREY,) * channels, std=spec.data.std or (SPREAD,) * channels
+        )
+    )
+    module = new_module(spec).to(device).train()
+    encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     autocast = pick_precision(spec.train.precision, device)
-    kernels = choose_kernels(model, device, autocast, spec.train.wanted_kernels, on_message)
-    return Workload(experiment.name, spec, info, device, autocast, model, kernels)
+    kernels = choose_kernels(module, device, autocast, spec.train.wanted_kernels, on_message)
+    task = task_class(spec)(spec, module)
+    return Workload(experiment.name, spec, info, device, autocast, task, kernels)

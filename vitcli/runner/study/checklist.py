@@ -77,8 +77,9 @@ def _chosen(doc: StudyResult) -> str:
         return f"{TO_DO} how the hyper-parameters were chosen (this study tuned none)."
     tried = ", ".join(setting_text(candidate.setting) for candidate in tuned[0].candidates)
     return (
-        f"Tuned for each variant alone, by mean accuracy on the validation split: {tried}; the"
-        " test images had no part in it."
+        f"Tuned for each variant alone, by mean {doc.headline.label} on the validation split:"
+        f" {tried}."
+        " The test images had no part in the choice."
     )
 
 

@@ -6,12 +6,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from vitcli.core.tasks.rows import Metric, task_row
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash, typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting, read_plan
 from vitcli.runner.study.records import TrialRecord
-from vitcli.runner.study.result import Candidate, State, StudyResult, TrialResult, VariantResult
+from vitcli.runner.study.result import (
+    Candidate,
+    State,
+    StudyResult,
+    TrialResult,
+    VariantResult,
+    in_fields,
+)
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import RESULTS, TrialState, trial_states
 from vitcli.runner.text import plain, portable
@@ -95,6 +103,7 @@ def collect(
         num_comparisons=len(study.variants) - 1,
         base_config=_base_config(study),
         reference=study.reference,
+        task=base.task.name,
         same_setting=is_same_setting(study),
         rows=tuple(_row(study, variant, states, parameters) for variant in shown),
     )
@@ -153,7 +162,7 @@ def _row(
     index = 0
     chosen: dict[str, Any] | None = None
     if study.tune:
-        candidates, best = choose(per_setting, states)
+        candidates, best = choose(per_setting, states, task_row(study.baseline.spec).headline)
         if best is None:  # no choice yet: the row must not show any one setting as the variant
             results = [[_pending(trial) for trial in results[0]]]
         else:
@@ -182,23 +191,25 @@ def _pending(trial: TrialResult) -> TrialResult:
 
 
 def choose(
-    per_setting: Sequence[Sequence[Trial]], states: States
+    per_setting: Sequence[Sequence[Trial]], states: States, headline: Metric
 ) -> tuple[tuple[Candidate, ...], int | None]:
-    """The candidates, and the one with the best mean validation accuracy once all are done.
+    """Return the candidates, and the one with the best mean on the validation split.
 
-    One that diverged with any seed is taken only where all did.
+    It is chosen once all are done. A setting that diverged with any seed is chosen only where
+    every setting did.
     """
     candidates, scores = [], []
     for trials in per_setting:
         records = [states[trial.folder].record for trial in trials]
-        known = [record.result.val_accuracy for record in records if record]
+        known = [record.result.number(f"val_{headline.name}") for record in records if record]
         diverged = sum(states[trial.folder].state == "diverged" for trial in trials)
         whole = [value for value in known if value is not None]
         mean = fmean(whole) if len(whole) == len(trials) else None
-        candidates.append(
-            Candidate(setting=plain(trials[0].setting), val_accuracy=mean, num_diverged=diverged)
-        )
-        scores.append(-1.0 - diverged if mean is None else mean)
+        numbers = {} if mean is None else in_fields(Candidate, {f"val_{headline.name}": mean})
+        setting = plain(trials[0].setting)
+        candidates.append(Candidate(setting=setting, num_diverged=diverged, **numbers))
+        sign = 1 if headline.higher_is_better else -1
+        scores.append((1, sign * mean) if mean is not None else (0, -diverged))
     is_done = all(states[t.folder].state in RESULTS for trials in per_setting for t in trials)
     return tuple(candidates), scores.index(max(scores)) if is_done else None
 
@@ -215,4 +226,5 @@ def _entry(trial: Trial, state: TrialState) -> TrialResult:
         entry |= {"epochs": record.epochs, "curve": record.curve}
         names = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
         entry |= {name: getattr(record.result, name) for name in names}
+        entry["measured"] = record.result.measured
     return TrialResult(**entry)

@@ -320,14 +320,14 @@ def model_sizes(study: Study) -> dict[str, int]:
     """
     from vitcli.core.inspect.cost import count_parameters
     from vitcli.runner.data.load import describe_data
-    from vitcli.runner.experiment.build import build_abstract
+    from vitcli.runner.experiment.build import abstract_module
 
     sizes: dict[str, int] = {}
     for variant in study.variants:
         try:
             for _, spec in variant.settings:
                 fitted = fit_to_data(spec, describe_data(spec.data))
-                sizes[variant.name] = count_parameters(build_abstract(fitted))
+                sizes[variant.name] = count_parameters(abstract_module(fitted))
         except ConfigError as error:
             raise ConfigError(f"{study.path}: variant {variant.name!r}: {error}") from error
     return sizes

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from vitcli.runner.figure_style import FAINT, INK, MUTED, encode
 from vitcli.runner.files import commit
 from vitcli.runner.study.result import StudyResult, VariantResult
-from vitcli.runner.study.statistics import RowStatistics, accuracies, compare
+from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import signed
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
@@ -57,7 +57,9 @@ def forest(doc: StudyResult) -> Figure:
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.margins(x=0.08)
-    axes.set_xlabel(f"accuracy minus {label(doc.rows[0].variant)}, percentage points")
+    axes.set_xlabel(
+        f"{doc.headline.label} minus {label(doc.rows[0].variant)}, {doc.headline.difference_unit}"
+    )
     axes.set_title(_title(doc, found[0]))
     figure.legend(*_legend(axes), loc="outside lower left", ncols=4, frameon=False, fontsize=8)
     return figure
@@ -66,7 +68,7 @@ def forest(doc: StudyResult) -> Figure:
 def _forest_row(
     axes: Axes, place: int, row: VariantResult, numbers: RowStatistics, doc: StudyResult
 ) -> None:
-    ours, theirs = accuracies(row), accuracies(doc.rows[0])
+    ours, theirs = scores(row, doc.headline), scores(doc.rows[0], doc.headline)
     pairs = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
     axes.plot(
         pairs,
@@ -131,7 +133,7 @@ def curves(doc: StudyResult) -> Figure:
     axes = figure.add_subplot()
     ends = []
     for index, row in enumerate(doc.rows):
-        epochs, values = curve(row)  # (E,), (seeds, E)
+        epochs, values = curve(row, doc.headline.scale)  # (E,), (seeds, E)
         if not len(epochs):
             continue
         mean, colour = values.mean(0), COLOURS[index % len(COLOURS)]
@@ -150,16 +152,17 @@ def curves(doc: StudyResult) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("epoch")
     split = "validation split" if doc.base_config.get("data.val_split") else "test images"
-    axes.set_ylabel(f"accuracy on the {split}, %")
+    unit = f", {doc.headline.unit}" if doc.headline.unit else ""
+    axes.set_ylabel(f"{doc.headline.label} on the {split}{unit}")
     axes.set_title(f"{label(doc.name)}: mean, lowest and highest seed (number of seeds)")
     return figure
 
 
-def curve(row: VariantResult) -> tuple[np.ndarray, np.ndarray]:
-    """Epochs (E,) and percent (seeds, E) of the finished trials."""
+def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return epochs (E,) and the scaled headline number (seeds, E) of the finished trials."""
     trials = [dict(trial.curve) for trial in row.trials if trial.state == "finished"]
     epochs = sorted(set.intersection(*map(set, trials))) if trials else []
-    values = [[100 * trial[epoch] for epoch in epochs] for trial in trials]
+    values = [[scale * trial[epoch] for epoch in epochs] for trial in trials]
     return np.array(epochs), np.array(values)
 
 
@@ -200,9 +203,10 @@ def spread(values: Sequence[float], step: float) -> list[float]:
 
 def _title(doc: StudyResult, baseline: RowStatistics) -> str:
     name = label(doc.name)
-    if baseline.accuracy_mean is None:
+    if baseline.score_mean is None:
         return f"{name}: the baseline has no result yet"
-    return f"{name}: {label(baseline.variant)} {baseline.accuracy_mean:.2f} %, n = {baseline.n}"
+    value = f"{baseline.score_mean:.2f} {doc.headline.unit}".strip()
+    return f"{name}: {label(baseline.variant)} {value}, n = {baseline.n}"
 
 
 def _legend(axes: Axes) -> tuple[list[Any], list[str]]:

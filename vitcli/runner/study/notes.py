@@ -48,8 +48,9 @@ def notes(doc: StudyResult, found: Sequence[RowStatistics]) -> dict[str, str]:
 
 def _accuracy(doc: StudyResult) -> str:
     images = f"{doc.num_test:,} test images" if doc.num_test else "test images"
+    name = doc.headline.label.capitalize()
     return (
-        f"n: finished trials, one a seed. Accuracy: on the {images} after the last epoch (never the"
+        f"n: finished trials, one a seed. {name}: on the {images} after the last epoch (never the"
         " best), mean \u00b1 standard deviation over seeds; a seed sets initialisation, data order"
         " and augmentation."
     )
@@ -59,8 +60,8 @@ def _differences(doc: StudyResult) -> str:
     if len(doc.rows) < 2:
         return ""
     return (
-        f"Difference: to {doc.rows[0].variant}, in percentage points, paired by seed, with the"
-        " 95 % t interval of the paired differences (not adjusted for the number of rows)."
+        f"Difference: to {doc.rows[0].variant}, in {doc.headline.difference_unit}, paired by seed,"
+        " with the 95 % t interval of the paired differences (not adjusted for the number of rows)."
     )
 
 
@@ -88,9 +89,9 @@ def _sampling(doc: StudyResult) -> str:
     if error is None:
         return ""
     return (
-        f"Other {doc.num_test:,} test images would move the baseline's accuracy by"
-        f" \u00b1 {error:.2f} points (95 %, normal approximation of the binomial): sampling error"
-        " of the test set, which the spread over seeds does not contain."
+        f"Sampling error of the test set: \u00b1{error:.2f} points (95 %, normal approximation of"
+        f" the binomial) for the baseline with {doc.num_test:,} images. The spread over seeds does"
+        " not contain it."
     )
 
 
@@ -110,7 +111,8 @@ def _tuning(doc: StudyResult) -> str:
     if not any(row.candidates for row in doc.rows):
         return ""
     return (
-        "Setting: of each variant alone, the best by mean accuracy over the seeds on a validation"
+        f"Setting: of each variant alone, the best by mean {doc.headline.label} over the seeds on a"
+        " validation"
         " split; the test images had no part in the choice."
     )
 

@@ -90,8 +90,12 @@ def _alt(name: str, doc: StudyResult) -> str:
     parts = []
     for found in compare(doc):
         if name == "curves":
-            value = found.accuracy_mean
-            said = "no result" if value is None else f"{value:.2f} % in the end"
+            value = found.score_mean
+            said = (
+                "no result"
+                if value is None
+                else f"{value:.2f} {doc.headline.unit}".strip() + " in the end"
+            )
         elif found.variant == doc.rows[0].variant:
             continue
         else:

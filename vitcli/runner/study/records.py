@@ -6,9 +6,10 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from vitcli.core.spec import Spec
+from vitcli.core.tasks.rows import TaskRow
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.result import as_pairs, as_tuple
+from vitcli.runner.study.result import Numbers, as_pairs, as_tuple, in_fields
 
 
 class Session(BaseModel):
@@ -41,10 +42,10 @@ class Meta(Session):
     sessions: list[Session] = Field(default_factory=list)
 
 
-class Result(BaseModel):
+class Result(Numbers):
     """The fields of result.json that a study reads; a diverged trial has none of them."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(extra="ignore")
 
     test_accuracy: float | None = None
     test_loss: float | None = None
@@ -60,13 +61,11 @@ class Result(BaseModel):
 
 
 class Epoch(BaseModel):
-    """The fields of a line of metrics.jsonl that a study reads."""
+    """A line of metrics.jsonl."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False)
 
     epoch: int
-    test_accuracy: float | None = None
-    val_accuracy: float | None = None
 
 
 class TrialRecord(Spec):
@@ -93,15 +92,24 @@ class TrialRecord(Spec):
         return self.result.precision or self.sessions[0].precision
 
 
-def read_record(run: RunDir, state: Any, reason: str, meta: Meta, *, has_val: bool) -> TrialRecord:
-    """The record of a run folder.
+def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
+    """Return the fields of result.json that a study reads, the numbers of the task among them."""
+    names = [f"{split}_{name}" for split in ("test", "val") for name in row.numbers]
+    numbers = {name: stored[name] for name in names if stored.get(name) is not None}
+    return Result.model_validate(stored | in_fields(Result, numbers))
+
+
+def read_record(
+    run: RunDir, state: Any, reason: str, meta: Meta, *, row: TaskRow, has_val: bool
+) -> TrialRecord:
+    """Return the record of a run folder.
 
     Raises:
         ValidationError: A file does not hold what it should.
     """
+    curve = f"{'val' if has_val else 'test'}_{row.headline.name}"
     epochs = [Epoch.model_validate(line) for line in readable_metrics(run)]
-    split = "val_accuracy" if has_val else "test_accuracy"
-    curve = [(each.epoch, getattr(each, split)) for each in epochs]
+    points = [(each.epoch, (each.model_extra or {}).get(curve)) for each in epochs]
     return TrialRecord(
         state=state,
         reason=reason,
@@ -110,8 +118,8 @@ def read_record(run: RunDir, state: Any, reason: str, meta: Meta, *, has_val: bo
         data_hash=meta.data_hash or "",
         num_train=meta.num_train,
         epochs=epochs[-1].epoch if epochs else 0,
-        curve=tuple((epoch, value) for epoch, value in curve if value is not None),
-        result=Result.model_validate(run.read("result.json") if state == "finished" else {}),
+        curve=tuple((epoch, value) for epoch, value in points if value is not None),
+        result=read_result(run.read("result.json") if state == "finished" else {}, row),
         sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
         is_inexact=bool(meta.inexact),
     )

@@ -1,4 +1,4 @@
-"""Finished runs of one experiment, collected into a file of ``experiments/results/``."""
+"""Finished runs of one experiment as the document of a study with a single row."""
 
 import shlex
 from collections.abc import Sequence
@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import (
     FORMAT,
@@ -15,21 +16,22 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     load_experiment,
 )
-from vitcli.runner.experiment.diff import differences
+from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.experiment.yaml_text import flow
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import portable
+from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult, in_fields
+from vitcli.runner.study.states import RESULTS
+from vitcli.runner.study.table import to_json
+from vitcli.runner.text import plain, portable
 
-STATES = ("finished", "diverged")
-"""A diverged training is a result too: leaving it out would flatter the rest."""
 SHARED = ("experiment", "data_hash", "commit", "hardware", "torch")
-MEASURED = ("test_accuracy", "test_loss", "train_loss", "train_seconds", "images_per_second")
+MEASURED = ("train_loss", "train_seconds", "images_per_second")
 
 
-def collect(runs: Sequence[RunDir]) -> dict[str, Any]:
-    """One document about runs that differ in nothing but their seeds.
+def collect(runs: Sequence[RunDir]) -> StudyResult:
+    """Return one document about runs that differ in nothing but their seeds.
 
     Raises:
         InputError: A run is not at its end, or has no record of what it was.
@@ -43,31 +45,45 @@ def collect(runs: Sequence[RunDir]) -> dict[str, Any]:
     result = next(filter(None, results), None)
     if result is None:
         raise InputError("none of these runs has a result: all of them diverged")
-    trials = sorted(map(_trial, runs, specs, results), key=lambda trial: int(trial["seed"]))
-    row = {"variant": "baseline", "parameters": result["parameters"], "trials": trials}
-    row["forward_flops"] = result.get("forward_flops")
-    return {
-        "name": meta["experiment"],
-        "command": command(meta, spec, [trial["seed"] for trial in trials]),
-        "commit": meta.get("commit"),
-        "dirty": any(map(_is_dirty, metas)),
-        "inexact": any("inexact" in meta for meta in metas),
-        "date": max(str(each.get("started", ""))[:10] for each in metas),
-        "hardware": meta.get("hardware"),
-        "torch": meta.get("torch"),
-        "precision": result.get("precision"),
-        "kernels": result.get("kernels"),
-        "data": portable(spec.data.name),
-        "data_hash": meta["data_hash"],
-        "num_test": result.get("num_test"),
-        "rows": [row],
-    }
+    trials = sorted(map(_trial, runs, specs, results), key=lambda trial: trial.seed)
+    row = VariantResult(
+        variant="baseline",
+        parameters=result["parameters"],
+        forward_flops=result.get("forward_flops"),
+        trials=tuple(trials),
+    )
+    return StudyResult(
+        name=meta["experiment"],
+        command=command(meta, spec, [trial.seed for trial in trials]),
+        commits=_known(meta.get("commit")),
+        dirty=any(map(_is_dirty, metas)),
+        inexact=tuple(run.name for run, each in zip(runs, metas, strict=True) if "inexact" in each),
+        date=max(str(each.get("started", ""))[:10] for each in metas),
+        hardware=_known(meta.get("hardware")),
+        torch=_known(meta.get("torch")),
+        precision=_known(result.get("precision")),
+        kernels=_known(result.get("kernels")),
+        threads=meta.get("threads") or 1,
+        data=str(portable(spec.data.name)),
+        data_hash=meta["data_hash"],
+        num_train=meta.get("num_train"),
+        num_test=result.get("num_test"),
+        epochs=spec.train.epochs,
+        num_comparisons=0,
+        base_config=plain(changed_fields(spec.replace(seed=0))),
+        task=spec.task.name,
+        rows=(row,),
+    )
+
+
+def _known(value: str | None) -> tuple[str, ...]:
+    return () if value is None else (value,)
 
 
 def _meta(run: RunDir) -> dict[str, Any]:
     """meta.json of a run that is at its end and says all that a result needs."""
     meta, state = run.read("meta.json"), run.status()["state"]
-    if state not in STATES:
+    if state not in RESULTS:
         raise InputError(
             f"{run.name} is not finished ({state}); finish it: vitcli train --resume {run.name}"
         )
@@ -75,7 +91,8 @@ def _meta(run: RunDir) -> dict[str, Any]:
         raise InputError(f"{run.name}: its meta.json is missing or damaged")
     if (
         state == "finished"
-        and not {"test_accuracy", "parameters"} <= run.read("result.json").keys()
+        and not {f"test_{task_row(run.spec()).headline.name}", "parameters"}
+        <= run.read("result.json").keys()
     ):
         raise InputError(f"{run.name}: its result.json is missing or damaged")
     return meta
@@ -108,16 +125,21 @@ def _refuse_mixture(
         raise ConfigError("two of these runs have the same seed; name one run a seed")
 
 
-def _trial(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> dict[str, Any]:
+def _trial(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialResult:
     records = readable_metrics(run)
-    done = records[-1]["epoch"] if records else 0
-    return {
-        "seed": spec.seed,
-        "state": run.status()["state"],
-        "epochs": result.get("epochs", done),
-        "curve": [[r["epoch"], r["test_accuracy"]] for r in records if "test_accuracy" in r],
-        **{name: result.get(name) for name in MEASURED},
-    }
+    row = task_row(spec)
+    curve = f"test_{row.headline.name}"
+    numbers = {f"test_{name}": result.get(f"test_{name}") for name in row.numbers}
+    known = {name: value for name, value in numbers.items() if value is not None}
+    measured: dict[str, Any] = {name: result.get(name) for name in MEASURED}
+    return TrialResult(
+        seed=spec.seed,
+        state=run.status()["state"],
+        config_hash=config_hash(spec),
+        epochs=result.get("epochs", records[-1]["epoch"] if records else 0),
+        curve=tuple((r["epoch"], r[curve]) for r in records if curve in r),
+        **measured | in_fields(TrialResult, known),
+    )
 
 
 def command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:
@@ -156,10 +178,10 @@ def without_data(spec: ExperimentSpec, file: ExperimentSpec, asked_hash: str) ->
     return asked if asked_hash in hashes else facts
 
 
-def write(document: dict[str, Any], path: Path) -> None:
+def write(document: StudyResult, path: Path) -> None:
     """Write a document, making the folder that it goes into."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        commit_json(path, document)
+        commit(path, f"{to_json(document)}\n".encode())
     except OSError as error:
         raise ResourceError(f"{path}: cannot be written: {error.strerror}") from error

@@ -3,11 +3,13 @@
 Everything that is shown of a study (table, figures, page, README) is a function of this document.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from vitcli.core.spec import Spec
+from vitcli.core.tasks.rows import DEFAULT_TASK, TASKS, Metric
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
 """Only ``finished`` has numbers; only ``finished`` and ``diverged`` are results."""
@@ -23,7 +25,33 @@ def as_pairs(value: Any) -> Any:
     return tuple(as_tuple(pair) for pair in value) if isinstance(value, list) else value
 
 
-class TrialResult(Spec):
+class Numbers(Spec):
+    """A record with fields for the numbers that most tasks have, and room for others."""
+
+    measured: dict[str, float] = Field(default_factory=dict)
+    """Numbers of a task that have no field of their own; left out of files where empty."""
+
+    def number(self, name: str) -> float | None:
+        """Return a number by its name in result.json."""
+        found = self.measured.get(name)
+        return getattr(self, name, None) if found is None else found
+
+    @model_serializer(mode="wrap")
+    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        if not data.get("measured"):
+            data.pop("measured", None)
+        return data
+
+
+def in_fields(kind: type[Numbers], numbers: Mapping[str, float]) -> dict[str, Any]:
+    """Return numbers as keywords of a record: each in its own field, else in ``measured``."""
+    own = {name: value for name, value in numbers.items() if name in kind.model_fields}
+    others = {name: value for name, value in numbers.items() if name not in own}
+    return own | ({"measured": others} if others else {})
+
+
+class TrialResult(Numbers):
     """One training of one variant with one seed."""
 
     seed: int
@@ -34,7 +62,7 @@ class TrialResult(Spec):
     epochs: int = 0
     """Epochs that were trained."""
     test_accuracy: float | None = None
-    """Share of the test images, last epoch; a trial has it if and only if it is finished."""
+    """Share of the test images, last epoch; every finished trial of a classifier has it."""
     test_loss: float | None = None
     train_loss: float | None = None
     train_seconds: float | None = None
@@ -43,11 +71,11 @@ class TrialResult(Spec):
     """(epoch, accuracy) after each evaluated epoch: of the validation split where there is one."""
 
 
-class Candidate(Spec):
+class Candidate(Numbers):
     """One setting of a tuned variant and what it reached on the validation split."""
 
     setting: dict[str, Any]
-    val_accuracy: float | None
+    val_accuracy: float | None = None
     """Mean share over the seeds; None where a trial diverged or is not finished."""
     num_diverged: int = 0
 
@@ -119,9 +147,23 @@ class StudyResult(Spec):
     base_config: dict[str, Any]
     """The baseline's fields that differ from vitcli's defaults, dotted."""
     reference: Reference | None = None
+    task: str = DEFAULT_TASK
+    """Row of the table of tasks; left out of files where it is the default."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
     rows: Annotated[tuple[VariantResult, ...], BeforeValidator(as_tuple)]
+
+    @property
+    def headline(self) -> Metric:
+        """Return the number that the rows are compared by."""
+        return TASKS[self.task].headline
+
+    @model_serializer(mode="wrap")
+    def _without_default_task(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        if data.get("task") == DEFAULT_TASK:
+            del data["task"]
+        return data
 
     @property
     def compares_models(self) -> bool:

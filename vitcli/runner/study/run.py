@@ -24,7 +24,8 @@ from vitcli.runner.study.plan import Options, StudyPlan, states_now, worker_coun
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import RESULTS, TrialState, trial_state
 from vitcli.runner.study.worker import GRACE_SECONDS
-from vitcli.runner.study.workers import Event, Job, LocalEngine
+from vitcli.runner.study.workers import Job, LocalEngine, TrialEvent
+from vitcli.runner.train.events import Ended, Message, Started, Stopping
 from vitcli.runner.train.signals import StopFlag
 
 ORPHAN_SECONDS = GRACE_SECONDS + 5
@@ -32,7 +33,7 @@ ORPHAN_SECONDS = GRACE_SECONDS + 5
 
 
 def run_study(
-    todo: StudyPlan, options: Options, on_event: Callable[[Event], None]
+    todo: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]
 ) -> dict[str, TrialState]:
     """Train what is missing; the state of every trial afterwards.
 
@@ -135,7 +136,7 @@ def data_hash(todo: StudyPlan) -> str | None:
     return next((state.record.data_hash for state in kept if state.record), None)
 
 
-def _set_aside(todo: StudyPlan, trial: Trial, on_event: Callable[[Event], None]) -> None:
+def _set_aside(todo: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
     """A stale trial is kept under another name: it may have taken hours."""
     found = todo.found[trial.folder]
     if found.state != "stale":
@@ -146,10 +147,10 @@ def _set_aside(todo: StudyPlan, trial: Trial, on_event: Callable[[Event], None])
         number += 1
     path.rename(target)
     text = f"stale, kept as {target.name}: {found.reason}"
-    on_event({"kind": "message", "folder": trial.folder, "text": text})
+    on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
-def _train(todo: StudyPlan, options: Options, on_event: Callable[[Event], None]) -> None:
+def _train(todo: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]) -> None:
     jobs = [Job(trial.folder) for trial in todo.trials]
     count = worker_count(todo.study, options)
     engine = LocalEngine(todo.root, jobs, count=count, threads=todo.study.threads)
@@ -161,35 +162,35 @@ def _train(todo: StudyPlan, options: Options, on_event: Callable[[Event], None])
             nonlocal late
             late = late or (deadline is not None and time.monotonic() > deadline)
             if (late or stop.number) and not engine.stopping:
-                on_event({"kind": "stopping"})
+                on_event(TrialEvent("", Stopping()))
                 engine.stop()
 
         events = engine.events(tick)
         closing.callback(events.close)
-        for event in events:
-            begun = begun or event["kind"] == "started"
-            if event["kind"] == "end" and event["state"] == "failed":
-                _mark_failed(todo.root, event)
-                if event.get("stage") == "data" and not begun:
+        for found in events:
+            event = found.event
+            begun = begun or isinstance(event, Started)
+            if isinstance(event, Ended) and event.state == "failed":
+                _mark_failed(RunDir(todo.root / found.folder), event.reason)
+                if event.stage == "data" and not begun:
                     raise _as_error(event)
                 if options.fail_fast:
                     engine.stop()
-            on_event(event)
+            on_event(found)
     if stop.number or late:
         _tell_stopped(todo, options, stop.number)
 
 
-def _mark_failed(root: Path, event: Event) -> None:
-    """A killed worker leaves "running" behind; the trial says what happened to it."""
-    run = RunDir(root / event["folder"])
-    with contextlib.suppress(OSError):  # on a full disk, too, the other trials go on
+def _mark_failed(run: RunDir, reason: str) -> None:
+    """Write into a trial's folder why it failed; a killed worker leaves "running" behind."""
+    with contextlib.suppress(OSError):  # on a full disk, too, the other trials continue
         if run.exists and run.status()["state"] == "running":
-            run.set_status("failed", run.last_step(), event["reason"])
+            run.set_status("failed", run.last_step(), reason)
 
 
-def _as_error(event: Event) -> UserError:
+def _as_error(event: Ended) -> UserError:
     kinds: Mapping[int, type[UserError]] = {2: ConfigError, 5: ResourceError}
-    return kinds.get(event.get("exit", 4), InputError)(event["reason"])
+    return kinds.get(event.exit or 4, InputError)(event.reason)
 
 
 def _tell_stopped(todo: StudyPlan, options: Options, number: int | None) -> None:

@@ -5,22 +5,21 @@ label, the prediction and the probability of the label of each test image. It is
 configuration hash and seed, whatever study it was trained for.
 """
 
-import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from pydantic import ValidationError
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import commit, make_folder, sealed, sha256
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import read_predictions
+from vitcli.runner.run.predictions import condensed
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.records import TrialRecord, other_threads
 from vitcli.runner.text import plain
@@ -143,7 +142,8 @@ def save_trial(
     target.unlink(missing_ok=True)  # predictions without a record are no saved trial
     digest = None
     if record.state == "finished":
-        predictions = compressed((run.path / "predictions.npz").read_bytes())
+        content = (run.path / "predictions.npz").read_bytes()
+        predictions = condensed(content, task_row(trial.spec))
         digest = sha256(predictions)
         commit(target.with_suffix(".npz"), predictions)
     value = {
@@ -156,19 +156,3 @@ def save_trial(
     }
     commit(target, sealed(value))
     return target
-
-
-def compressed(predictions: bytes) -> bytes:
-    """``label``, ``prediction`` and ``probability`` (of the label, float16) of each image (N,)."""
-    logits, labels = read_predictions(predictions)
-    shifted = np.exp(logits - logits.max(axis=1, keepdims=True).astype(np.float64))
-    share = shifted[np.arange(len(labels)), labels] / shifted.sum(axis=1)
-    kind = np.min_scalar_type(logits.shape[1] - 1)
-    with io.BytesIO() as file:
-        np.savez_compressed(
-            file,
-            label=labels.astype(kind),
-            prediction=logits.argmax(axis=1).astype(kind),
-            probability=share.astype(np.float16),
-        )
-        return file.getvalue()

@@ -25,14 +25,14 @@ class Verdict:
 def validate(name: str) -> Verdict:
     """Check a file field by field and build its model where the sizes are known."""
     from vitcli.core.inspect.cost import count_parameters
-    from vitcli.runner.experiment.build import build_abstract
+    from vitcli.runner.experiment.build import abstract_module
 
     try:
         path = find_experiment(name)
         if is_study(path):
             return _validate_study(name)
         load_experiment(name)
-        parameters = count_parameters(build_abstract(resolved(name).spec))
+        parameters = count_parameters(abstract_module(resolved(name).spec))
     except ConfigError as error:
         return Verdict(name=name, ok=False, detail=str(error))
     except InputError as error:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from vitcli.core.tasks.rows import TaskRow, task_row
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences, with_data_defaults
@@ -13,7 +14,7 @@ from vitcli.runner.experiment.yaml_text import flow
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import FILES, RunDir
 from vitcli.runner.run.listing import live_state
-from vitcli.runner.run.predictions import accuracy_of
+from vitcli.runner.run.predictions import recomputed
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.records import Meta, TrialRecord, other_threads, read_record
 from vitcli.runner.study.result import State
@@ -119,27 +120,30 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(
             state="stale", reason="its meta.json is missing, damaged or another trial's"
         )
-    has_val = trial.spec.data.val_split > 0
-    record = read_record(run, state, why, meta, has_val=has_val)
-    if state == "finished" and (wrong := _wrong_result(run, record)):
+    row, has_val = task_row(trial.spec), trial.spec.data.val_split > 0
+    record = read_record(run, state, why, meta, row=row, has_val=has_val)
+    if state == "finished" and (wrong := _wrong_result(run, record, row)):
         return wrong
     return TrialState(state=record.state, reason=why, record=record)
 
 
-def _wrong_result(run: RunDir, record: TrialRecord) -> TrialState | None:
-    """Unless the accuracies are those of the predictions and of the last epoch."""
-    accuracy = record.result.test_accuracy
-    if accuracy is None:
+def _wrong_result(run: RunDir, record: TrialRecord, row: TaskRow) -> TrialState | None:
+    """Return why a result cannot be used: it disagrees with the predictions or the last epoch."""
+    name = row.headline.name
+    value = record.result.number(f"test_{name}")
+    if value is None:
         return TrialState(state="failed", reason="its result.json is missing or damaged")
     try:
-        predicted, count = accuracy_of((run.path / "predictions.npz").read_bytes())
+        predicted = recomputed((run.path / "predictions.npz").read_bytes(), row)
     except (FileNotFoundError, ValueError):
         return TrialState(state="stale", reason="its predictions.npz is missing or damaged")
-    if not (abs(predicted - accuracy) <= 1e-6 and count == record.result.num_test):
-        reason = f"its result.json says {accuracy:.4f}, its predictions {predicted:.4f}"
+    if predicted and not (
+        abs(predicted[0] - value) <= 1e-6 and predicted[1] == record.result.num_test
+    ):
+        reason = f"its result.json says {value:.4f}, its predictions {predicted[0]:.4f}"
         return TrialState(state="stale", reason=reason)
     last = (readable_metrics(run) or [{}])[-1]
-    if record.result.val_accuracy != last.get("val_accuracy"):
-        reason = "its validation accuracy is not that of its last epoch"
+    if record.result.number(f"val_{name}") != last.get(f"val_{name}"):
+        reason = f"its validation {row.headline.label} is not that of its last epoch"
         return TrialState(state="stale", reason=reason)
     return None

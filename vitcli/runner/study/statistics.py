@@ -1,4 +1,4 @@
-"""What a study's numbers say: pure functions of its document, in percentage points of accuracy.
+"""What a study's numbers say: pure functions of its document, in the unit of its headline number.
 
 Only finished trials have numbers. Differences are taken from the first row, the baseline, and only
 between trials with the same seed, which share initialisation, data order and augmentation.
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
+from vitcli.core.tasks.rows import Metric
 from vitcli.runner.study.result import StudyResult, VariantResult
 
 Verdict = Literal[
@@ -36,7 +37,7 @@ MAX_EXACT_PAIRS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class RowStatistics:
-    """One variant; accuracies in percent, differences in percentage points, times in seconds.
+    """One variant; scores and differences in the headline's unit (percent), times in seconds.
 
     What cannot be said from the finished trials is None.
     """
@@ -47,8 +48,8 @@ class RowStatistics:
     num_diverged: int
     num_unfinished: int
     """Failed, interrupted, running, stale or missing."""
-    accuracy_mean: float | None
-    accuracy_sd: float | None
+    score_mean: float | None
+    score_sd: float | None
     """Sample standard deviation over the seeds (n - 1 in the denominator)."""
     seconds_mean: float | None
     """Training time of a finished trial."""
@@ -56,7 +57,7 @@ class RowStatistics:
     num_pairs: int = 0
     """Seeds that finished both here and in the baseline."""
     difference: float | None = None
-    """Mean over the pairs of accuracy here - accuracy of the baseline."""
+    """Mean over the pairs of the score here - the score of the baseline."""
     ci_low: float | None = None
     ci_high: float | None = None
     """95 % t interval of the mean difference; not adjusted for the number of variants."""
@@ -65,7 +66,7 @@ class RowStatistics:
     p_holm: float | None = None
     seeds_missing: int | None = None
     """How many more pairs a test needs, where there are too few."""
-    source_accuracy: float | None = None
+    source_score: float | None = None
     source_drop: float | None = None
     """Of the source: accuracy of the variant - accuracy of the baseline; a loss is negative."""
     verdict: Verdict | None = None
@@ -86,13 +87,14 @@ def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     return (_describe(baseline, doc), *rows)
 
 
-def accuracies(row: VariantResult) -> dict[int, float]:
-    """Seed -> test accuracy in percent, of the finished trials."""
-    return {
-        trial.seed: 100 * trial.test_accuracy
+def scores(row: VariantResult, headline: Metric) -> dict[int, float]:
+    """Return seed -> headline number of the finished trials, as it is written (percent)."""
+    found = {
+        trial.seed: trial.number(f"test_{headline.name}")
         for trial in row.trials
-        if trial.state == "finished" and trial.test_accuracy is not None
+        if trial.state == "finished"
     }
+    return {seed: headline.scale * value for seed, value in found.items() if value is not None}
 
 
 def num_tests(doc: StudyResult) -> int:
@@ -106,7 +108,7 @@ def seeds_needed(num_tests: int) -> int:
 
 
 def _describe(row: VariantResult, doc: StudyResult) -> RowStatistics:
-    values = list(accuracies(row).values())
+    values = list(scores(row, doc.headline).values())
     diverged = sum(trial.state == "diverged" for trial in row.trials)
     seconds = [
         trial.train_seconds
@@ -119,18 +121,18 @@ def _describe(row: VariantResult, doc: StudyResult) -> RowStatistics:
         n=len(values),
         num_diverged=diverged,
         num_unfinished=len(row.trials) - len(values) - diverged,
-        accuracy_mean=_round(np.mean(values)) if values else None,
-        accuracy_sd=_round(np.std(values, ddof=1)) if len(values) > 1 else None,
+        score_mean=_round(np.mean(values)) if values else None,
+        score_sd=_round(np.std(values, ddof=1)) if len(values) > 1 else None,
         seconds_mean=float(np.mean(seconds)) if seconds else None,
         seconds_total=float(np.sum(seconds)) if seconds else None,
-        source_accuracy=source.accuracy if source else None,
+        source_score=source.accuracy if source else None,
     )
 
 
 def _pair(
     described: RowStatistics, row: VariantResult, baseline: VariantResult, doc: StudyResult
 ) -> RowStatistics:
-    ours, theirs = accuracies(row), accuracies(baseline)
+    ours, theirs = scores(row, doc.headline), scores(baseline, doc.headline)
     differences = [_round(ours[seed] - theirs[seed]) for seed in ours if seed in theirs]
     pairs, needed = len(differences), seeds_needed(num_tests(doc))
     whole = not _has_diverged(row, baseline)
@@ -251,8 +253,8 @@ def sampling_error(doc: StudyResult) -> float | None:
     1.96 sqrt(a (1 - a) / num_test), the normal approximation of the binomial; it shrinks to 0
     where no image, or every one, is classified right. Not a spread over seeds.
     """
-    baseline = _describe(doc.rows[0], doc).accuracy_mean if doc.rows else None
-    if baseline is None or not doc.num_test:
+    baseline = _describe(doc.rows[0], doc).score_mean if doc.rows else None
+    if baseline is None or not doc.num_test or doc.headline.unit != "%":
         return None
     share = baseline / 100
     z = stats.norm.ppf(1 - ALPHA / 2)

@@ -68,7 +68,7 @@ def _columns(doc: StudyResult) -> list[_Filled]:
         (doc.compares_models, (Column("MFLOP an image", "r"), _flops)),
         (True, (Column("n", "r"), lambda line: str(line.found.n))),
         (states - {"finished", "diverged"}, (Column("not finished", "l"), _unfinished)),
-        (True, (Column("accuracy, %", "r"), _accuracy)),
+        (True, (Column(doc.headline.title, "r"), _score)),
         (True, (Column("difference [95 % CI]", "r"), _difference)),
         (True, (Column("p (Holm)", "r"), _p)),
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
@@ -92,7 +92,10 @@ def _source_columns(doc: StudyResult) -> list[_Filled]:
         return [(Column(f"source's {name}", "r"), cell)] if shown else []
 
     return [
-        (Column("source's accuracy, %", "r"), lambda line: _points(line.found.source_accuracy)),
+        (
+            Column(f"source's {doc.headline.title}", "r"),
+            lambda line: _points(line.found.source_score),
+        ),
         (Column("source's drop", "r"), lambda line: signed(line.found.source_drop)),
         *given("parameters"),
         *given("hours"),
@@ -128,12 +131,12 @@ def _diverged(line: _Line) -> str:
     return f"{n} of {len(line.row.trials)}" if n else "0"
 
 
-def _accuracy(line: _Line) -> str:
+def _score(line: _Line) -> str:
     found = line.found
-    if found.accuracy_mean is None:
+    if found.score_mean is None:
         return "diverged" if found.num_diverged and not found.num_unfinished else "no result yet"
-    spread = "" if found.accuracy_sd is None else f" \u00b1 {found.accuracy_sd:.2f}"
-    return f"{found.accuracy_mean:.2f}{spread}"
+    spread = "" if found.score_sd is None else f" \u00b1 {found.score_sd:.2f}"
+    return f"{found.score_mean:.2f}{spread}"
 
 
 def _difference(line: _Line) -> str:
@@ -193,7 +196,7 @@ def to_csv(doc: StudyResult) -> str:
     for row, found in zip(doc.rows, compare(doc), strict=True):
         source = doc.reference.rows.get(row.variant) if doc.reference else None
         rows.append(
-            _rounded(found)
+            _numbers(found, doc.headline.name)
             | {
                 "parameters": row.parameters,
                 "forward_flops": row.forward_flops,
@@ -211,13 +214,15 @@ def to_csv(doc: StudyResult) -> str:
 
 def to_json(doc: StudyResult) -> str:
     """The document, and beside its fields the statistics that follow from it."""
-    numbers = [_rounded(found) for found in compare(doc)]
+    numbers = [_numbers(found, doc.headline.name) for found in compare(doc)]
     value = doc.model_dump(mode="json") | {"statistics": numbers}
     return json.dumps(value, indent=2, allow_nan=False)
 
 
-def _rounded(found: RowStatistics) -> dict[str, Any]:
-    return {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(found).items()}
+def _numbers(found: RowStatistics, headline: str) -> dict[str, Any]:
+    """Return a row's statistics under the names that files have, such as ``accuracy_mean``."""
+    rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(found).items()}
+    return {name.replace("score", headline): value for name, value in rounded.items()}
 
 
 def read_document(text: str) -> StudyResult:

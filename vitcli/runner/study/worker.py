@@ -19,20 +19,21 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import AugmentSpec, DataSpec
+from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
 from vitcli.runner.experiment.config import Experiment, check
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.study.definition import PLAN, read_plan
+from vitcli.runner.train.events import Ended, Event, Message, to_json
 
 GRACE_SECONDS = 30.0
 """How long a trial may take to save its checkpoint after the driver has gone."""
 
-Send = Callable[[dict[str, Any]], None]
+Send = Callable[[Event], None]
 
 
 def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
@@ -60,30 +61,23 @@ def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
         outcome = start(
             experiment,
             request,
-            on_event=lambda event: send(describe_event(event)),
-            on_message=lambda text: send({"kind": "message", "text": text}),
+            on_event=send,
+            on_message=lambda text: send(Message(text=text)),
             load=load,
         )
         keep_weights(outcome.run.checkpoints)
-        send({"kind": "end", "state": "finished", "accuracy": outcome.result["test_accuracy"]})
+        score = outcome.result[f"test_{task_row(spec).headline.name}"]
+        send(Ended(state="finished", score=score))
     except DivergedError as error:
-        send({"kind": "end", "state": "diverged", "reason": str(error)})
+        send(Ended(state="diverged", reason=str(error)))
     except StoppedError as error:
-        send({"kind": "end", "state": "interrupted", "reason": str(error)})
+        send(Ended(state="interrupted", reason=str(error)))
     except UserError as error:
-        send(
-            {
-                "kind": "end",
-                "state": "failed",
-                "reason": str(error),
-                "exit": error.exit_code,
-                "stage": "data" if load.has_failed else "training",
-            }
-        )
+        stage = "data" if load.has_failed else "training"
+        send(Ended(state="failed", reason=str(error), exit=error.exit_code, stage=stage))
     except Exception as error:
         traceback.print_exc()
-        reason = f"{type(error).__name__}: {error}"
-        send({"kind": "end", "state": "failed", "reason": reason, "exit": 1})
+        send(Ended(state="failed", reason=f"{type(error).__name__}: {error}", exit=1))
 
 
 class DataOnce:
@@ -122,24 +116,6 @@ class DataOnce:
         return data
 
 
-def describe_event(event: Any) -> dict[str, Any]:
-    """A training's event as plain data."""
-    from vitcli.runner.train.events import EpochDone, Progress
-
-    if isinstance(event, EpochDone):
-        return {"kind": "epoch", "record": event.record}
-    if isinstance(event, Progress):
-        return {"kind": "progress", **asdict(event)}
-    return {
-        "kind": "started",
-        "device": str(event.device),
-        "precision": event.precision,
-        "epochs": event.spec.train.epochs,
-        "steps_per_epoch": event.steps_per_epoch,
-        "first_step": event.first_step,
-    }
-
-
 def feed(jobs: "queue.Queue[dict[str, Any] | None]") -> None:
     """Read jobs from stdin; at its end stop what runs, as if the driver had asked for it."""
     for line in sys.stdin:
@@ -172,10 +148,10 @@ def main(root: Path, folders: list[str]) -> None:
     for job in named or jobs_from_stdin():
         folder = job["folder"]
 
-        def send(event: dict[str, Any], folder: str = folder) -> None:
+        def send(event: Event, folder: str = folder) -> None:
             # Nobody listens any more: stdin has ended too, and stops the trial with a checkpoint.
             with contextlib.suppress(OSError):
-                out.write(json.dumps({"folder": folder, **event}) + "\n")
+                out.write(json.dumps({"folder": folder, **to_json(event)}) + "\n")
 
         run_trial(root, folder, send=send, load=load)
 

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from vitcli.runner.train.events import Ended, Event, Message, Started, from_json
 from vitcli.version import PACKAGE
 
 POLL_SECONDS = 0.2
@@ -34,10 +35,19 @@ ATTEMPTS = 3
 PATIENCE = 3600.0
 """Seconds for which a trial under way may say nothing; it reports twice a second, but evaluation
 and saving take their time."""
+PROGRAM = ("-m", "vitcli.runner.study.worker")
+"""What a worker process runs."""
 BUG = 1
 """The exit code of an error that nobody expected."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-Event = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class TrialEvent:
+    """What a trial tells, or the study itself where ``folder`` is empty."""
+
+    folder: str
+    event: Event
 
 
 @dataclass(frozen=True)
@@ -46,6 +56,12 @@ class Job:
 
     folder: str
     attempt: int = 1
+
+
+def from_line(line: str) -> TrialEvent:
+    """Return the event in a line of JSON that a worker wrote."""
+    data = json.loads(line)
+    return TrialEvent(data.pop("folder"), from_json(data))
 
 
 class Worker:
@@ -65,7 +81,7 @@ class Worker:
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 # -P: a folder called vitcli in the working folder is not this program.
-                [sys.executable, "-P", "-m", "vitcli.runner.study.worker", str(root)],
+                [sys.executable, "-P", *PROGRAM, str(root)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -79,8 +95,8 @@ class Worker:
     def _read(self, inbox: "queue.Queue[Any]", stdout: IO[str]) -> None:
         with stdout:
             for line in stdout:
-                with contextlib.suppress(ValueError):
-                    inbox.put((self, json.loads(line)))
+                with contextlib.suppress(ValueError, KeyError, TypeError):
+                    inbox.put((self, from_line(line)))
         inbox.put((self, None))
 
     def give(self, job: Job) -> None:
@@ -129,10 +145,10 @@ class LocalEngine:
         self.count = min(count, len(jobs))
         self.workers: list[Worker] = []
         self.stopping = False
-        self._inbox: queue.Queue[tuple[Worker, Event | None]] = queue.Queue()
+        self._inbox: queue.Queue[tuple[Worker, TrialEvent | None]] = queue.Queue()
         self._started = 0
 
-    def events(self, tick: Callable[[], None]) -> Generator[Event, None, None]:
+    def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
         """Every event of every trial, ``tick`` being called in between, until nothing is left.
 
         The first trial starts alone, so that data is fetched and decoded once for all.
@@ -185,31 +201,32 @@ class LocalEngine:
                 worker.hangs = True
                 worker.process.kill()
 
-    def _handle_event(self, worker: Worker, event: Event) -> Iterator[Event]:
+    def _handle_event(self, worker: Worker, found: TrialEvent) -> Iterator[TrialEvent]:
         worker.silence = 0.0
-        yield event
-        if event["kind"] == "started":
+        yield found
+        event = found.event
+        if isinstance(event, Started):
             worker.trains = True
             while len(self.workers) < self.count and self.waiting and not self.stopping:
                 self._start_worker()
-        elif event["kind"] == "end" and event.get("exit") == BUG:
-            # Who knows what state such a process is in: another takes the next trial.
+        elif isinstance(event, Ended) and event.exit == BUG:
+            # The state of such a process is unknown, so another one takes the next trial.
             worker.job = None
             worker.dismiss()
-        elif event["kind"] == "end":
+        elif isinstance(event, Ended):
             self._assign(worker)
 
-    def _handle_exit(self, worker: Worker) -> Iterator[Event]:
+    def _handle_exit(self, worker: Worker) -> Iterator[TrialEvent]:
         self.workers.remove(worker)
         job, reason = worker.job, worker.exit_reason()
         killed = worker.process.returncode < 0
         if job is not None and killed and not self.stopping and job.attempt < ATTEMPTS:
             self.waiting.appendleft(Job(job.folder, job.attempt + 1))
-            text = f"{reason}; it goes on from its checkpoint"
-            yield {"folder": job.folder, "kind": "message", "text": text}
+            text = f"{reason}; it continues from its checkpoint"
+            yield TrialEvent(job.folder, Message(text=text))
         elif job is not None:
             state = "interrupted" if self.stopping else "failed"
-            yield {"folder": job.folder, "kind": "end", "state": state, "reason": reason}
+            yield TrialEvent(job.folder, Ended(state=state, reason=reason))
         if len(self.workers) < self.count:
             self._start_worker()
 

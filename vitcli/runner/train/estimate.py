@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from vitcli.core.data.batches import num_batches
 from vitcli.core.inspect.cost import (
@@ -14,15 +15,13 @@ from vitcli.core.inspect.cost import (
     forward_flops,
     parameters_by_part,
 )
-from vitcli.core.models.build import build_model
-from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.tasks.build import task_class
 from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import build_abstract
+from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_text, fit_to_data
 from vitcli.runner.machine.device import hardware, pick_device, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
@@ -85,24 +84,25 @@ def make_estimate(experiment: Experiment, device_name: str = "auto") -> Estimate
     spec = fit_to_data(experiment.spec, facts)
     assert spec.model.img_size is not None
     assert spec.model.in_chans is not None
-    abstract, model = build_abstract(spec), build_model(spec.model)
+    abstract, module = abstract_module(spec), new_module(spec)
     shape = (spec.model.in_chans, *spec.model.img_size)
-    for each in (abstract, model):
+    encoder = encoder_of(spec, abstract)
+    for each in (encoder, encoder_of(spec, module)):
         each.grad_checkpointing = spec.train.grad_checkpointing
-    per_image = activation_bytes(abstract, shape)
+    per_image = activation_bytes(encoder, shape)
     try:
         count = num_batches(facts.num_train, spec.train.batch_size)
     except ValueError as error:
         raise ConfigError(f"train.batch_size: {error}") from error
     steps = min(count, spec.train.limit_batches or count)
-    seconds = step_seconds(model, spec, device) * steps * spec.train.epochs
+    seconds = step_seconds(module, spec, device) * steps * spec.train.epochs
     return Estimate(
         experiment=experiment,
         spec=spec,
-        parts=parameters_by_part(model),
-        parameters=count_parameters(model),
-        forward_flops=forward_flops(abstract, shape),
-        memory_bytes=memory_bytes(spec, count_parameters(model), per_image),
+        parts=parameters_by_part(module),
+        parameters=count_parameters(module),
+        forward_flops=forward_flops(encoder, shape),
+        memory_bytes=memory_bytes(spec, count_parameters(module), per_image),
         seconds=seconds,
         hardware=hardware(device),
         steps_per_epoch=steps,
@@ -116,23 +116,22 @@ def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int
     return int(4 * parameters * copies + activations * part)
 
 
-def step_seconds(model: ImageModel, spec: ExperimentSpec, device: torch.device) -> float:
-    """Time of one training step: the fastest of a few on random images, scaled to the batch."""
-    assert spec.model.img_size is not None
+def step_seconds(module: nn.Module, spec: ExperimentSpec, device: torch.device) -> float:
+    """Return the time of one training step in seconds.
+
+    It is the fastest of a few steps on random images, scaled to the batch.
+    """
     count = spec.train.batch_size
     if device.type != "cuda":
         count = min(count, PROBE_IMAGES)
-    batch = {
-        "images": torch.randn(count, spec.model.in_chans or 1, *spec.model.img_size, device=device),
-        "targets": torch.zeros(count, dtype=torch.long, device=device),
-    }
     autocast = pick_precision(spec.train.precision, device)
-    model.to(device).train()
-    choose_kernels(model, device, autocast, spec.train.wanted_kernels)
+    module.to(device).train()
+    choose_kernels(module, device, autocast, spec.train.wanted_kernels)
+    task = task_class(spec)(spec, module)
     steps = fit(
-        Classify(model),
-        [batch] * (PROBE_STEPS + 1),
-        build_optimizers(model, spec.optim),
+        task,
+        [task.random_batch(count, device)] * (PROBE_STEPS + 1),
+        build_optimizers(module, spec.optim),
         lambda step: 0.0,
         accumulate=spec.train.accumulate if device.type == "cuda" else 1,
         max_grad_norm=spec.optim.max_grad_norm,

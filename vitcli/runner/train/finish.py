@@ -4,66 +4,67 @@ import contextlib
 from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters, forward_flops
-from vitcli.core.train.evaluate import Scores, score
-from vitcli.runner.evaluate.logits import save_predictions
-from vitcli.runner.experiment.build import build_abstract
+from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, sealed
-from vitcli.runner.machine.device import precision_name
 from vitcli.runner.run.folder import steps
+from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.run.tensorboard import Board
 from vitcli.runner.train.trainer import Trainer
 
 PICTURES = 8
 
 
-def finish(training: Trainer) -> dict[str, Any]:
+def finish(trainer: Trainer) -> dict[str, Any]:
     """Measure the test set, write predictions.npz and, last of all, result.json."""
-    run, spec = training.run, training.spec
-    logits, labels = training.test_predictions()
-    scores = score(logits, labels)
+    run, spec = trainer.run, trainer.spec
+    outputs = trainer.test_outputs()
+    measured = trainer.task.measure(outputs)
     if not steps(run.checkpoints):  # nothing was trained, but the weights must be there to be read
-        training.save()
-    save_predictions(run.path / "predictions.npz", logits, labels)
-    with contextlib.closing(Board(run.path, training.records)) as board:
+        trainer.save()
+    save_outputs(run.path / "predictions.npz", outputs)
+    with contextlib.closing(Board(run.path, trainer.records)) as board:
         meta = run.read("meta.json")
         groups = {name: meta.get(name) for name in ("experiment", "variant")}
-        measured = {"test_accuracy": scores.accuracy, "test_loss": scores.loss}
-        board.hparams(spec, measured, groups)
-        show_images(training, board)
-    result = summarise(training, scores)
+        shown = {f"test_{name}": measured[name] for name in trainer.row.recorded}
+        board.hparams(spec, shown, groups)
+        show_images(trainer, board)
+    result = summarise(trainer, measured, num_test=len(next(iter(outputs.values()))))
     commit(run.path / "result.json", sealed(result))
-    run.set_status("finished", training.step)
+    run.set_status("finished", trainer.step)
     return run.read("result.json")
 
 
-def summarise(training: Trainer, scores: Scores) -> dict[str, Any]:
-    """result.json; ``train_seconds`` includes evaluation and saving, ``images_per_second`` not."""
-    last = training.records[-1] if training.records else {}
-    images = training.step * training.spec.train.batch_size
+def summarise(trainer: Trainer, measured: dict[str, float], num_test: int) -> dict[str, Any]:
+    """Return what result.json holds.
+
+    ``train_seconds`` includes evaluation and saving, ``images_per_second`` does not.
+    """
+    row, spec = trainer.row, trainer.spec
+    last = trainer.records[-1] if trainer.records else {}
+    images = trainer.step * spec.train.batch_size
+    headline, has_val = row.headline.name, bool(trainer.data.val)
+    names = {name: name if name in row.unprefixed else f"test_{name}" for name in measured}
+    abstract = encoder_of(spec, abstract_module(spec))
     return {
-        "test_accuracy": scores.accuracy,
-        "test_loss": scores.loss,
-        "test_top5_accuracy": scores.top5_accuracy,
-        "calibration_error": scores.calibration_error,
-        "val_accuracy": last.get("val_accuracy"),
-        "best_val_accuracy": training.best[0] if training.data.val else None,
-        "best_val_step": training.best[1] if training.data.val else None,
-        "train_loss": last.get("train_loss"),
-        "train_accuracy": last.get("train_accuracy"),
-        "parameters": count_parameters(training.model),
-        "forward_flops": forward_flops(build_abstract(training.spec), training.model.image_shape),
-        "epochs": training.spec.train.epochs,
-        "steps": training.step,
-        "images_per_second": images / training.step_seconds if training.step_seconds else 0.0,
-        "train_seconds": training.wall_seconds,
-        "precision": precision_name(training.autocast),
-        "kernels": training.kernels,
-        "exact": "inexact" not in training.run.read("meta.json"),
-        "num_test": scores.num_images,
+        **{names[name]: value for name, value in measured.items()},
+        f"val_{headline}": last.get(f"val_{headline}"),
+        f"best_val_{headline}": trainer.best[0] if has_val else None,
+        "best_val_step": trainer.best[1] if has_val else None,
+        **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
+        "parameters": count_parameters(trainer.state.module),
+        "forward_flops": forward_flops(abstract, trainer.encoder.image_shape),
+        "epochs": spec.train.epochs,
+        "steps": trainer.step,
+        "images_per_second": images / trainer.step_seconds if trainer.step_seconds else 0.0,
+        "train_seconds": trainer.wall_seconds,
+        "precision": trainer.precision,
+        "kernels": trainer.kernels,
+        "exact": "inexact" not in trainer.run.read("meta.json"),
+        "num_test": num_test,
     }
 
 
-def show_images(training: Trainer, board: Board) -> None:
-    """A few training images as the model saw them."""
-    images = next(training.batches(0))["images"][:PICTURES]
+def show_images(trainer: Trainer, board: Board) -> None:
+    """Show a few training images as the model saw them."""
+    images = next(trainer.state.batches(0))["images"][:PICTURES]
     board.images("images/augmented", images, 0)

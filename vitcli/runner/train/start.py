@@ -11,9 +11,10 @@ import torch
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.rows import task_row
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
-from vitcli.runner.experiment.build import new_model
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import (
     Experiment,
     config_text,
@@ -22,7 +23,7 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.files import commit_json, sha256
-from vitcli.runner.machine.device import environment, pick_device, precision_name
+from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir, default_path, find_run
@@ -85,10 +86,10 @@ def start(
             return Outcome(run, run.read("result.json"), trained=False)
         try:
             with resource_errors():
-                training = prepare(experiment, request, run, device, on_event, on_message, load)
+                trainer = prepare(experiment, request, run, device, on_event, on_message, load)
                 with StopFlag() as stop:  # once trained, a signal waits for the result
-                    training.train(stop)
-                    return Outcome(run, finish(training), trained=True)
+                    trainer.train(stop)
+                    return Outcome(run, finish(trainer), trained=True)
         except UserError:
             if not run.exists:
                 drop_empty(run.path)
@@ -127,7 +128,8 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
     status = run.status()
     if (
         status["state"] == "finished"
-        and {"test_accuracy", "train_seconds"} <= run.read("result.json").keys()
+        and {f"test_{task_row(spec).headline.name}", "train_seconds"}
+        <= run.read("result.json").keys()
     ):
         return True
     if request.resume:
@@ -169,27 +171,27 @@ def prepare(
     spec = resolve(experiment.spec, data)
     if old:
         refuse_other_data(run, data)
-    model = new_model(spec)
+    module = new_module(spec)
     if spec.train.init and checkpoint is None:
-        load_initial_weights(model, spec.train.init, on_message)
+        load_initial_weights(encoder_of(spec, module), spec.train.init, on_message)
     # A run goes on with the kernels that it began with: they round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
-    training = Trainer(spec, model, data.to(device), run, device, on_event, on_message, kernels)
+    trainer = Trainer(spec, module, data.to(device), run, device, on_event, on_message, kernels)
     meta = run.read("meta.json") if old else {}
     if checkpoint:
-        inexact = training.changes_since(checkpoint)
+        inexact = trainer.changes_since(checkpoint)
         if request.allow_inexact:
             changed = differences(run.spec(), spec)
-            if changed and checkpoint.step == training.num_steps:
+            if changed and checkpoint.step == trainer.state.num_steps:
                 raise ConfigError(f"{run.name} has no step left; add epochs: -s train.epochs=N")
             inexact |= changed
         else:
             refuse(run.name, inexact)
-        training.restore(checkpoint)
+        trainer.restore(checkpoint)
         mark_inexact(run, meta, checkpoint.step, inexact, on_message)
     if request.rerun:
         clear(run.path)
-    arithmetic = {"precision": precision_name(training.autocast), "kernels": training.kernels}
+    arithmetic = {"precision": trainer.precision, "kernels": trainer.kernels}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())
     if old:  # before the configuration that it vouches for; a new folder begins with that
@@ -198,8 +200,8 @@ def prepare(
     commit_json(run.path / "meta.json", meta)
     run.set_status("running", checkpoint.step if checkpoint else 0)
     if checkpoint:
-        run.set_metrics(training.records)
-    return training
+        run.set_metrics(trainer.records)
+    return trainer
 
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
@@ -213,9 +215,9 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
 
 def load_initial_weights(model: ImageModel, source: str, on_message: Callable[[str], None]) -> None:
     """Copy a run's weights; its head is left out where the classes differ."""
-    from vitcli.runner.evaluate.weights import run_weights
+    from vitcli.runner.evaluate.weights import encoder_weights
 
-    weights = run_weights(find_run(source))
+    weights = encoder_weights(find_run(source))
     own = model.state_dict()
     differs = [k for k in own if k not in weights or weights[k].shape != own[k].shape]
     if [k for k in differs if not k.startswith("head.")] or weights.keys() - own.keys():

@@ -14,11 +14,10 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.train.evaluate import Scores, score
+from vitcli.core.train.evaluate import Scores, logits_and_labels, score
 from vitcli.runner.attn_map.strip import visible
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.logits import logits_and_labels
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from vitcli.core.models.image_model import ImageModel
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.build import new_model
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_hash, model_hash
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.files import commit_json
@@ -65,7 +65,7 @@ def import_weights(
         experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
     )
     spec = resolve(experiment.spec, data)
-    model = new_model(spec)
+    model = encoder_of(spec, new_module(spec))
     weights = fitting(state, model, file)
     with run.lock():
         if not is_free(output):

@@ -1,0 +1,41 @@
+"""Stored predictions of a classifier, as arrays. No torch. Axes: N images, K classes."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+def checked(arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return logits (N, K) and labels (N,).
+
+    Raises:
+        ValueError: The labels do not belong to the logits.
+    """
+    logits, labels = arrays["logits"], arrays["labels"]
+    fits = logits.ndim == 2 and labels.shape == logits.shape[:1] and len(labels) > 0
+    if not (fits and bool(((labels >= 0) & (labels < logits.shape[1])).all())):
+        raise ValueError("its labels do not belong to its logits")
+    return logits, labels
+
+
+def accuracy(arrays: Arrays) -> tuple[float, int]:
+    """Return the share of images whose largest logit is at the label, and their number."""
+    logits, labels = checked(arrays)
+    return float((logits.argmax(1) == labels).mean()), len(labels)
+
+
+def condense(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Return ``label``, ``prediction`` and ``probability`` (of the label, float16), each (N,)."""
+    logits, labels = checked(arrays)
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True).astype(np.float64))
+    share = shifted[np.arange(len(labels)), labels] / shifted.sum(axis=1)
+    kind = np.min_scalar_type(logits.shape[1] - 1)
+    return {
+        "label": labels.astype(kind),
+        "prediction": logits.argmax(axis=1).astype(kind),
+        "probability": share.astype(np.float16),
+    }

@@ -1,0 +1,102 @@
+"""The interface of an objective. Axes: B batch, N images, C channels, H W pixels.
+
+A training, its estimate, its result and its study know an objective by this interface and by its
+row in the table of tasks, never by its name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.data.batches import Batch, train_batches
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.rows import task_row
+
+Outputs = dict[str, Tensor]
+"""What a model gives for every image of a split; the first axis of each tensor is N."""
+
+
+class Task(ABC):
+    """What is learned from a batch, and what an evaluation measures.
+
+    Args:
+        spec: The experiment, with every field that follows from the data set.
+        module: What ``make_module`` returned, on its device.
+    """
+
+    encoder_name: ClassVar[str] = ""
+    """Name of the encoder inside the module; empty where the module is the encoder."""
+
+    def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
+        self.spec, self.module = spec, module
+        self.network = module
+        """The module, or the module compiled: what ``losses`` calls."""
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """Return the names of the scalars of ``losses``."""
+        return task_row(self.spec).reports
+
+    @classmethod
+    @abstractmethod
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
+        """Return everything that is trained and saved, with the initial weights of the seed."""
+
+    @classmethod
+    def encoder(cls, module: nn.Module) -> ImageModel:
+        """Return the part that other trainings may start from and that maps look into."""
+        found = module.get_submodule(cls.encoder_name)
+        assert isinstance(found, ImageModel)
+        return found
+
+    def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
+        """Yield the training batches of an epoch: functions of seed, epoch and image."""
+        assert self.spec.data.mean is not None
+        assert self.spec.data.std is not None
+        return train_batches(
+            data.train,
+            self.spec.data.augment,
+            mean=self.spec.data.mean,
+            std=self.spec.data.std,
+            num_classes=data.num_classes,
+            batch_size=self.spec.train.batch_size,
+            seed=self.spec.seed,
+            epoch=epoch,
+            first_batch=first_batch,
+        )
+
+    def random_batch(self, count: int, device: torch.device) -> Batch:
+        """Return a batch of random images, to measure the time of a step."""
+        shape = (self.spec.model.in_chans or 1, *(self.spec.model.img_size or (1, 1)))
+        targets = torch.zeros(count, dtype=torch.long, device=device)
+        return {"images": torch.randn(count, *shape, device=device), "targets": targets}
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the scalars that the task's row names; ``loss`` is minimised."""
+
+    def after_step(self, step: int) -> None:  # noqa: B027  (most tasks have nothing to do)
+        """Update what is outside the optimiser, such as a teacher; ``step`` counts from 0."""
+
+    @abstractmethod
+    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+        """Return what ``measure`` needs of every image of a split, in order.
+
+        Args:
+            module: The trained module, or the average of its weights.
+            images: The split; ``train.limit_batches`` limits it too.
+            flip: Average over each image and its mirror image.
+        """
+
+    @abstractmethod
+    def measure(self, outputs: Outputs) -> dict[str, float]:
+        """Return every number of an evaluation by name, the row's headline among them.
+
+        Raises:
+            ValueError: An output is infinite or NaN.
+        """
