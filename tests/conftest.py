@@ -82,6 +82,21 @@ def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
 
 
 @pytest.fixture
+def native_machine(here, tmp_path_factory, monkeypatch) -> None:
+    """A machine with the native backend: a CPU with AMX, or one on which AMX is emulated."""
+    from tests.core.ops import emulation
+    from vitcli.runner.machine.kernels import has_amx
+
+    if has_amx():
+        return
+    if reason := emulation.why_not():
+        pytest.skip(f"the native backend: no AMX, and no emulation ({reason})")
+    compiler = emulation.write_compiler(tmp_path_factory.getbasetemp())
+    monkeypatch.setenv("CC", str(compiler))
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+
+
+@pytest.fixture
 def real_places(monkeypatch) -> None:
     """For tests marked ``data``: data sets are searched where this machine has them."""
     for name, value in REAL_PLACES.items():

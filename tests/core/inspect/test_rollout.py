@@ -6,6 +6,7 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, pictures
 from vitcli.core.inspect.rollout import grad_rollout, rollout
+from vitcli.core.nn.attention_rule import AttentionRule
 
 A = torch.tensor([[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])[None]  # (1, 2, 2, 2)
 B = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])[None]
@@ -45,21 +46,32 @@ def test_the_logits_beside_the_weights_are_those_of_the_fused_path(place, pool):
     assert set(model.forward_with_weights(images, [-1])[1]) == {1}
 
 
+class GivenWeights(AttentionRule):
+    """Attends by these weights, whatever queries and keys are."""
+
+    def __init__(self, given: torch.Tensor) -> None:
+        super().__init__()
+        self.given = given
+
+    def forward(self, query, key, value, bias, fused):
+        return self.given @ value
+
+
 def by_hand(model, image, wanted: int) -> torch.Tensor:
     """Relevance of one image with gradients measured as finite differences of the weights."""
     attns = [block.attn.inner for block in model.blocks]
     layers = [model.attention_weights(image)[i] for i in range(len(attns))]
     relevance = torch.eye(layers[0].shape[-1], dtype=torch.float64)[None]
     for attn, weights in zip(attns, layers, strict=True):
-        gradient = torch.zeros_like(weights)
+        rule, gradient = attn.attend, torch.zeros_like(weights)
         for index in torch.cartesian_prod(*map(torch.arange, weights.shape[1:])).tolist():
             outs = []
             for sign in (1, -1):
                 moved = weights.clone()
                 moved[(0, *index)] += sign * 1e-5
-                attn.attend.forward = lambda q, k, v, bias, fused, moved=moved: moved @ v
+                attn.attend = GivenWeights(moved)
                 outs.append(model(image)[0, wanted].item())
-            del attn.attend.forward
+            attn.attend = rule
             gradient[(0, *index)] = (outs[0] - outs[1]) / 2e-5
         relevance = relevance + (weights * gradient).clamp(min=0).mean(1) @ relevance
     return relevance

@@ -8,7 +8,7 @@ from tests.core.specs import build, changed
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import SCALES, TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
-from vitcli.core.nn.softmax import attention, attention_weights
+from vitcli.core.ops.attention import attention, attention_weights
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(3, 4), num_prefix_tokens=1)
 

@@ -28,8 +28,8 @@ from vitcli.core.nn.linear_attention import (
     redraw_features,
 )
 from vitcli.core.nn.linformer import Linformer, segment_means
-from vitcli.core.nn.softmax import attention
 from vitcli.core.nn.sparse import Local, Strided
+from vitcli.core.ops.attention import attention
 from vitcli.core.spec import OptimSpec
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.optim import build_optimizers

@@ -61,7 +61,7 @@ def grad_cam(
 def read_features(model: VisionTransformer, tokens: Tensor, count: int) -> Tensor:
     """What attention, or after all blocks the head, reads of the tokens (B, N, D): (B, N, D)."""
     if count == len(model.blocks):
-        return model.norm(tokens)
+        return model.last_norm(tokens)
     return next_branch(model, count).inner_input(tokens)
 
 
@@ -73,7 +73,7 @@ def logits_of(model: VisionTransformer, tokens: Tensor, features: Tensor, count:
     tokens = branch.merge(tokens, branch.inner(features))
     for other in list(model.blocks[count].children())[1:]:
         tokens = other(tokens)
-    return model.forward_head(model.norm(model.blocks[count + 1 :](tokens)))
+    return model.forward_head(model.last_norm(model.blocks[count + 1 :](tokens)))
 
 
 def next_branch(model: VisionTransformer, count: int) -> PreNorm:

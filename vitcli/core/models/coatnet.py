@@ -13,6 +13,7 @@ from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halved
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import PreNorm, build_block
+from vitcli.core.nn.linear import Gelu
 from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, shortcut
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import channels, channels_last
@@ -28,7 +29,7 @@ class Stem(nn.Module):
         self.layers = nn.Sequential(
             nn.Conv2d(channels(spec), dim, 3, stride, padding=1, bias=False),
             nn.BatchNorm2d(dim),
-            nn.GELU(),
+            Gelu(),
             nn.Conv2d(dim, dim, 3, padding=1, bias=False),
         )
 
@@ -46,7 +47,10 @@ class DownsamplingBranch(PreNorm):
         self.downsample = Downsample(stage.before) if changes else nn.Identity()
         self.shortcut = shortcut(stage.spec, stage.before, stage.shape)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return {}
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
         return self.merge(self.shortcut(x), self.inner(self.downsample(self.norm(x))))
 
 

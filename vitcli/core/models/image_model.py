@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Self
+from typing import Self, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from vitcli.core.nn.block import recomputed
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ModelSpec
+
+T = TypeVar("T")
 
 
 class ImageModel(nn.Module):
@@ -59,7 +61,7 @@ class ImageModel(nn.Module):
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
             raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
 
-    def run_blocks(self, blocks: Iterable[nn.Module], tokens: Tensor) -> Tensor:
+    def run_blocks(self, blocks: Iterable[nn.Module], tokens: T) -> T:
         """One block after the other, recomputed in the backward pass where that is wanted."""
         for block in blocks:
             if self.grad_checkpointing and self.training:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import build_block
+from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.mbconv import DepthwiseConv
 
 
@@ -23,7 +24,7 @@ class TokenPooling(nn.Module):
         narrow, wide = before.embed_dim, shape.embed_dim
         self.num_prefix = before.num_prefix_tokens
         self.filters = DepthwiseConv(narrow, wide, before.grid_size, stride=2, bias=True)
-        self.prefix = nn.Linear(narrow, wide) if self.num_prefix else None
+        self.prefix = Linear(narrow, wide) if self.num_prefix else None
 
     def forward(self, x: Tensor) -> Tensor:
         patches = self.filters(x[:, self.num_prefix :])

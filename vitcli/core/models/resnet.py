@@ -6,6 +6,7 @@ He et al. 2016, https://arxiv.org/abs/1512.03385. Axes: B batch, C channels, H W
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.nn.linear import backed
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 
@@ -35,7 +36,7 @@ class ResNet18(ImageModel):
         self.stem = nn.Sequential(small_image_stem(self.image_shape[0]), net.bn1, net.relu)
         self.stages = nn.Sequential(net.layer1, net.layer2, net.layer3, net.layer4)
         self.pool = net.avgpool
-        self.head = net.fc
+        self.head = backed(net.fc)
 
     def init_weights(self, draws: Draws) -> None:
         """As torchvision: convolutions by He et al. 2015, the head as torch starts a linear layer.

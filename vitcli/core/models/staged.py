@@ -72,7 +72,7 @@ class StagedModel(TokenModel):
         for stage in self.stages:
             assert isinstance(stage, Stage)
             tokens = self.run_blocks(stage.blocks, stage.down(tokens))
-        return self.norm(tokens)
+        return self.last_norm(tokens)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.forward_head(self.forward_features(images))

@@ -9,16 +9,18 @@ from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.block import Stream, Tokens, norm_sizes
 from vitcli.core.nn.init import INITS, own_start
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pool import HEADS, POOLS, Pool
 from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 
 
-class TokenModel(ImageModel):
+class TokenModel(UsesBackend, ImageModel):
     """What models of tokens share: from images to tokens, and from tokens to logits.
 
     Those who derive from it build what lies between.
@@ -97,6 +99,13 @@ class TokenModel(ImageModel):
     def forward_features(self, images: Tensor) -> Tensor:
         """Images -> tokens after the last norm, (B, N, D)."""
         raise NotImplementedError
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return norm_sizes(self.norm)
+
+    def last_norm(self, tokens: Tokens) -> Tensor:
+        """What the head reads of the tokens that leave the last block."""
+        return self.backend.add_norm(*Stream.of(tokens), self.norm)[1]
 
     def forward_head(self, tokens: Tensor) -> Tensor:
         """Tokens (B, N, D) -> logits (B, K)."""

@@ -10,7 +10,15 @@ from torch import Tensor, nn
 
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.attention_rule import AttentionRule
-from vitcli.core.nn.block import build_block, drop_path_rates, forward_first, forward_with_weights
+from vitcli.core.nn.block import (
+    PreNorm,
+    Stream,
+    Tokens,
+    build_block,
+    drop_path_rates,
+    forward_first,
+    forward_with_weights,
+)
 from vitcli.core.nn.pool import ClsPool
 from vitcli.core.spec import ModelSpec
 
@@ -32,15 +40,24 @@ class VisionTransformer(TokenModel):
 
     def forward_features(self, images: Tensor) -> Tensor:
         """Images -> tokens after the last norm, (B, N, D)."""
-        return self.norm(self.run_blocks(self.blocks, self.embed(images)))
+        return self.last_norm(self.run_blocks(self.blocks, self._enter_blocks(images)))
 
     def forward(self, images: Tensor) -> Tensor:
         """Images -> logits; of the last block only what the head reads is computed."""
         if not self._reads_first_only():
             return self.forward_head(self.forward_features(images))
         *blocks, last = self.blocks
-        tokens = self.run_blocks(blocks, self.embed(images))
-        return self.forward_head(self.norm(forward_first(last, tokens)))
+        tokens = self.run_blocks(blocks, self._enter_blocks(images))
+        return self.forward_head(self.last_norm(forward_first(last, tokens)))
+
+    def _enter_blocks(self, images: Tensor) -> Tokens:
+        """The embedded images; a stream, where the residual sums are left to the norms."""
+        tokens = self.embed(images)
+        if not (self.training and self.backend.postpones_sums(tokens)):
+            return tokens
+        branches = [branch for block in self.blocks for branch in block.children()]
+        can_all = all(isinstance(branch, PreNorm) and branch.takes_streams for branch in branches)
+        return Stream(tokens) if can_all and type(self.norm) is nn.LayerNorm else tokens
 
     def _reads_first_only(self) -> bool:
         """Whether CLS is all that is read, and no norm mixes it with the other tokens."""
@@ -70,7 +87,7 @@ class VisionTransformer(TokenModel):
         Where gradients are on, the logits can be differentiated by the weights.
         """
         tokens, found = self._attend(images, self._layers(layers))
-        return self.forward_head(self.norm(tokens)), found
+        return self.forward_head(self.last_norm(tokens)), found
 
     def _attend(
         self, images: Tensor, wanted: Sequence[int], *, stop_early: bool = False

@@ -7,11 +7,14 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
+from vitcli.core.nn.attention_rule import AttentionRule, HeadDimScale, TokenShape
+from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.linear_attention import LinearAttention, Performer
 from vitcli.core.nn.linformer import Linformer
 from vitcli.core.nn.softmax import Softmax
 from vitcli.core.nn.sparse import Local, Strided
+from vitcli.core.ops.attention import merge_heads, split_heads
+from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.spec import ModelSpec
 
 
@@ -37,7 +40,7 @@ ATTENTIONS: dict[str, Callable[[ModelSpec, TokenShape], AttentionRule]] = {
 }
 
 
-class SelfAttention(nn.Module):
+class SelfAttention(UsesBackend, nn.Module):
     """Project to heads, attend, project back: (B, N, D) -> (B, N, D).
 
     Args:
@@ -59,16 +62,36 @@ class SelfAttention(nn.Module):
         self.num_heads = spec.num_heads
         self.num_tokens = shape.num_tokens
         self.fused = True
-        self.qkv = nn.Linear(in_dim or dim, 3 * dim, bias=spec.qkv_bias)
+        self.qkv = Linear(in_dim or dim, 3 * dim, bias=spec.qkv_bias)
         self.position = position
         self.attend = ATTENTIONS[spec.attention](spec, shape)
-        self.proj = nn.Linear(dim, dim, bias=spec.proj_bias) if spec.attn_proj else nn.Identity()
+        self.proj = Linear(dim, dim, bias=spec.proj_bias) if spec.attn_proj else nn.Identity()
         self.proj_drop = nn.Dropout(spec.proj_drop)
 
     def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.heads(x)
-        out = self.attend(q, k, v, self.position.bias(), self.fused)  # (B, h, N, d)
-        return self._merge_heads(out)
+        qkv, scale = self.qkv(x), self.softmax_scale
+        if scale is None:  # the rule alone knows how the tokens attend
+            q, k, v = self.split(qkv)
+            return self._merge_heads(self.attend(q, k, v, self.position.bias(), self.fused))
+        turn = None if type(self.position) is Position else self.position
+        out = self.backend.attention(qkv, self.num_heads, scale, turn, self.fused)
+        return self.proj_drop(self.proj(out))
+
+    @property
+    def softmax_scale(self) -> float | None:
+        """The scale, where attention is softmax(scale q k^T) v and nothing else; else None.
+
+        That is what backends compute: no bias, clamp or dropout of the scores, no learned scale.
+        """
+        rule, has_bias = self.attend, type(self.position).bias is not Position.bias
+        if not isinstance(rule, Softmax) or rule.clamp or rule.dropout or has_bias:
+            return None
+        return rule.scale.scale if isinstance(rule.scale, HeadDimScale) else None
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        if self.softmax_scale is None:
+            return {}
+        return {"attention": (self.num_tokens, self.num_heads, self.qkv.out_features // 3)}
 
     def forward_first(self, x: Tensor) -> Tensor:
         """``forward(x)[:, :1]``, where only the first token asks: (B, N, D) -> (B, 1, D)."""
@@ -88,7 +111,7 @@ class SelfAttention(nn.Module):
         return self._merge_heads(weights @ v), weights
 
     def _merge_heads(self, out: Tensor) -> Tensor:
-        return self.proj_drop(self.proj(out.transpose(1, 2).flatten(2)))
+        return self.proj_drop(self.proj(merge_heads(out)))
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, N, D) -> q, k, v, each (B, h, N, d), positions applied."""
@@ -96,7 +119,7 @@ class SelfAttention(nn.Module):
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What ``heads`` returns, from the projection (B, N, 3 D)."""
-        q, k, v = qkv.unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        q, k, v = split_heads(qkv, self.num_heads)
         return self.position(q), self.position(k), v
 
     def attention_weights(self, x: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-Scale = float | Tensor
+from vitcli.core.ops.attention import Scale
 
 
 @dataclass(frozen=True, kw_only=True)

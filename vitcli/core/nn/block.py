@@ -6,6 +6,7 @@ Axes: B batch, N tokens, D embed_dim.
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
+from typing import NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +17,10 @@ from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.ffn import FFNS
 from vitcli.core.nn.norm import NORMS, StatisticsHeld
 from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.spec import ModelSpec
 
+T = TypeVar("T")
 Join = Callable[[Tensor, Tensor], Tensor]
 
 
@@ -60,31 +63,74 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
-class PreNorm(nn.Module):
+class Stream(NamedTuple):
+    """Tokens between two branches, and what the last branch gave but nobody has added to them yet.
+
+    The next norm has to read all tokens anyway, so a backend can add the branch in the same pass
+    over memory. In a training with such a backend a model sends a stream through its blocks
+    instead of a tensor: each branch takes a stream and returns one, and the last norm ends it.
+    """
+
+    tokens: Tensor
+    branch: Tensor | None = None
+
+    @classmethod
+    def of(cls, tokens: "Tokens") -> "Stream":
+        return tokens if isinstance(tokens, Stream) else cls(tokens)
+
+
+Tokens = Tensor | Stream
+
+
+class PreNorm(UsesBackend, nn.Module):
     """join(x, drop_path(scale(inner(norm(x)))))."""
 
     def __init__(self, norm: nn.Module, inner: nn.Module, join: Join, after: nn.Module) -> None:
         super().__init__()
         self.norm, self.inner, self.join, self.after = norm, inner, join, after
 
+    @property
+    def takes_streams(self) -> bool:
+        """Whether the sum is plain, and a LayerNorm follows that can compute it."""
+        return self.join is torch.add and type(self.norm) is nn.LayerNorm
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return norm_sizes(self.norm)
+
     def inner_input(self, x: Tensor) -> Tensor:
         """What the inner part sees."""
-        return self.norm(x)
+        return self.backend.add_norm(x, None, self.norm)[1]
 
-    def enter(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def enter(self, x: Tokens) -> tuple[Tensor, Tensor]:
         """The tokens, and what the inner part sees of them."""
+        if isinstance(x, Stream):
+            return self.backend.add_norm(*x, self.norm)
         return x, self.inner_input(x)
 
     def merge(self, x: Tensor, branch: Tensor) -> Tensor:
         """Put what the inner part returned beside the input."""
         return self.join(x, self.after(branch))
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.merge(x, self.inner(self.inner_input(x)))
+    def forward(self, x: Tokens) -> Tokens:
+        tokens, seen = self.enter(x)
+        branch = self.inner(seen)
+        if isinstance(x, Stream):
+            return Stream(tokens, self.after(branch))
+        return self.merge(tokens, branch)
+
+
+def norm_sizes(norm: nn.Module) -> dict[str, tuple[int, ...]]:
+    """``op_sizes`` of a layer that calls ``add_norm`` with this norm."""
+    return {"add_norm": tuple(norm.normalized_shape)} if type(norm) is nn.LayerNorm else {}
 
 
 class PostNorm(PreNorm):
     """norm(join(x, drop_path(scale(inner(x))))), as in the first transformer."""
+
+    takes_streams = False
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return {}
 
     def inner_input(self, x: Tensor) -> Tensor:
         return x
@@ -137,19 +183,20 @@ def forward_with_weights(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return x, weights
 
 
-def forward_first(block: nn.Module, x: Tensor) -> Tensor:
+def forward_first(block: nn.Module, x: Tokens) -> Tokens:
     """``block(x)[:, :1]``: the other tokens are only attended to, (B, N, D) -> (B, 1, D)."""
     attn, *others = block.children()
     assert isinstance(attn, PreNorm)
     assert isinstance(attn.inner, SelfAttention)
-    x, seen = attn.enter(x)
-    x = attn.merge(x[:, :1], attn.inner.forward_first(seen))
+    tokens, seen = attn.enter(x)
+    first = attn.merge(tokens[:, :1], attn.inner.forward_first(seen))
+    out: Tokens = Stream(first) if isinstance(x, Stream) else first
     for branch in others:
-        x = branch(x)
-    return x
+        out = branch(out)
+    return out
 
 
-def recomputed(block: nn.Module, x: Tensor) -> Tensor:
+def recomputed(block: nn.Module, x: T) -> T:
     """block(x) without storing what is inside: the backward pass computes it again.
 
     Same dropout, same gradients, and BatchNorm counts the batch once. Chen et al. 2016,

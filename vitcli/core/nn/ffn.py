@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.spec import ModelSpec
 
 
@@ -16,10 +17,10 @@ class Mlp(nn.Module):
 
     def __init__(self, spec: ModelSpec, act: nn.Module) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(spec.embed_dim, spec.hidden_dim)
+        self.fc1 = Linear(spec.embed_dim, spec.hidden_dim)
         self.act = act
         self.drop1 = nn.Dropout(spec.proj_drop)
-        self.fc2 = nn.Linear(spec.hidden_dim, spec.embed_dim)
+        self.fc2 = Linear(spec.hidden_dim, spec.embed_dim)
         self.drop2 = nn.Dropout(spec.proj_drop)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -35,9 +36,9 @@ class SwiGlu(nn.Module):
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(spec.embed_dim, 2 * spec.hidden_dim)
+        self.fc1 = Linear(spec.embed_dim, 2 * spec.hidden_dim)
         self.drop1 = nn.Dropout(spec.proj_drop)
-        self.fc2 = nn.Linear(spec.hidden_dim, spec.embed_dim)
+        self.fc2 = Linear(spec.hidden_dim, spec.embed_dim)
         self.drop2 = nn.Dropout(spec.proj_drop)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -46,7 +47,7 @@ class SwiGlu(nn.Module):
 
 
 FFNS: dict[str, Callable[[ModelSpec], nn.Module] | None] = {
-    "gelu": lambda spec: Mlp(spec, nn.GELU()),
+    "gelu": lambda spec: Mlp(spec, Gelu()),
     "relu": lambda spec: Mlp(spec, nn.ReLU()),
     "swiglu": SwiGlu,
     "none": None,

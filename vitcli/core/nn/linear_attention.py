@@ -10,7 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention_rule import SCALES, AttentionRule, Scale, TokenShape
+from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
+from vitcli.core.ops.attention import Scale
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ModelSpec
 

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
-from vitcli.core.nn.softmax import attention, attention_weights
+from vitcli.core.ops.attention import attention, attention_weights
 from vitcli.core.spec import ModelSpec
 
 SHARES: dict[str, Callable[[int], tuple[int, int]]] = {

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import JOINS, DropPath
+from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.spec import ModelSpec
 
@@ -51,7 +52,7 @@ def shortcut(spec: ModelSpec, before: TokenShape, shape: TokenShape) -> nn.Seque
     if before.grid_size != shape.grid_size:
         layers.append(Downsample(before))
     if before.embed_dim != shape.embed_dim:
-        layers.append(nn.Linear(before.embed_dim, shape.embed_dim))
+        layers.append(Linear(before.embed_dim, shape.embed_dim))
     return nn.Sequential(*layers)
 
 
@@ -86,8 +87,8 @@ class SqueezeExcite(nn.Module):
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
-        self.fc1 = nn.Linear(dim, hidden)
-        self.fc2 = nn.Linear(hidden, dim)
+        self.fc1 = Linear(dim, hidden)
+        self.fc2 = Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.fc2(F.silu(self.fc1(x.mean(1, keepdim=True)))).sigmoid()
@@ -108,14 +109,14 @@ class MBConv(nn.Module):
         stride = 1 if before.grid_size == shape.grid_size else 2
         self.branch = nn.Sequential(
             TokenBatchNorm(before.embed_dim),
-            nn.Linear(before.embed_dim, wide, bias=False),
+            Linear(before.embed_dim, wide, bias=False),
             TokenBatchNorm(wide),
-            nn.GELU(),
+            Gelu(),
             DepthwiseConv(wide, wide, before.grid_size, stride, bias=False),
             TokenBatchNorm(wide),
-            nn.GELU(),
+            Gelu(),
             SqueezeExcite(wide, max(1, shape.embed_dim // SQUEEZE)),
-            nn.Linear(wide, shape.embed_dim),
+            Linear(wide, shape.embed_dim),
         )
         self.shortcut = shortcut(spec, before, shape)
         self.join = JOINS[spec.residual]

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.nn.linear import Linear
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 
@@ -37,7 +38,7 @@ class LinearPatches(nn.Module):
         self.patch_size = spec.patch_size
         length = channels(spec) * spec.patch_size**2
         self.norm = nn.LayerNorm(length) if spec.patch_pre_norm else nn.Identity()
-        self.proj = nn.Linear(length, spec.embed_dim, bias=spec.patch_bias)
+        self.proj = Linear(length, spec.embed_dim, bias=spec.patch_bias)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.proj(self.norm(patchify(images, self.patch_size)))

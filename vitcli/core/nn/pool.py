@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.linear import Gelu, Linear
 
 
 class Pool(nn.Module):
@@ -56,7 +57,7 @@ class SequencePool(MeanPool):
 
     def __init__(self, shape: TokenShape) -> None:
         super().__init__(shape)
-        self.score = nn.Linear(shape.embed_dim, 1)
+        self.score = Linear(shape.embed_dim, 1)
 
     def forward(self, tokens: Tensor) -> Tensor:
         patches = tokens[:, self.first :]
@@ -78,7 +79,7 @@ POOLS: dict[str, Callable[[TokenShape], Pool]] = {
 
 def mlp_head(dim: int, num_classes: int) -> nn.Sequential:
     """One hidden layer of the tokens' width."""
-    return nn.Sequential(nn.Linear(dim, dim), nn.GELU(), nn.Linear(dim, num_classes))
+    return nn.Sequential(Linear(dim, dim), Gelu(), Linear(dim, num_classes))
 
 
-HEADS: dict[str, Callable[[int, int], nn.Module]] = {"linear": nn.Linear, "mlp": mlp_head}
+HEADS: dict[str, Callable[[int, int], nn.Module]] = {"linear": Linear, "mlp": mlp_head}

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
-from vitcli.core.nn.softmax import attention, attention_weights
+from vitcli.core.ops.attention import attention, attention_weights
 from vitcli.core.spec import ModelSpec
 
 

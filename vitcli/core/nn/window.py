@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.norm import NORMS
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.randomness import Draws
@@ -122,6 +123,10 @@ class WindowAttention(SelfAttention):
         out = super().forward(grid.flatten(1, 2)).unflatten(1, (bottom, right))
         return out[:, :height, :width].flatten(1, 2)
 
+    @property
+    def softmax_scale(self) -> None:
+        """None: backends compute attention over the whole sequence only."""
+
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, N, 3 D) -> q, k, v, each (B, windows h, n, d)."""
         windows = self.windows.cut(qkv.unflatten(1, self.windows.padded))
@@ -145,7 +150,7 @@ class PatchMerging(nn.Module):
         super().__init__()
         self.grid_size = before.grid_size
         self.norm = NORMS[spec.norm](4 * before.embed_dim, spec.norm_eps)
-        self.reduction = nn.Linear(4 * before.embed_dim, 2 * before.embed_dim, bias=False)
+        self.reduction = Linear(4 * before.embed_dim, 2 * before.embed_dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         height, width = self.grid_size

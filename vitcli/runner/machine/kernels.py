@@ -1,4 +1,4 @@
-"""Which code does a model's arithmetic; the kernels of ``core/native`` are compiled here.
+"""Which backend computes a model; the sources of ``core/ops/native`` are compiled here.
 
 They are compiled by this machine's C compiler, once, into the cache.
 """
@@ -17,10 +17,11 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from vitcli.core import native
-from vitcli.core.native.functions import Kernels
-from vitcli.core.native.modules import use_kernels
 from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.ops import native
+from vitcli.core.ops.backend import PLAIN, Backend, use_backend
+from vitcli.core.ops.native.backend import native_backend
+from vitcli.core.ops.native.functions import Kernels
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.files import commit
@@ -40,9 +41,9 @@ def choose_kernels(
     wanted: str = "auto",
     on_message: Callable[[str], None] = lambda text: None,
 ) -> str:
-    """Set what computes the model, and return its name: ``native`` or ``torch``.
+    """Select the backend that computes the model; return its name, ``native`` or ``torch``.
 
-    ``native`` are the kernels of ``core/native``, for bf16 on a CPU with AMX. Under ``torch``,
+    ``native`` are the kernels of ``core/ops/native``, for bf16 on a CPU with AMX. Under ``torch``,
     attention in bf16 on any CPU is two plain matrix products, since torch's fused kernel is slower
     there. Both rest on measurements: experiments/speed/cpu_attention.py, experiments/results/speed.
 
@@ -55,7 +56,7 @@ def choose_kernels(
             module.fused = not is_bf16
     try:
         if wanted != "torch" and is_bf16 and has_amx():
-            use_kernels(model, load_kernels())
+            use_backend(model, BACKENDS["native"]())
             return "native"
         if wanted == "native":
             raise NoKernelsError("they need bf16 on a Linux CPU with AMX")
@@ -63,6 +64,7 @@ def choose_kernels(
         if wanted == "native":
             raise ResourceError(f"train.kernels=native cannot be used here: {error}") from error
         on_message(f"{error}, so torch's own kernels are used, which take longer")
+    use_backend(model, PLAIN)
     return "torch"
 
 
@@ -144,3 +146,10 @@ def _open(path: Path) -> ctypes.CDLL:
     if library.prepare():
         raise NoKernelsError("the system does not hand out AMX's registers")
     return library
+
+
+BACKENDS: dict[str, Callable[[], Backend]] = {
+    "torch": lambda: PLAIN,
+    "native": lambda: native_backend(load_kernels()),
+}
+"""By the name that is stored; building one raises NoKernelsError where this machine has none."""

@@ -15,10 +15,9 @@ from scipy import stats
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from vitcli.core.native import functions
-from vitcli.core.native.modules import MAX_TOKENS
 from vitcli.core.nn.attention import ATTENTIONS
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
+from vitcli.core.ops.native.backend import fits_attention, native_backend
 from vitcli.core.spec import ModelSpec
 from vitcli.core.train.fit import autocast_to
 from vitcli.runner.data.arrays import available_memory
@@ -162,16 +161,17 @@ def _by_torch(attention: str, fused: bool, tokens: int, setting: Setting) -> Cal
 def _native(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
     """The compiled kernel, where this machine and this length have it."""
     is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
-    if not (is_bf16 and has_amx()) or tokens > MAX_TOKENS or setting.head_dim % 2:
+    heads = setting.num_heads
+    if not (is_bf16 and has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
         return None
     try:
-        kernels = load_kernels()
+        backend = native_backend(load_kernels())
     except NoKernelsError:
         return None
     size = (setting.batch_size, tokens, 3 * setting.embed_dim)
     qkv = torch.randn(size, dtype=torch.bfloat16, requires_grad=True)
     scale = setting.head_dim**-0.5
-    return lambda: functions.Attention.apply(qkv, setting.num_heads, scale, kernels)
+    return lambda: backend.attention(qkv, heads, scale, None, False)
 
 
 def squarest(tokens: int) -> tuple[int, int]:

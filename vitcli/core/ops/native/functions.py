@@ -25,9 +25,6 @@ class Kernels:
         self._open = open_library
         self._libraries: dict[tuple[str, tuple[int, ...]], ctypes.CDLL] = {}
 
-    def __deepcopy__(self, _: object) -> "Kernels":
-        return self  # libraries are shared, as the code of a class is
-
     def code(self, source: str, **sizes: int) -> ctypes.CDLL:
         key = (source, tuple(sizes.values()))
         if key not in self._libraries:

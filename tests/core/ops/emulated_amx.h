@@ -1,0 +1,62 @@
+// AMX's tile instructions in plain C, for processors that have none. Include it before all others.
+// Each thread has eight tiles of 16 rows of 64 bytes. Sums are float and take the products two by
+// two, as the instruction does; the last bit may differ from a real AMX unit's.
+#include <immintrin.h>
+#include <stdint.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct {
+  uint32_t word[16][16];
+} emulated_tile;
+
+static __thread emulated_tile emulated_tiles[8];
+
+static inline void emulated_loadd(int tile, const void *from, long stride) {
+  for (int r = 0; r < 16; r++)
+    memcpy(emulated_tiles[tile].word[r], (const char *)from + r * stride, 64);
+}
+
+static inline void emulated_stored(int tile, void *to, long stride) {
+  for (int r = 0; r < 16; r++)
+    memcpy((char *)to + r * stride, emulated_tiles[tile].word[r], 64);
+}
+
+static inline float emulated_float(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
+// c += a b, a pair of bfloat16 in each 32-bit word, the first in the lower half.
+static inline void emulated_dpbf16ps(int c, int a, int b) {
+  for (int m = 0; m < 16; m++) {
+    float sums[16];
+    memcpy(sums, emulated_tiles[c].word[m], 64);
+    for (int k = 0; k < 16; k++) {
+      const uint32_t left = emulated_tiles[a].word[m][k];
+      const float even = emulated_float(left << 16), odd = emulated_float(left & 0xffff0000u);
+      for (int n = 0; n < 16; n++) {
+        const uint32_t right = emulated_tiles[b].word[k][n];
+        sums[n] += even * emulated_float(right << 16);
+        sums[n] += odd * emulated_float(right & 0xffff0000u);
+      }
+    }
+    memcpy(emulated_tiles[c].word[m], sums, 64);
+  }
+}
+
+#undef _tile_loadconfig
+#undef _tile_release
+#undef _tile_zero
+#undef _tile_loadd
+#undef _tile_stored
+#undef _tile_dpbf16ps
+#define _tile_loadconfig(config) ((void)(config))
+#define _tile_release() ((void)0)
+#define _tile_zero(tile) memset(&emulated_tiles[tile], 0, sizeof(emulated_tile))
+#define _tile_loadd(tile, from, stride) emulated_loadd(tile, from, stride)
+#define _tile_stored(tile, to, stride) emulated_stored(tile, to, stride)
+#define _tile_dpbf16ps(c, a, b) emulated_dpbf16ps(c, a, b)
+#define syscall(...) 0  // the registers need no permission

@@ -1,0 +1,58 @@
+"""The native backend on processors without AMX: its tile instructions are emulated in C.
+
+The other instructions of the kernels run as they are, so AVX512-BF16 is needed. Run as a script it
+is `vitcli` with the native backend: python tests/core/ops/emulation.py train cifar10-tiny-native
+"""
+
+import hashlib
+import os
+import platform
+import shutil
+import tempfile
+from pathlib import Path
+
+import torch
+
+HEADER = Path(__file__).with_name("emulated_amx.h")
+NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512_bf16")
+
+
+def why_not() -> str | None:
+    """Why the native backend cannot be emulated on this machine; None where it can be."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return "no Linux on x86-64"
+    if not (shutil.which("gcc") or shutil.which("clang")):
+        return "no C compiler"
+    flags = set(Path("/proc/cpuinfo").read_text().split())
+    missing = [name for name in NEEDED if name not in flags]
+    return f"the CPU has no {', '.join(missing)}" if missing else None
+
+
+def write_compiler(folder: Path) -> Path:
+    """A C compiler that includes the emulation before each source.
+
+    Its version names the emulation, so its libraries are never taken for those of a real AMX unit.
+    """
+    real = shutil.which("gcc") or shutil.which("clang")
+    seal = hashlib.sha256(HEADER.read_bytes()).hexdigest()
+    path = folder / "cc-with-emulated-amx"
+    path.write_text(
+        "#!/bin/sh\n"
+        f'[ "$1" = --version ] && echo "emulated AMX {seal}"\n'
+        f'exec {real} -include "{HEADER}" "$@"\n'
+    )
+    path.chmod(0o755)
+    return path
+
+
+def emulate() -> None:
+    """Let this process, and the compilers that it starts, take the CPU for one with AMX."""
+    os.environ["CC"] = str(write_compiler(Path(tempfile.mkdtemp())))
+    torch.cpu._is_amx_tile_supported = lambda: True
+
+
+if __name__ == "__main__":
+    from vitcli.cli.main import main
+
+    emulate()
+    main()

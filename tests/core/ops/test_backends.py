@@ -1,0 +1,197 @@
+"""Each backend computes what the plain definition says, forward and backward.
+
+The truth is written out here in float64.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.core.ops.gradients import error, gradients
+from vitcli.core.ops.backend import PLAIN, Backend
+from vitcli.runner.machine.kernels import BACKENDS
+
+BF16 = torch.bfloat16
+EPS = 1e-6
+
+
+@dataclass
+class Case:
+    """One call of an op: inputs, how a backend is called with them, and the exact result."""
+
+    inputs: list[Tensor]
+    call: Callable[..., Any]
+    """Takes a backend, then the inputs."""
+    truth: Callable[..., Any]
+    fits: bool = True
+    """Whether the sizes are those that the native backend was made for."""
+
+
+def rounded(*shape: int) -> Tensor:
+    """Numbers that bf16 holds, as float."""
+    return torch.randn(shape).to(BF16).float()
+
+
+def linear(rows: int, inputs: int, outputs: int, has_bias: bool) -> Case:
+    weight = torch.randn(outputs, inputs) / inputs**0.5
+    bias = [torch.randn(outputs)] * has_bias
+
+    def call(backend: Backend, x: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        return backend.linear(x, w, b)
+
+    def truth(x: Tensor, w: Tensor, b: Tensor | float = 0.0) -> Tensor:
+        return torch.einsum("ni,oi->no", x, w) + b
+
+    fits = inputs % 16 == outputs % 16 == 0
+    return Case([rounded(rows, inputs), weight, *bias], call, truth, fits)
+
+
+def gelu(*shape: int) -> Case:
+    def truth(x: Tensor) -> Tensor:
+        return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+    return Case([(3 * torch.randn(shape)).to(BF16)], lambda b, x: b.gelu(x), truth, len(shape) < 4)
+
+
+def add_norm(rows: int, width: int, has_branch: bool) -> Case:
+    branch = [rounded(2, rows, width).to(BF16)] * has_branch
+
+    def call(backend: Backend, x: Tensor, weight: Tensor, bias: Tensor, *branch: Tensor) -> Any:
+        norm = nn.LayerNorm(width, eps=EPS)
+        del norm.weight, norm.bias
+        norm.weight, norm.bias = weight, bias  # type: ignore[assignment]
+        total, normal = backend.add_norm(x, branch[0] if branch else None, norm)
+        return (total, normal) if branch else normal
+
+    def truth(x: Tensor, weight: Tensor, bias: Tensor, *branch: Tensor) -> Any:
+        total = x + branch[0] if branch else x
+        centred = total - total.mean(-1, keepdim=True)
+        spread = (centred.square().mean(-1, keepdim=True) + EPS).sqrt()
+        normal = centred / spread * weight + bias
+        return (total, normal) if branch else normal
+
+    scales = [1 + torch.randn(width) / 2, torch.randn(width)]
+    return Case([5 + torch.randn(2, rows, width), *scales, *branch], call, truth)
+
+
+def turned(heads: Tensor) -> Tensor:
+    """Not a rotation, so queries and keys that are not turned would show."""
+    return 1.5 * heads.roll(1, -1) + heads.flip(-2)
+
+
+def attention(tokens: int, heads: int, dim: int, turns: bool = False) -> Case:
+    turn, scale = (turned if turns else None), 0.7 * dim**-0.5
+
+    def call(backend: Backend, qkv: Tensor) -> Tensor:
+        return backend.attention(qkv, heads, scale, turn, False)
+
+    def truth(qkv: Tensor) -> Tensor:
+        q, k, v = (part.unflatten(2, (heads, dim)) for part in qkv.chunk(3, dim=2))
+        if turns:
+            q, k = (turned(part.transpose(1, 2)).transpose(1, 2) for part in (q, k))
+        weights = (scale * torch.einsum("bihd,bjhd->bhij", q, k)).softmax(-1)
+        return torch.einsum("bhij,bjhd->bihd", weights, v).flatten(2)
+
+    qkv = torch.randn(3, tokens, 3 * heads * dim).to(BF16)
+    return Case([qkv], call, truth, dim % 2 == 0 and tokens <= 320)
+
+
+OPS: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
+    "linear": (
+        linear,
+        [
+            (1, 16, 16, True),
+            (31, 48, 80, True),
+            (300, 64, 192, True),
+            (65, 400, 48, False),
+            (33, 24, 48, True),
+            (33, 48, 10, True),
+        ],
+    ),
+    "gelu": (gelu, [(1,), (3, 17), (2, 65, 100), (2, 8, 4, 4)]),
+    "add_norm": (
+        add_norm,
+        [(37, width, has_branch) for width in (8, 45, 64, 400) for has_branch in (True, False)],
+    ),
+    "attention": (
+        attention,
+        [
+            (65, 4, 16),
+            (65, 8, 50),
+            (16, 1, 64),
+            (64, 2, 32),
+            (1, 1, 2),
+            (33, 3, 18),
+            (257, 2, 8),
+            (65, 2, 16, True),
+            (20, 2, 15),
+            (321, 1, 16),
+        ],
+    ),
+}
+
+
+@pytest.fixture
+def backend(request) -> Backend:
+    """The backend of this name; what a machine lacks is emulated."""
+    if request.param == "native":
+        request.getfixturevalue("native_machine")
+    return BACKENDS[request.param]()
+
+
+@pytest.mark.parametrize("backend", BACKENDS, indirect=True)
+@pytest.mark.parametrize(
+    ("op", "sizes"), [(op, sizes) for op, (_, table) in OPS.items() for sizes in table]
+)
+def test_a_backend_computes_what_the_plain_definition_says(backend, op, sizes, two_threads):
+    case = OPS[op][0](*sizes)
+    exact = case.truth(*(x.double() for x in case.inputs))
+    outputs = exact if isinstance(exact, tuple) else (exact,)
+    grads = [torch.randn_like(out).to(BF16) for out in outputs]
+
+    def under_autocast(which: Backend) -> list[Tensor]:
+        with torch.autocast("cpu", BF16):
+            return gradients(lambda *inputs: case.call(which, *inputs), case.inputs, *grads)
+
+    true = gradients(case.truth, [x.double() for x in case.inputs], *grads)
+    for mine, plain, exact in zip(
+        under_autocast(backend), under_autocast(PLAIN), true, strict=True
+    ):
+        assert error(plain, exact) < 0.02
+        assert error(mine, exact) < 1.1 * error(plain, exact) + 0.002  # bf16 rounds by 0.0017
+
+
+def test_every_op_of_a_backend_is_compared():
+    ops = set(Backend.__dataclass_fields__) - {"name", "postpones_sums", "prepare"}
+    assert ops == set(OPS)
+    assert {name: make().name for name, make in BACKENDS.items() if name == "torch"} == {
+        "torch": "torch"
+    }
+
+
+@pytest.mark.parametrize(
+    ("op", "sizes"), [(op, sizes) for op, (_, table) in OPS.items() for sizes in table]
+)
+def test_kernels_compute_the_sizes_that_they_were_made_for(op, sizes, native_machine):
+    """Otherwise the comparison above would compare torch with itself."""
+    case, native = OPS[op][0](*sizes), BACKENDS["native"]()
+    kinds = []
+    for backend in (native, PLAIN):
+        with torch.autocast("cpu", BF16):
+            found = case.call(backend, *(x.requires_grad_() for x in case.inputs))
+        last = found[-1] if isinstance(found, tuple) else found
+        kinds.append(type(last.grad_fn).__module__)
+    assert (kinds[0] != kinds[1]) == case.fits
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_outside_of_bf16_autocast_the_native_backend_is_plain(op, native_machine):
+    make, table = OPS[op]
+    case = make(*table[0])
+    found = [case.call(backend, *case.inputs) for backend in (BACKENDS["native"](), PLAIN)]
+    torch.testing.assert_close(*found, rtol=0, atol=0)

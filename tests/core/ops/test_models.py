@@ -1,0 +1,214 @@
+"""Whole models with a backend: the same layers, the same lessons, and the kernels at work."""
+
+import copy
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.testing import assert_close
+
+from tests.core.ops.gradients import error
+from tests.core.specs import REQUIRED, changed
+from vitcli.core.models.build import build_model
+from vitcli.core.models.vit import build_vit
+from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
+from vitcli.core.spec import ModelSpec
+from vitcli.core.train.ema import Ema
+from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
+
+CPU, BF16 = torch.device("cpu"), torch.bfloat16
+WIDE: dict[str, Any] = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
+
+
+@pytest.fixture
+def native(native_machine) -> Backend:
+    return BACKENDS["native"]()
+
+
+def backends_of(model: nn.Module) -> set[str]:
+    return {part.backend.name for part in model.modules() if isinstance(part, UsesBackend)}
+
+
+@pytest.mark.parametrize("family", REQUIRED)
+def test_every_layers_class_is_what_the_models_code_says(family, native):
+    sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 16}
+    if family != "resnet18":
+        sizes |= {"patch_size": 4, "embed_dim": 48, "num_heads": 3}
+    required = {name: value for name, value in REQUIRED[family].items() if name != "depth"}
+    model = build_model(ModelSpec(family=family, **(sizes | required)))
+    classes = [type(part) for part in model.modules()]
+    names = [*model.state_dict()]
+    use_backend(model, native)
+    assert [type(part) for part in model.modules()] == classes
+    assert [*model.state_dict()] == names
+    assert all(name.startswith(("vitcli.", "torch")) for name in {c.__module__ for c in classes})
+    assert backends_of(model) == {"native"}
+    use_backend(model, PLAIN)
+    assert backends_of(model) == {"torch"}
+
+
+def test_a_backend_is_of_one_model_and_of_its_copies(native):
+    model, other = build_vit(changed(**WIDE)), build_vit(changed(**WIDE))
+    use_backend(model, native)
+    assert backends_of(Ema(model, 0.9).model) == {"native"}
+    assert Ema(model, 0.9).model.blocks[0].attn.inner.backend is native
+    assert backends_of(other) == {"torch"}
+
+
+def test_a_backend_that_cannot_be_prepared_leaves_the_model_alone():
+    def fail(op: str, *sizes: int) -> None:
+        if op == "add_norm":
+            raise OSError(sizes)
+
+    model = build_vit(changed(**WIDE))
+    with pytest.raises(OSError, match="48"):
+        use_backend(model, Backend(name="broken", prepare=fail))
+    assert backends_of(model) == {"torch"}
+
+
+def nodes(result: torch.Tensor) -> Counter[str]:
+    """How often each operation is in the graph of a result."""
+    found, waiting = set(), [result.grad_fn]
+    while waiting:
+        node = waiting.pop()
+        if node is not None and node not in found:
+            found.add(node)
+            waiting += [following for following, _ in node.next_functions]
+    return Counter(node.name() for node in found)
+
+
+def kernel_calls(model: nn.Module) -> dict[str, int]:
+    """How often each kernel works in a forward pass, and additions by torch."""
+    with torch.autocast("cpu", BF16):
+        found = nodes(model(torch.randn(2, 3, 16, 16)))
+    names = ("Linear", "Gelu", "AddNorm", "Attention")
+    return {name: found[f"{name}Backward"] for name in names} | {"add": found["AddBackward0"]}
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_what_the_kernels_compute(native, checkpointing):
+    """Of two blocks: the last attends by torch, since only CLS is read; so is its sum added."""
+    model = build_vit(changed(**WIDE)).train()
+    assert set(kernel_calls(model).values()) == {0, 5}  # the sums: two a block, and positions
+    use_backend(model, native)
+    all_calls = {"Linear": 9, "Gelu": 2, "AddNorm": 5, "Attention": 1, "add": 2}
+    assert kernel_calls(model) == all_calls  # the head has 5 classes, no multiple of 16
+    assert kernel_calls(model.eval()) == all_calls | {"add": 5}  # there blocks are looked at
+
+
+@pytest.mark.parametrize(
+    ("fields", "calls"),
+    [
+        ({"norm": "rms_norm"}, {"AddNorm": 0, "add": 5}),
+        ({"final_norm": False}, {"AddNorm": 4, "add": 5}),
+        ({"residual": "none"}, {"AddNorm": 5, "add": 1}),
+        ({"norm_position": "post", "final_norm": True}, {"AddNorm": 1, "add": 5}),
+        ({"pos_embed": "relative"}, {"Attention": 0}),
+        ({"attn_scale": "learned"}, {"Attention": 0}),
+        ({"attn_scale": "embed_dim"}, {"Attention": 1}),
+        ({"attn_clamp": True}, {"Attention": 0}),
+        ({"attn_drop": 0.1}, {"Attention": 0}),
+        ({"attention": "linformer"}, {"Attention": 0}),
+        ({"pos_embed": "rope2d", "num_heads": 4}, {"Attention": 1}),
+        ({"pool": "mean"}, {"Attention": 2, "add": 1}),
+        ({"num_classes": 16}, {"Linear": 10}),
+        ({"embed_dim": 24}, {"Linear": 0, "AddNorm": 5}),
+        ({"ffn": "relu"}, {"Gelu": 0}),
+    ],
+    ids=str,
+)
+def test_kernels_compute_nothing_that_they_do_not_know(fields, calls, native):
+    model = build_vit(changed(**{**WIDE, **fields})).train()
+    use_backend(model, native)
+    found = kernel_calls(model)
+    assert {name: found[name] for name in calls} == calls
+
+
+VARIANTS = [
+    {},
+    {"pool": "mean", "pos_embed": "rope2d"},
+    {"pos_embed": "relative"},
+    {"pos_embed": "none"},
+    {"norm": "none"},
+    {"norm": "rms_norm"},
+    {"norm_position": "post", "final_norm": True},
+    {"final_norm": False},
+    {"residual": "none"},
+    {"ffn": "none"},
+    {"ffn": "relu"},
+    {"ffn": "swiglu"},
+    {"num_heads": 1},
+    {"attn_scale": "learned"},
+    {"attn_clamp": True},
+    {"layer_scale_init": 0.1},
+    {"patch_embed": "conv_tokenizer"},
+    {"patch_pre_norm": True, "patch_post_norm": True},
+    {"qkv_bias": False, "proj_bias": False},
+    {"embed_dim": 24},
+    {"embed_dim": 45, "num_heads": 3},
+    {"reg_tokens": 2, "pool": "seq"},
+    {"depth": 0},
+    *({"family": family, **fields} for family, fields in REQUIRED.items() if len(fields) > 0),
+]
+
+
+@pytest.mark.parametrize("fields", VARIANTS, ids=str)
+def test_a_model_learns_the_same_with_either_kernels(fields, native_machine):
+    plain = build_model(changed(**{**WIDE, **fields})).train()
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    exact, native = copy.deepcopy(plain).double(), copy.deepcopy(plain)
+    choose_kernels(plain, CPU, BF16, "torch")
+    assert choose_kernels(native, CPU, BF16) == "native"
+    images, labels = torch.randn(64, 3, 16, 16), torch.randint(5, (64,))
+
+    def learn(model, dtype):
+        with torch.autocast("cpu", BF16, enabled=dtype is BF16):
+            logits = model(images.to(torch.float64 if dtype is None else torch.float32))
+            loss = F.cross_entropy(logits.to(torch.float64), labels)
+        loss.backward()
+        return torch.cat([p.grad.flatten().double() for p in model.parameters()])
+
+    true, torchs, ours = learn(exact, None), learn(plain, BF16), learn(native, BF16)
+    assert 0 < error(torchs, true) < 0.1
+    assert error(ours, true) < 1.3 * error(torchs, true)
+
+
+def test_recomputed_blocks_give_the_same_gradients(native_machine):
+    model = build_vit(changed(**WIDE)).train()
+    choose_kernels(model, CPU, BF16)
+    images, found = torch.randn(4, 3, 16, 16), []
+    for model.grad_checkpointing in (False, True):
+        model.zero_grad()
+        with torch.autocast("cpu", BF16):
+            model(images).float().square().mean().backward()
+        found.append([p.grad for p in model.parameters()])
+    assert_close(found[0], found[1], rtol=0, atol=0)
+
+
+def test_in_fp32_a_model_stays_what_it_was(native):
+    plain = build_vit(changed(**WIDE)).eval()
+    other = copy.deepcopy(plain)
+    use_backend(other, native)
+    images = torch.randn(4, 3, 16, 16)
+    plain_logits, plain_maps = plain.forward_with_weights(images)
+    logits, maps = copy.deepcopy(other).forward_with_weights(images)
+    assert_close(other(images), plain(images), rtol=0, atol=0)
+    assert_close(logits, plain_logits, rtol=0, atol=0)
+    assert_close(maps, plain_maps, rtol=0, atol=0)
+
+
+def test_weights_can_be_looked_at_under_autocast_too(native_machine):
+    model = build_vit(changed(**WIDE)).eval()
+    images = torch.randn(4, 3, 16, 16)
+    exact, exact_maps = model.forward_with_weights(images)
+    choose_kernels(model, CPU, BF16)
+    with torch.autocast("cpu", BF16):
+        logits, maps = model.forward_with_weights(images, [1])
+        assert_close(model(images).float(), exact, rtol=0.05, atol=0.05)
+    assert_close(logits.float(), exact, rtol=0.05, atol=0.05)
+    assert_close(maps[1].float(), exact_maps[1], rtol=0.05, atol=0.01)

@@ -1,0 +1,89 @@
+"""What only the compiled kernels promise: float sums, nothing hidden, no dependence on threads."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from tests.core.ops.gradients import error, gradients
+from vitcli.core.ops.attention import self_attention
+from vitcli.core.ops.native import functions
+from vitcli.runner.machine.kernels import load_kernels
+
+BF16 = torch.bfloat16
+
+
+@pytest.fixture
+def kernels(native_machine) -> functions.Kernels:
+    return load_kernels()
+
+
+@pytest.mark.parametrize(("tokens", "heads", "dim"), [(65, 4, 16), (33, 3, 18)])
+def test_attention_is_nearer_to_the_exact_one_than_torchs(tokens, heads, dim, kernels, two_threads):
+    qkv = (2 * torch.randn(5, tokens, 3 * heads * dim)).to(BF16)
+    grad = torch.randn(5, tokens, heads * dim).to(BF16)
+    scale = dim**-0.5
+
+    def plain(x):
+        return self_attention(x, heads, scale, fused=False)
+
+    def native(x):
+        return functions.Attention.apply(x, heads, scale, kernels)
+
+    exact = gradients(plain, [qkv.double()], grad)
+    torchs = gradients(plain, [qkv], grad)
+    ours = gradients(native, [qkv], grad)
+    for mine, other, true in zip(ours, torchs, exact, strict=True):
+        assert error(mine, true) <= 1.05 * error(other, true) + 1e-6
+
+
+def test_attention_sees_every_token_and_no_other_image(kernels, two_threads):
+    """The negative control: one changed token changes its image's result and no other's."""
+    qkv = torch.randn(3, 33, 3 * 16).to(BF16)
+    other = qkv.clone()
+    other[1, 32] += 1  # the last token, alone in its tile
+    one, two = (functions.Attention.apply(x, 1, 0.25, kernels) for x in (qkv, other))
+    differs = (one != two).any(-1)
+    assert differs[1].all()
+    assert not differs[0].any()
+    assert not differs[2].any()
+
+
+@pytest.mark.parametrize("rows", [1, 300])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 16), (48, 80), (400, 48)])
+def test_a_linear_layers_gradients_are_sums_in_float(rows, inputs, outputs, kernels, two_threads):
+    x, grad = torch.randn(rows, inputs).to(BF16), torch.randn(rows, outputs).to(BF16)
+    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
+
+    def native(x, w, b):
+        return functions.Linear.apply(x, w, b, kernels)
+
+    out, grad_x, grad_w, grad_b = gradients(native, [x, weight, bias], grad)
+    assert_close(out, F.linear(x, weight.to(BF16), bias.to(BF16)))
+    assert_close(grad_x, grad @ weight.to(BF16))
+    assert_close(grad_w, grad.float().T @ x.float(), rtol=1e-4, atol=1e-4)
+    assert_close(grad_b, grad.float().sum(0), rtol=1e-4, atol=1e-4)
+    torch.set_num_threads(1)
+    alone = gradients(native, [x, weight, bias], grad)[2:]
+    assert_close([grad_w, grad_b], alone, rtol=0, atol=0)  # whatever the number of threads
+
+
+def test_gelu_from_its_tail_to_zero(kernels, two_threads):
+    x = torch.cat([torch.linspace(-12, 12, 1001), torch.tensor([0.0, -0.0, 1e-30])]).to(BF16)
+    grad = torch.ones_like(x)
+    exact = gradients(F.gelu, [x.double()], grad)
+    ours = gradients(lambda x: functions.Gelu.apply(x, kernels), [x], grad)
+    for mine, true in zip(ours, exact, strict=True):
+        assert_close(mine, true.to(BF16), rtol=0.01, atol=1e-6)
+
+
+def test_infinite_and_missing_numbers_are_not_hidden(kernels):
+    """A diverging run must be seen to diverge."""
+    for bad in (float("nan"), float("inf")):
+        qkv = torch.randn(2, 20, 48).to(BF16)
+        qkv[0, 3, 5] = bad
+        assert not functions.Attention.apply(qkv, 1, 0.25, kernels)[0].isfinite().all()
+        x = torch.tensor([[1.0, bad, 2.0, 3.0]])
+        one = torch.ones(4)
+        assert not functions.AddNorm.apply(x, None, one, one, 1e-6, kernels)[1].isfinite().all()
+    assert functions.Gelu.apply(torch.tensor([float("nan")]).to(BF16), kernels).isnan().all()
