@@ -1,6 +1,7 @@
-// AMX's tile instructions in plain C, for processors that have none. Include it before all others.
-// Each thread has eight tiles of 16 rows of 64 bytes. Sums are float and take the products two by
-// two, as the instruction does; the last bit may differ from a real AMX unit's.
+// AMX's tile instructions in plain C, for processors with AVX-512 but without AMX. Include this file
+// before all others.
+// Each thread has eight tiles of 16 rows of 64 bytes. Sums are float; the last bits may
+// differ from those of a real AMX unit.
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -60,3 +61,27 @@ static inline void emulated_dpbf16ps(int c, int a, int b) {
 #define _tile_stored(tile, to, stride) emulated_stored(tile, to, stride)
 #define _tile_dpbf16ps(c, a, b) emulated_dpbf16ps(c, a, b)
 #define syscall(...) 0  // the registers need no permission
+
+#ifndef __AVX512BF16__
+// bfloat16 by AVX-512 alone. Rounds to nearest, ties to even; NaN stays NaN.
+static inline __m256i emulated_cvtneps_pbh(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
+  const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);
+  __m512i rounded = _mm512_add_epi32(bits, _mm512_add_epi32(last, _mm512_set1_epi32(0x7fff)));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  rounded = _mm512_mask_mov_epi32(rounded, is_nan, _mm512_set1_epi32(0x7fc00000));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+}
+
+static inline __m512 emulated_dpbf16_ps(__m512 sum, __m512i a, __m512i b) {
+  const __m512i high = _mm512_set1_epi32(0xffff0000);
+  const __m512 odd_a = _mm512_castsi512_ps(_mm512_and_si512(a, high));
+  const __m512 odd_b = _mm512_castsi512_ps(_mm512_and_si512(b, high));
+  const __m512 even_a = _mm512_castsi512_ps(_mm512_slli_epi32(a, 16));
+  const __m512 even_b = _mm512_castsi512_ps(_mm512_slli_epi32(b, 16));
+  return _mm512_fmadd_ps(even_a, even_b, _mm512_fmadd_ps(odd_a, odd_b, sum));
+}
+
+#define _mm512_cvtneps_pbh(x) emulated_cvtneps_pbh(x)
+#define _mm512_dpbf16_ps(sum, a, b) emulated_dpbf16_ps(sum, (__m512i)(a), (__m512i)(b))
+#endif

@@ -1,12 +1,13 @@
 """The native backend on processors without AMX: its tile instructions are emulated in C.
 
-The other instructions of the kernels run as they are, so AVX512-BF16 is needed. Run as a script it
-is `vitcli` with the native backend: python tests/core/ops/emulation.py train cifar10-tiny-native
+Those of AVX512-BF16 are emulated where they are missing; the rest of AVX-512 is needed. As a script,
+it runs `vitcli` with the native backend: python tests/core/ops/emulation.py train cifar10-tiny-native
 """
 
 import hashlib
 import os
 import platform
+import runpy
 import shutil
 import tempfile
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import torch
 
 HEADER = Path(__file__).with_name("emulated_amx.h")
-NEEDED = ("avx512f", "avx512bw", "avx512vl", "avx512_bf16")
+NEEDED = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 def why_not() -> str | None:
@@ -52,7 +53,5 @@ def emulate() -> None:
 
 
 if __name__ == "__main__":
-    from vitcli.cli.main import main
-
     emulate()
-    main()
+    runpy.run_module("vitcli", run_name="__main__", alter_sys=True)

@@ -14,6 +14,7 @@ from tests.core.ops.gradients import error
 from tests.core.specs import REQUIRED, changed
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import build_vit
+from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.core.spec import ModelSpec
 from vitcli.core.train.ema import Ema
@@ -125,6 +126,20 @@ def test_kernels_compute_nothing_that_they_do_not_know(fields, calls, native):
     use_backend(model, native)
     found = kernel_calls(model)
     assert {name: found[name] for name in calls} == calls
+
+
+class Opposite(Softmax):
+    def forward(self, *arguments: Any) -> torch.Tensor:
+        return -super().forward(*arguments)
+
+
+def test_a_rule_that_derives_from_softmax_computes_itself():
+    model = build_vit(changed(pool="mean", depth=1, ffn="none", final_norm=False)).eval()
+    attn, tokens = model.blocks[0].attn.inner, torch.randn(2, 17, 24)
+    nn.init.zeros_(attn.proj.bias)
+    before = attn(tokens)
+    attn.attend = Opposite(model.spec, model.token_shape)
+    assert_close(attn(tokens), -before)
 
 
 VARIANTS = [

@@ -70,7 +70,7 @@ class SelfAttention(UsesBackend, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         qkv, scale = self.qkv(x), self.softmax_scale
-        if scale is None:  # the rule alone knows how the tokens attend
+        if scale is None:  # only the rule knows how the tokens attend
             q, k, v = self.split(qkv)
             return self._merge_heads(self.attend(q, k, v, self.position.bias(), self.fused))
         turn = None if type(self.position) is Position else self.position
@@ -79,14 +79,14 @@ class SelfAttention(UsesBackend, nn.Module):
 
     @property
     def softmax_scale(self) -> float | None:
-        """The scale, where attention is softmax(scale q k^T) v and nothing else; else None.
+        """The scale where attention is softmax(scale q k^T) v and nothing else; otherwise None.
 
-        That is what backends compute: no bias, clamp or dropout of the scores, no learned scale.
+        Backends compute only that: no bias, clamp or dropout of the scores, no learned scale.
         """
         rule, has_bias = self.attend, type(self.position).bias is not Position.bias
-        if not isinstance(rule, Softmax) or rule.clamp or rule.dropout or has_bias:
+        if type(rule) is not Softmax or rule.clamp or rule.dropout or has_bias:
             return None
-        return rule.scale.scale if isinstance(rule.scale, HeadDimScale) else None
+        return rule.scale() if isinstance(rule.scale, HeadDimScale) else None
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         if self.softmax_scale is None:

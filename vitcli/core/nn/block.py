@@ -64,11 +64,11 @@ class LayerScale(nn.Module):
 
 
 class Stream(NamedTuple):
-    """Tokens between two branches, and what the last branch gave but nobody has added to them yet.
+    """Tokens (B, N, D), and the output of the last branch, which is still to be added to them.
 
     The next norm has to read all tokens anyway, so a backend can add the branch in the same pass
-    over memory. In a training with such a backend a model sends a stream through its blocks
-    instead of a tensor: each branch takes a stream and returns one, and the last norm ends it.
+    over memory. To train with such a backend, a model passes a stream through its blocks instead
+    of a tensor. Each branch takes a stream and returns a stream; the last norm returns a tensor.
     """
 
     tokens: Tensor
