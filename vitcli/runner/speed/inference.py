@@ -1,4 +1,4 @@
-"""`vitcli bench inference`: how many images a second a model classifies, and after what delay."""
+"""`vitcli bench inference`: images per second and delay of a model, by batch size."""
 
 from collections.abc import Callable
 from functools import partial
@@ -17,7 +17,7 @@ BATCHES = (1, 8, 64, 256)
 
 @resource_errors()
 def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str, Any]:
-    """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
+    """Measure forward passes in fp32, as in ``vitcli eval``, and in the precision of training."""
     model = work.model.eval()
     types = list(dict.fromkeys([None, work.autocast]))
     images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)

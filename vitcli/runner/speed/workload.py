@@ -1,4 +1,4 @@
-"""An experiment on random pixels: what a benchmark needs of it, without its data set."""
+"""An experiment's model with random pixels, for benchmarks that need no data set."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -30,12 +30,12 @@ from vitcli.runner.machine.kernels import choose_kernels
 
 MOST_IMAGES = 10_000
 GREY, SPREAD = 0.5, 0.25
-"""Random pixels are normalised by these unless the experiment says otherwise."""
+"""Mean and standard deviation for random pixels, unless the experiment has its own."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """An experiment's model on a device, and random images in the number and shape of its data."""
+    """Model of an experiment on a device, with random images in the shape of its data."""
 
     name: str
     spec: ExperimentSpec
@@ -47,7 +47,7 @@ class Workload:
 
     @property
     def setting(self) -> str:
-        """Such as ``cifar10-tiny on cpu (...), bf16, native kernels, batch 128``."""
+        """Text such as ``cifar10-tiny on cpu (...), bf16, native kernels, batch 128``."""
         kernels = ", native kernels" if self.kernels == "native" else ""
         return (
             f"{self.name} on {self.device} ({hardware(self.device)}),"
@@ -59,7 +59,10 @@ class Workload:
         return (self.info.in_chans, *self.info.img_size)
 
     def images(self) -> Images:
-        """Random images, as many as the training set has, but no more than take a moment."""
+        """Return as many random images as the training set has, limited to save time.
+
+        The limit is MOST_IMAGES, or one batch.
+        """
         generator = torch.Generator().manual_seed(0)
         count = min(self.info.num_train, max(MOST_IMAGES, self.spec.train.batch_size))
         pixels = torch.randint(
@@ -69,7 +72,7 @@ class Workload:
         return Images(pixels, labels).to(self.device)
 
     def batches(self) -> Iterator[Batch]:
-        """Epoch after epoch, augmented as the experiment says."""
+        """Yield batches without end, with the experiment's augmentation."""
         images, data, epoch = self.images(), self.spec.data, 0
         while True:
             yield from train_batches(
@@ -85,7 +88,7 @@ class Workload:
             epoch += 1
 
     def network(self, on_message: Callable[[str], None]) -> nn.Module:
-        """The model as it is trained: compiled where ``vitcli train`` would."""
+        """Return the model as ``vitcli train`` runs it, compiled on the same devices."""
         if not self.spec.train.compiles_on(self.device.type):
             return self.model
         part = self.spec.train.batch_size // self.spec.train.accumulate
@@ -93,7 +96,7 @@ class Workload:
         return compile_model(self.model, images, self.autocast, on_message)
 
     def training(self, network: nn.Module) -> Iterator[object]:
-        """Optimiser steps without end, data and weight average included."""
+        """Take optimiser steps without end, with data and weight average."""
         optimizers = build_optimizers(self.model, self.spec.optim)
         decay = self.spec.train.ema_decay
         ema = Ema(self.model, decay) if decay is not None else None
@@ -101,7 +104,7 @@ class Workload:
             Classify(network, self.spec.train.label_smoothing),
             self.batches(),
             optimizers,
-            lambda step: 1e-3,  # weights must not grow while the clock runs
+            lambda step: 1e-3,  # a small rate, so that long measurements do not diverge
             max_grad_norm=self.spec.optim.max_grad_norm,
             accumulate=self.spec.train.accumulate,
             autocast=self.autocast,
@@ -119,7 +122,11 @@ class Workload:
 def make_workload(
     experiment: Experiment, device_name: str, on_message: Callable[[str], None]
 ) -> Workload:
-    """Build the model as ``vitcli train`` would; ConfigError where no batch is filled."""
+    """Build the model of an experiment as ``vitcli train`` does.
+
+    Raises:
+        ConfigError: The training set does not fill one batch.
+    """
     device = pick_device(device_name)
     if device.type == "cpu":
         keep_freed_memory()
