@@ -1,4 +1,4 @@
-"""What an explorer's page consists of, as a parser sees it, and the numbers in its data."""
+"""A parser of an explorer's page: its tags, its texts and the numbers in its data."""
 
 import base64
 import json
@@ -54,7 +54,7 @@ def parse(content: bytes | str) -> Parsed:
 
 
 def attention(scene: dict[str, Any], name: str = "attention") -> np.ndarray:
-    """(L, h, Q, N), or (L, Q, N) for ``rollout``, as the script computes it."""
+    """Return (L, h, Q, N), or (L, Q, N) for ``rollout``, as the page's script decodes it."""
     maxima = {"attention": "maxima", "rollout": "rolloutMaxima"}[name]
     rows = np.frombuffer(base64.b64decode(scene[name]), np.uint8)
     largest = np.frombuffer(base64.b64decode(scene[maxima]), "<f4")

@@ -30,7 +30,7 @@ def test_a_stage_for_the_gpu_writes_its_json_at_once(here, environment):
     assert not list((here / "out").glob("strong*"))  # DATA is not set
 
 
-def test_a_killed_training_is_compared_with_one_in_peace(here, environment):
+def test_a_killed_training_is_compared_with_an_uninterrupted_one(here, environment):
     script = [sys.executable, str(SCRIPTS / "resume_exact.py"), "--device", "cpu"]
     run([*script, "-o", str(here / "resume.json")], environment)
     assert json.loads((here / "resume.json").read_text())["exact"]

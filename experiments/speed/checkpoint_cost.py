@@ -1,9 +1,9 @@
-"""What checkpoints cost a training, and how soon a resumed one takes its first step.
+"""Measure the cost of checkpoints in a training, and the seconds until a resumed run's first step.
 
 Usage: python experiments/speed/checkpoint_cost.py [--experiment NAME] [--epochs 6]
            [--rounds 5] [-o FILE]
-Trains with and without writing checkpoints, metrics and status after epochs, A B A B in a process;
-then resumes a stopped run in the same process, so that nothing is left to import.
+Trainings with and without checkpoints, metrics and status after epochs take turns, A B A B, in one
+process. Then a stopped run is resumed in the same process, so that imports do not count.
 """
 
 import argparse
@@ -30,33 +30,33 @@ from vitcli.runner.train.start import Request, start
 
 @contextlib.contextmanager
 def without_saving() -> Iterator[None]:
-    """Nothing of a run is written after an epoch."""
-    kept = training.Trainer.save, RunDir.set_metrics, RunDir.set_status
+    """Disable all writing after epochs."""
+    originals = training.Trainer.save, RunDir.set_metrics, RunDir.set_status
     training.Trainer.save = lambda self: None  # type: ignore[method-assign]
     RunDir.set_metrics = lambda self, records: None  # type: ignore[method-assign]
     RunDir.set_status = lambda self, *args: None  # type: ignore[method-assign]
     try:
         yield
     finally:
-        training.Trainer.save, RunDir.set_metrics, RunDir.set_status = kept  # type: ignore[method-assign]
+        training.Trainer.save, RunDir.set_metrics, RunDir.set_status = originals  # type: ignore[method-assign]
 
 
 def seconds_of(experiment: Any, device: str) -> float:
-    """Of the epochs alone: from the first step to the end of the last epoch."""
+    """Return the seconds from the first step to the end of the last epoch."""
     began = 0.0
 
-    def note(event: Event) -> None:
+    def start_clock(event: Event) -> None:
         nonlocal began
         if isinstance(event, Started):
             began = time.perf_counter()
 
     with tempfile.TemporaryDirectory() as folder:
-        start(experiment, Request(output=Path(folder) / "run", device=device), on_event=note)
+        start(experiment, Request(output=Path(folder) / "run", device=device), on_event=start_clock)
         return time.perf_counter() - began
 
 
-class TakenError(Exception):
-    """The first step has been taken."""
+class FirstStepError(Exception):
+    """Signal that the first step is done."""
 
 
 def resume_seconds(experiment: Any, device: str) -> float:
@@ -64,7 +64,7 @@ def resume_seconds(experiment: Any, device: str) -> float:
     original = Classify.after_step
 
     def stop(self: Any, step: int) -> None:
-        raise TakenError
+        raise FirstStepError
 
     with tempfile.TemporaryDirectory() as name:
         request = Request(output=Path(name) / "run", device=device, resume=True)
@@ -74,7 +74,7 @@ def resume_seconds(experiment: Any, device: str) -> float:
         began = time.perf_counter()
         try:
             start(experiment, request)
-        except TakenError:
+        except FirstStepError:
             return time.perf_counter() - began
         finally:
             Classify.after_step = original  # type: ignore[method-assign]
@@ -87,7 +87,7 @@ def interrupt_after_an_epoch(event: Event) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="The cost of checkpoints and of a resume")
+    parser = argparse.ArgumentParser(description="Measure the cost of checkpoints and of a resume")
     parser.add_argument("--experiment", default="quickstart")
     parser.add_argument("--epochs", type=int, default=6)
     parser.add_argument("--rounds", type=int, default=5)
@@ -95,7 +95,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     experiment = load_experiment(options.experiment, {"train.epochs": options.epochs})
-    seconds_of(experiment, options.device)  # decodes, compiles, imports
+    seconds_of(experiment, options.device)  # warm-up: decoding, compilation, imports
     ratios = []
     for _ in range(options.rounds):
         with without_saving():

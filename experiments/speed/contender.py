@@ -1,8 +1,8 @@
-"""One contender of experiments/speed/peers.py: a process that trains when it is told to.
+"""One contender of experiments/speed/peers.py: a process that trains on request.
 
-Usage: python experiments/speed/contender.py JOB, a JSON object; peers.py starts it.
-Each number on stdin is a count of steps, answered by the seconds that they took. The end of stdin
-is answered by the peak memory.
+Usage: python experiments/speed/contender.py JOB
+JOB is a JSON object; peers.py starts this script. Each line on stdin is a number of steps; the
+answer is the seconds they took. At the end of stdin the answer is the peak memory.
 """
 
 import json
@@ -19,7 +19,7 @@ Job = dict[str, Any]
 
 
 def peer_model(name: str, m: Job) -> Any:
-    """The peer's ViT: 4x4 patches of 32x32 images, CLS token, learned positions, ten classes."""
+    """Build the peer's ViT: 4x4 patches of 32x32 images, CLS, learned positions, ten classes."""
     width, depth, heads, hidden = m["embed_dim"], m["depth"], m["num_heads"], m["mlp_dim"]
     if name == "timm":
         from timm.models.vision_transformer import VisionTransformer
@@ -75,7 +75,7 @@ def peer_model(name: str, m: Job) -> Any:
 
 
 def load_images(job: Job) -> Any:
-    """The training images of CIFAR-10 where it is given, of ``shapes`` otherwise."""
+    """Return the training images of CIFAR-10 if the job has its folder, else of ``shapes``."""
     from vitcli.core.spec import DataSpec
     from vitcli.runner.data.load import load_data
 
@@ -86,7 +86,7 @@ def load_images(job: Job) -> Any:
 
 
 def peer_batches(job: Job) -> Iterator[Any]:
-    """Forever: batches of a DataLoader, as the peers' own training scripts make them."""
+    """Yield batches of a DataLoader without end, as in the peers' own training scripts."""
     import torch
     from PIL import Image
     from torch.utils.data import DataLoader, Dataset
@@ -104,7 +104,7 @@ def peer_batches(job: Job) -> Iterator[Any]:
     )
 
     class InMemory(Dataset):
-        """Like torchvision.datasets.CIFAR10: an array in memory, one PIL image at a time."""
+        """Data set like torchvision.datasets.CIFAR10: an array in memory, read as PIL images."""
 
         def __len__(self) -> int:
             return len(labels)
@@ -159,7 +159,7 @@ def peer_steps(job: Job) -> Iterator[None]:
 
 
 def our_steps(job: Job) -> Iterator[None]:
-    """What ``vitcli train`` does, without files."""
+    """Take the steps of ``vitcli train``, without writing files."""
     import torch
 
     from vitcli.core.data.batches import train_batches
@@ -210,8 +210,11 @@ def our_steps(job: Job) -> Iterator[None]:
         yield
 
 
-def contend(job: Job) -> None:
-    """Answer each number on stdin by the seconds that so many steps took; at the end, by memory."""
+def answer_requests(job: Job) -> None:
+    """Take the requested number of steps for each line of stdin, and print their seconds.
+
+    At the end of stdin, print the peak memory.
+    """
     import resource
 
     import torch
@@ -231,7 +234,7 @@ def contend(job: Job) -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
-        next(steps)  # what had been fetched in advance while others ran
+        next(steps)  # uses the batches that were loaded while other contenders ran
         began = wait()
         for _ in range(int(line)):
             next(steps)
@@ -240,8 +243,8 @@ def contend(job: Job) -> None:
     answer = {"memory": torch.cuda.max_memory_allocated() if is_gpu else peak}
     print(json.dumps(answer), file=answers, flush=True)
     answers.flush()
-    os._exit(0)  # a DataLoader's workers are not worth waiting for
+    os._exit(0)  # do not wait for the DataLoader's workers
 
 
 if __name__ == "__main__":
-    contend(json.loads(sys.argv[1]))
+    answer_requests(json.loads(sys.argv[1]))

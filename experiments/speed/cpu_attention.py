@@ -1,8 +1,8 @@
-"""Fused attention against two plain matrix products, fp32 against bf16, in whole training steps.
+"""Compare fused with plain attention, in fp32 and in bf16, in whole training steps on a CPU.
 
 Usage: python experiments/speed/cpu_attention.py
-Interleaved A B C D A B C D ..., medians of seven rounds, speeds relative to fp32 with the fused
-kernel: what ``choose_kernels`` and ``--precision auto`` rest on.
+The four kinds take turns, A B C D A B C D ... Speeds are medians of seven rounds, relative to fp32
+with fused attention. ``choose_kernels`` and ``--precision auto`` are based on this measurement.
 """
 
 import statistics
@@ -45,7 +45,7 @@ def main() -> None:
         for kernel in ("fused", "plain")
     }
     seconds: dict[str, list[float]] = {kind: [] for kind in kinds}
-    for turn in range(ROUNDS + 1):  # the first warms up
+    for turn in range(ROUNDS + 1):  # the first is a warm-up
         for kind, steps in kinds.items():
             began = time.perf_counter()
             for _ in range(STEPS):

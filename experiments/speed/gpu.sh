@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# Everything that only a GPU can show, in independent stages of at most eight minutes, twenty in all.
+# Run all measurements that need a GPU, in independent stages. A stage takes at most eight minutes, all take twenty.
 # Usage: [OUT=FOLDER] [DATA=FOLDER] experiments/speed/gpu.sh [STAGE...]
-#   STAGE: check throughput attention peers small-aug strong ablation resume   (all unless named)
-#   OUT:   where each stage writes its JSON at once; experiments/results/speed/gpu unless set
-#   DATA:  a folder with CIFAR-10; the trainings are left out without it
-# A training that a stage cannot finish goes on in the next call, from its checkpoint in OUT.
-# Without a GPU everything runs at toy size on the CPU, to show that it works.
+#   STAGE: check throughput attention peers small-aug strong ablation resume   (default: all)
+#   OUT:   folder for the JSON files of the stages (default: experiments/results/speed/gpu)
+#   DATA:  a folder with CIFAR-10; without it the trainings are skipped
+# If a stage cannot finish its training in time, the next call resumes the training from its checkpoint in OUT.
+# Without a GPU all stages run at toy size on the CPU, as a test of this script.
 set -euo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 out=$(realpath -m "${OUT:-experiments/results/speed/gpu}")
 data=${DATA:+$(realpath "$DATA")}
 mkdir -p "$out"
@@ -18,14 +18,14 @@ else
   device=cpu quick=(--limit-batches 2) epochs=1 seconds=0.05 rounds=1 lengths=64,128 budget=20s models=tiny
 fi
 
-keep() {  # NAME COMMAND...: a command's stdout, kept as NAME.json where it succeeds
+keep() {  # NAME COMMAND...: save the stdout of a command as NAME.json if the command succeeds
   local name=$1; shift
   "$@" > "$out/$name.part" && mv "$out/$name.part" "$out/$name.json"
 }
 
-train() {  # NAME EXPERIMENT OPTIONS...: at most 470 s; 143: stopped after a checkpoint, goes on next time
+train() {  # NAME EXPERIMENT OPTIONS...: train for at most 470 s; exit code 143 means stopped with a checkpoint
   local name=$1 code=0; shift
-  [ -n "$data" ] || { echo "$name: left out, DATA is not set"; return; }
+  [ -n "$data" ] || { echo "$name: skipped, because DATA is not set"; return; }
   keep "$name" timeout -s TERM 470 python -m vitcli train "$@" --device "$device" --data-dir "$data" \
     "${quick[@]}" -o "$out/runs/$name" --resume auto --json || code=$?
   [ "$code" = 0 ] || [ "$code" = 143 ] || return "$code"

@@ -1,12 +1,12 @@
-"""What makes many small trainings cheap? Three ways of training several seeds of one model.
+"""Compare three ways of training one small model with several random seeds.
 
 Usage: python experiments/speed/many_trials.py [SEEDS]
-Interleaved A B C A B C ..., medians of seven rounds; speeds are images a second over all seeds,
-relative to the seeds one after the other.
-  sequential  one after the other, as a study's worker does
+The ways take turns, A B C A B C ... Speeds are medians of seven rounds: images a second over all
+seeds, relative to the sequential way.
+  sequential  one seed after the other, as in a worker of a study
   stacked     one model with stacked weights: torch.func.stack_module_state and vmap
-  together    a thread for each seed (on a GPU: a stream each)
-A study's trials run in processes, so on a CPU "together" shows what processes can at most gain.
+  together    a thread for each seed (on a GPU also a stream for each)
+The trials of a study run in processes. On a CPU "together" is an upper limit of their speed.
 """
 
 import statistics
@@ -39,7 +39,7 @@ def models(count: int, device: torch.device) -> Models:
     for model in built:
         for module in model.modules():
             if isinstance(module, SelfAttention):
-                module.fused = False  # what a CPU's bf16 takes; vmap takes it too
+                module.fused = False  # the choice for bf16 on a CPU; it also works with vmap
     return list(built)
 
 
@@ -63,11 +63,11 @@ def one_seed(
 def sequential(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callable[[], None]:
     steps = [one_seed(model, batch, dtype) for model in built]
 
-    def everyone() -> None:
+    def step_all() -> None:
         for step in steps:
             step()
 
-    return everyone
+    return step_all
 
 
 def together(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callable[[], None]:
@@ -78,7 +78,7 @@ def together(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callabl
         with torch.cuda.stream(stream):
             step()
 
-    def everyone() -> None:
+    def step_all() -> None:
         pairs = zip(steps, streams, strict=True)
         threads = [threading.Thread(target=run, args=pair) for pair in pairs]
         for thread in threads:
@@ -86,7 +86,7 @@ def together(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callabl
         for thread in threads:
             thread.join()
 
-    return everyone
+    return step_all
 
 
 def stacked(built: Models, batch: tuple[Tensor, Tensor], dtype: Any) -> Callable[[], None]:
@@ -124,7 +124,7 @@ def main() -> None:
     )
     ways = {name: make(models(count, device), batch, dtype) for name, make in WAYS.items()}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(ROUNDS + 1):  # the first warms up
+    for turn in range(ROUNDS + 1):  # the first is a warm-up
         for name, step in ways.items():
             if device.type == "cuda":
                 torch.cuda.synchronize()

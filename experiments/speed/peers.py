@@ -1,18 +1,19 @@
-"""vitcli's training speed beside that of other libraries, on the same model.
+"""Compare vitcli's training speed with that of other libraries (peers), on the same model.
 
 Usage: python experiments/speed/peers.py [--data DIR] [--device cpu|cuda] [--models tiny,small]
                                   [--rounds 5] [--seconds 2] [--compile] [--allocator] [-o FILE]
-Needs: pip install '.[bench]'. DIR holds CIFAR-10's class folders; without it ``shapes`` is taken.
+Needs: pip install '.[bench]'. DIR holds CIFAR-10's class folders. Without DIR the data set is
+``shapes``.
 
-Every contender is a process of its own, so that none runs in another's memory allocator. They take
-turns, A B C ... A B C ..., while the others wait; each turn ends with the same number of steps.
-Speeds are medians over the turns. A peer takes part in fp32 and under bf16 autocast, and its faster
-mode counts. ``--compile`` and ``--allocator`` give the peers torch.compile and vitcli's allocator
-settings; vitcli itself always runs as ``vitcli train`` does.
+Every contender is a process of its own, so that contenders do not share a memory allocator. They
+take turns, A B C ... A B C ...; while one runs, the others wait. All turns of a contender have the
+same number of steps. Speeds are medians over the turns. A peer runs in fp32 and with bf16 autocast,
+and the faster of the two counts. ``--compile`` and ``--allocator`` give the peers torch.compile and
+vitcli's allocator settings. vitcli always runs as in ``vitcli train``.
 
-step        forward, loss, backward, clipping, AdamW, on one batch that stays in memory
-end_to_end  the same with each one's usual data path: torchvision's transforms in a DataLoader with
-            as many workers as cores; vitcli's batched augmentation. Crop and flip for both.
+step        forward, loss, backward, clipping and AdamW, on one batch that stays in memory
+end_to_end  the same with data: the peers use torchvision's transforms in a DataLoader with as many
+            workers as cores, vitcli uses its batched augmentation. Both crop and flip.
 """
 
 import argparse
@@ -43,7 +44,7 @@ Job = dict[str, Any]
 
 
 class Contender:
-    """A process that trains when it is told to."""
+    """Process that trains on request."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.speeds = job, list[float]()
@@ -58,17 +59,18 @@ class Contender:
         )
 
     def run(self, steps: int) -> float:
-        """Seconds for so many steps."""
+        """Take a number of steps and return their seconds."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
         if not (line := self.process.stdout.readline()):
-            raise SystemExit(f"{self.job['name']} ({self.job['precision']}) stopped; run it alone")
+            name = f"{self.job['name']} ({self.job['precision']})"
+            raise SystemExit(f"{name} ended; run contender.py alone to see why")
         return float(line)
 
     def stop(self) -> int:
-        """Its peak memory in bytes."""
+        """Stop the process and return its peak memory in bytes."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.close()
@@ -78,11 +80,11 @@ class Contender:
 
 
 def race(jobs: list[Job], rounds: int, seconds: float) -> list[Job]:
-    """Images per second of every job, in turns of about so many seconds."""
+    """Measure the images per second of every job, in turns of about ``seconds``."""
     contenders = [Contender(job) for job in jobs]
     lengths = []
     for contender in contenders:
-        contender.run(3)  # compiles, fills caches
+        contender.run(3)  # warm-up: compilation and caches
         lengths.append(max(2, round(seconds / (contender.run(3) / 3))))
     for _ in range(rounds):
         for contender, steps in zip(contenders, lengths, strict=True):
@@ -107,10 +109,10 @@ def versions() -> dict[str, str]:
 
 def compare(model: str, part: str, options: argparse.Namespace) -> Job:
     common = {**MODELS[model], "part": part, "device": options.device, "data": options.data}
-    quiet = common | {"compile": False, "allocator": False}
-    loud = common | {"compile": options.compile, "allocator": options.allocator}
-    jobs = [quiet | {"name": "vitcli", "precision": "auto"}]
-    jobs += [loud | {"name": n, "precision": p} for n in PEERS for p in ("fp32", "bf16")]
+    for_vitcli = common | {"compile": False, "allocator": False}
+    for_peers = common | {"compile": options.compile, "allocator": options.allocator}
+    jobs = [for_vitcli | {"name": "vitcli", "precision": "auto"}]
+    jobs += [for_peers | {"name": n, "precision": p} for n in PEERS for p in ("fp32", "bf16")]
     found = race(jobs, options.rounds, options.seconds)
     ours, *peers = found
     best = {n: max((f for f in peers if f["name"] == n), key=speed) for n in PEERS}
@@ -140,7 +142,7 @@ def speed(row: Job) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="vitcli's training speed beside its peers'")
+    parser = argparse.ArgumentParser(description="Compare vitcli's training speed with its peers'")
     parser.add_argument("--data")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--models", default="tiny,small")

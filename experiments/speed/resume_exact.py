@@ -1,8 +1,8 @@
-"""Is a training that was killed and continued the same, bit for bit, on this device?
+"""Check that a killed and resumed training ends with the same bits as an uninterrupted one.
 
 Usage: python experiments/speed/resume_exact.py [--device cuda] [-o FILE.json]
-Trains quickstart twice: once in peace, once killed with SIGKILL after its first checkpoint and
-resumed. Compares the digests of the final weights, optimiser state and counters.
+Trains quickstart twice: once without interruption, and once killed with SIGKILL after its first
+checkpoint and resumed. Compares the digests of the final weights, optimiser state and counters.
 """
 
 import argparse
@@ -23,8 +23,8 @@ def start(folder: Path, device: str, *options: str) -> "subprocess.Popen[bytes]"
     return subprocess.Popen([*TRAIN, "--device", device, "-o", str(folder), *options])
 
 
-def killed_after_a_checkpoint(folder: Path, device: str) -> int:
-    """Start a training and kill it; the step it had reached."""
+def kill_after_checkpoint(folder: Path, device: str) -> int:
+    """Start a training, kill it after a checkpoint, and return the checkpoint's step."""
     process = start(folder, device)
     while not steps(folder / "checkpoints"):
         if process.poll() is not None:
@@ -36,23 +36,23 @@ def killed_after_a_checkpoint(folder: Path, device: str) -> int:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """Of the files of the last checkpoint."""
+    """Return the digests of the files of the last checkpoint."""
     last = folder / "checkpoints" / str(steps(folder / "checkpoints")[0])
     found: dict[str, str] = json.loads((last / "manifest.json").read_text())["files"]
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Exactness of a resumed training")
+    parser = argparse.ArgumentParser(description="Check that a resumed training is exact")
     parser.add_argument("--device", default="auto")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        calm, broken = Path(name) / "calm", Path(name) / "broken"
+        calm, killed = Path(name) / "calm", Path(name) / "killed"
         start(calm, options.device).wait()
-        at = killed_after_a_checkpoint(broken, options.device)
-        start(broken, options.device, "--resume", "auto").wait()
-        one, two = digests(calm), digests(broken)
+        at = kill_after_checkpoint(killed, options.device)
+        start(killed, options.device, "--resume", "auto").wait()
+        one, two = digests(calm), digests(killed)
     result = {"killed_at_step": at, "exact": one == two, "digests": [one, two]}
     text = json.dumps(result, indent=1)
     if options.output:

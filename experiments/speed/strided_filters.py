@@ -1,7 +1,8 @@
-"""Whether a CPU computes strided depthwise filters faster in bf16 or in fp32, gradients included.
+"""Compare strided depthwise convolutions in bf16 and in fp32 on a CPU, gradients included.
 
 Usage: python experiments/speed/strided_filters.py [--rounds 5]
-Interleaved, one thread; ``core/nn/mbconv.py`` rests on it.
+The two take turns on one thread. The precision in ``core/nn/mbconv.py`` is based on this
+measurement.
 """
 
 import argparse
@@ -17,8 +18,8 @@ SIZE = (128, 128, 32, 32)
 """Images, features, rows, columns."""
 
 
-def passes(dtype: torch.dtype) -> None:
-    """One forward and one backward pass."""
+def run_passes(dtype: torch.dtype) -> None:
+    """Run one forward and one backward pass."""
     x: Tensor = IMAGES.to(dtype).requires_grad_()
     FILTERS[dtype](x).sum().backward()
 
@@ -31,14 +32,14 @@ FILTERS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="strided depthwise filters in bf16 and fp32")
+    parser = argparse.ArgumentParser(description="Compare strided convolutions in bf16 and fp32")
     parser.add_argument("--rounds", type=int, default=5)
     options = parser.parse_args()
     torch.set_num_threads(1)
     device = torch.device("cpu")
     works: dict[str, Callable[[], object]] = {
-        "fp32": lambda: passes(torch.float32),
-        "bf16": lambda: passes(torch.bfloat16),
+        "fp32": lambda: run_passes(torch.float32),
+        "bf16": lambda: run_passes(torch.bfloat16),
     }
     found = turns(works, device, rounds=options.rounds, seconds=0.5)
     ratio = found["bf16"].median / found["fp32"].median

@@ -1,7 +1,7 @@
-"""A headless Chromium, driven over the DevTools protocol: real mouse, keys, fingers, pixels.
+"""A headless Chromium, controlled over the DevTools protocol: mouse, keys, touch and pixels.
 
-Messages are JSON, each ended by a zero byte, over a pair of pipes (--remote-debugging-pipe); see
-https://chromedevtools.github.io/devtools-protocol/.
+Messages are JSON texts, each followed by a zero byte, over a pair of pipes
+(--remote-debugging-pipe); see https://chromedevtools.github.io/devtools-protocol/.
 """
 
 import base64
@@ -18,42 +18,42 @@ from pathlib import Path
 from typing import Any
 
 TIMEOUT = 60.0
-"""Seconds that an answer may take; the machine may be busy."""
+"""Longest time for an answer in seconds, on a busy machine."""
 LAUNCH = """import fcntl, os, sys
 ends = [fcntl.fcntl(int(end), fcntl.F_DUPFD, 10) for end in sys.argv[1:3]]
 for wanted, end in zip((3, 4), ends):
     os.dup2(end, wanted)
 os.execvp(sys.argv[3], sys.argv[3:])
 """
-"""Chromium reads commands from descriptor 3 and writes answers to 4."""
+"""A program that starts Chromium with the pipes on descriptors 3 (commands) and 4 (answers)."""
 CODES = {" ": "Space", "[": "BracketLeft", "]": "BracketRight", "?": "Slash"}
 
 
 @contextmanager
 def chromium(profile: Path) -> Iterator["Browser"]:
-    """A browser with a fresh profile; it ends with the block."""
+    """Start a browser with a fresh profile and stop it at the end of the block."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program, "install Debian's chromium"
-    hears, tells = os.pipe(), os.pipe()
+    commands, answers = os.pipe(), os.pipe()
     options = [
         *("--headless", "--no-sandbox", "--disable-gpu", "--remote-debugging-pipe"),
         *("--no-first-run", "--hide-scrollbars", f"--user-data-dir={profile}"),
     ]
     process = subprocess.Popen(
-        [sys.executable, "-c", LAUNCH, str(hears[0]), str(tells[1]), program, *options],
-        pass_fds=(hears[0], tells[1]),
+        [sys.executable, "-c", LAUNCH, str(commands[0]), str(answers[1]), program, *options],
+        pass_fds=(commands[0], answers[1]),
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    os.close(hears[0])
-    os.close(tells[1])
-    browser = Browser(hears[1], tells[0])
+    os.close(commands[0])
+    os.close(answers[1])
+    browser = Browser(commands[1], answers[0])
     try:
         yield browser
         browser.call("Browser.close")
     finally:
-        os.close(hears[1])
-        os.close(tells[0])
+        os.close(commands[1])
+        os.close(answers[0])
         try:
             process.wait(10)
         except subprocess.TimeoutExpired:
@@ -62,7 +62,7 @@ def chromium(profile: Path) -> Iterator["Browser"]:
 
 
 class Browser:
-    """Commands and answers; ``events`` is what came unasked."""
+    """Connection to a browser; ``events`` holds the messages that answer no command."""
 
     def __init__(self, send_to: int, read_from: int) -> None:
         self.send_to, self.read_from = send_to, read_from
@@ -91,19 +91,19 @@ class Browser:
             ready, _, _ = select.select([self.read_from], [], [], deadline - time.monotonic())
             assert ready, "the browser does not answer"
             content = os.read(self.read_from, 1 << 20)
-            assert content, "the browser is gone"
+            assert content, "the browser has ended"
             self.rest += content
         message, _, self.rest = self.rest.partition(b"\0")
         answer: dict[str, Any] = json.loads(message)
         return answer
 
     def open(self, url: str, **options: Any) -> "Page":
-        """A new page, once it has loaded."""
+        """Open a new page and wait until it has loaded."""
         return Page(self, url, **options)
 
 
 class Page:
-    """One page, and everything that it said or asked for."""
+    """Page in a browser, with its console messages and requests."""
 
     def __init__(
         self,
@@ -140,25 +140,25 @@ class Page:
         self.call("Emulation.setTouchEmulationEnabled", enabled=phone)
 
     def events(self, *methods: str) -> list[dict[str, Any]]:
-        """The parameters of what this page reported."""
-        self.evaluate("0")  # what was on its way has arrived then
+        """Return the parameters of this page's events."""
+        self.evaluate("0")  # events that were sent earlier have arrived when this is answered
         return [
             event["params"]
             for event in self.browser.events
             if event.get("sessionId") == self.session and event["method"] in methods
         ]
 
-    def complaints(self) -> list[dict[str, Any]]:
-        """Errors, warnings, and anything printed on the console."""
+    def console_messages(self) -> list[dict[str, Any]]:
+        """Return errors, warnings, and anything printed on the console."""
         return self.events("Runtime.exceptionThrown", "Runtime.consoleAPICalled", "Log.entryAdded")
 
     def requests(self) -> list[str]:
-        """Addresses that were asked for, but the page's own and data in it."""
+        """Return the requested addresses, without the page's own and without data URIs."""
         sent = [event["request"]["url"] for event in self.events("Network.requestWillBeSent")]
         return [url for url in sent if url != self.url and not url.startswith("data:")]
 
     def evaluate(self, expression: str) -> Any:
-        """The value of an expression, as plain data; a promise is waited for."""
+        """Return the value of an expression as plain data; wait if it is a promise."""
         answer = self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
@@ -166,7 +166,7 @@ class Page:
         return answer["result"].get("value")
 
     def wait(self, condition: str) -> None:
-        """Until an expression is true."""
+        """Wait until an expression is true."""
         deadline = time.monotonic() + TIMEOUT
         while not self.evaluate(condition):
             assert time.monotonic() < deadline, f"never true: {condition}"
@@ -185,13 +185,13 @@ class Page:
         self.call("Input.dispatchTouchEvent", type="touchEnd", touchPoints=[])
 
     def press(self, key: str) -> None:
-        """A key by the name that a page sees, such as ``a`` or ``ArrowLeft``."""
+        """Press a key by its name in JavaScript, such as ``a`` or ``ArrowLeft``."""
         text = {"text": key} if len(key) == 1 else {}
         code = CODES.get(key, key if len(key) > 1 else f"Key{key.upper()}")
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)
 
     def screenshot(self, path: Path, *, whole: bool = False) -> None:
-        """What is seen, or the page in its full length, as PNG."""
+        """Save a PNG of the window, or of the whole page."""
         shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
         path.write_bytes(base64.b64decode(shot["data"]))

@@ -1,4 +1,4 @@
-"""The explorer in a real browser: a mouse, keys and a finger find the model's numbers."""
+"""The explorer in a real browser: mouse, keys and touch show the model's numbers."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ def browser(tmp_path_factory) -> Iterator[Browser]:
 
 
 def make_model(**changes: Any) -> VisionTransformer:
-    """Weights far from their start, so that attention differs from place to place."""
+    """Return a model with large random weights, so that attention differs between patches."""
     torch.manual_seed(1)
     fields: dict[str, Any] = {
         "img_size": (32, 32),
@@ -49,7 +49,7 @@ def make_model(**changes: Any) -> VisionTransformer:
 
 
 def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
-    """A picture wider than what the model saw of it."""
+    """Return a scene whose picture is wider than the model's input."""
     generator = torch.Generator().manual_seed(0)
     picture = np.random.default_rng(0).integers(0, 256, (60, 100, 3), dtype=np.uint8)
     fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 20, 60, 60)}
@@ -76,7 +76,7 @@ def visit(browser, tmp_path) -> Open:
 
 
 def state(shown: Page) -> dict[str, str]:
-    """The explorer's attributes, once everything has been drawn."""
+    """Return the explorer's attributes after the next drawing."""
     found: dict[str, str] = shown.evaluate(
         "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
         " done({...document.querySelector('.explorer').dataset}))))"
@@ -94,7 +94,7 @@ def text(shown: Page, part: str) -> str:
 
 
 def number(share: str) -> float:
-    """``3.12 %`` as 3.12."""
+    """Return ``3.12 %`` as 3.12."""
     assert share.endswith(" %")
     return float(share.removesuffix(" %"))
 
@@ -108,7 +108,7 @@ def middle(shown: Page, selector: str) -> tuple[float, float]:
 
 
 def place(shown: Page, scene: Scene, row: int, column: int) -> tuple[float, float]:
-    """The middle of a patch, in the window."""
+    """Return the middle of a patch in the window."""
     left, top, width, height = shown.evaluate(
         "(() => { const box = document.querySelector('.stage').getBoundingClientRect();"
         " return [box.x, box.y, box.width, box.height]; })()"
@@ -125,16 +125,16 @@ def patch(scene: Scene, row: int, column: int) -> int:
 
 
 def close_to(row: np.ndarray, expected: np.ndarray, largest: float | None = None) -> None:
-    """Equal but for the steps in which a row is kept, and for the last digit written."""
+    """Compare rows up to the quantisation of the page and the rounding of its attributes."""
     step = (expected.max() if largest is None else largest) / 255
     assert_allclose(row, expected, atol=step + 1e-6)
     assert not np.allclose(row, np.roll(expected, 1), atol=step), "any row would do"
 
 
-def test_it_loads_without_complaint_or_request(visit, scene):
+def test_the_page_loads_without_console_messages_or_requests(visit, scene):
     for options in ({}, {"dark": True}, {"size": (390, 844), "phone": True}):
         shown = visit(page([scene]), **options)
-        assert shown.complaints() == []
+        assert shown.console_messages() == []
         assert shown.requests() == []
         found = state(shown)
         assert (found["layer"], found["head"], found["query"]) == ("3", "mean", "0")
@@ -142,13 +142,13 @@ def test_it_loads_without_complaint_or_request(visit, scene):
         assert shown.evaluate(wide) <= 0
 
 
-def test_the_browser_would_tell_of_errors_and_requests(visit, scene):
+def test_the_browser_reports_errors_and_requests(visit, scene):
     shown = visit(page([scene]))
     shown.evaluate("setTimeout(() => { undefinedName; })")
     shown.evaluate("new Image().src = 'https://example.org/x.png'")
     shown.wait("true")
-    assert any("undefinedName" in str(said) for said in shown.complaints())
-    assert any("Content Security Policy" in str(said) for said in shown.complaints())
+    assert any("undefinedName" in str(message) for message in shown.console_messages())
+    assert any("Content Security Policy" in str(message) for message in shown.console_messages())
 
 
 def test_hovering_shows_what_a_patch_attends_to(visit, scene):
@@ -163,10 +163,10 @@ def test_hovering_shows_what_a_patch_attends_to(visit, scene):
         close_to(values(shown), rows.mean(0), rows.max())
         assert text(shown, "who") == f"Row {row + 1}, column {column + 1}"
     shown.move(*place(shown, scene, 3, -1))
-    assert state(shown)["query"] == "0", "beside what the model saw there is no patch"
+    assert state(shown)["query"] == "0", "there is no patch outside the model's input"
 
 
-def test_the_numbers_in_words_are_those_of_the_map(visit, scene):
+def test_the_text_shows_the_numbers_of_the_map(visit, scene):
     shown = visit(page([scene], Opening(layer=2, head=1, query=(4, 2))))
     row = scene.attention[1, 0, patch(scene, 4, 2)]
     close_to(values(shown), row)
@@ -177,15 +177,15 @@ def test_the_numbers_in_words_are_those_of_the_map(visit, scene):
     assert number(text(shown, "strongest .number")) == patches
     shown.move(*place(shown, scene, best // 8, best % 8))
     state(shown)
-    said, _, share = text(shown, "probe").partition(": ")
-    assert (said, number(share)) == (where, patches)
+    name, _, share = text(shown, "probe").partition(": ")
+    assert (name, number(share)) == (where, patches)
     prefix = pytest.approx(100 * float(row[:PREFIX].sum()), abs=largest / 255 + 0.06)
     assert number(text(shown, "prefix-sum")) == prefix
     assert text(shown, "prefix-names") == "to CLS and registers"
     assert values(shown).sum() == pytest.approx(1, abs=len(row) * largest / 25500)
 
 
-def test_a_click_pins_and_escape_lets_go(visit, scene):
+def test_a_click_pins_and_escape_unpins(visit, scene):
     shown = visit(page([scene]))
     shown.click(*place(shown, scene, 2, 2))
     shown.move(*place(shown, scene, 5, 5))
@@ -196,7 +196,7 @@ def test_a_click_pins_and_escape_lets_go(visit, scene):
     assert (free["query"], free["pinned"]) == (str(patch(scene, 5, 5)), "false")
     for _ in range(2):
         shown.click(*place(shown, scene, 1, 6))
-    assert state(shown)["pinned"] == "false", "a second click on it lets go, too"
+    assert state(shown)["pinned"] == "false", "a second click on the patch unpins it, too"
 
 
 def test_keys_choose_patch_layer_and_head(visit, scene):
@@ -209,7 +209,7 @@ def test_keys_choose_patch_layer_and_head(visit, scene):
     token = patch(scene, 3, 2)
     assert (found["query"], found["layer"], found["head"]) == (str(token), "2", "2")
     close_to(values(shown), scene.attention[1, 1, token])
-    assert text(shown, "spoken").startswith("row 4, column 3, layer 2, head 2: most to row ")
+    assert text(shown, "announcement").startswith("row 4, column 3, layer 2, head 2: most to row ")
     shown.press("r")
     close_to(values(shown), scene.rollout[1, token])
     for key, layer in (("]", "3"), ("]", "3"), ("PageUp", "2"), ("PageUp", "1"), ("[", "1")):
@@ -287,7 +287,7 @@ def test_every_small_map_and_cell_shows_the_row_of_the_query(visit, scene):
 
 
 def colour_at(shown: Page, x: float, y: float) -> list[int]:
-    """What the large picture shows at a point of the window: red, green, blue."""
+    """Return the colour of the large picture at a point of the window: red, green, blue."""
     found: list[int] = shown.evaluate(
         "(() => { const canvas = document.querySelector('.stage');"
         " const box = canvas.getBoundingClientRect(); const s = canvas.width / box.width;"
@@ -316,8 +316,8 @@ def test_the_strongest_patch_is_painted_in_the_brightest_colour(visit, scene):
 
 @pytest.mark.parametrize("count", [20, 5])
 def test_edges_are_the_strongest_of_all_patches(visit, scene, count):
-    looking_at_itself = (scene.attention + np.eye(scene.attention.shape[-1])) / 2
-    scene = replace(scene, attention=looking_at_itself)
+    with_self_attention = (scene.attention + np.eye(scene.attention.shape[-1])) / 2
+    scene = replace(scene, attention=with_self_attention)
     shown = visit(page([scene], Opening(layer=3, head=1)))
     before = colour_at(shown, *place(shown, scene, 0, 0))
     shown.press("e")
@@ -334,13 +334,13 @@ def test_edges_are_the_strongest_of_all_patches(visit, scene, count):
     for query, key, share in edges:
         assert query != key
         assert share == pytest.approx(weights[query - PREFIX, key - PREFIX], abs=step)
-    assert text(shown, "drawn").startswith(f"The {count} strongest edges between patches")
+    assert text(shown, "edge-note").startswith(f"The {count} strongest edges between patches")
     shown.press("e")
     assert state(shown)["edges"] == ""
     assert colour_at(shown, *place(shown, scene, 0, 0)) == before
 
 
-def test_a_finger_chooses_and_lets_go(visit, scene):
+def test_a_tap_pins_and_a_second_tap_unpins(visit, scene):
     shown = visit(page([scene]), size=(390, 844), phone=True)
     for pinned in ("true", "false"):
         shown.tap(*place(shown, scene, 6, 1))
@@ -351,7 +351,7 @@ def test_a_finger_chooses_and_lets_go(visit, scene):
                 scene.attention[2].mean(0)[patch(scene, 6, 1)],
                 scene.attention[2, :, patch(scene, 6, 1)].max(),
             )
-    assert shown.complaints() == []
+    assert shown.console_messages() == []
 
 
 @pytest.mark.parametrize("pool", ["mean", "seq"])
@@ -375,7 +375,7 @@ def test_several_pictures_are_chosen_by_their_thumbnails(visit):
     found = state(shown)
     assert (found["layer"], found["head"], found["query"]) == ("2", "mean", "0")
     assert text(shown, "name") == "y.png"
-    assert shown.complaints() == []
+    assert shown.console_messages() == []
     alone = visit(page(scenes[:1]))
     assert alone.evaluate("document.querySelector('.pictures').offsetHeight") == 0
 
@@ -386,10 +386,10 @@ def test_hostile_names_stay_inert(visit):
     shown = visit(page([scene, scene], about=ATTACK))
     assert text(shown, "name") == ATTACK
     assert text(shown, "about") == ATTACK
-    assert text(shown, "said strong").startswith(ATTACK)
+    assert text(shown, "prediction strong").startswith(ATTACK)
     assert shown.evaluate("document.title") == f"{ATTACK}: attention"
     assert shown.evaluate("document.scripts.length") == 2
-    assert shown.complaints() == []
+    assert shown.console_messages() == []
     assert shown.requests() == []
 
 
@@ -397,10 +397,10 @@ def test_the_policy_stops_a_script_that_got_in(visit, scene):
     content = page([scene]).replace(b"<main>", b"<main>" + ATTACK.encode())
     shown = visit(content)
     assert shown.evaluate("document.title") != "ran"
-    assert any("Content Security Policy" in str(said) for said in shown.complaints())
+    assert any("Content Security Policy" in str(message) for message in shown.console_messages())
 
 
-def test_a_fragment_works_inside_another_page_and_hears_keys_only_inside(visit, scene):
+def test_a_fragment_works_inside_another_page_and_handles_keys_only_with_the_focus(visit, scene):
     found = fragment([scene])
     shown = visit(
         '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
@@ -408,7 +408,7 @@ def test_a_fragment_works_inside_another_page_and_hears_keys_only_inside(visit, 
         f' img-src data:"><style>{found.style}</style><h1>Another page</h1>{found.markup}'
         f"<script>{found.script}</script>".encode()
     )
-    assert shown.complaints() == []
+    assert shown.console_messages() == []
     shown.press("[")
     assert state(shown)["layer"] == "3"
     shown.evaluate("document.querySelector('.stage').focus()")

@@ -1,4 +1,4 @@
-"""A study's page in a real browser: it opens, scrolls only where it should, and runs nothing."""
+"""A study's page in a real browser: it opens, scrolls only its tables, and runs no code."""
 
 import json
 import re
@@ -26,7 +26,7 @@ MEASURE = """<script>addEventListener('load', () => {
 
 
 def browse(page: Path, *options: str) -> str:
-    """The document as the browser has it after loading."""
+    """Return the document in the browser after loading."""
     program = shutil.which("chromium") or shutil.which("google-chrome")
     assert program, "install Debian's chromium"
     profile = page.parent / "profile"
@@ -40,7 +40,7 @@ def browse(page: Path, *options: str) -> str:
 
 
 def measured(doc: StudyResult, folder: Path, width: int) -> dict:
-    """Sizes as a script sees them, in a copy of the page whose policy allows that script."""
+    """Return sizes that a script measures in a copy of the page without a policy."""
     page = write_report(doc, folder)[-1]
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', MEASURE, page.read_text())
     copy = folder / "measured.html"
@@ -59,7 +59,7 @@ def test_figures_load_and_only_tables_scroll(width, tmp_path):
     assert sizes["rows"] == 1 + 3 + 1 + 9
 
 
-def test_nothing_runs_whatever_things_are_called(tmp_path):
+def test_no_code_in_a_name_runs(tmp_path):
     doc = make_hostile_study()
     page = write_report(doc, tmp_path)[-1]
     marked = tmp_path / "marked.html"

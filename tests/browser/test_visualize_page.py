@@ -1,4 +1,4 @@
-"""The page of `vitcli visualize` in a real browser: figures load, both explorers work, no more."""
+"""The page of `vitcli visualize` in a real browser: figures load and both explorers work."""
 
 import pytest
 from typer.testing import CliRunner
@@ -14,7 +14,7 @@ CLS = {"train.epochs": 1, "model.pool": "cls", "model.pos_embed": "learned"}
 
 @pytest.fixture
 def page(tiny, here):
-    """Two runs, one with CLS, one without: two explorers on one page."""
+    """Write a page with two explorers: a run with CLS and a run without."""
     names = []
     for name, changes in (("one", CLS), ("two", {"train.epochs": 1})):
         request = Request(output=here / "runs" / name)
@@ -25,7 +25,7 @@ def page(tiny, here):
     return here / "figures" / "index.html"
 
 
-def test_the_page_is_quiet_complete_and_no_wider_than_a_phone(page, tmp_path):
+def test_the_page_is_complete_without_messages_and_no_wider_than_a_phone(page, tmp_path):
     with chromium(tmp_path / "profile") as browser:
         for options in ({}, {"dark": True, "size": (390, 844), "phone": True}):
             shown = browser.open(page.as_uri(), **options)
@@ -33,7 +33,7 @@ def test_the_page_is_quiet_complete_and_no_wider_than_a_phone(page, tmp_path):
                 "[...document.querySelectorAll('.explorer')].length === 2 &&"
                 " [...document.querySelectorAll('.explorer')].every(e => e.dataset.values)"
             )
-            assert shown.complaints() == []
+            assert shown.console_messages() == []
             assert shown.requests() == []
             sizes = shown.evaluate(
                 "[...document.querySelectorAll('figure img')].map(image => image.naturalWidth)"
@@ -46,15 +46,15 @@ def test_the_page_is_quiet_complete_and_no_wider_than_a_phone(page, tmp_path):
             assert (ground == "rgb(255, 255, 255)") is not bool(options)
 
 
-def test_each_explorer_hears_its_own_keys(page, tmp_path):
-    asked = "[...document.querySelectorAll('.explorer')].map(e => e.dataset.layer + e.dataset.head)"
+def test_each_explorer_handles_its_own_keys(page, tmp_path):
+    views = "[...document.querySelectorAll('.explorer')].map(e => e.dataset.layer + e.dataset.head)"
     with chromium(tmp_path / "profile") as browser:
         shown = browser.open(page.as_uri())
         shown.wait("document.querySelectorAll('.explorer')[1].dataset.values !== undefined")
-        before = shown.evaluate(asked)
+        before = shown.evaluate(views)
         shown.press("2")
-        assert shown.evaluate(asked) == before, "no explorer has the focus"
+        assert shown.evaluate(views) == before, "no explorer has the focus"
         shown.evaluate("document.querySelectorAll('.explorer')[1].querySelector('.stage').focus()")
         shown.press("2")
-        shown.wait(f"({asked})[1] === '22'")
-        assert shown.evaluate(asked)[0] == before[0]
+        shown.wait(f"({views})[1] === '22'")
+        assert shown.evaluate(views)[0] == before[0]

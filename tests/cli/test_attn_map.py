@@ -33,7 +33,7 @@ def vitcli(*words: object) -> tuple[int, str, str]:
 @pytest.fixture
 def run(copy_of_run, here) -> Path:
     """A model with a CLS token on 8x8 pictures of two classes: a grid of 2x2, 2 layers, 2 heads."""
-    return copy_of_run(here / "runs" / "look", CLS | {"train.epochs": 1})
+    return copy_of_run(here / "runs" / "mapped", CLS | {"train.epochs": 1})
 
 
 def save(name: str, size: tuple[int, int], mode: str = "RGB", **options) -> str:
@@ -81,13 +81,15 @@ def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(run):
     Path("a-cls.png").rename("renamed.png")
     code, out, talk = vitcli(".", "--run", run)
     assert (code, len(out.splitlines())) == (0, 2)
-    assert ".: left out 2 figures that attn-map drew\n" in talk
-    assert vitcli("renamed.png", "--run", run)[0] == 0, "by its name it is a picture like another"
+    assert ".: skipped 2 figures of attn-map\n" in talk
+    assert vitcli("renamed.png", "--run", run)[0] == 0, (
+        "a figure that is named itself is a picture like any other"
+    )
     for file in ("a.png", "b.jpg"):
         Path(file).unlink()
     code, _, talk = vitcli(".", "--run", run)
     assert code == 4
-    assert "no picture in this folder but 4 that attn-map drew" in talk
+    assert "no picture in this folder, only 4 figures of attn-map (" in talk
 
 
 def test_a_turned_photo_is_turned_back(run):
@@ -158,14 +160,14 @@ def test_heads_may_be_averaged(run, method):
     assert vitcli(*words, "--head", "mean", "-o", "mean.png")[0] == 0
 
 
-def test_grad_cam_looks_where_patches_still_reach_the_read_out(run):
+def test_grad_cam_uses_the_last_layer_whose_patches_reach_cls(run):
     words = (save("x.png", (20, 12)), "--run", run, "--method", "gradcam", "-o", "x.json")
     found = {}
     for layer in ("", "1", "0"):
-        asked = ("--layer", layer) if layer else ()
-        assert vitcli(*words, "--class", "dark", *asked)[0] == 0
+        option = ("--layer", layer) if layer else ()
+        assert vitcli(*words, "--class", "dark", *option)[0] == 0
         found[layer] = json.loads(Path("x.json").read_text())
-    assert found[""]["layers"] == [1], "of two; what leaves the second is not seen by CLS"
+    assert found[""]["layers"] == [1], "of two; CLS does not attend to the output of the second"
     assert found[""]["about"] == "dark"
     assert found[""]["maps"] == found["1"]["maps"] != found["0"]["maps"]
 
@@ -176,9 +178,9 @@ def test_a_fit_is_used_by_both_commands(run):
     found = {}
     for fit in Fit:
         assert vitcli(*words, fit)[0] == 0
-        look = json.loads(Path("x.json").read_text())
-        box, found[fit] = look["box"], look["maps"]
-        assert look["fit"] == fit
+        explanation = json.loads(Path("x.json").read_text())
+        box, found[fit] = explanation["box"], explanation["maps"]
+        assert explanation["fit"] == fit
         assert box == {"crop": [0, 30, 20, 20], "stretch": [0, 0, 20, 80]}.get(
             fit, [0, 0, 960, 960]
         )
@@ -186,8 +188,8 @@ def test_a_fit_is_used_by_both_commands(run):
             app, ["predict", path, "--run", str(run), "--fit", fit, "--json"]
         )
         best = json.loads(result.stdout)[0]["top"][0]
-        assert best["class"] == look["class"]
-        assert best["probability"] == pytest.approx(look["probability"], rel=1e-4)
+        assert best["class"] == explanation["class"]
+        assert best["probability"] == pytest.approx(explanation["probability"], rel=1e-4)
     assert found["crop"] != found["pad"] != found["stretch"] != found["crop"]
     assert vitcli(path, "--run", run, "--fit", "squeeze")[0] == 2
 
@@ -224,7 +226,7 @@ OPENING = {"layer": 2, "head": None, "rollout": False, "query": None}
         (["--query", "0.9,0.1"], {"query": [0, 1]}, [1, 2]),
     ],
 )
-def test_the_explorer_opens_with_the_question(run, words, changes, layers):
+def test_the_explorer_opens_with_the_requested_view(run, words, changes, layers):
     data = explorer(save("x.png", (20, 12)), "--run", run, *words)
     assert data["opening"] == OPENING | changes
     assert data["scenes"][0]["layers"] == layers
@@ -275,7 +277,7 @@ def test_the_name_after_o_says_the_format(run):
     ("words", "method"),
     [([], "cls"), (["--class", "dark"], "grad-rollout"), (["--query", "0,1"], "cls")],
 )
-def test_the_method_that_fits_the_question_is_taken(run, words, method):
+def test_the_default_method_fits_the_options(run, words, method):
     assert vitcli(save("x.png", (8, 8)), "--run", run, "-o", "x.json", *words)[0] == 0
     assert json.loads(Path("x.json").read_text())["method"] == method
 
@@ -374,22 +376,34 @@ def test_a_folder_as_one_of_several_that_holds_no_picture_stops_at_once(run):
     [
         (["--layer", "3"], 2, "--layer: layer 3 is out of range: the model has layers 1 to 2"),
         (["--layer", "x"], 2, "--layer wants numbers such as 1"),
-        (["--head", "3"], 2, "--head 3 is out of range: the model has 1 to 2"),
+        (["--head", "3"], 2, "--head 3 is out of range: the model has heads 1 to 2"),
         (["--class", "brigth"], 2, "--class brigth: no such class; did you mean 'bright'?"),
-        (["--class", "zigzag"], 2, "no such class (there are bright, dark)"),
+        (["--class", "zigzag"], 2, "no such class (classes: bright, dark)"),
         (
             ["--class", "dark", "--method", "cls"],
             2,
-            "--method cls takes no --class; these do: grad-rollout, gradcam",
+            "--method cls does not take --class; these methods do: grad-rollout, gradcam",
         ),
-        (["--head", "1", "--method", "rollout"], 2, "takes no --head; these do: cls, head"),
-        (["--layer", "1", "--method", "grad-rollout"], 2, "--method grad-rollout takes no --layer"),
-        (["--query", "0,0", "--method", "gradcam"], 2, "--method gradcam takes no --query"),
-        (["--layer", "1,2", "--method", "gradcam"], 2, "--layer: gradcam looks at one layer"),
-        (["--layer", "-1", "--method", "gradcam"], 2, "do not reach CLS, which alone is read"),
-        (["--format", "html", "--method", "grad-rollout"], 2, "no grad-rollout; take --format png"),
-        (["--format", "html", "--class", "dark"], 2, "no grad-rollout; take --format png"),
-        (["--format", "html", "--method", "gradcam"], 2, "no gradcam; take --format png"),
+        (
+            ["--head", "1", "--method", "rollout"],
+            2,
+            "does not take --head; these methods do: cls, head",
+        ),
+        (
+            ["--layer", "1", "--method", "grad-rollout"],
+            2,
+            "--method grad-rollout does not take --layer",
+        ),
+        (["--query", "0,0", "--method", "gradcam"], 2, "--method gradcam does not take --query"),
+        (["--layer", "1,2", "--method", "gradcam"], 2, "--layer: gradcam takes only one layer"),
+        (["--layer", "-1", "--method", "gradcam"], 2, "do not reach CLS, and the classifier reads"),
+        (
+            ["--format", "html", "--method", "grad-rollout"],
+            2,
+            "--format html cannot show grad-rollout, which explains one class; use --format png",
+        ),
+        (["--format", "html", "--class", "dark"], 2, "--format html cannot show grad-rollout"),
+        (["--format", "html", "--method", "gradcam"], 2, "--format html cannot show gradcam"),
         (["-o", "x.html", "--smooth"], 2, "--format html shows the patches as they are"),
         (["-o", "x.gif"], 2, "-o x.gif: the name does not fit any format; use .png, .svg"),
         (["-o", "y.svg", "--format", "png"], 2, "-o y.svg: the name does not fit png; use .png"),
@@ -400,7 +414,7 @@ def test_a_folder_as_one_of_several_that_holds_no_picture_stops_at_once(run):
         (["y.png", "-o", "one.png"], 2, "-o one.png: 2 pictures need a folder"),
     ],
 )
-def test_a_wrong_question_is_one_line(run, words, code, told):
+def test_a_wrong_request_is_answered_in_one_line(run, words, code, told):
     Path("empty").mkdir()
     files = [save("x.png", (8, 8)), save("y.png", (8, 8))][: 1 if words != ["empty"] else 0]
     named = [] if "--run" in words else ["--run", run]
@@ -444,5 +458,5 @@ def test_every_attention_has_a_map_or_says_why_not(tiny, here, row):
     words = ["visualize", str(path), "--what", "heads,distance,faithfulness", "--num-images", "4"]
     result = CliRunner().invoke(app, words)
     assert result.exit_code == 0, result.stderr
-    refused = "distance      none: attention 'linformer' has no weights" in result.stderr
+    refused = "distance      none: attention 'linformer' has no attention matrix" in result.stderr
     assert refused == (row == "linformer"), result.stderr

@@ -14,7 +14,7 @@ from vitcli.runner.speed import attention, check
 from vitcli.runner.speed.attention import exponent, squarest
 from vitcli.runner.speed.attention_figure import draw
 from vitcli.runner.speed.clock import turns
-from vitcli.runner.speed.profile import words
+from vitcli.runner.speed.profile import describe_operator
 
 pytestmark = pytest.mark.usefixtures("here")
 QUICK = ("--rounds", "2", "--seconds", "0")
@@ -126,10 +126,10 @@ def test_profile_names_the_costliest_operators_and_keeps_the_trace(here):
     assert "trace          trace.json" in vitcli("data", *TINY[:-4], *QUICK, "--profile")[1]
 
 
-def test_words():
-    assert words("aten::addmm") == "matrix products of linear layers"
-    assert words("aten::_softmax") == "softmax"
-    assert words("aten::unheard_of") == "aten::unheard_of"
+def test_operators_are_described():
+    assert describe_operator("aten::addmm") == "matrix products of linear layers"
+    assert describe_operator("aten::_softmax") == "softmax"
+    assert describe_operator("aten::unheard_of") == "aten::unheard_of"
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_ls_has_name_kind_and_question():
         "path": "experiments/parts.yaml",
     }
     assert found["quickstart"]["kind"] == "experiment"
-    assert found["quickstart"]["question"].startswith("does everything work")
+    assert found["quickstart"]["question"].startswith("does the installation work")
     code, out, talk = vitcli("ls")
     assert code == 0
     assert re.search(r"^parts +study +which part matters\?$", out, re.M)
@@ -135,7 +135,7 @@ def test_cp_does_not_overwrite_unless_told():
     Path("mine.yaml").write_text("precious")
     code, _, talk = vitcli("cp", "quickstart", "mine")
     assert (code, Path("mine.yaml").read_text()) == (2, "precious")
-    assert talk == "error: mine.yaml is there already; --force replaces it\n"
+    assert talk == "error: mine.yaml exists already; --force replaces it\n"
     assert vitcli("cp", "quickstart", "mine", "--force")[0] == 0
     assert Path("mine.yaml").read_bytes() == shipped().read_bytes()
 
@@ -146,7 +146,7 @@ def test_cp_refuses_a_copy_that_would_not_find_its_base():
     Path("away").mkdir()
     code, _, talk = vitcli("cp", "above", "away")
     assert code == 2
-    assert "would not find its base './below.yaml'; copy that from experiments first" in talk
+    assert "would not find its base './below.yaml'; first copy the base from experiments" in talk
     assert list(Path("away").iterdir()) == []
     Path("away/below.yaml").write_text("seed: 1\n")
     assert vitcli("cp", "above", "away")[0] == 0

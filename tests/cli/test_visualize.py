@@ -78,10 +78,10 @@ def test_numbers_are_the_models_own(run):
     (found,) = json.loads(out)
     assert set(found["files"]) == {"confusion", "distance"}
     predictor = Predictor(RunDir(run), "cpu")
-    subject = load_run_on_test_set(
+    tested = load_run_on_test_set(
         RunDir(run), num_images=24, device="cpu", data_dir=None, offline=True, on_message=print
     )
-    images = subject.data.normalize(subject.data.test.pixels)
+    images = tested.data.normalize(tested.data.test.pixels)
     layers = predictor.model.attention_weights(images)
     for row in found["distance"]["layers"]:
         by_head = attention_distance(layers[row["layer"] - 1], (2, 2), 4)
@@ -96,7 +96,7 @@ def test_numbers_are_the_models_own(run):
     assert found["distance"]["claims"][-1]["verdict"] != "cannot be asked"
 
 
-def test_mistakes_are_the_surest_wrong_answers(run):
+def test_mistakes_are_the_most_confident_wrong_predictions(run):
     _, out, _ = vitcli(run, "--what", "mistakes", "--json")
     (found,) = json.loads(out)
     saved = predictions(run)
@@ -122,11 +122,11 @@ def test_figures_come_in_the_format_asked_for_and_the_same_bytes_twice(run, form
     assert f"heads.{form}" in first
 
 
-def test_what_has_no_meaning_for_a_model_is_said_and_the_rest_is_drawn(tiny, here):
+def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, here):
     path = make(tiny, "rope", **{"model.pos_embed": "rope2d", "model.pool": "mean"})
     code, out, talk = vitcli(path, "--what", "pos-embed,distance", "--num-images", 4)
     assert code == 0
-    assert "none: rope2d turns q and k" in talk
+    assert "none: rope2d rotates q and k" in talk
     assert not Path("figures/rope/pos-embed.png").exists()
     assert "the model has no CLS" in out
 
@@ -197,7 +197,7 @@ def test_one_patch_has_no_distance(tiny, here):
     path = make(tiny, "whole", **{"model.patch_size": 8})
     code, _, talk = vitcli(path, "--what", "distance,heads,faithfulness", "--num-images", 4)
     assert code == 0
-    assert "none: one patch has no distance" in talk
+    assert "none: the picture is one patch, so attention has no distance" in talk
 
 
 def test_a_run_that_was_cut_short_is_measured_on_all_test_images(tiny, here, monkeypatch):

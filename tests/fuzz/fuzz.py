@@ -1,8 +1,8 @@
-"""Damage inputs for as long as asked, guided by coverage, and keep what breaks a target.
+"""Fuzz a target with damaged inputs, guided by coverage, and save the inputs that crash it.
 
 Usage: python -m tests.fuzz.fuzz TARGET [--runs 100000] [--corpus DIR] [--record]
-Needs: pip install atheris. A crash is left below tests/fuzz/crashes/TARGET; exit code 77.
-The last line is JSON: target, runs, seconds.
+Needs: pip install atheris. A crashing input is saved below tests/fuzz/crashes/TARGET, and the exit
+code is 77. Without a crash the last line is JSON: target, runs, seconds.
 """
 
 import argparse
@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 
 LENGTHS = {"yaml": 200, "yaml_text": 100}
-"""Bytes; the time to read YAML grows with them, and short texts reach all of its syntax."""
+"""Longest inputs in bytes. YAML is slow to read, and short texts can contain all of its syntax."""
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="coverage-guided fuzzing of what vitcli reads")
+    parser = argparse.ArgumentParser(description="Fuzz the readers of vitcli, guided by coverage")
     parser.add_argument("target")
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--corpus", type=Path)
@@ -42,7 +42,7 @@ def main() -> None:
         nonlocal count
         target(data)
         count += 1
-        if count == options.runs:  # libFuzzer ends the process without a word to Python
+        if count == options.runs:  # libFuzzer then ends the process without returning to Python
             report()
 
     def report() -> None:

@@ -1,7 +1,7 @@
-"""What is fed with hostile bytes, and what may come of it: a value, or a UserError.
+"""Fuzz targets: functions that read hostile bytes and return a value or raise a UserError.
 
-Everything else that comes out is a bug. A target takes bytes; ``seeds()`` gives good inputs to be
-damaged. What once went wrong is kept in ``crashes/<target>/`` and tried on every test run.
+Every other exception is a bug. ``seeds()`` returns good inputs, which the fuzzer damages. Inputs
+that once broke a target are in ``crashes/<target>/``, and every test run tries them again.
 """
 
 import io
@@ -31,8 +31,8 @@ CRASHES = Path(__file__).parent / "crashes"
 PLACE = Path("run/checkpoints/5")
 
 
-def refuses(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
-    """A target whose UserErrors are fine."""
+def may_refuse(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
+    """Return a target that accepts UserErrors."""
 
     def run(data: bytes) -> None:
         try:
@@ -44,9 +44,9 @@ def refuses(target: Callable[[bytes], None]) -> Callable[[bytes], None]:
     return run
 
 
-@refuses
+@may_refuse
 def yaml(data: bytes) -> None:
-    """An experiment that is accepted is written and read back as itself."""
+    """Check that an accepted experiment is unchanged after writing and reading."""
     document = Document(data.decode(errors="replace"), "fuzz.yaml")
     if isinstance(document.data, dict):
         spec = check(document.data, document)
@@ -54,16 +54,16 @@ def yaml(data: bytes) -> None:
         assert check(again.data, again) == spec
 
 
-@refuses
+@may_refuse
 def yaml_text(data: bytes) -> None:
-    """What is read and written is read as the same."""
+    """Check that data is unchanged after writing and reading."""
     value = Document(data.decode(errors="replace"), "fuzz.yaml").data
     assert Document(dump(value), "again.yaml").data == value
 
 
-@refuses
+@may_refuse
 def manifest(data: bytes) -> None:
-    """A manifest that is accepted has what its reader takes from it; once more with its hash."""
+    """Check an accepted manifest's fields; then try the manifest again with a correct hash."""
     check_manifest(data)
     try:
         value = json.loads(data)
@@ -74,7 +74,7 @@ def manifest(data: bytes) -> None:
     check_manifest(data)
 
 
-@refuses
+@may_refuse
 def check_manifest(data: bytes) -> None:
     found = parse_manifest(data, PLACE)
     ((name, entry),) = found["files"].items()
@@ -84,16 +84,16 @@ def check_manifest(data: bytes) -> None:
     assert isinstance(found["state"], dict)
 
 
-@refuses
+@may_refuse
 def tensors(data: bytes) -> None:
-    """Tensors are no larger than the file that they came from."""
+    """Check that tensors are not larger than their file."""
     found = parse_tensors(data, PLACE)
     assert sum(tensor.numel() * tensor.element_size() for tensor in found.values()) <= len(data)
 
 
-@refuses
+@may_refuse
 def metrics(data: bytes) -> None:
-    """Records have a step, and are no more than lines."""
+    """Check that every record has a step, and that there are not more records than lines."""
     found = parse_metrics(data.decode(errors="replace"), Path("metrics.jsonl"))
     assert len(found) <= data.count(b"\n")
     assert all(type(record["step"]) is int for record in found)
@@ -101,9 +101,9 @@ def metrics(data: bytes) -> None:
         json.dumps(record, allow_nan=False)
 
 
-@refuses
+@may_refuse
 def image(data: bytes) -> None:
-    """Pixels of the size that was asked for."""
+    """Check that pixels have the requested size."""
     with quiet_pillow():
         pixels = decode(data, "fuzz", (8, 8), 3)
     assert pixels.shape == (3, 8, 8)
@@ -111,7 +111,7 @@ def image(data: bytes) -> None:
 
 
 def events(data: bytes) -> None:
-    """A damaged event file ends early, and nothing else happens."""
+    """Check that reading a damaged event file only ends early."""
     with tempfile.NamedTemporaryFile(suffix=".tfevents") as file:
         file.write(data)
         file.flush()
@@ -127,7 +127,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
 
 @cache
 def seeds(name: str) -> list[bytes]:
-    """Good inputs of a target."""
+    """Return good inputs of a target."""
     make = {
         "yaml": _configs,
         "yaml_text": _configs,

@@ -1,4 +1,4 @@
-"""Damaged inputs, a few hundred a target; and every input that was ever found to break one."""
+"""A few hundred damaged inputs for each target, and every input that once broke a target."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,7 +11,7 @@ FOUND = sorted(path for path in CRASHES.glob("*/*") if path.is_file())
 
 @st.composite
 def damaged(draw: st.DrawFn, name: str) -> bytes:
-    """A good input with bytes changed, removed, repeated or put in."""
+    """Return a good input with bytes changed, removed, repeated or inserted."""
     content = bytearray(draw(st.sampled_from(seeds(name))))
     for _ in range(draw(st.integers(1, 8))):
         at = draw(st.integers(0, len(content)))
@@ -21,7 +21,7 @@ def damaged(draw: st.DrawFn, name: str) -> bytes:
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_good_inputs_are_no_trouble(name):
+def test_good_inputs_are_read(name):
     for content in seeds(name):
         TARGETS[name](content)
 
@@ -37,5 +37,5 @@ def test_damaged_inputs_are_refused_or_read(name):
 
 
 @pytest.mark.parametrize("path", FOUND, ids=lambda path: path.name)
-def test_what_broke_once_does_not_again(path):
+def test_an_input_that_once_broke_a_target_does_so_no_more(path):
     TARGETS[path.parent.name](path.read_bytes())

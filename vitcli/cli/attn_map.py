@@ -1,4 +1,4 @@
-"""`vitcli attn-map`: where a model looks in a picture."""
+"""`vitcli attn-map`: maps of a model's attention over pictures."""
 
 import json as json_text
 import re
@@ -89,86 +89,87 @@ def attn_map(
     from vitcli.runner.run.folder import find_run
 
     chosen = find_run(run) if run else default_run()
-    looker = Explainer(
+    explainer = Explainer(
         Predictor(chosen, device),
         method=method and method.value,
         layers=numbers("--layer", layer),
         heads=None if head == "mean" else numbers("--head", head),
         average_heads=head == "mean",
         query=place(query),
-        about=about,
+        class_name=about,
         fit=fit.value,
     )
-    say(introduced(looker.predictor))
+    say(introduced(explainer.predictor))
     if output == Path("-"):
         raise ConfigError("-o -: the figure goes to a file; name one, or a folder")
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
     form = format_of(form, output)
-    encode = encoder(form, looker, smooth=smooth, all_layers=numbers("--layer", layer) is None)
-    draw_all(files, looker, form, encode, output, json)
+    encode = encoder(form, explainer, smooth=smooth, all_layers=numbers("--layer", layer) is None)
+    draw_all(files, explainer, form, encode, output, json)
 
 
 def encoder(
-    form: Format, looker: "Explainer", *, smooth: bool, all_layers: bool
+    form: Format, explainer: "Explainer", *, smooth: bool, all_layers: bool
 ) -> "Callable[[Explanation], bytes]":
-    """What makes a file's content; a question that the format has no place for is refused."""
+    """Return the function that encodes an explanation; refuse options that the format lacks."""
     from vitcli.runner.attn_map.explain import map_metadata, to_npz
     from vitcli.runner.errors import ConfigError
 
     if form is Format.npz:
         return to_npz
     if form is Format.json:
-        return lambda look: json_text.dumps(
-            map_metadata(look) | {"maps": look.maps.tolist()}, indent=1
+        return lambda explanation: json_text.dumps(
+            map_metadata(explanation) | {"maps": explanation.maps.tolist()}, indent=1
         ).encode()
     if form is Format.html:
         from vitcli.runner.visualize.explorer.explore import Explorer
 
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")
-        return Explorer(looker, all_layers=all_layers).page
+        return Explorer(explainer, all_layers=all_layers).page
     from vitcli.runner.attn_map.overlay import draw
 
-    return partial(draw, form=form.value, run=looker.predictor.run.name, smooth=smooth)
+    return partial(draw, form=form.value, run=explainer.predictor.run.name, smooth=smooth)
 
 
 def draw_all(
     files: list[str],
-    looker: "Explainer",
+    explainer: "Explainer",
     form: Format,
     encode: "Callable[[Explanation], bytes]",
     output: Path | None,
     json: bool,
 ) -> None:
-    """Look at each picture; one that cannot be read does not keep the others back."""
+    """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.runner.attn_map.explain import map_metadata
     from vitcli.runner.errors import InputError, partly
     from vitcli.runner.files import commit
     from vitcli.runner.text import printable
 
-    run = looker.predictor.run
+    run = explainer.predictor.run
     done = []
     failures: list[InputError] = []
     taken: set[Path] = set()
     for file in files:
         try:
-            look = looker.look(file)
-            content = encode(look)
+            explanation = explainer.explain(file)
+            content = encode(explanation)
         except InputError as error:
             if len(files) == 1:
                 raise
             say(f"error: {error}")
             failures.append(error)
             continue
-        target = target_of(look, form, output, taken)
+        target = target_of(explanation, form, output, taken)
         refuse_to_replace(files, target)
         target.parent.mkdir(parents=True, exist_ok=True)
         commit(target, content)
-        done.append(map_metadata(look) | {"run": str(run.path), "file": str(target)})
+        done.append(map_metadata(explanation) | {"run": str(run.path), "file": str(target)})
         if not json:
-            emit(f"{printable(file)}: {look.label} {percent(look.probability, 1)}  {target}")
+            share = percent(explanation.probability, 1)
+            emit(f"{printable(file)}: {explanation.label} {share}  {target}")
     if json:
         emit_json(done)
     if failures:
@@ -227,12 +228,14 @@ def is_file_name(output: Path) -> bool:
     return bool(output.suffix) and not output.is_dir()
 
 
-def target_of(look: "Explanation", form: Format, output: Path | None, taken: set[Path]) -> Path:
+def target_of(
+    explanation: "Explanation", form: Format, output: Path | None, taken: set[Path]
+) -> Path:
     """``-o`` itself, or a name of picture and method; a second ``x.png`` becomes ``x-2``."""
     if output is not None and is_file_name(output):
         return output
-    stem = "stdin" if look.path == "-" else Path(look.path).stem
-    kind = "explorer" if form is Format.html else look.method
+    stem = "stdin" if explanation.path == "-" else Path(explanation.path).stem
+    kind = "explorer" if form is Format.html else explanation.method
     target, number = (output or Path()) / f"{stem}-{kind}.{form}", 1
     while target in taken:
         number += 1

@@ -309,7 +309,7 @@ def growth(exponent: tuple[float, float] | None) -> str:
 
 def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: bool) -> None:
     from vitcli.runner.errors import CheckError, ConfigError
-    from vitcli.runner.speed.check import committed_ratios, lost, measure_ratios, save_ratios
+    from vitcli.runner.speed.check import committed_ratios, lost_ratios, measure_ratios, save_ratios
 
     measured = measure_ratios(device, rounds=rounds, seconds=seconds, on_message=say)
     kind, ratios = measured["kind"], measured["ratios"]
@@ -329,5 +329,5 @@ def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: b
         return
     if committed is None:
         raise ConfigError(f"there are no committed ratios for {kind!r}; --save makes these them")
-    if names := lost(ratios, committed):
+    if names := lost_ratios(ratios, committed):
         raise CheckError(f"slower than it was: {'; '.join(names)}")

@@ -10,7 +10,7 @@ from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import DataDir, Device, Json, Offline
 
 if TYPE_CHECKING:
-    from vitcli.runner.visualize.render import Visualized
+    from vitcli.runner.visualize.render import VisualizedRun
 
 
 class FigureFormat(StrEnum):
@@ -55,7 +55,7 @@ def visualize(
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
 
     def load(run: RunDir) -> RunOnTestSet:
-        subject = load_run_on_test_set(
+        tested = load_run_on_test_set(
             run,
             num_images=num_images,
             device=device,
@@ -63,8 +63,8 @@ def visualize(
             offline=offline,
             on_message=say,
         )
-        say(introduced(subject.predictor))
-        return subject
+        say(introduced(tested.predictor))
+        return tested
 
     done, failed = visualize_runs(
         found, names, output, form.value, load=load, on_figure=tell, on_failure=complain
@@ -85,24 +85,24 @@ def complain(error: Exception) -> None:
     say(f"error: {error}")
 
 
-def document(each: "Visualized") -> dict[str, Any]:
+def document(each: "VisualizedRun") -> dict[str, Any]:
     """The JSON document of one run."""
     return {
         **each.numbers,
-        "run": str(each.subject.run.path),
+        "run": str(each.tested.run.path),
         "files": {name: str(path) for name, path in each.files.items()},
         "skipped": dict(each.skipped),
     }
 
 
-def text(each: "Visualized") -> str:
+def text(each: "VisualizedRun") -> str:
     """The numbers in short, as tables."""
     blocks = []
     if found := each.numbers.get("distance"):
         blocks += [distances(found), claims(found)]
     if found := each.numbers.get("faithfulness"):
         blocks.append(faithfulness(found))
-    return "\n\n".join([each.subject.name, *blocks]) + "\n"
+    return "\n\n".join([each.tested.name, *blocks]) + "\n"
 
 
 def distances(found: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""Random numbers as functions of a key: the same key draws the same numbers, whatever came before.
+"""Random numbers as functions of a key: the same key always gives the same numbers.
 
-A key is a purpose and whatever the numbers depend on, such as ``("init", seed, "head.weight")``.
+A key holds a purpose and all that the numbers depend on, such as ``("init", seed, "head.weight")``.
 """
 
 import hashlib
@@ -10,33 +10,32 @@ import torch
 from torch import Generator
 
 Draws = Callable[[str], Generator]
-"""Name of a tensor -> its own generator, at its beginning; ask once for each tensor."""
+"""Maps the name of a tensor to a new generator of its own. Call it once for each tensor."""
 
 
 def seed_of(*key: int | str) -> int:
-    """A seed in 0 .. 2^63 - 1; neighbouring keys do not have neighbouring seeds."""
+    """Return a seed in 0 .. 2^63 - 1. Similar keys have unrelated seeds."""
     digest = hashlib.blake2b("/".join(map(str, key)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "little") >> 1
 
 
 def keyed_generator(*key: int | str) -> Generator:
-    """A CPU generator that depends on its key and on nothing else."""
+    """Return a CPU generator that depends only on its key."""
     return Generator().manual_seed(seed_of(*key))
 
 
 def begin_step(device: torch.device, seed: int, step: int) -> None:
-    """Make what a training step draws on its device a function of (seed, step).
+    """Seed the device's default generator from (seed, step), before a training step.
 
-    Dropout and drop path draw from torch's default generator of the device, which is Philox, a
-    counter-based generator, on a GPU. Only that generator is seeded, on the host;
-    ``torch.manual_seed`` visits every kind of device and is much slower. A CUDA graph takes the
-    new seed when it is replayed, so call this before the replay.
+    Dropout and drop path draw from this generator, so their numbers depend only on (seed, step).
+    ``torch.manual_seed`` would seed every kind of device and is much slower. A CUDA graph reads the
+    seed when it is replayed, so call this function before the replay.
     """
     default_generator(device).manual_seed(seed_of("step", seed, step))
 
 
 def default_generator(device: torch.device) -> Generator:
-    """The generator that torch draws from on a device where none is named."""
+    """Return the generator that torch uses on a device by default."""
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         return torch.cuda.default_generators[index]

@@ -1,16 +1,23 @@
-"""A figure as the bytes of a file, in one style; the same figure gives the same bytes."""
+"""The common style of all figures, and figures as the bytes of files.
+
+The same figure always gives the same bytes.
+"""
 
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import matplotlib
+import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 CMAP = "viridis"
-"""Of maps. Even steps in lightness: it reads the same in grey and to colour-blind readers."""
+"""The colour map of attention maps. Its lightness rises in even steps, so it can be read in grey
+and by colour-blind readers."""
 STYLE: Any = {
     "font.family": "DejaVu Sans",
     "font.size": 9,
@@ -20,7 +27,7 @@ STYLE: Any = {
     "axes.spines.right": False,
     "axes.titlesize": 10,
     "axes.titlelocation": "left",
-    "text.parse_math": False,  # a dollar in a name is a dollar
+    "text.parse_math": False,  # names may contain a dollar sign
     "svg.hashsalt": "vitcli",
     "savefig.dpi": 200,
 }
@@ -32,13 +39,44 @@ METADATA: dict[str, dict[str, str | None]] = {
 
 
 def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None) -> bytes:
-    """Draw in vitcli's style and write as png, svg or pdf, without date and version.
+    """Draw a figure in vitcli's style and return the bytes of a png, svg or pdf file.
 
-    ``software`` is written into a PNG file, where ``software_of`` finds it.
+    The file holds no date and no version. ``software`` is written into a PNG file, and
+    ``software_of`` reads it.
     """
     metadata = METADATA[form] | ({"Software": software} if form == "png" else {})
     with matplotlib.rc_context(STYLE), warnings.catch_warnings(), io.BytesIO() as file:
-        # A name in a script that the font lacks shows boxes; that is no reason to talk.
+        # The font shows boxes for letters that it lacks; the user can do nothing about that.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         draw().savefig(file, format=form, metadata=metadata)
         return file.getvalue()
+
+
+def bare(axes: Axes) -> None:
+    """Remove ticks and frame, for a picture."""
+    axes.set_xticks([])
+    axes.set_yticks([])
+    axes.spines[:].set_visible(False)
+
+
+def draw_map_grid(
+    grid: np.ndarray,
+    maps: np.ndarray,
+    *,
+    row_names: Sequence[str] = (),
+    column_names: Sequence[str] = (),
+    **image_options: Any,
+) -> AxesImage:
+    """Draw maps (rows, columns, height, width) on a grid of axes with names at left and top.
+
+    All maps get the same ``image_options``, so that they share one scale. Returns the last image,
+    from which a colour bar can be made.
+    """
+    for place, axes in np.ndenumerate(grid):
+        bare(axes)
+        image = axes.imshow(maps[place], **image_options)
+    for axes, name in zip(grid[:, 0], row_names, strict=False):
+        axes.set_ylabel(name, fontsize=8)
+    for axes, name in zip(grid[0], column_names, strict=False):
+        axes.set_title(name, fontsize=8, loc="center")
+    return image

@@ -1,4 +1,4 @@
-"""Each batched change of an image against the same thing done one image at a time."""
+"""Batched augmentation against the same operations on one image at a time."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Grad-CAM against hand-worked numbers, finite differences and what cannot be seen."""
+"""Grad-CAM against numbers worked out by hand and against finite differences."""
 
 import pytest
 import torch
@@ -41,7 +41,7 @@ def test_by_hand():
 
 
 def by_differences(model, images, classes, layer: int) -> torch.Tensor:
-    """The map with gradients measured by moving every number of every patch a little."""
+    """Return the map with gradients measured by finite differences of every patch feature."""
     with torch.no_grad():
         stream = model.embed(images)
         for block in list(model.blocks)[:layer]:
@@ -110,14 +110,14 @@ def test_a_model_that_ignores_the_picture_has_an_empty_map():
 
 
 @pytest.mark.parametrize("norm", ["layer_norm", "none"])
-def test_what_leaves_the_last_block_as_patches_does_not_reach_cls(norm):
+def test_the_patches_of_the_last_block_do_not_reach_cls(norm):
     model = build(norm=norm)
     tokens = torch.randn(1, 17, 24, dtype=torch.float64, requires_grad=True)
     logits = model.forward_head(model.norm(tokens))
     (gradient,) = torch.autograd.grad(logits.sum(), tokens)
     assert gradient[:, 0].abs().max() > 0
     assert gradient[:, 1:].abs().max() == 0
-    with pytest.raises(ValueError, match=r"leave layer 2, the last, do not reach CLS.* 0 .* to 1"):
+    with pytest.raises(ValueError, match=r"of layer 2, the last, do not reach CLS.* 0 .* to 1"):
         grad_cam(model, pictures(), layer=2)
 
 
@@ -130,5 +130,5 @@ def test_layers_are_counted_from_the_embedded_patches_or_backwards():
     for model, wrong in ((cls, -1), (cls, 3), (pooled, 3), (pooled, -3)):
         with pytest.raises(ValueError, match="layer"):
             feature_layer(model, wrong)
-    with pytest.raises(ValueError, match="without layers nothing of the picture reaches CLS"):
+    with pytest.raises(ValueError, match="the model has no layers, so no patch reaches CLS"):
         grad_cam(build(depth=0), pictures())

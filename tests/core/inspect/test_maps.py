@@ -1,4 +1,4 @@
-"""Where a model looks: one number a patch, whatever its tokens are."""
+"""Maps of attention: one number a patch, for every kind of tokens."""
 
 import pytest
 import torch
@@ -8,10 +8,10 @@ from tests.core.specs import build, pictures, rows
 from vitcli.core.inspect.maps import (
     METHODS,
     MapRequest,
-    asked_row,
     check_layers,
     default_method,
     head_maps,
+    query_shares,
     raw_weights,
 )
 from vitcli.core.inspect.rollout import grad_rollout, rollout
@@ -26,7 +26,7 @@ SHAPES = [
 ]
 
 
-def question(model, **changes) -> MapRequest:
+def make_request(model, **changes) -> MapRequest:
     fields = {"model": model, "images": pictures(2, model.spec.img_size), "layers": (1,)} | changes
     return MapRequest(**fields)
 
@@ -44,56 +44,58 @@ def test_the_shares_of_the_read_out_are_those_of_the_pool(pool):
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_has_a_number_for_every_patch(method, fields):
     model = build(**fields)
-    ask = question(model, layers=(0,), query=None if model.cls_token is not None else (1, 2))
-    maps = METHODS[method](ask)
+    request = make_request(
+        model, layers=(0,), query=None if model.cls_token is not None else (1, 2)
+    )
+    maps = METHODS[method](request)
     assert maps.shape == (2, *model.grid_size)
     assert (maps >= 0).all()
     assert not maps.requires_grad
     assert maps.std() > 0
-    assert head_maps(ask).shape == (2, 1, 3, *model.grid_size)
+    assert head_maps(request).shape == (2, 1, 3, *model.grid_size)
 
 
 def test_the_maps_are_the_rows_that_they_say():
     model = build(reg_tokens=2)
-    ask = question(model, layers=(0, 1), heads=(2,))
-    weights = model.attention_weights(ask.images)
-    assert_close(METHODS["cls"](ask)[0, 1, 3], (weights[0] + weights[1])[0, 2, 0, 3 + 7] / 2)
-    assert_close(head_maps(ask)[1, 1, 0, 0, 0], weights[1][1, 2, 0, 3])
-    placed = question(model, layers=(1,), query=(2, 1), images=ask.images)
+    request = make_request(model, layers=(0, 1), heads=(2,))
+    weights = model.attention_weights(request.images)
+    assert_close(METHODS["cls"](request)[0, 1, 3], (weights[0] + weights[1])[0, 2, 0, 3 + 7] / 2)
+    assert_close(head_maps(request)[1, 1, 0, 0, 0], weights[1][1, 2, 0, 3])
+    placed = make_request(model, layers=(1,), query=(2, 1), images=request.images)
     assert_close(METHODS["cls"](placed)[0].flatten(), weights[1][0, :, 3 + 9, 3:].mean(0))
     through = rollout(weights.values())
-    assert_close(METHODS["rollout"](ask)[0].flatten(), through[0, 0, 3:])
-    first = question(model, layers=(0,), images=ask.images)
+    assert_close(METHODS["rollout"](request)[0].flatten(), through[0, 0, 3:])
+    first = make_request(model, layers=(0,), images=request.images)
     assert_close(METHODS["rollout"](first)[0].flatten(), rollout([weights[0]])[0, 0, 3:])
 
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
 def test_raw_weights_are_whole_matrices_in_the_order_asked_for(fields):
     model = build(**fields)
-    ask = question(model, layers=(1, 0), heads=(2, 0))
-    weights, found = model.attention_weights(ask.images), raw_weights(ask)
+    request = make_request(model, layers=(1, 0), heads=(2, 0))
+    weights, found = model.attention_weights(request.images), raw_weights(request)
     count = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
     assert found.shape == (2, 2, 2, count, count)
     assert_close(found.sum(-1), torch.ones_like(found[..., 0]))
     assert not torch.allclose(found.sum(-2), torch.ones_like(found[..., 0])), "columns do not"
     for place, layer in enumerate((1, 0)):
         assert_close(found[:, place], weights[layer][:, [2, 0]])
-        assert_close(head_maps(ask)[:, place], head_maps(question(
-            model, images=ask.images, layers=(layer,), heads=(2, 0)))[:, 0])  # fmt: skip
-    assert raw_weights(question(model)).shape == (2, 1, 3, count, count)
+        assert_close(head_maps(request)[:, place], head_maps(make_request(
+            model, images=request.images, layers=(layer,), heads=(2, 0)))[:, 0])  # fmt: skip
+    assert raw_weights(make_request(model)).shape == (2, 1, 3, count, count)
 
 
 def test_gradient_rollout_is_about_the_class_and_leaves_its_start_out():
     cls, pooled = build(), build(pool="mean")
     for model in (cls, pooled):
-        ask = question(model, classes=torch.tensor([1, 4]))
-        relevance, _ = grad_rollout(model, ask.images, ask.classes)
+        request = make_request(model, classes=torch.tensor([1, 4]))
+        relevance, _ = grad_rollout(model, request.images, request.classes)
         moved = relevance - torch.eye(relevance.shape[-1])
         first = model.num_prefix_tokens
         row = moved[:, 0, first:] if model is cls else moved.mean(1)
-        assert_close(METHODS["grad-rollout"](ask).flatten(1), row)
-    other = question(cls, images=ask.images, classes=torch.tensor([2, 0]))
-    same = question(cls, images=ask.images, classes=torch.tensor([1, 4]))
+        assert_close(METHODS["grad-rollout"](request).flatten(1), row)
+    other = make_request(cls, images=request.images, classes=torch.tensor([2, 0]))
+    same = make_request(cls, images=request.images, classes=torch.tensor([1, 4]))
     found = METHODS["grad-rollout"]
     assert not torch.allclose(found(other), found(same))
 
@@ -102,12 +104,12 @@ def test_without_cls_the_read_out_is_named():
     model = build(pool="mean")
     assert (default_method(model), default_method(build())) == ("rollout", "cls")
     with pytest.raises(ValueError, match=r"no CLS token .* use the method rollout"):
-        METHODS["cls"](question(model))
+        METHODS["cls"](make_request(model))
 
 
 def test_a_patch_outside_the_grid_is_refused():
     with pytest.raises(ValueError, match=r"\(4, 0\) is outside the grid of 4x4"):
-        asked_row(question(build(), query=(4, 0)))
+        query_shares(make_request(build(), query=(4, 0)))
 
 
 def test_layers_are_counted_from_1_or_backwards():

@@ -21,7 +21,7 @@ def test_rollout_by_hand():
     assert_close(rollout([A, B], residual=False), torch.tensor([[[0.25, 0.75], [0.75, 0.25]]]))
     lopsided = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
     assert_close(rollout([lopsided, B], residual=False), torch.tensor([[[0.5, 0.5], [1.0, 0.0]]]))
-    with pytest.raises(ValueError, match="one layer at least"):
+    with pytest.raises(ValueError, match="at least one layer"):
         rollout([])
 
 

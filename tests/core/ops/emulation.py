@@ -1,7 +1,9 @@
 """The native backend on processors without AMX: its tile instructions are emulated in C.
 
-Those of AVX512-BF16 are emulated where they are missing; the rest of AVX-512 is needed. As a script,
-it runs `vitcli` with the native backend: python tests/core/ops/emulation.py train cifar10-tiny-native
+Missing instructions of AVX512-BF16 are emulated too; the rest of AVX-512 is needed. As a script it
+runs ``vitcli`` with the native backend:
+
+    python tests/core/ops/emulation.py train cifar10-tiny-native
 """
 
 import hashlib

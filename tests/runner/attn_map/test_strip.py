@@ -33,7 +33,7 @@ from vitcli.runner.run.tensorboard import PICTURES, Board
 from vitcli.runner.train.start import Request, start
 
 QUICK = {"optim.lr": 0.05, "train.ema_decay": None}
-"""So that attention moves visibly in every epoch."""
+"""A high rate, so that attention changes visibly in every epoch."""
 DATA = DataSpec(mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 
@@ -43,7 +43,7 @@ def run(tiny: Path, folder: str, changes: dict | None = None, **options) -> RunD
 
 
 def pictures_of(folder: Path) -> list[tuple[int, bytes]]:
-    """(step, PNG) of every picture of attention in the only event file of a folder."""
+    """Return (step, PNG) of every picture of attention in the only event file of a folder."""
     (file,) = folder.glob("events.out.tfevents.*")
     return [
         (event.step, value.image.encoded_image_string)
@@ -82,7 +82,7 @@ def test_the_weights_are_those_of_a_run_without_pictures(tiny, here, monkeypatch
 
 
 @pytest.mark.parametrize("left_in_eval_mode", [True, False])
-def test_a_careless_picture_would_change_them(tiny, here, monkeypatch, left_in_eval_mode):
+def test_a_picture_that_changes_the_model_is_noticed(tiny, here, monkeypatch, left_in_eval_mode):
     changes = {"train.ema_decay": None, "model.norm": "batch_norm"}
     good = run(tiny, "good", changes)
 

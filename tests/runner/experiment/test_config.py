@@ -57,7 +57,7 @@ def test_scalars_mean_what_yaml_1_2_says(text, value):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("a: 1\na: 2", "x.yaml:2: 'a' is written twice"),
+        ("a: 1\na: 2", "x.yaml:2: 'a' appears twice"),
         ("a: &x 1\nb: *x", "x.yaml:1: anchors and tags"),
         ("a: !!int ''", "x.yaml:1: anchors and tags"),
         ("a: [1", "not YAML"),

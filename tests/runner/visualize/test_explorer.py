@@ -1,4 +1,4 @@
-"""The explorer's numbers are the model's, and its page holds them compactly and runs nothing."""
+"""The explorer shows the model's numbers, and its page is compact and runs no foreign code."""
 
 import base64
 import hashlib
@@ -19,7 +19,7 @@ from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ModelSpec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes, check_size
-from vitcli.runner.visualize.explorer.page import MAX_SHOWN, Opening, fragment, page, quantised
+from vitcli.runner.visualize.explorer.page import MAX_SHOWN, Opening, fragment, page, quantise
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
 NAMES = ["cat", "dog", "ship", "frog", "deer"]
@@ -96,15 +96,15 @@ def test_attention_that_is_not_finite_is_refused():
 
 def test_rows_keep_small_values_and_large_ones():
     rows = np.random.default_rng(0).dirichlet(np.full(65, 0.05), size=(3, 7)).astype("f4")
-    values, maxima = quantised(rows)
+    values, maxima = quantise(rows)
     assert values.shape == rows.shape
     assert (maxima == rows.max(-1)).all()
     largest = maxima[..., None].astype(float)
     error = np.abs((values / 255) ** 2 * largest - rows)
     assert (error <= np.sqrt(rows * largest) / 255 + largest / 255**2).all()
     assert error.max() > 0, "the rows are not exact by accident"
-    assert quantised(np.array([[0.001, 0.8]], "f4"))[0][0, 0] > 0, "a small share is not nothing"
-    assert (quantised(np.zeros((1, 4)))[0] == 0).all()
+    assert quantise(np.array([[0.001, 0.8]], "f4"))[0][0, 0] > 0, "a small share is not nothing"
+    assert (quantise(np.zeros((1, 4)))[0] == 0).all()
 
 
 @pytest.mark.parametrize("fields", [{"reg_tokens": 1}, {"pool": "mean"}, {"pool": "seq"}], ids=str)
@@ -149,10 +149,10 @@ def test_a_large_model_is_refused_with_what_to_type():
     check_size(base, 12)
     large = build_vit(ModelSpec(img_size=(384, 384), depth=24, num_heads=16, **sizes))
     assert attention_bytes(large, 24) > 4 * MAX_BYTES
-    with pytest.raises(ConfigError, match=r"24 layers would be 174 MiB .* such as --layer -1"):
+    with pytest.raises(ConfigError, match=r"24 layers needs 174 MiB, .* such as --layer -1"):
         check_size(large, 24)
     check_size(large, 1)
-    with pytest.raises(ConfigError, match=r"1 layer would be .*; take --format png or npz"):
+    with pytest.raises(ConfigError, match=r"1 layer needs .*; use --format png or npz"):
         check_size(build_vit(ModelSpec(img_size=(1024, 1024), depth=1, num_heads=8, **sizes)), 1)
 
 

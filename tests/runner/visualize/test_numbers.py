@@ -1,10 +1,10 @@
-"""What visualize says in numbers and words, from numbers made by hand."""
+"""Verdicts, intervals and rankings of visualize, from numbers made by hand."""
 
 import pytest
 import torch
 
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
-from vitcli.runner.visualize.claims import judge
+from vitcli.runner.visualize.claims import judge_claims
 from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
 from vitcli.runner.visualize.statistics import mean_and_error
 
@@ -12,7 +12,7 @@ SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
 
 
 def numbers(far=(4.0, 6.0, 9.5), entropy=3.8, to_patches=0.9, images=3) -> AttentionNumbers:
-    """Three layers of one head; attention that is the same everywhere reaches 10 pixels."""
+    """Return numbers of three layers with one head. Uniform attention has a distance of 10."""
     distance = (torch.tensor(far)[None, :, None] + SPREAD)[:images]
     like = torch.ones_like(distance)
     return AttentionNumbers(
@@ -30,7 +30,7 @@ def numbers(far=(4.0, 6.0, 9.5), entropy=3.8, to_patches=0.9, images=3) -> Atten
 
 
 def verdicts(**changes) -> list[str]:
-    return [claim.verdict for claim in judge(numbers(**changes))]
+    return [claim.verdict for claim in judge_claims(numbers(**changes))]
 
 
 @pytest.mark.parametrize(

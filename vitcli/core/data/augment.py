@@ -1,8 +1,8 @@
-"""Batched changes of images, on any device: each takes its random parameters as tensors.
+"""Batched augmentation on any device; the random parameters of each operation are tensors.
 
-Nothing here draws inside a batch. The ``draw_*`` functions make one row of parameters per image
-of the data set on the CPU; the others apply the rows of one batch without a device-to-host
-synchronisation. A box is (top, left, bottom, right) in pixels, half open.
+The ``draw_*`` functions draw the parameters on the CPU, one row for each image of the data set. The
+other functions apply the rows of one batch. They draw nothing and never make the host wait for the
+device. A box is (top, left, bottom, right) in pixels, half open.
 Axes: N images of the data set, B batch, C channels, H W pixels, K classes.
 """
 
@@ -13,14 +13,15 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 Box = Tensor
-"""(B, 4) int64: top, left, bottom, right; the last two are outside. Empty where top == bottom."""
+"""(B, 4) int64: top, left, bottom, right. Row bottom and column right lie outside the box. The box
+is empty if top == bottom."""
 
 ERASING_AREA = (0.02, 0.33)
 ERASING_RATIO = (0.3, 3.3)
 
 
 def crop(images: Tensor, offset: Tensor, padding: int) -> Tensor:
-    """Pad by ``padding`` zero pixels on each side and cut (H, W) out at ``offset``.
+    """Pad each side by ``padding`` zero pixels and crop a window of (H, W) at ``offset``.
 
     (B, C, H, W), (B, 2) top and left in 0 .. 2 * padding -> (B, C, H, W), any type.
     """
@@ -31,27 +32,27 @@ def crop(images: Tensor, offset: Tensor, padding: int) -> Tensor:
 
 
 def draw_crop(num_images: int, padding: int, generator: Generator) -> Tensor:
-    """Offsets (N, 2) for :func:`crop`, uniform."""
+    """Draw uniform offsets (N, 2) for :func:`crop`."""
     return torch.randint(0, 2 * padding + 1, (num_images, 2), generator=generator)
 
 
 def flip(images: Tensor, coin: Tensor) -> Tensor:
-    """Mirror left and right where ``coin`` is true: (B, C, H, W), (B,) bool -> (B, C, H, W)."""
+    """Mirror left and right if ``coin`` is true: (B, C, H, W), (B,) bool -> (B, C, H, W)."""
     return torch.where(coin[:, None, None, None], images.flip(-1), images)
 
 
 def draw_flip(num_images: int, generator: Generator) -> Tensor:
-    """A fair coin (N,) per image.
+    """Draw a fair coin for each image: (N,) bool.
 
     For the alternating flip of airbench (Jordan 2024, https://arxiv.org/abs/2404.00498) the
-    caller draws with the generator of epoch 0 and negates the coin in every odd epoch, so that
-    two epochs in a row show both sides of every image.
+    caller draws with the generator of epoch 0 and negates the coin in every odd epoch. Two
+    consecutive epochs then show both sides of every image.
     """
     return torch.rand(num_images, generator=generator) < 0.5
 
 
 def normalize(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
-    """(images / 255 - mean) / std: (B, C, H, W) uint8 or float in [0, 255] -> float32.
+    """Return (images / 255 - mean) / std: (B, C, H, W) uint8 or float in [0, 255] -> float32.
 
     ``mean`` and ``std`` (C,) are on the [0, 1] scale.
     """
@@ -60,7 +61,7 @@ def normalize(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
 
 def inside(box: Box, height: int, width: int) -> Tensor:
-    """Which pixels lie in the box: (B, 4) -> (B, 1, H, W) bool."""
+    """Return which pixels lie in the box: (B, 4) -> (B, 1, H, W) bool."""
     top, left, bottom, right = box[:, :, None].unbind(1)  # each (B, 1)
     y, x = (torch.arange(size, device=box.device) for size in (height, width))
     rows, columns = (top <= y) & (y < bottom), (left <= x) & (x < right)
@@ -68,20 +69,20 @@ def inside(box: Box, height: int, width: int) -> Tensor:
 
 
 def erase(images: Tensor, box: Box) -> Tensor:
-    """Set the box to zero, which is the mean colour of normalised images.
+    """Set the pixels in the box to zero, which is the mean colour of normalised images.
 
     Random erasing, Zhong et al. 2017, https://arxiv.org/abs/1708.04896. The paper found noise
-    slightly better than the mean; the mean needs no draw inside the step.
+    slightly better than the mean. The mean is used because it needs no random draw in the step.
     """
     return images.masked_fill(inside(box, *images.shape[-2:]), 0)
 
 
 def draw_erase(num_images: int, size: tuple[int, int], prob: float, generator: Generator) -> Box:
-    """Boxes (N, 4) for :func:`erase`, empty with probability 1 - ``prob``.
+    """Draw boxes (N, 4) for :func:`erase`, empty with probability 1 - ``prob``.
 
-    A box has 2 to 33 % of the area and height / width in 0.3 .. 3.3, as in the paper, but the
-    ratio is log-uniform (so height and width are alike), and a box that is longer than the
-    image is clipped where the paper draws again.
+    As in the paper, a box has 2 to 33 % of the area, and height / width is in 0.3 .. 3.3. There are
+    two deviations. The ratio is log-uniform, so tall and wide boxes are equally likely. A box that
+    is longer than the image is clipped; the paper draws again.
     """
     height, width = size
     u = torch.rand(num_images, 5, generator=generator, dtype=torch.float64)
@@ -98,16 +99,16 @@ def draw_erase(num_images: int, size: tuple[int, int], prob: float, generator: G
 def mix(
     images: Tensor, labels: Tensor, lam: Tensor, box: Box, num_classes: int
 ) -> tuple[Tensor, Tensor]:
-    """Blend each image with its neighbour in the batch, and their labels alike.
+    """Blend each image and its label with those of its neighbour in the batch.
 
-    Outside the box the image weighs ``lam``, inside it 0; the target weighs each label by its
-    exact share, so lam (1 - box area / H W) for the image's own.
+    The weight of an image is ``lam`` outside the box and 0 inside. The weight of its label is its
+    exact share of the pixels: lam (1 - box area / H W).
     (B, C, H, W) float, (B,) int64, (B,) float, (B, 4) -> (B, C, H, W), (B, K) probabilities.
 
-    MixUp (Zhang et al. 2017, https://arxiv.org/abs/1710.09412) is an empty box, CutMix (Yun et
-    al. 2019, https://arxiv.org/abs/1905.04899) is lam = 1. Deviation: both papers draw one lam
-    (and box) for the whole batch and a random partner; here every image has its own, and the
-    partner is the neighbour in the already random order.
+    MixUp (Zhang et al. 2017, https://arxiv.org/abs/1710.09412) has an empty box; CutMix (Yun et
+    al. 2019, https://arxiv.org/abs/1905.04899) has lam = 1. Deviation: both papers draw one lam
+    and one box for the whole batch, and a random partner for each image. Here every image has its
+    own lam and box. Its partner is its neighbour, because the order is already random.
     """
     weight = lam[:, None, None, None] * ~inside(box, *images.shape[-2:])  # (B, 1, H, W)
     mixed = images.roll(1, 0).lerp(images, weight.expand_as(images))
@@ -129,15 +130,16 @@ def draw_mix(
     switch_prob: float,
     generator: Generator,
 ) -> tuple[Tensor, Box]:
-    """Parameters (N,) float32 and (N, 4) for :func:`mix`.
+    """Draw lam (N,) float32 and boxes (N, 4) for :func:`mix`.
 
-    An image is mixed with probability ``prob``; where both alphas are positive, with CutMix with
-    probability ``switch_prob``. The share kept is drawn from Beta(alpha, alpha).
+    An image is mixed with probability ``prob``. If both alphas are positive, a mixed image uses
+    CutMix with probability ``switch_prob`` and MixUp otherwise. The image's own share is drawn from
+    Beta(alpha, alpha).
     """
     mixed, switch = torch.rand(2, num_images, generator=generator)
     is_cut = switch < (switch_prob if mixup > 0 and cutmix > 0 else float(cutmix > 0))
     alpha = torch.where(is_cut, cutmix, mixup).double()
-    # torch.distributions.Beta takes no generator; the Dirichlet draw beneath it does.
+    # torch.distributions.Beta accepts no generator; the Dirichlet function that it calls does.
     share = torch._sample_dirichlet(torch.stack([alpha, alpha], 1), generator=generator)[:, 0]
     is_mixed = mixed < prob
     lam = torch.where(is_mixed & ~is_cut, share, 1.0).float()
@@ -148,9 +150,9 @@ def draw_mix(
 
 
 def cut_box(share: Tensor, centre: Tensor, size: tuple[int, int]) -> Box:
-    """CutMix's box of area (1 - share) H W around a centre, clipped at the border.
+    """Return CutMix's box of area (1 - share) H W around a centre, clipped at the border.
 
-    (N,), (N, 2) int64 -> (N, 4). Sides are even because they are built from halves.
+    (N,), (N, 2) int64 -> (N, 4). The sides of an unclipped box are even numbers.
     """
     sides = torch.tensor(size)
     half = ((1 - share).sqrt()[:, None] * sides).long() // 2

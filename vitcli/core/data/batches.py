@@ -1,5 +1,7 @@
-"""Batches of a data set that lives on the device; the order and every random choice are a
-function of (seed, epoch, sample index), so a resumed run continues with the same pixels.
+"""Batches of a data set that is stored on the device.
+
+The order and every random choice are functions of (seed, epoch, sample index), so a resumed run
+continues with the same pixels.
 
 Axes: N images of the data set, B batch, C channels, H W pixels, K classes.
 """
@@ -17,16 +19,20 @@ from vitcli.core.spec import AugmentSpec
 
 Batch = dict[str, Tensor]
 Draws = dict[str, Tensor]
-"""One row per image: row i belongs to image i, whatever its place in the order."""
+"""Tables of random parameters. Row i belongs to image i of the data set, in every order."""
 
 
 def epoch_order(num_images: int, seed: int, epoch: int) -> Tensor:
-    """The order in which an epoch visits the images: a permutation (N,) int64 on the CPU."""
+    """Return the order of the images in an epoch: a permutation (N,) int64 on the CPU."""
     return torch.randperm(num_images, generator=keyed_generator(seed, epoch, "order"))
 
 
 def num_batches(num_images: int, batch_size: int) -> int:
-    """Full batches in an epoch; ValueError where there is none."""
+    """Return the number of full batches in an epoch.
+
+    Raises:
+        ValueError: The images do not fill one batch.
+    """
     if num_images < batch_size:
         raise ValueError(f"{num_images} images do not fill one batch of {batch_size}")
     return num_images // batch_size
@@ -44,9 +50,9 @@ def train_batches(
     epoch: int,
     first_batch: int = 0,
 ) -> Iterator[Batch]:
-    """The batches ``first_batch`` .. of one epoch, shuffled, augmented and normalised.
+    """Return one epoch's batches from ``first_batch`` on, shuffled, augmented and normalised.
 
-    Each is {"images": (B, C, H, W) float32, "targets": (B,) int64 labels}; in an epoch with
+    A batch is {"images": (B, C, H, W) float32, "targets": (B,) int64 labels}. In an epoch with
     mixing the targets are (B, K) float32 probabilities. The last, smaller batch is dropped.
     """
     count = num_batches(len(images), batch_size)
@@ -55,9 +61,9 @@ def train_batches(
 
     def batches() -> Iterator[Batch]:
         device = images.pixels.device
-        # One transfer an epoch; a batch is then a slice, which costs nothing.
+        # One transfer an epoch is cheaper than one a batch.
         rows = {
-            # apply_policy wants to know the operations without asking the device.
+            # apply_policy needs the operations on the CPU; see its docstring.
             name: table[order].to("cpu" if name == "op" else device, non_blocking=True)
             for name, table in draws.items()
         }
@@ -76,7 +82,7 @@ def train_batches(
 def eval_batches(
     images: Images, *, mean: Sequence[float], std: Sequence[float], batch_size: int
 ) -> Iterator[Batch]:
-    """All images in their order, normalised; the last batch may be smaller."""
+    """Yield all images in their order, normalised. The last batch may be smaller."""
     channels = _channels(mean, std, images.pixels.device)
     for start in range(0, len(images), batch_size):
         part = slice(start, start + batch_size)
@@ -91,7 +97,7 @@ def _channels(
 
 
 def _draw(spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, epoch: int) -> Draws:
-    """Every random parameter of one epoch, each purpose from a generator of its own."""
+    """Draw all random parameters of one epoch, each operation with a generator of its own."""
     height, width = size
     draws: Draws = {}
     if spec.crop_padding:
@@ -134,7 +140,7 @@ def _apply(
     channels: tuple[Tensor, Tensor],
     num_classes: int,
 ) -> tuple[Tensor, Tensor]:
-    """Crop, flip, policy, normalise, erase, mix: geometry on bytes, the rest on floats."""
+    """Augment and normalise a batch: geometry and the policy work on bytes, the rest on floats."""
     if "crop" in draw:
         images = aug.crop(images, draw["crop"], spec.crop_padding)
     if "flip" in draw:

@@ -2,8 +2,8 @@
 
 RandAugment: Cubuk et al. 2019, https://arxiv.org/abs/1909.13719. TrivialAugment: Mueller and
 Hutter 2021, https://arxiv.org/abs/2103.10158. Operations, ranges and rounding follow Pillow and
-torchvision: bytes in, bytes out, fractions are cut off. Where pixels come from outside the image
-they are black, and geometry takes the nearest pixel; both as in torchvision's defaults.
+torchvision: images are bytes, and fractions are cut off. As in torchvision's defaults, geometric
+operations take the nearest pixel, and pixels from outside the image are black.
 Axes: N images of the data set, B batch, C channels, H W pixels, k operations an image.
 """
 
@@ -16,10 +16,10 @@ from torch import Generator, Tensor
 
 
 def warp(images: Tensor, matrix: Tensor) -> Tensor:
-    """Take each pixel from where ``matrix`` sends it: (B, C, H, W), (B, 2, 3) -> (B, C, H, W).
+    """Apply an affine map to images: (B, C, H, W), (B, 2, 3) -> (B, C, H, W).
 
-    The source of the pixel whose centre is (x, y) is matrix (x, y, 1), x to the right and y
-    down in pixels from the upper left corner of the image.
+    The pixel with its centre at (x, y) takes its value from the place matrix @ (x, y, 1). x points
+    to the right and y down, in pixels from the upper left corner of the image.
     """
     height, width = images.shape[-2:]
     y = torch.arange(height, device=images.device)[:, None] + 0.5
@@ -34,7 +34,7 @@ def warp(images: Tensor, matrix: Tensor) -> Tensor:
 
 
 def affine(images: Tensor, *rows: Tensor | float) -> Tensor:
-    """:func:`warp` with the six entries of the matrix given one by one, each (B,) or a number."""
+    """Call :func:`warp` with a matrix of six entries, each (B,) or a number."""
     ones = torch.ones(len(images), device=images.device)
     return warp(images, torch.stack([ones * row for row in rows], dim=1).view(-1, 2, 3))
 
@@ -48,30 +48,30 @@ def shear_y(images: Tensor, slope: Tensor) -> Tensor:
 
 
 def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
-    """Move to the right by whole pixels."""
+    """Move images to the right by whole pixels."""
     return affine(images, 1.0, 0.0, -pixels.trunc(), 0.0, 1.0, 0.0)
 
 
 def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
-    """Move down by whole pixels."""
+    """Move images down by whole pixels."""
     return affine(images, 1.0, 0.0, 0.0, 0.0, 1.0, -pixels.trunc())
 
 
 def rotate(images: Tensor, degrees: Tensor) -> Tensor:
-    """Turn anticlockwise around the centre."""
+    """Rotate images anticlockwise around the centre."""
     y, x = (side / 2 for side in images.shape[-2:])
     cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
     return affine(images, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
 
 
 def blend(other: Tensor, images: Tensor, factor: Tensor) -> Tensor:
-    """(1 - factor) other + factor images, cut to a byte; beyond 1 it leads away from other."""
+    """Return (1 - factor) other + factor images as bytes; a factor over 1 extrapolates."""
     factor = factor[:, None, None, None]
     return (factor * images + (1 - factor) * other).clamp(0, 255).byte()
 
 
 def grey(images: Tensor) -> Tensor:
-    """Luma of ITU-R BT.601 in whole levels: (B, C, H, W) -> (B, 1, H, W) float."""
+    """Return the luma of ITU-R BT.601 in whole levels: (B, C, H, W) -> (B, 1, H, W) float."""
     if images.shape[1] != 3:
         return images.float().mean(1, keepdim=True).floor()
     red, green, blue = images.float().split(1, dim=1)
@@ -93,7 +93,7 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend with a 3 x 3 smoothing whose centre weighs 5 of 13; the border stays as it is."""
+    """Blend images with a 3 x 3 smoothing, centre weight 5 of 13; borders do not change."""
     smooth = images.clone()
     if min(images.shape[-2:]) > 2:
         pixels = images.float()
@@ -103,28 +103,28 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep so many upper bits of each byte, rounded to a whole number."""
+    """Keep the upper ``bits`` of each byte; ``bits`` is rounded."""
     step = 2 ** (8 - bits.round().int())[:, None, None, None]
     return (images - images % step).byte()
 
 
 def solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    """Invert the pixels that are not below the threshold."""
+    """Invert the pixels at and above the threshold."""
     return torch.where(images >= threshold[:, None, None, None], 255 - images, images)
 
 
 def auto_contrast(images: Tensor, _: Tensor) -> Tensor:
-    """Stretch each channel to 0 .. 255; a channel of one level stays."""
+    """Stretch each channel to 0 .. 255; a channel with only one level does not change."""
     low, high = (x[..., None, None].int() for x in images.flatten(2).aminmax(dim=2))
     stretched = (images - low) * 255 // (high - low).clamp(min=1)
     return torch.where(high > low, stretched, images).byte()
 
 
 def equalize(images: Tensor, _: Tensor) -> Tensor:
-    """Spread the levels of each channel so that their histogram becomes flat, as Pillow does.
+    """Flatten the histogram of each channel, as Pillow does.
 
-    A pixel with n darker ones becomes (n + step // 2) // step, where step is 1/255 of the pixels
-    that are below the brightest level; where step is 0 the channel stays.
+    A pixel with n darker pixels gets the level (n + step // 2) // step. step is 1/255 of the number
+    of pixels below the brightest level. If step is 0, the channel does not change.
     """
     flat = images.flatten(2)  # (B, C, H W)
     ranked = flat.sort(dim=2).values
@@ -139,20 +139,20 @@ def identity(images: Tensor, _: Tensor) -> Tensor:
 
 
 class Op(NamedTuple):
-    """An operation, the strength at which it changes nothing, and how far that may move."""
+    """Operation, its neutral strength (the one that changes nothing) and the range around it."""
 
     apply: Callable[[Tensor, Tensor], Tensor]
     """(B, C, H, W) uint8, strength (B,) float32 -> (B, C, H, W) uint8."""
     neutral: float = 0.0
     rand: float = 0.0
-    """Change of the strength at RandAugment's magnitude 30."""
+    """Distance from the neutral strength at RandAugment's magnitude 30."""
     wide: float = 0.0
-    """The largest change in TrivialAugment's wide space."""
+    """The largest distance from the neutral strength in TrivialAugment's wide space."""
     is_signed: bool = True
-    """Change in either direction."""
+    """Whether the strength may go in either direction from the neutral one."""
 
 
-# RandAugment moves by 150 of 331 pixels, so its range is a share of the side; 32 are pixels.
+# RandAugment translates by a share of the side (150 of 331 pixels), TrivialAugment by 32 pixels.
 OPS: dict[str, Op] = {
     "identity": Op(identity),
     "shear_x": Op(shear_x, 0, 0.3, 0.99),
@@ -174,9 +174,10 @@ OPS: dict[str, Op] = {
 def draw_rand_augment(
     num_images: int, size: tuple[int, int], num_ops: int, magnitude: int, generator: Generator
 ) -> tuple[Tensor, Tensor]:
-    """Operations (N, k) int64, rows of ``OPS``, and their strengths (N, k) float32.
+    """Draw operations (N, k) int64, rows of ``OPS``, and their strengths (N, k) float32.
 
-    Operations are drawn with replacement, all at ``magnitude`` 0 .. 30, with a random sign.
+    Operations are drawn with replacement. All have the same ``magnitude``, 0 .. 30, and a random
+    sign.
     """
     height, width = size
     sides = {"translate_x": width, "translate_y": height}
@@ -186,7 +187,10 @@ def draw_rand_augment(
 
 
 def draw_trivial_augment(num_images: int, generator: Generator) -> tuple[Tensor, Tensor]:
-    """As :func:`draw_rand_augment` with one operation, its magnitude uniform over 0 .. 30."""
+    """Draw one operation for each image, with a uniform magnitude in 0 .. 30.
+
+    The result has the form of :func:`draw_rand_augment`, with k = 1.
+    """
     level = torch.randint(31, (num_images, 1), generator=generator) / 30
     return _draw(torch.tensor([float(op.wide) for op in OPS.values()]), level, generator)
 
@@ -203,8 +207,8 @@ def apply_policy(images: Tensor, op: Tensor, strength: Tensor) -> Tensor:
     """Apply the k operations of each image one after the other.
 
     (B, C, H, W) uint8, (B, k) int64 on the CPU, (B, k) float32 on the device -> (B, C, H, W).
-    ``op`` stays on the CPU so that the size of each group is known there: the batch is sorted
-    by operation, cut, changed group by group and put back.
+    The batch is sorted by operation, and each operation runs once on its group of images. ``op`` is
+    on the CPU because the group sizes are needed there, and the host must not wait for the device.
     """
     for rows, strengths in zip(op.unbind(1), strength.unbind(1), strict=True):
         groups = rows.bincount(minlength=len(OPS)).tolist()

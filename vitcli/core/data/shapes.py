@@ -1,12 +1,13 @@
-"""The embedded data set: ten kinds of small objects, drawn by arithmetic, no download.
+"""The embedded data set: ten classes of small objects, computed without a download.
 
-The ten classes are five pairs. Both members of a pair consist of the same parts, stacked in the
-opposite order, with more than half a 4-pixel patch of ground between them: what a patch shows
-tells the pair, only where the patches are tells the class. A model without positions is
-therefore right about half the time.
+The ten classes are five pairs. Both classes of a pair consist of the same parts, stacked in the
+opposite order. The gap between the parts is more than half of a 4-pixel patch. Therefore the
+content of a patch shows the pair, and only the positions of the patches show the class. A model
+without positions reaches an accuracy of about 50 %.
 
-The bytes are the same on every machine: torch.rand, + - * / sqrt, floor, minimum and comparison
-in float64 are exactly defined; transcendental functions, matrix products and sums are not used.
+The bytes are the same on every machine. Only operations that float64 defines exactly are used:
+torch.rand, + - * /, sqrt, floor, minimum and comparison. Transcendental functions, matrix products
+and sums are not used.
 Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 """
 
@@ -19,13 +20,14 @@ from vitcli.core.data.source import Images
 
 SIDE = 32
 CHUNK = 50
-"""Images drawn at a time; part of the definition, because it orders the random numbers."""
+"""Number of images drawn at a time. Another number would give other images, because it changes the
+order of the random numbers."""
 GAP = 3.0
-"""Ground between two rows of parts."""
+"""Pixels between two rows of parts, before scaling."""
 
 
 class Part(NamedTuple):
-    """A disc, box or triangle by its half width and half height; ``x`` is its place in the row."""
+    """Disc, box or triangle with its half width, half height and horizontal position in the row."""
 
     kind: str
     width: float
@@ -34,7 +36,7 @@ class Part(NamedTuple):
 
 
 Row = tuple[Part, ...]
-"""Parts side by side, of one height."""
+"""Parts side by side, all of the same height."""
 
 PAIRS: dict[tuple[str, str], tuple[Row, Row]] = {
     ("tree", "broom"): ((Part("triangle", 6.0, 4.5),), (Part("box", 1.4, 4.0),)),
@@ -46,7 +48,8 @@ PAIRS: dict[tuple[str, str], tuple[Row, Row]] = {
     ),
     ("pawn", "gnome"): ((Part("disc", 3.6, 3.6),), (Part("triangle", 4.6, 4.8),)),
 }
-"""The rows of the first class from top to bottom; the second class has them the other way up."""
+"""Names of a pair -> the rows of the first class, from top to bottom. The second class has the same
+rows from bottom to top."""
 
 CLASSES: dict[str, tuple[Row, ...]] = {
     name: order
@@ -57,7 +60,7 @@ CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
 
 
 def shapes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
-    """Training and test images (N, 3, 32, 32), classes balanced to within one image."""
+    """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
     return _split(num_train, 2 * seed), _split(num_test, 2 * seed + 1)
 
 
@@ -74,7 +77,7 @@ def _split(num_images: int, seed: int) -> Images:
 
 
 class Uniform:
-    """Uniform numbers in float64 that broadcast against (n, 3, H, W)."""
+    """Source of uniform float64 numbers that broadcast against (n, 3, H, W)."""
 
     def __init__(self, num_images: int, generator: Generator) -> None:
         self.num_images, self.generator = num_images, generator
@@ -88,64 +91,66 @@ class Uniform:
 
 
 def draw(rows: tuple[Row, ...], num_images: int, generator: Generator) -> Tensor:
-    """Pictures of one class: (n, 3, H, W) uint8."""
+    """Draw images of one class: (n, 3, H, W) uint8."""
     uniform = Uniform(num_images, generator)
     steps = torch.arange(SIDE, dtype=torch.float64) - (SIDE - 1) / 2
     x, y = steps[None, :], steps[:, None]
-    canvas = ground(uniform, x, y)
-    canvas = distractors(canvas, uniform, x, y)
+    canvas = draw_background(uniform, x, y)
+    canvas = add_distractors(canvas, uniform, x, y)
     scale = uniform(1.0, 1.3)
-    x, y = turn(x - uniform(-4, 4), y - uniform(-3, 3), uniform(-0.1, 0.1))
+    x, y = rotate(x - uniform(-4, 4), y - uniform(-3, 3), uniform(-0.1, 0.1))
     y = y + uniform(-0.12, 0.12) * x
     top = -(sum(2 * row[0].height for row in rows) + GAP * (len(rows) - 1)) / 2
     for row in rows:
         middle = top + row[0].height
         for part in row:
-            distance = outside(part, x / scale - part.x, y / scale - middle) * scale
-            canvas = paint(canvas, vivid(uniform), distance)
+            distance = signed_distance(part, x / scale - part.x, y / scale - middle) * scale
+            canvas = paint(canvas, saturated_color(uniform), distance)
         top = middle + row[0].height + GAP
-    light = 1 + slope(uniform, x, y) * uniform(0, 0.25)
+    light = 1 + gradient(uniform, x, y) * uniform(0, 0.25)
     canvas = canvas * light + uniform(-0.06, 0.06, 3, SIDE, SIDE)
     return (canvas.clamp(0, 1) * 255 + 0.5).floor().byte()
 
 
-def turn(x: Tensor, y: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate by the angle whose half has this tangent: rational, so exactly defined."""
+def rotate(x: Tensor, y: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
+    """Rotate points by an angle, given the tangent of its half.
+
+    Sine and cosine are then rational functions, which float64 defines exactly.
+    """
     square = tangent * tangent
     cos, sin = (1 - square) / (1 + square), 2 * tangent / (1 + square)
     return cos * x - sin * y, sin * x + cos * y
 
 
-def outside(part: Part, x: Tensor, y: Tensor) -> Tensor:
-    """Distance from the part, negative inside it, of points relative to its centre."""
+def signed_distance(part: Part, x: Tensor, y: Tensor) -> Tensor:
+    """Return the distance of points from a part, negative inside. Its centre is (0, 0)."""
     if part.kind == "disc":
         return (x * x + y * y).sqrt() - part.width
     if part.kind == "box":
         return torch.maximum(x.abs() - part.width, y.abs() - part.height)
-    # A triangle: below its two sides, which meet at the top, and above its base.
     rise = 2 * part.height / part.width
     sides = (rise * x.abs() - (y + part.height)) / (1 + rise * rise) ** 0.5
     return torch.maximum(sides, y - part.height)
 
 
 def paint(canvas: Tensor, color: Tensor, distance: Tensor) -> Tensor:
-    """Cover the canvas where the distance is negative, with an edge one pixel soft."""
+    """Paint the canvas where the distance is negative, with a soft edge of one pixel."""
     return canvas + (color - canvas) * (0.5 - distance).clamp(0, 1)
 
 
-def vivid(uniform: Uniform) -> Tensor:
-    """A saturated colour: one channel high, one low, one anywhere."""
+def saturated_color(uniform: Uniform) -> Tensor:
+    """Draw a saturated colour: one channel high, one low, one uniform."""
     level = torch.cat([uniform(0.8, 1.0), uniform(0.0, 0.25), uniform(0.0, 1.0)], dim=1)
     return level.gather(1, uniform(0, 1, 3).argsort(dim=1))
 
 
-def slope(uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
-    """A plane through 0 in a random direction, within about -1 .. 1."""
+def gradient(uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
+    """Draw a linear gradient in a random direction: 0 in the middle, about -1 .. 1 at the edges."""
     return (uniform(-1, 1) * x + uniform(-1, 1) * y) / (SIDE / 2)
 
 
-def stretch(grid: Tensor, dim: int) -> Tensor:
-    """Interpolate linearly along ``dim`` from its few points to SIDE pixels."""
+def interpolate(grid: Tensor, dim: int) -> Tensor:
+    """Interpolate linearly along ``dim``, from the points of a grid to SIDE pixels."""
     cells = grid.shape[dim] - 1
     place = (torch.arange(SIDE, dtype=torch.float64) + 0.5) * cells / SIDE
     left = place.floor()
@@ -155,23 +160,25 @@ def stretch(grid: Tensor, dim: int) -> Tensor:
     return low + (high - low) * (place - left).view(shape)
 
 
-def ground(uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
-    """A muted colour with a gradient, a grating and noise at three scales."""
+def draw_background(uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
+    """Draw a muted colour with a gradient, a grating and noise at three scales."""
     color = uniform(0.3, 0.7) + uniform(-0.12, 0.12, 3)
-    color = color + slope(uniform, x, y) * uniform(-0.15, 0.15, 3)
+    color = color + gradient(uniform, x, y) * uniform(-0.15, 0.15, 3)
     for cells, amplitude in ((3, 0.16), (8, 0.1), (16, 0.07)):
         grid = uniform(-amplitude, amplitude, 1, cells + 1, cells + 1)
-        color = color + stretch(stretch(grid, 2), 3)
+        color = color + interpolate(interpolate(grid, 2), 3)
     across = x * uniform(-0.25, 0.25) + y * uniform(-0.25, 0.25) + uniform(0, 1)
     wave = 4 * (across - across.floor() - 0.5).abs() - 1
     return color + wave * uniform(-0.1, 0.12).clamp(min=0)
 
 
-def distractors(canvas: Tensor, uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
-    """A small disc and a thin bar anywhere, each in half of the images."""
+def add_distractors(canvas: Tensor, uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
+    """Add a small disc and a thin bar at random places, each to about half of the images."""
     kinds = (Part("disc", 1.6, 1.6), Part("box", 3.5, 0.7))
     for part in kinds:
-        here_x, here_y = turn(x - uniform(-15, 15), y - uniform(-15, 15), uniform(-1, 1))
-        absent = uniform(-1, 1).clamp(min=0) * 1e9
-        canvas = paint(canvas, vivid(uniform), outside(part, here_x, here_y) + absent)
+        here_x, here_y = rotate(x - uniform(-15, 15), y - uniform(-15, 15), uniform(-1, 1))
+        absent = uniform(-1, 1).clamp(min=0) * 1e9  # half of the images paint nothing
+        canvas = paint(
+            canvas, saturated_color(uniform), signed_distance(part, here_x, here_y) + absent
+        )
     return canvas

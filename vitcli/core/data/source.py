@@ -1,4 +1,4 @@
-"""Images as they live on the device: whole data sets of uint8 pixels.
+"""Whole data sets of uint8 pixels, stored on the device.
 
 Axes: N images, C channels, H W pixels.
 """
@@ -13,7 +13,7 @@ from vitcli.core.data.augment import normalize
 
 @dataclass(frozen=True)
 class Images:
-    """Pixels (N, C, H, W) uint8 with labels (N,) int64, on one device."""
+    """Images as pixels (N, C, H, W) uint8 and labels (N,) int64, on one device."""
 
     pixels: Tensor
     labels: Tensor
@@ -35,10 +35,10 @@ def evenly_spaced(images: Images, count: int) -> Images:
 
 @dataclass(frozen=True, kw_only=True)
 class DataSet:
-    """A data set ready for training: its splits, its names and its statistics.
+    """Data set ready for training: its splits, class names and channel statistics.
 
-    ``mean`` and ``std`` are per channel over pixels in [0, 1]; ``data_hash`` is the SHA-256 of
-    the arrays in canonical order, so it is the same whatever the images were read from.
+    ``mean`` and ``std`` are per channel over pixels in [0, 1]. ``data_hash`` is the SHA-256 of the
+    arrays in canonical order, so the same images have the same hash in every file format.
     """
 
     name: str
@@ -64,7 +64,7 @@ class DataSet:
         return len(self.class_names)
 
     def normalize(self, pixels: Tensor) -> Tensor:
-        """What a model takes: (B, C, H, W) uint8 -> float32 with mean 0 and std 1 per channel."""
+        """Normalise pixels with the data set's statistics: (B, C, H, W) uint8 -> float32."""
         mean, std = (torch.tensor(row, device=pixels.device) for row in (self.mean, self.std))
         return normalize(pixels, mean, std)
 
@@ -74,9 +74,10 @@ class DataSet:
 
 
 def channel_stats(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation per channel of (N, C, H, W) uint8, on the [0, 1] scale.
+    """Return mean and standard deviation per channel of (N, C, H, W) uint8, on the [0, 1] scale.
 
-    They come from the 256-bin histogram of each channel, so they are exact and need no float copy.
+    They are computed from the 256-bin histogram of each channel: exactly, and without a float copy
+    of the pixels.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []

@@ -1,4 +1,4 @@
-"""What a model costs: parameters, operations, memory. All on "meta" tensors, so all for free."""
+"""The cost of a model: parameters, operations and memory, computed on "meta" tensors."""
 
 import torch
 from torch import Tensor, nn
@@ -26,14 +26,15 @@ PARTS = {
 
 
 def count_parameters(model: nn.Module) -> int:
-    """Trainable parameters."""
+    """Return the number of trainable parameters."""
     return sum(p.numel() for p in model.parameters() if p.requires_grad)
 
 
 def parameters_by_part(model: nn.Module) -> dict[str, int]:
-    """Trainable parameters of each part of a model; a ViT's blocks are split by what they contain.
+    """Return the number of trainable parameters of each part of a model.
 
-    The values add up to ``count_parameters``.
+    A ViT's blocks are split into attention, FFN and their norms. The values add up to
+    ``count_parameters``.
     """
     counts = dict.fromkeys([*PARTS.values()], 0)
     for name, parameter in model.named_parameters():
@@ -44,7 +45,9 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 
 
 def part_of(name: str) -> str:
-    """``blocks.3.attn.norm.weight`` -> ``blocks: attention norms``."""
+    """Return the part a parameter belongs to: ``blocks.3.attn.norm.weight`` is in ``blocks:
+    attention norms``.
+    """
     first, *rest = name.split(".")
     if first == "stages":
         return f"stage {int(rest[0]) + 1}"
@@ -55,10 +58,11 @@ def part_of(name: str) -> str:
 
 
 def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Floating-point operations of one image's forward pass, a multiply-add counted as two.
+    """Return the floating-point operations of the forward pass of one image.
 
-    Counted by torch: matrix products, convolutions and attention; element-wise work is left out.
-    Two images are passed, since a batch norm that trains refuses one value per channel.
+    A multiply-add counts as two operations. torch counts matrix products, convolutions and
+    attention, but no element-wise work. The batch has two images because a batch norm in training
+    mode refuses one value per channel.
     """
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         model(torch.empty(2, *image_shape))
@@ -66,19 +70,22 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
-    """Bytes that autograd keeps for the backward pass of one image in fp32, parameters left out."""
+    """Return the bytes that autograd keeps for the backward pass of one fp32 image.
+
+    Parameters are not counted.
+    """
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
     seen: dict[int, int] = {}
-    kept: list[Tensor] = []  # alive to the end, so that no storage is counted under a reused id
+    kept: list[Tensor] = []  # a freed storage's address could be used again and miscounted
 
-    def note(tensor: Tensor) -> Tensor:
+    def record(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()
         if storage._cdata not in weights:
             seen[storage._cdata] = storage.nbytes()
             kept.append(tensor)
         return tensor
 
-    with saved_tensors_hooks(note, lambda tensor: tensor), torch.device("meta"):
+    with saved_tensors_hooks(record, lambda tensor: tensor), torch.device("meta"):
         output = model(torch.empty(2, *image_shape))
     del output
     return sum(seen.values()) // 2

@@ -1,7 +1,7 @@
 """Grad-CAM on patch tokens. Axes: B batch, N tokens (prefix first), D embed_dim, gh gw grid.
 
-Layers are counted by the blocks before them: 0 is the embedded patches, 1 what leaves the first
-block.
+A layer's number is the number of blocks before it: layer 0 is the embedded patches, layer 1 is the
+output of the first block.
 """
 
 import torch
@@ -17,56 +17,58 @@ def grad_cam(
     classes: Tensor | None = None,
     layer: int | None = None,
 ) -> Tensor:
-    """Where the features of a layer speak for a class: (B, gh, gw), not negative.
+    """Return how much the features at each patch support a class: (B, gh, gw), not negative.
 
-    The weight of a channel is the mean over patches of the gradient of the class's logit (before
-    the softmax); the map is relu(sum over channels of weight * feature). Selvaraju et al. 2017,
-    https://arxiv.org/abs/1610.02391, equations 1 and 2. The paper is about convolutions, so here:
+    The weight of a channel is the gradient of the class's logit (before the softmax), averaged over
+    patches. The map is relu(sum over channels of weight * feature). Selvaraju et al. 2017,
+    https://arxiv.org/abs/1610.02391, equations 1 and 2. The paper is about convolutions. A ViT
+    needs three changes:
 
-    * a feature map is one channel of the patch tokens as the next layer's attention reads them, or
-      the head after the last: behind the norm, if there is one, as is usual for ViTs. CLS and
-      registers have no place, and neither the mean nor the map counts them;
-    * the paper takes the last convolution; here it is what the last block reads, also where patches
-      are pooled: after that block they speak for the class whether or not they show it
-      (README, "What has the model learned?");
-    * the map stays one number a patch; the paper enlarges it to the picture's size.
+    * A feature map is one channel of the patch tokens, as the attention of the next block reads
+      them; after the last block, as the head reads them. The norm before that reader is included,
+      as is usual for ViTs. CLS and registers have no position in the picture, so neither the mean
+      nor the map counts them.
+    * The paper uses the last convolution. The default here is the input of the last block, also
+      for models that pool patches. Every patch of the last block's output supports the class,
+      because attention has mixed class information into them (see docs/attention-maps.md).
+    * The map keeps one number a patch. The paper enlarges it to the size of the picture.
 
     Args:
         model: In eval mode.
         images: (B, C, H, W), normalised.
-        classes: (B,) indices; the likeliest class of each image unless given.
-        layer: From 0, or -1 backwards from the last block; what the last block reads unless given.
+        classes: (B,) indices. Default: the likeliest class of each image.
+        layer: From 0, or from -1 backwards. Default: the input of the last block.
 
     Raises:
-        ValueError: There is no such layer, or its patches do not reach the read-out.
+        ValueError: There is no such layer, or its patches do not reach the classifier.
     """
     count = feature_layer(model, layer)
     with torch.no_grad():
         tokens = model.blocks[:count](model.embed(images))
-        features = read_features(
-            model, tokens, count
-        ).clone()  # post-norm reads the tokens themselves
+        # A post-norm block reads the tokens themselves, and requires_grad_ must not change them.
+        features = read_features(model, tokens, count).clone()
     with torch.enable_grad():
         features.requires_grad_()
         logits = logits_of(model, tokens, features, count)
         chosen = logits.argmax(1) if classes is None else classes
-        target = logits.gather(1, chosen[:, None]).sum()  # images do not mix: one pass serves all
+        # The images of a batch are independent, so the gradient of the sum is that of each logit.
+        target = logits.gather(1, chosen[:, None]).sum()
         (gradient,) = torch.autograd.grad(target, features)
     first = model.num_prefix_tokens
     weights = gradient[:, first:].mean(1, keepdim=True)  # (B, 1, D)
-    shown = (weights * features.detach()[:, first:]).sum(-1).relu()
-    return shown.unflatten(-1, model.grid_size)
+    maps = (weights * features.detach()[:, first:]).sum(-1).relu()
+    return maps.unflatten(-1, model.grid_size)
 
 
 def read_features(model: VisionTransformer, tokens: Tensor, count: int) -> Tensor:
-    """What attention, or after all blocks the head, reads of the tokens (B, N, D): (B, N, D)."""
+    """Return the tokens as the next attention reads them, or the head at the end: (B, N, D)."""
     if count == len(model.blocks):
         return model.last_norm(tokens)
     return next_branch(model, count).inner_input(tokens)
 
 
 def logits_of(model: VisionTransformer, tokens: Tensor, features: Tensor, count: int) -> Tensor:
-    """The rest of the model, where these ``features`` are read of the tokens: (B, K)."""
+    """Run the rest of the model, with ``features`` as the input of its next reader: (B, K)."""
     if count == len(model.blocks):
         return model.forward_head(features)
     branch = next_branch(model, count)
@@ -77,30 +79,31 @@ def logits_of(model: VisionTransformer, tokens: Tensor, features: Tensor, count:
 
 
 def next_branch(model: VisionTransformer, count: int) -> PreNorm:
-    """The attention of the block that follows the first ``count``."""
+    """Return the attention branch of the block after the first ``count`` blocks."""
     branch = next(model.blocks[count].children())
     assert isinstance(branch, PreNorm)
     return branch
 
 
 def last_feature_layer(model: VisionTransformer) -> int:
-    """The last layer whose patches reach the read-out: after every block, but one less for CLS.
+    """Return the last layer whose patches reach the classifier.
 
-    What the last block makes of the patches is not seen by CLS any more, so its gradient is zero.
+    With pooled patches this is the last layer. With CLS it is the layer before the last: CLS does
+    not attend to the last block's output, so the gradient there is zero.
 
     Raises:
-        ValueError: CLS is read out and there is no block in which it could see a patch.
+        ValueError: The classifier reads CLS, and no block lets CLS attend to patches.
     """
     depth = len(model.blocks)
     if model.cls_token is None:
         return depth
     if depth == 0:
-        raise ValueError("in a model without layers nothing of the picture reaches CLS")
+        raise ValueError("the model has no layers, so no patch reaches CLS")
     return depth - 1
 
 
 def feature_layer(model: VisionTransformer, wanted: int | None = None) -> int:
-    """``wanted`` as a number of blocks, after checking it; one less than there are without one."""
+    """Return the checked layer as a number of blocks; by default the input of the last block."""
     last, depth = last_feature_layer(model), len(model.blocks)
     if wanted is None:
         return max(0, depth - 1)
@@ -112,7 +115,7 @@ def feature_layer(model: VisionTransformer, wanted: int | None = None) -> int:
     count = wanted if wanted >= 0 else depth + 1 + wanted
     if count > last:
         raise ValueError(
-            f"the patches that leave layer {count}, the last, do not reach CLS, which alone is read"
-            f" out; use a layer from 0 (the embedded patches) to {last}"
+            f"the patches of layer {count}, the last, do not reach CLS, and the classifier reads"
+            f" only CLS; use a layer from 0 (the embedded patches) to {last}"
         )
     return count

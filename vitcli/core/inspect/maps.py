@@ -1,4 +1,4 @@
-"""Where a model looks, as one number a patch, by several methods.
+"""Maps of a model's attention, one number a patch, by several methods.
 
 Axes: B batch, K classes, h num_heads, N tokens (prefix first), gh gw patch grid.
 """
@@ -17,28 +17,30 @@ from vitcli.core.models.vit import VisionTransformer
 
 @dataclass(frozen=True, kw_only=True)
 class MapRequest:
-    """What is asked of a model about images.
-
-    ``layers`` are counted from 0; -1 stands for the embedded patches, which only Grad-CAM can look
-    at. ``query`` is the (row, column) of a patch whose attention is
-    asked for; without one it is the attention behind the read-out: of CLS, or of the patches that
-    are pooled. ``classes`` (B,) matter to the methods that explain one class.
-    """
+    """A request for maps: the model, the images, and the layers, heads, patch or class to map."""
 
     model: VisionTransformer
     images: Tensor
+    """(B, C, H, W), normalised."""
     layers: tuple[int, ...]
+    """From 0. For Grad-CAM also -1, the embedded patches."""
     heads: tuple[int, ...] | None = None
+    """From 0; None for all."""
     query: tuple[int, int] | None = None
+    """(row, column) of the patch whose attention to map; None for the tokens that the classifier
+    reads: CLS, or the pooled patches."""
     classes: Tensor | None = None
+    """(B,) the class of each image for methods that explain a class; None for the likeliest."""
 
 
 @torch.no_grad()
 def cls_attention(request: MapRequest) -> Tensor:
-    """What CLS (or the queried patch) attends to, averaged over layers and heads: (B, gh, gw).
+    """Return the attention of CLS or of the queried patch, averaged over layers and heads.
+
+    The result has the shape (B, gh, gw).
 
     Raises:
-        ValueError: There is no CLS token and no patch was named.
+        ValueError: The model has no CLS token and the request names no patch.
     """
     if request.model.cls_token is None and request.query is None:
         raise ValueError(
@@ -50,10 +52,10 @@ def cls_attention(request: MapRequest) -> Tensor:
 
 @torch.no_grad()
 def head_maps(request: MapRequest) -> Tensor:
-    """What the read-out (or the queried patch) attends to, by layer and head: (B, L, h, gh, gw)."""
-    found = request.model.attention_weights(request.images, request.layers)
-    rows = asked_row(request)  # (B, N)
-    maps = torch.stack([_rows(found[layer], rows) for layer in request.layers], dim=1)
+    """Return the attention of the classifier's input or of the queried patch: (B, L, h, gh, gw)."""
+    weights = request.model.attention_weights(request.images, request.layers)
+    shares = query_shares(request)  # (B, N)
+    maps = torch.stack([_mean_row(weights[layer], shares) for layer in request.layers], dim=1)
     if request.heads is not None:
         maps = maps[:, :, list(request.heads)]
     return on_grid(request.model, maps)
@@ -61,37 +63,37 @@ def head_maps(request: MapRequest) -> Tensor:
 
 @torch.no_grad()
 def raw_weights(request: MapRequest) -> Tensor:
-    """The attention matrices, prefix tokens included: (B, L, h, N, N), rows sum to 1."""
-    found = request.model.attention_weights(request.images, request.layers)
-    weights = torch.stack([found[layer] for layer in request.layers], dim=1)
+    """Return the attention matrices, prefix tokens included: (B, L, h, N, N), rows sum to 1."""
+    by_layer = request.model.attention_weights(request.images, request.layers)
+    weights = torch.stack([by_layer[layer] for layer in request.layers], dim=1)
     return weights if request.heads is None else weights[:, :, list(request.heads)]
 
 
 @torch.no_grad()
 def rollout_map(request: MapRequest) -> Tensor:
-    """Attention rollout from the input to the last of the layers: (B, gh, gw)."""
+    """Return the attention rollout from the input to the last requested layer: (B, gh, gw)."""
     weights = request.model.attention_weights(request.images, range(max(request.layers) + 1))
     through = rollout(weights.values(), residual=request.model.spec.residual != "none")
-    return on_grid(request.model, _rows(through, asked_row(request)))
+    return on_grid(request.model, _mean_row(through, query_shares(request)))
 
 
 def grad_rollout_map(request: MapRequest) -> Tensor:
-    """Relevance of each patch for the class, as far as attention moved it: (B, gh, gw).
+    """Return the relevance of each patch for the class, by gradient rollout: (B, gh, gw).
 
-    The identity that the relevance starts from is taken off again: in the row of CLS it stands
-    beside the patches, but where patches are pooled it would lift all of them alike.
+    The rollout starts from the identity, which is subtracted here. For CLS it would not touch the
+    patches, but for pooled patches it would add the same number to every patch.
     """
     relevance, _ = grad_rollout(request.model, request.images, request.classes)
     with torch.no_grad():
-        row = asked_row(request)
-        moved = _rows(relevance, row)
+        shares = query_shares(request)
+        row = _mean_row(relevance, shares)
         if request.model.spec.residual != "none":
-            moved = moved - row
-        return on_grid(request.model, moved)
+            row = row - shares
+        return on_grid(request.model, row)
 
 
 def grad_cam_map(request: MapRequest) -> Tensor:
-    """Where the patches that leave the last of the layers speak for the class: (B, gh, gw)."""
+    """Return Grad-CAM on the output of the last requested layer: (B, gh, gw)."""
     return grad_cam(request.model, request.images, request.classes, max(request.layers) + 1)
 
 
@@ -101,18 +103,18 @@ METHODS: dict[str, Callable[[MapRequest], Tensor]] = {
     "grad-rollout": grad_rollout_map,
     "gradcam": grad_cam_map,
 }
-"""One map an image."""
+"""Methods that give one map an image."""
 METHODS_BY_HEAD: dict[str, Callable[[MapRequest], Tensor]] = {"head": head_maps, "raw": raw_weights}
-"""One map, or one matrix, a layer and head."""
+"""Methods that give one map or one matrix for each layer and head."""
 
 
 def default_method(model: VisionTransformer) -> str:
-    """``cls`` where there is such a token, else ``rollout``."""
+    """Return ``cls`` for a model with a CLS token, else ``rollout``."""
     return "rollout" if model.cls_token is None else "cls"
 
 
-def asked_row(request: MapRequest) -> Tensor:
-    """The tokens whose attention is asked for, as shares that sum to 1: (B, N)."""
+def query_shares(request: MapRequest) -> Tensor:
+    """Return the weight of each token as a query of the request, (B, N): rows sum to 1."""
     model = request.model
     if request.query is None:
         return model.pool.weights(model.forward_features(request.images))
@@ -125,18 +127,18 @@ def asked_row(request: MapRequest) -> Tensor:
 
 
 def on_grid(model: VisionTransformer, tokens: Tensor) -> Tensor:
-    """One number a token (..., N) -> one a patch (..., gh, gw); the prefix is left out."""
+    """Arrange token values on the patch grid, without the prefix: (..., N) -> (..., gh, gw)."""
     return tokens[..., model.num_prefix_tokens :].unflatten(-1, model.grid_size)
 
 
-def _rows(weights: Tensor, shares: Tensor) -> Tensor:
-    """The mean row of (B, ..., N, N), taken with shares (B, N): (B, ..., N)."""
+def _mean_row(weights: Tensor, shares: Tensor) -> Tensor:
+    """Return the mean row of (B, ..., N, N), weighted by shares (B, N): (B, ..., N)."""
     shares = shares.view(len(shares), *[1] * (weights.ndim - 3), 1, -1)
     return (shares @ weights).squeeze(-2)
 
 
 def check_layers(model: VisionTransformer, layers: Sequence[int]) -> tuple[int, ...]:
-    """Layers from 1 on, or from -1 backwards, as indices from 0 on.
+    """Return layers, counted from 1 or from -1 backwards, as indices from 0.
 
     Raises:
         ValueError: There is no such layer.
@@ -153,12 +155,12 @@ def check_layers(model: VisionTransformer, layers: Sequence[int]) -> tuple[int, 
 def attention_maps(
     model: ImageModel, images: Tensor, layers: Sequence[int] | None = None
 ) -> dict[int, Tensor]:
-    """Attention weights (B, h, N, N) by layer (from 0), in eval mode and without gradients.
+    """Return attention weights (B, h, N, N) by layer, from 0, in eval mode and without gradients.
 
-    A row is a query, a column a key; a row sums to 1.
+    A row is a query, a column is a key. Each row sums to 1.
 
     Raises:
-        ValueError: The model has no attention, or no such layer.
+        ValueError: The model has no attention matrices, or a layer does not exist.
     """
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"family {model.spec.family!r} {model.no_maps}")

@@ -7,11 +7,13 @@ from torch import Tensor, nn
 
 
 class Ema:
-    """Keeps ``model``: average <- d * average + (1 - d) * weights after each step.
+    """Moving average of a model's weights, held in ``model``.
 
-    d = min(decay, (1 + t) / (10 + t)) after t updates, so that the average forgets the random
-    start, as TensorFlow's ExponentialMovingAverage does. Integer buffers are copied, and so are
-    random projections: the mean of two is not one.
+    Each update sets average <- d * average + (1 - d) * weights. After t updates
+    d = min(decay, (1 + t) / (10 + t)), as in TensorFlow's ExponentialMovingAverage, so that the
+    random start loses its weight quickly. Integer buffers are copied. The tensors that a module
+    lists in ``not_averaged`` are copied too: the mean of two random projections is not a random
+    projection.
     """
 
     def __init__(self, model: nn.Module, decay: float) -> None:

@@ -1,4 +1,4 @@
-"""How good a classifier is. Axes: B batch, N images, K classes."""
+"""Logits and scores of a classifier. Axes: B batch, N images, K classes."""
 
 import math
 from collections.abc import Iterable
@@ -33,10 +33,10 @@ def compute_logits(
     autocast: torch.dtype | None = None,
     flip: bool = False,
 ) -> Tensor:
-    """Logits (N, K) fp32 of every image, in order and in eval mode, on the batches' device.
+    """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
 
-    With ``flip`` (test-time augmentation) the probabilities of an image and of its mirror image are
-    averaged, and their logarithms returned.
+    The model runs in eval mode. With ``flip`` (test-time augmentation) the result is the logarithm
+    of the mean probability over the image and its mirror image.
     """
     was_training = model.training
     model.eval()
@@ -73,7 +73,7 @@ def logits_and_labels(
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Accuracies are shares (0 to 1), the loss is in nats."""
+    """Scores of a classifier. Accuracies are shares (0 to 1); the loss is in nats."""
 
     num_images: int
     accuracy: float
@@ -81,15 +81,15 @@ class Scores:
     loss: float
     calibration_error: float
     accuracy_interval: tuple[float, float]
-    """95 % Wilson interval: how far the test set's size alone leaves the accuracy open."""
+    """95 % Wilson interval: the sampling error of the test set alone."""
     per_class: tuple[float | None, ...]
-    """Accuracy among the images of each class; None for a class without images."""
+    """Accuracy on the images of each class; None for a class without images."""
     confusion: tuple[tuple[int, ...], ...]
     """Rows are true classes, columns predicted ones."""
 
 
 def score(logits: Tensor, labels: Tensor) -> Scores:
-    """Measure logits (N, K) against labels (N,).
+    """Return the scores of logits (N, K) for labels (N,).
 
     Raises:
         ValueError: A logit is infinite or NaN.
@@ -118,9 +118,9 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
 
 
 def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = 15) -> float:
-    """Mean gap between confidence and accuracy over equal-width bins, weighted by their images.
+    """Return the mean gap between confidence and accuracy over equal-width bins of confidence.
 
-    Guo et al. 2017, https://arxiv.org/abs/1706.04599
+    A bin's weight is its number of images. Guo et al. 2017, https://arxiv.org/abs/1706.04599
     """
     confidence, predicted = probabilities.max(-1)
     bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
@@ -130,7 +130,7 @@ def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: 
 
 
 def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
-    """Wilson 1927's score interval for a proportion; ``z`` defaults to 95 %."""
+    """Return the score interval of Wilson 1927 for a proportion; ``z`` defaults to 95 %."""
     share = successes / trials
     centre = share + z * z / (2 * trials)
     spread = z * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5

@@ -7,7 +7,10 @@ Schedule = Callable[[float], float]
 
 
 def cosine(progress: float) -> float:
-    """Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983, without restarts."""
+    """Return the cosine factor of Loshchilov and Hutter 2017, https://arxiv.org/abs/1608.03983.
+
+    Restarts are not implemented.
+    """
     return 0.5 * (1 + math.cos(math.pi * progress))
 
 
@@ -25,11 +28,11 @@ SCHEDULES: dict[str, Schedule] = {"cosine": cosine, "linear": linear, "constant"
 def lr_factor(
     step: int, *, schedule: str, warmup_steps: int, num_steps: int, min_ratio: float = 0.0
 ) -> float:
-    """The share of the peak learning rate that step ``step`` (from 0) is taken with.
+    """Return the learning rate of a step, counted from 0, as a share of the peak rate.
 
-    Linear warm-up to 1, then the schedule down to ``min_ratio``. The report's warm-up starts at
-    step / warmup_steps, so its first step has rate 0 and changes nothing; here it is
-    (step + 1) / warmup_steps.
+    The warm-up is linear up to 1; the schedule then falls to ``min_ratio``. The warm-up of the
+    report "Attention Mechanisms and Transformers for Visual Recognition" is step / warmup_steps,
+    so its first step has rate 0 and changes nothing. This warm-up is (step + 1) / warmup_steps.
     """
     if step < warmup_steps:
         return (step + 1) / warmup_steps

@@ -1,54 +1,59 @@
-"""What the figure of a look says in words."""
+"""The texts of an explanation's figure."""
 
 from vitcli.runner.attn_map.explain import Explanation
 from vitcli.runner.text import one_line
 
 
-def headline(look: Explanation) -> str:
-    """What the model says, and what was asked."""
-    return f"{one_line(look.label)}, {100 * look.probability:.1f} %: {asked(look)}"
+def headline(explanation: Explanation) -> str:
+    """Return the predicted class with its probability, and what the map shows."""
+    share = f"{100 * explanation.probability:.1f} %"
+    return f"{one_line(explanation.label)}, {share}: {map_title(explanation)}"
 
 
-def asked(look: Explanation) -> str:
-    """The question in a few words."""
-    who = "CLS" if look.has_cls else "the pooled patches"
-    if look.query is not None:
+def map_title(explanation: Explanation) -> str:
+    """Return what the map shows, in a few words."""
+    who = "CLS" if explanation.has_cls else "the pooled patches"
+    if explanation.query is not None:
         who = "the framed patch"
+    class_name = one_line(explanation.explained_class)
     return {
         "cls": f"what {who} attends to",
         "rollout": f"attention rollout, from {who}",
-        "grad-rollout": f"gradient rollout for {one_line(look.asked)}, from {who}",
-        "gradcam": f"Grad-CAM for {one_line(look.asked)}",
+        "grad-rollout": f"gradient rollout for {class_name}, from {who}",
+        "gradcam": f"Grad-CAM for {class_name}",
         "head": f"attention of {who}",
         "raw": "what every token attends to",
-    }[look.method]
+    }[explanation.method]
 
 
-def caption(look: Explanation, run: str) -> str:
-    """Model and method, for who sees only the picture."""
-    heads = f", mean of {len(look.heads)} heads"
-    if look.method in ("head", "raw", "gradcam") and not look.are_heads_averaged:
+def caption(explanation: Explanation, run: str) -> str:
+    """Return the run, layers, heads and tokens, for readers who see only the figure."""
+    heads = f", mean of {len(explanation.heads)} heads"
+    is_by_head = explanation.method in ("head", "raw", "gradcam")
+    if is_by_head and not explanation.are_heads_averaged:
         heads = ""
-    rows, columns = look.grid
+    rows, columns = explanation.grid
     tokens = f"{rows}x{columns} patches"
-    if look.method == "raw" and look.num_prefix_tokens:
-        tokens = f"tokens: {look.num_prefix_tokens} prefix, then {tokens}"
-    return f"{one_line(run, 40)}; {depth(look)}{heads}; {tokens}"
+    if explanation.method == "raw" and explanation.num_prefix_tokens:
+        tokens = f"tokens: {explanation.num_prefix_tokens} prefix, then {tokens}"
+    return f"{one_line(run, 40)}; {layer_names(explanation)}{heads}; {tokens}"
 
 
-def head_names(look: Explanation) -> list[str]:
-    """What stands above each column of a grid of heads."""
-    return ["mean"] if look.are_heads_averaged else [f"head {head}" for head in look.heads]
+def head_names(explanation: Explanation) -> list[str]:
+    """Return the title of each column in a grid of heads."""
+    if explanation.are_heads_averaged:
+        return ["mean"]
+    return [f"head {head}" for head in explanation.heads]
 
 
-def depth(look: Explanation) -> str:
-    """Which layers the map is of."""
-    last = max(look.layers)
-    if look.method == "grad-rollout":
+def layer_names(explanation: Explanation) -> str:
+    """Return which layers the map shows."""
+    last = max(explanation.layers)
+    if explanation.method == "grad-rollout":
         return "all layers"
-    if look.method == "rollout" and last > 1:
+    if explanation.method == "rollout" and last > 1:
         return f"layers 1 to {last}"
-    if look.layers == (0,):
+    if explanation.layers == (0,):
         return "embedded patches"
-    layers = ", ".join(map(str, look.layers))
-    return f"{'layers' if len(look.layers) > 1 else 'layer'} {layers}"
+    layers = ", ".join(map(str, explanation.layers))
+    return f"{'layers' if len(explanation.layers) > 1 else 'layer'} {layers}"

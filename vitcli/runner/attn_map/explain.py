@@ -1,10 +1,10 @@
-"""What a trained model says of a picture, and which parts of the picture that rests on.
+"""A trained model's prediction for a picture, and the map that explains it.
 
 Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (prefix first).
 """
 
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,8 +35,8 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.experiment.config import did_you_mean
 
 SOFTWARE = "vitcli attn-map"
-"""What a figure that is a PNG file says of its origin."""
-TAKES = {
+"""The software that a PNG figure names as its origin."""
+OPTIONS = {
     "cls": ("layer", "head", "query"),
     "rollout": ("layer", "query"),
     "grad-rollout": ("class", "query"),
@@ -44,45 +44,47 @@ TAKES = {
     "head": ("layer", "head", "query"),
     "raw": ("layer", "head"),
 }
-"""Which options mean something to a method."""
+"""The options that a method takes."""
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two"
+assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two suffixes"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explanation:
-    """One picture, what the model says it is, and its map."""
+    """Explanation of one picture: the predicted class and the map."""
 
     path: str
     picture: np.ndarray
-    """(H, W, 3) uint8, as it is shown."""
+    """(H, W, 3) uint8, as figures show it."""
     box: tuple[int, int, int, int]
-    """What the model saw of it: top, left, height, width."""
+    """The part of the picture that the model gets: top, left, height, width."""
     fit: str
     batch: torch.Tensor
-    """(1, C, H, W), normalised: what the model was given."""
+    """(1, C, H, W), normalised: the model's input."""
     label: str
+    """The likeliest class."""
     probability: float
-    """Of ``label``, the likeliest class."""
-    asked: str
-    """The class that the map is about; ``label`` unless another was asked for."""
+    """The probability of ``label``."""
+    explained_class: str
+    """The class that the map explains: the requested class, or ``label``."""
     method: str
     layers: tuple[int, ...]
-    """From 1 on; for Grad-CAM also 0, the embedded patches."""
+    """From 1; for Grad-CAM also 0, the embedded patches."""
     are_heads_averaged: bool
-    """For ``head`` and ``raw``: one mean map instead of one a head; the others average anyway."""
+    """Whether ``head`` or ``raw`` gives the mean over heads. The other methods always average."""
     heads: tuple[int, ...]
-    """From 1 on; what ``head`` and ``raw`` show side by side, and the others average."""
+    """From 1: the heads that ``head`` and ``raw`` show and that the other methods average."""
     maps: np.ndarray
     """(gh, gw); (L, h, gh, gw) for ``head``; (L, h, N, N) for ``raw``; not negative."""
     grid: tuple[int, int]
     num_prefix_tokens: int
     query: tuple[int, int] | None
+    """(row, column) of the queried patch, from 0."""
     has_cls: bool
 
 
 class Explainer:
-    """A run's Vision Transformer, and how to ask where it looks."""
+    """Source of explanations: a run's Vision Transformer with a checked method and its options."""
 
     def __init__(
         self,
@@ -93,24 +95,24 @@ class Explainer:
         heads: Sequence[int] | None = None,
         average_heads: bool = False,
         query: tuple[float, float] | None = None,
-        about: str | None = None,
+        class_name: str | None = None,
         fit: str = "crop",
     ) -> None:
-        """Check the question once, before any picture.
+        """Check the method and its options, before any picture is read.
 
         Args:
-            method: A row of ``METHODS`` or ``METHODS_BY_HEAD``; unless given, gradient rollout
-                where a class is named, a patch's own attention where a place is, else what fits.
-            layers: From 1 on, or from -1 backwards; unless given the last, all for ``head`` and
-                ``raw``; for ``gradcam``, which takes one, the last whose patches are read out.
-            heads: From 1 on; all unless given.
-            average_heads: For ``head`` and ``raw``, which otherwise show each head by itself.
-            query: x and y of a place, as shares (0 to 1) of what the model sees.
-            about: The class to explain; the likeliest unless given.
+            method: A row of ``METHODS`` or ``METHODS_BY_HEAD``. Default: ``grad-rollout`` with
+                ``class_name``, ``cls`` with ``query``, else the default method of the model.
+            layers: From 1, or from -1 backwards. Default: all for ``head`` and ``raw``; the input
+                of the last block for ``gradcam``, which takes one layer; else the last.
+            heads: From 1. Default: all.
+            average_heads: For ``head`` and ``raw``: give the mean over heads.
+            query: x and y of a point, as shares (0 to 1) of the model's input.
+            class_name: The class to explain. Default: the likeliest class.
             fit: How a picture of another shape is fitted, a row of ``FITS``.
 
         Raises:
-            ConfigError: The question does not fit the model.
+            ConfigError: The method or an option does not fit the model.
         """
         model, names = predictor.model, predictor.names
         if not isinstance(model, VisionTransformer):
@@ -119,30 +121,31 @@ class Explainer:
                 " Transformer with --run"
             )
         self.predictor, self.model = predictor, model
-        self.method = method or _fitting_method(model, query, about)
-        if about is not None and about not in names:
+        self.method = method or _choose_method(model, query, class_name)
+        if class_name is not None and class_name not in names:
             some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-            hint = did_you_mean(about, names)
-            raise ConfigError(f"--class {about}: no such class{hint} (there are {some})")
-        _refuse_unused(self.method, layer=layers, head=heads, query=query, **{"class": about})
-        self.about, self.fit = about, fit
+            hint = did_you_mean(class_name, names)
+            raise ConfigError(f"--class {class_name}: no such class{hint} (classes: {some})")
+        given = {"layer": layers, "head": heads, "query": query, "class": class_name}
+        _refuse_unused_options(self.method, given)
+        self.class_name, self.fit = class_name, fit
         self.heads = self._check_heads(heads)
         self.average_heads = average_heads and self.method in METHODS_BY_HEAD
         self.query = None if query is None else self._patch_at(query)
         self.layers = self._check_layers(layers)
 
     def _check_layers(self, layers: Sequence[int] | None) -> tuple[int, ...]:
-        """From 0 on, as in ``Question``."""
+        """Return the layers as in ``MapRequest``."""
         try:
             if self.method == "gradcam":
                 if layers and len(layers) > 1:
-                    raise ValueError("gradcam looks at one layer")
+                    raise ValueError("gradcam takes only one layer")
                 return (feature_layer(self.model, layers[0] if layers else None) - 1,)
             if not len(self.model.blocks):
-                raise ConfigError("the model has no layers, so nothing in it attends to anything")
+                raise ConfigError("the model has no layers, so it has no attention")
             every = range(1, len(self.model.blocks) + 1)
-            usual = every if self.method in METHODS_BY_HEAD else [-1]
-            return check_layers(self.model, list(layers or usual))
+            default = every if self.method in METHODS_BY_HEAD else [-1]
+            return check_layers(self.model, list(layers or default))
         except ValueError as error:
             raise ConfigError(f"--layer: {error}") from error
 
@@ -150,22 +153,24 @@ class Explainer:
         count = self.model.spec.num_heads
         for head in heads or ():
             if not 1 <= head <= count:
-                raise ConfigError(f"--head {head} is out of range: the model has 1 to {count}")
+                raise ConfigError(
+                    f"--head {head} is out of range: the model has heads 1 to {count}"
+                )
         return tuple(head - 1 for head in heads or range(1, count + 1))
 
-    def _patch_at(self, place: tuple[float, float]) -> tuple[int, int]:
+    def _patch_at(self, point: tuple[float, float]) -> tuple[int, int]:
         height, width = self.model.grid_size
-        if not all(0 <= share <= 1 for share in place):
+        if not all(0 <= share <= 1 for share in point):
             raise ConfigError("--query wants x and y between 0 and 1, such as 0.5,0.25")
-        x, y = place
+        x, y = point
         return min(height - 1, int(y * height)), min(width - 1, int(x * width))
 
-    def look(self, path: str) -> Explanation:
-        """Read a picture (``-`` is standard input), classify it and ask for its map.
+    def explain(self, path: str) -> Explanation:
+        """Read a picture (``-`` is standard input), classify it and make its map.
 
         Raises:
-            InputError: It cannot be read.
-            ConfigError: The method has no meaning for this model.
+            InputError: The picture cannot be read.
+            ConfigError: The method does not fit the model.
         """
         content = picture_bytes(path)
         predictor = self.predictor
@@ -178,7 +183,7 @@ class Explainer:
         with torch.no_grad():
             shares = self.model(batch).softmax(-1)[0]
         best = int(shares.argmax())
-        asked = best if self.about is None else predictor.names.index(self.about)
+        explained = best if self.class_name is None else predictor.names.index(self.class_name)
         return Explanation(
             path=path,
             picture=picture,
@@ -187,57 +192,59 @@ class Explainer:
             batch=batch,
             label=predictor.names[best],
             probability=shares[best].item(),
-            asked=predictor.names[asked],
+            explained_class=predictor.names[explained],
             method=self.method,
             layers=tuple(layer + 1 for layer in self.layers),
             heads=tuple(head + 1 for head in self.heads),
             are_heads_averaged=self.average_heads,
-            maps=self._maps(batch, asked),
+            maps=self._maps(batch, explained),
             grid=self.model.grid_size,
             num_prefix_tokens=self.model.num_prefix_tokens,
             query=self.query,
             has_cls=self.model.cls_token is not None,
         )
 
-    def _maps(self, batch: torch.Tensor, asked: int) -> np.ndarray:
-        ask = MapRequest(
+    def _maps(self, batch: torch.Tensor, explained: int) -> np.ndarray:
+        request = MapRequest(
             model=self.model,
             images=batch,
             layers=self.layers,
             heads=self.heads,
             query=self.query,
-            classes=torch.tensor([asked], device=batch.device),
+            classes=torch.tensor([explained], device=batch.device),
         )
         method = (METHODS | METHODS_BY_HEAD)[self.method]
         try:
-            maps: np.ndarray = method(ask)[0].float().cpu().numpy()
+            maps: np.ndarray = method(request)[0].float().cpu().numpy()
         except ValueError as error:
             raise ConfigError(str(error)) from error
         return maps.mean(1, keepdims=True) if self.average_heads else maps
 
 
-def _fitting_method(
-    model: VisionTransformer, query: tuple[float, float] | None, about: str | None
+def _choose_method(
+    model: VisionTransformer, query: tuple[float, float] | None, class_name: str | None
 ) -> str:
-    if about is not None:
+    if class_name is not None:
         return "grad-rollout"
     return "cls" if query is not None else default_method(model)
 
 
-def _refuse_unused(method: str, **given: object) -> None:
+def _refuse_unused_options(method: str, given: Mapping[str, object]) -> None:
     for option, value in given.items():
-        if value is not None and option not in TAKES[method]:
-            others = ", ".join(name for name, options in TAKES.items() if option in options)
-            raise ConfigError(f"--method {method} takes no --{option}; these do: {others}")
+        if value is not None and option not in OPTIONS[method]:
+            others = ", ".join(name for name, options in OPTIONS.items() if option in options)
+            raise ConfigError(
+                f"--method {method} does not take --{option}; these methods do: {others}"
+            )
 
 
 def picture_files(
     names: Sequence[str], on_message: Callable[[str], None] = lambda _: None
 ) -> list[str]:
-    """Files as they are, and the pictures that lie in folders, by name.
+    """Return files by name, and the pictures in folders, sorted by name.
 
-    A figure that ``attn-map`` drew, as its PNG file says, is no picture of a folder; by its name it
-    can still be asked for.
+    Figures of ``attn-map`` in a folder are skipped; the PNG file tells its origin. A figure that is
+    named itself is not skipped.
 
     Raises:
         InputError: A folder holds no picture, or a name is empty.
@@ -254,42 +261,44 @@ def picture_files(
         pictures = [file for file in inside if software_of(file) != SOFTWARE]
         own = len(inside) - len(pictures)
         if not pictures:
-            but = f" but {own} that attn-map drew" if own else ""
-            raise InputError(f"{name}: no picture in this folder{but} ({', '.join(SUFFIXES)})")
+            figures = f"{own} figure{'s'[: own > 1]} of attn-map"
+            only = f", only {figures}" if own else ""
+            raise InputError(f"{name}: no picture in this folder{only} ({', '.join(SUFFIXES)})")
         if own:
-            on_message(f"{name}: left out {own} figure{'s'[: own > 1]} that attn-map drew")
+            on_message(f"{name}: skipped {own} figure{'s'[: own > 1]} of attn-map")
         found += pictures
     return found
 
 
-def map_metadata(look: Explanation) -> dict[str, Any]:
-    """What a picture cannot say, as plain data."""
+def map_metadata(explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation without its pictures and maps, as plain data."""
+    always_averages = explanation.method not in METHODS_BY_HEAD
     return {
-        "image": look.path,
-        "class": look.label,
-        "probability": look.probability,
-        "about": look.asked,
-        "method": look.method,
-        "layers": list(look.layers),
-        "heads": list(look.heads),
-        "heads_averaged": look.are_heads_averaged or look.method not in METHODS_BY_HEAD,
-        "query": look.query,
-        "fit": look.fit,
-        "box": list(look.box),
-        "grid": list(look.grid),
-        "num_prefix_tokens": look.num_prefix_tokens,
+        "image": explanation.path,
+        "class": explanation.label,
+        "probability": explanation.probability,
+        "about": explanation.explained_class,
+        "method": explanation.method,
+        "layers": list(explanation.layers),
+        "heads": list(explanation.heads),
+        "heads_averaged": explanation.are_heads_averaged or always_averages,
+        "query": explanation.query,
+        "fit": explanation.fit,
+        "box": list(explanation.box),
+        "grid": list(explanation.grid),
+        "num_prefix_tokens": explanation.num_prefix_tokens,
     }
 
 
-def to_npz(look: Explanation) -> bytes:
-    """The numbers behind the picture: maps, box, layers, heads, num_prefix_tokens."""
+def to_npz(explanation: Explanation) -> bytes:
+    """Return the numbers of a map as an npz file: maps, box, layers, heads, num_prefix_tokens."""
     with io.BytesIO() as file:
         np.savez(
             file,
-            maps=look.maps,
-            box=np.array(look.box),
-            layers=np.array(look.layers),
-            heads=np.array(look.heads),
-            num_prefix_tokens=np.array(look.num_prefix_tokens),
+            maps=explanation.maps,
+            box=np.array(explanation.box),
+            layers=np.array(explanation.layers),
+            heads=np.array(explanation.heads),
+            num_prefix_tokens=np.array(explanation.num_prefix_tokens),
         )
         return file.getvalue()

@@ -1,4 +1,4 @@
-"""A map laid over its picture, or a grid of them; for a screen, a page or a paper."""
+"""The figure of an explanation: a map over its picture, or a grid of maps by layer and head."""
 
 import textwrap
 from functools import partial
@@ -10,145 +10,151 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from vitcli.runner.attn_map.captions import asked, caption, head_names
+from vitcli.runner.attn_map.captions import caption, head_names, map_title
 from vitcli.runner.attn_map.explain import SOFTWARE, Explanation
-from vitcli.runner.attn_map.matrices import describe, matrix_grid
-from vitcli.runner.figure_style import CMAP, MUTED, encode
+from vitcli.runner.attn_map.matrices import draw_matrices, label_grid
+from vitcli.runner.figure_style import CMAP, MUTED, bare, draw_map_grid, encode
 from vitcli.runner.text import one_line
+
+Box = tuple[float, float, float, float]
+"""Top, left, height, width."""
 
 OPACITY = 0.6
 DIMMED = 0.35
-"""How much of its brightness a part keeps that the model did not see."""
+"""Brightness of the part of the picture outside the model's input, as a share of the original."""
 TILE = 1.1
 PANEL, WIDEST, TALLEST, LOWEST = 3.6, 7.4, 6.4, 0.4
-"""Inches: the width of a picture beside its map, of one above it, and limits of their height."""
+"""Inches: the width of a picture beside its map, the width of a picture above its map, and the
+largest and smallest height of a picture."""
 STACKED = 0.55
-"""Pictures with less height than this share of their width stand above their map."""
+"""A picture stands above its map if its height is a smaller share of its width than this."""
 LETTERS_PER_INCH = 13.0
 LINE = 0.18
-"""Inches of a line of a title."""
+"""Inches of one title line."""
 MOST_ASPECT = 4.0
-"""A map that is longer is not drawn longer."""
+"""Largest ratio of width to height for which a tile grows wider."""
 UNITS = {"grad-rollout": "relevance", "gradcam": "relevance"}
-"""What the numbers of a method are, where they are no shares of attention."""
+"""Unit of a method's numbers, for methods that do not show shares of attention."""
 
 
-def draw(look: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
-    """The figure as a file's bytes; the same look gives the same bytes."""
-    figures = {"head": partial(heads_grid, look, run), "raw": partial(matrix_grid, look, run)}
-    drawing = figures.get(look.method, partial(overlay, look, run, smooth))
-    return encode(drawing, form, software=SOFTWARE)
+def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
+    """Return the figure as the bytes of a file. The same explanation gives the same bytes."""
+    figures = {
+        "head": partial(draw_heads, explanation, run),
+        "raw": partial(draw_matrices, explanation, run),
+    }
+    overlay = partial(draw_overlay, explanation, run, smooth)
+    return encode(figures.get(explanation.method, overlay), form, software=SOFTWARE)
 
 
-def overlay(look: Explanation, run: str, smooth: bool) -> Figure:
-    """The picture as it is, and the picture under its map: side by side, or a wide one above.
+def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
+    """Draw the picture, and the map over the picture beside it; below it for a wide picture.
 
-    The figure is as large as the two need, so that no room is left blank.
+    The figure is only as large as the two need.
     """
-    ratio = look.picture.shape[0] / look.picture.shape[1]
+    ratio = explanation.picture.shape[0] / explanation.picture.shape[1]
     stacked = ratio < STACKED
     width = WIDEST if stacked else min(PANEL, TALLEST / ratio)
-    title = textwrap.fill(asked(look), max(18, int(LETTERS_PER_INCH * width)))
+    title = textwrap.fill(map_title(explanation), max(18, int(LETTERS_PER_INCH * width)))
     height = max(width * ratio, LOWEST)
     words = 0.5 + LINE * title.count("\n")
     size = (width + 0.4, 2 * height + words + 1.05) if stacked else (2 * width + 1, height + words)
     figure = Figure(figsize=size, layout="compressed")
     plain, covered = figure.subplots(*((2, 1) if stacked else (1, 2)))
-    plain.imshow(look.picture)
-    frame(plain, look)
-    plain.set_title(f"{one_line(look.label)}, {100 * look.probability:.1f} %", loc="left")
-    shown = lay_over(covered, look, look.maps, look.maps.max() or 1.0, smooth)
+    plain.imshow(explanation.picture)
+    frame_model_input(plain, explanation)
+    share = f"{100 * explanation.probability:.1f} %"
+    plain.set_title(f"{one_line(explanation.label)}, {share}", loc="left")
+    image = draw_map_over_picture(covered, explanation, smooth)
     covered.set_title(title, loc="left")
     where = {"location": "bottom", "aspect": 50} if stacked else {"location": "right"}
-    bar = figure.colorbar(shown, ax=covered, fraction=0.05, pad=0.02, **where)
-    bar.set_label(UNITS.get(look.method, "share of attention"))
+    bar = figure.colorbar(image, ax=covered, fraction=0.05, pad=0.02, **where)
+    bar.set_label(UNITS.get(explanation.method, "share of attention"))
     for axes in (plain, covered):
         axes.set_axis_off()
-    figure.supxlabel(caption(look, run), fontsize=7.5, color=MUTED)
+    figure.supxlabel(caption(explanation, run), fontsize=7.5, color=MUTED)
     return figure
 
 
-def heads_grid(look: Explanation, run: str) -> Figure:
-    """Layers from top to bottom, heads from left to right; what the model saw on the left.
+def draw_heads(explanation: Explanation, run: str) -> Figure:
+    """Draw a grid of maps: layers from top to bottom, heads from left to right.
 
-    One colour scale for all, by the square root, so that one strong head does not hide the rest.
+    The model's input stands on the left. All maps share one square-root colour scale, so that one
+    strong head does not hide the rest.
     """
-    layers, heads = look.maps.shape[:2]
-    top, left, height, width = look.box
+    maps = explanation.maps
+    layers, heads, rows, columns = maps.shape
+    top, left, height, width = explanation.box
     across = min(max(1.0, width / height), MOST_ASPECT)
     down = max(0.35, min(1.0, across * height / width))
     size = (1.6 + TILE * (heads + 1) * across, 1.0 + TILE * layers * down)
     figure = Figure(figsize=(max(5.5, size[0]), size[1]), layout="constrained")
     grid = figure.subplots(layers, heads + 1, squeeze=False)
-    for axes in grid.flat:
-        axes.set_xticks([])
-        axes.set_yticks([])
-        axes.spines[:].set_visible(False)
-    seen = (-0.5, look.maps.shape[-1] - 0.5, look.maps.shape[-2] - 0.5, -0.5)  # in patches
-    grid[0, 0].imshow(look.picture[top : top + height, left : left + width], extent=seen)
-    mark_patch(grid[0, 0], look)
-    scale = PowerNorm(0.5, vmin=0, vmax=look.maps.max() or 1.0)
-    aspect = height / width * look.maps.shape[-1] / look.maps.shape[-2]
-    for i, row in enumerate(grid):
-        for j, axes in enumerate(row[1:]):
-            shown = axes.imshow(look.maps[i, j], cmap=CMAP, norm=scale, aspect=aspect)
-            mark_patch(axes, look)
-            if i == 0:
-                axes.set_title(head_names(look)[j], fontsize=8, loc="center")
-        row[1].set_ylabel(f"layer {look.layers[i]}", fontsize=8)
+    for axes in grid[:, 0]:
+        bare(axes)
+    picture = explanation.picture[top : top + height, left : left + width]
+    grid[0, 0].imshow(picture, extent=(-0.5, columns - 0.5, rows - 0.5, -0.5))  # in patches
+    aspect = height / width * columns / rows
     grid[0, 0].set_aspect(aspect)
-    describe(figure, figure.colorbar(shown, ax=grid, fraction=0.05, pad=0.02, aspect=40), look, run)
+    image = draw_map_grid(
+        grid[:, 1:],
+        maps,
+        row_names=[f"layer {layer}" for layer in explanation.layers],
+        column_names=head_names(explanation),
+        cmap=CMAP,
+        norm=PowerNorm(0.5, vmin=0, vmax=maps.max() or 1.0),
+        aspect=aspect,
+    )
+    for axes in (grid[0, 0], *grid[:, 1:].flat):
+        frame_query(axes, explanation, (0, 0, rows, columns))
+    bar = figure.colorbar(image, ax=grid, fraction=0.05, pad=0.02, aspect=40)
+    label_grid(figure, bar, explanation, run)
     return figure
 
 
-def mark_patch(axes: Axes, look: Explanation) -> None:
-    """A white square around the patch that was asked about, on axes counted in patches."""
-    if look.query is not None:
-        corner = (look.query[1] - 0.5, look.query[0] - 0.5)
-        axes.add_patch(Rectangle(corner, 1, 1, fill=False, edgecolor="white", linewidth=1.5))
-
-
-def lay_over(
-    axes: Axes, look: Explanation, values: np.ndarray, largest: float, smooth: bool
-) -> AxesImage:
-    """The map over what the model saw; the rest of the picture is dimmed."""
-    top, left, height, width = look.box
-    dimmed = (look.picture * DIMMED).astype(np.uint8)
+def draw_map_over_picture(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
+    """Draw the map over the model's input in grey, and the rest of the picture dimmed."""
+    maps, picture = explanation.maps, explanation.picture
+    top, left, height, width = explanation.box
+    ground = (picture * DIMMED).astype(np.uint8)
     inside = np.s_[top : top + height, left : left + width]
-    dimmed[inside] = look.picture[inside].mean(-1, keepdims=True)  # grey, so that colour is the map
-    axes.imshow(dimmed)
-    shown = axes.imshow(
-        values,
+    ground[inside] = picture[inside].mean(-1, keepdims=True)
+    axes.imshow(ground)
+    image = axes.imshow(
+        maps,
         cmap=CMAP,
         vmin=0,
-        vmax=largest,
+        vmax=maps.max() or 1.0,
         alpha=OPACITY,
         extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
         interpolation="bicubic" if smooth else "nearest",
     )
-    axes.set_xlim(-0.5, look.picture.shape[1] - 0.5)
-    axes.set_ylim(look.picture.shape[0] - 0.5, -0.5)
-    mark_query(axes, look)
-    return shown
+    axes.set_xlim(-0.5, picture.shape[1] - 0.5)
+    axes.set_ylim(picture.shape[0] - 0.5, -0.5)
+    frame_query(axes, explanation, explanation.box)
+    return image
 
 
-def frame(axes: Axes, look: Explanation) -> None:
-    """A line around what the model saw, where that is not everything."""
-    top, left, height, width = look.box
-    if (height, width) != look.picture.shape[:2]:
+def frame_model_input(axes: Axes, explanation: Explanation) -> None:
+    """Draw a frame around the model's input, unless the input is the whole picture."""
+    top, left, height, width = explanation.box
+    if (height, width) != explanation.picture.shape[:2]:
         corner = (left - 0.5, top - 0.5)
-        for colour, line in (("black", 2.5), ("white", 1.0)):  # to be seen on any ground
+        for colour, line in (("black", 2.5), ("white", 1.0)):  # visible on dark and on light
             axes.add_patch(
                 Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=line)
             )
 
 
-def mark_query(axes: Axes, look: Explanation) -> None:
-    """A white square around the patch that was asked about."""
-    if look.query is None:
+def frame_query(axes: Axes, explanation: Explanation, box: Box) -> None:
+    """Draw a white frame around the queried patch, if there is one.
+
+    ``box`` is the model's input in the units of the axes.
+    """
+    if explanation.query is None:
         return
-    top, left, height, width = look.box
-    rows, columns = look.maps.shape[-2:]
+    (row, column), (rows, columns) = explanation.query, explanation.grid
+    top, left, height, width = box
     size = (width / columns, height / rows)
-    corner = (left - 0.5 + look.query[1] * size[0], top - 0.5 + look.query[0] * size[1])
+    corner = (left - 0.5 + column * size[0], top - 0.5 + row * size[1])
     axes.add_patch(Rectangle(corner, *size, fill=False, edgecolor="white", linewidth=1.5))

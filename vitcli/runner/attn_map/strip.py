@@ -1,4 +1,4 @@
-"""Where a model in training looks: a few test images, always the same, and its attention on them.
+"""Pictures of a model's attention during training, on the same few test images each time.
 
 Axes: B images, C channels, H W pixels, gh gw patch grid, L layers, h heads.
 """
@@ -20,35 +20,39 @@ from vitcli.runner.figure_style import CMAP
 
 COUNT = 8
 MAX_BYTES = 2**28
-"""Of attention weights of one image and layer; with more, a training goes without pictures."""
+"""Largest size of the attention weights of one image and layer. Above it, a training draws no
+pictures."""
 TILE = 64
 MARGIN = 52
 LABEL_SIZE = 11
 
 
 def fixed_images(images: Images) -> Tensor:
-    """The first image of each class, then the second, up to ``COUNT``: (B, C, H, W) uint8."""
+    """Return the first image of each class, then the second, up to ``COUNT``: (B, C, H, W)."""
     labels = images.labels.cpu()
     turns = rank_in_class(labels) * (labels.max() + 1) + labels
     return images.pixels[turns.argsort()[:COUNT].to(images.pixels.device)]
 
 
 def attention_strip(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.ndarray:
-    """Images (B, C, H, W) in the first row, below them one row a layer: (height, width, 3) uint8.
+    """Draw images (B, C, H, W) in a row and their maps by layer below: (height, width, 3) uint8.
 
-    A map is what the read-out attends to, the mean over heads; all share one square-root scale.
-    Nothing is drawn at random, and the model is left as it was found.
+    A map is the attention of the tokens that the classifier reads, averaged over heads. All maps
+    share one square-root scale. No random numbers are drawn, and the model's mode is restored.
     """
     maps = mean_maps(model, pixels, data)
     shares = (maps / max(float(maps.max()), 1e-12)) ** 0.5
     colours = matplotlib.colormaps[CMAP](shares, bytes=True)[..., :3]  # (B, L, gh, gw, 3)
-    rows = [("images", visible(pixels))]
+    rows = [("images", to_rgb(pixels))]
     rows += [(f"layer {i + 1}", colours[:, i]) for i in range(colours.shape[1])]
-    return arrange(rows, tile_size(pixels.shape[2], pixels.shape[3]))
+    return arrange_rows(rows, tile_size(pixels.shape[2], pixels.shape[3]))
 
 
 def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.ndarray:
-    """(B, L, gh, gw), in eval mode, one image and layer at a time to save memory."""
+    """Return the mean map over heads of each image and layer: (B, L, gh, gw).
+
+    The model runs in eval mode, for one image and layer at a time to save memory.
+    """
     mean, std = (torch.tensor(row, device=pixels.device) for row in (data.mean, data.std))
     layers = tuple(range(len(model.blocks)))
     dtype = next(model.parameters()).dtype
@@ -58,31 +62,35 @@ def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.nd
         rows = []
         for image in pixels:
             batch = normalize(image[None], mean, std).to(dtype)
-            asked = [MapRequest(model=model, images=batch, layers=(layer,)) for layer in layers]
-            rows.append(torch.cat([head_maps(ask).mean(2) for ask in asked], dim=1))
+            requests = [MapRequest(model=model, images=batch, layers=(layer,)) for layer in layers]
+            by_layer = [head_maps(request).mean(2) for request in requests]
+            rows.append(torch.cat(by_layer, dim=1))
         maps = torch.cat(rows)
     finally:
         model.train(was_training)
-    found: np.ndarray = maps.nan_to_num(0).float().cpu().numpy()
-    return found
+    array: np.ndarray = maps.nan_to_num(0).float().cpu().numpy()
+    return array
 
 
-def visible(pixels: Tensor) -> np.ndarray:
-    """(B, C, H, W) uint8 -> (B, H, W, 3); other channels than three are shown as their mean."""
+def to_rgb(pixels: Tensor) -> np.ndarray:
+    """Convert pixels for display: (B, C, H, W) uint8 -> (B, H, W, 3).
+
+    If C is not 3, the mean over the channels is shown in grey.
+    """
     if pixels.shape[1] != 3:
         pixels = pixels.float().mean(1, keepdim=True).round().byte().expand(-1, 3, -1, -1)
     return pixels.permute(0, 2, 3, 1).cpu().numpy()
 
 
 def tile_size(height: int, width: int) -> tuple[int, int]:
-    """(width, height) of an image in the strip; a small one keeps its pixels visible."""
+    """Return an image's (width, height) in the strip; small images grow by a whole factor."""
     longest = max(height, width)
     scale = TILE // longest if longest <= TILE else TILE / longest
     return max(1, round(width * scale)), max(1, round(height * scale))
 
 
-def arrange(rows: list[tuple[str, np.ndarray]], size: tuple[int, int]) -> np.ndarray:
-    """Named rows of pictures (B, any height, any width, 3) uint8, each enlarged to ``size``."""
+def arrange_rows(rows: list[tuple[str, np.ndarray]], size: tuple[int, int]) -> np.ndarray:
+    """Draw named rows of pictures (B, any height, any width, 3) uint8, each resized to ``size``."""
     (width, height), count = size, len(rows[0][1])
     shape = (MARGIN + count * (width + GAP), GAP + len(rows) * (height + GAP))
     sheet = Image.new("RGB", shape, GROUND)
@@ -92,7 +100,7 @@ def arrange(rows: list[tuple[str, np.ndarray]], size: tuple[int, int]) -> np.nda
         draw.text((GAP, y + height / 2), name, fill=INK, font=font(LABEL_SIZE), anchor="lm")
         for j, pixels in enumerate(pictures):
             shrinks = pixels.shape[0] > height or pixels.shape[1] > width
-            how = Image.Resampling.LANCZOS if shrinks else Image.Resampling.NEAREST
-            picture = Image.fromarray(np.ascontiguousarray(pixels)).resize(size, how)
+            method = Image.Resampling.LANCZOS if shrinks else Image.Resampling.NEAREST
+            picture = Image.fromarray(np.ascontiguousarray(pixels)).resize(size, method)
             sheet.paste(picture, (MARGIN + j * (width + GAP), y))
     return np.asarray(sheet)

@@ -1,4 +1,4 @@
-"""Fields in which two configurations differ."""
+"""Differences between configurations."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ Change = tuple[Any, Any]
 
 
 def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str, Change]:
-    """Dotted field -> (value in ``one``, value in ``other``) for the fields that differ."""
+    """Return the fields that differ: dotted field -> (value in ``one``, value in ``other``)."""
     found: dict[str, Change] = {}
     for name in type(one).model_fields:
         left, right = getattr(one, name), getattr(other, name)
@@ -25,9 +25,9 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
 def with_data_defaults(
     spec: ExperimentSpec, stored: ExperimentSpec, meta: dict[str, Any]
 ) -> ExperimentSpec:
-    """``spec`` with the fields that follow the data set taken from a stored, resolved spec.
+    """Return ``spec`` with its open fields about the data set taken from a stored, resolved spec.
 
-    Mean and std follow it too, unless they were typed for the stored run.
+    Mean and std are taken too, unless the user typed them for the stored run.
     """
     typed = meta.get("typed", [])
     follow = ["class_names", *(name for name in STATISTICS if name not in typed)]
@@ -37,5 +37,5 @@ def with_data_defaults(
 
 
 def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:
-    """Dotted field -> value for what differs from the defaults."""
+    """Return the fields that differ from the defaults: dotted field -> value."""
     return {name: value for name, (_, value) in differences(ExperimentSpec(), spec).items()}

@@ -3,13 +3,14 @@
 import re
 
 ENTRY = re.compile(r"# (\w+):\s+(.*\S)")
-
-
 CONTINUED = re.compile(r"#\s{2,}(.*\S)")
 
 
 def header(text: str) -> dict[str, str]:
-    """The entries of the comment a file begins with: ``# Question: ...``; deeper lines go on."""
+    """Return the entries of the comment at the head of a file, such as ``# Question: ...``.
+
+    A line that is indented further continues the entry above.
+    """
     entries: dict[str, str] = {}
     last = None
     for line in text.splitlines():

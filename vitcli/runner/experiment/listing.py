@@ -1,4 +1,4 @@
-"""Experiment and study files: find them by name, describe them, copy them."""
+"""Lists, descriptions and copies of experiment and study files."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from vitcli.runner.files import commit
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentInfo:
-    """An experiment file by name; ``kind`` is experiment, study, or broken."""
+    """Name, kind (experiment, study or broken), question and path of an experiment file."""
 
     name: str
     kind: str
@@ -25,12 +25,12 @@ class ExperimentInfo:
 
 
 def list_experiments() -> list[ExperimentInfo]:
-    """Every experiment that can be named, those of the working folder first."""
+    """Return all experiments that can be named, those in the working folder first."""
     return [describe_experiment(str(path)) for path in experiment_files().values()]
 
 
 def describe_experiment(name: str) -> ExperimentInfo:
-    """What a file says about itself, by name or path; one that cannot be read is broken."""
+    """Describe an experiment file by name or path; a file that cannot be read is broken."""
     path = find_experiment(name)
     try:
         kind = "study" if is_study(path) else "experiment"
@@ -41,22 +41,26 @@ def describe_experiment(name: str) -> ExperimentInfo:
 
 
 def is_study(path: Path) -> bool:
-    """A study has variants; it may take them from its base."""
+    """Return whether a file is a study: it has variants, or its base has them."""
     return "variants" in resolve_bases(read_mapping(path), path)
 
 
 def read_text(name: str) -> str:
-    """The file as it is."""
+    """Return the unchanged text of an experiment file."""
     path = find_experiment(name)
     read_mapping(path)
     return path.read_text()
 
 
 def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> Path:
-    """Copy a file to ``target`` (``.yaml`` is added), into that folder, or here.
+    """Copy a file and return the path of the copy.
+
+    Args:
+        target: A file (``.yaml`` is added) or a folder. Default: the working folder.
+        force: Replace an existing file.
 
     Raises:
-        ConfigError: Something is there already, or the copy would not find its base.
+        ConfigError: The target exists, or the copy would not find its base.
     """
     source = find_experiment(name)
     base = read_mapping(source).data.get("base")
@@ -66,7 +70,7 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
     elif target.suffix not in (".yaml", ".yml"):
         target = target.with_name(f"{target.name}.yaml")
     if target.exists() and not force:
-        raise ConfigError(f"{target} is there already; --force replaces it")
+        raise ConfigError(f"{target} exists already; --force replaces it")
     if isinstance(base, str):
         _require_base(base, source, target)
     try:
@@ -81,5 +85,5 @@ def _require_base(base: str, source: Path, target: Path) -> None:
         find_experiment(base, beside=target.parent)
     except ConfigError as error:
         raise ConfigError(
-            f"the copy would not find its base {base!r}; copy that from {source.parent} first"
+            f"the copy would not find its base {base!r}; first copy the base from {source.parent}"
         ) from error

@@ -1,7 +1,7 @@
-"""YAML text in and out. The only module that imports yaml.
+"""Reading and writing of YAML. The only module that imports yaml.
 
-Only what YAML 1.2 means is read: ``1e-3`` is a number; ``off``, ``010`` and ``12:30`` stay text, so
-that a typed field refuses them; repeated keys, anchors and explicit tags are errors.
+Scalars are read as in YAML 1.2: ``1e-3`` is a number. ``off``, ``010`` and ``12:30`` are text, so a
+typed field refuses them. Repeated keys, anchors and explicit tags are errors.
 """
 
 import json
@@ -31,7 +31,7 @@ FieldPath = tuple[str | int, ...]
 
 
 class Document:
-    """A parsed YAML mapping that remembers on which line each field stands."""
+    """Parsed YAML mapping with the line number of each field."""
 
     def __init__(self, text: str, origin: str) -> None:
         self.origin = origin
@@ -51,7 +51,7 @@ class Document:
                     raise ConfigError(f"{self.origin}:{line}: nested too deeply or too long")
                 if isinstance(token, yaml.AnchorToken | yaml.AliasToken | yaml.TagToken):
                     line = token.start_mark.line + 1
-                    raise ConfigError(f"{self.origin}:{line}: anchors and tags are not read here")
+                    raise ConfigError(f"{self.origin}:{line}: anchors and tags are not allowed")
             return yaml.compose(text, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
@@ -79,20 +79,20 @@ class Document:
                 raise ConfigError(f"{self.where(path)}: a key must be plain text")
             if key in out:
                 line = key_node.start_mark.line + 1
-                raise ConfigError(f"{self.origin}:{line}: {key!r} is written twice")
+                raise ConfigError(f"{self.origin}:{line}: {key!r} appears twice")
             out[key] = self._read(value_node, (*path, key))
             self.lines[(*path, key)] = key_node.start_mark.line + 1
         return out
 
     def where(self, path: FieldPath) -> str:
-        """``file:line`` of the field, or of the nearest field around it."""
+        """Return ``file:line`` of a field, or of the nearest field that contains it."""
         while path and path not in self.lines:
             path = path[:-1]
         return f"{self.origin}:{self.lines.get(path, 1)}"
 
 
 def scalar(text: str) -> Any:
-    """Read one plain scalar as YAML 1.2 does."""
+    """Return the value of a plain scalar in YAML 1.2."""
     if text in WORDS:
         return WORDS[text]
     if INTEGER.fullmatch(text):
@@ -116,37 +116,37 @@ def read_mapping(path: Path) -> Document:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes what ``scalar`` reads back: floats with a point, text in quotes where it must be."""
+    """Writer of YAML that ``scalar`` reads back: floats with a point, text in quotes if needed."""
 
 
-def _float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
+def _represent_float(dumper: yaml.SafeDumper, value: float) -> yaml.ScalarNode:
     text = repr(value)
     if "." not in text:
         text = text.replace("e", ".0e")
     return dumper.represent_scalar("tag:yaml.org,2002:float", text)
 
 
-def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+def _represent_text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
     style = None if isinstance(scalar(value), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
 
 
-def _list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
+def _represent_list(dumper: yaml.SafeDumper, value: list[Any]) -> yaml.SequenceNode:
     return dumper.represent_sequence("tag:yaml.org,2002:seq", value, flow_style=True)
 
 
-_Dumper.add_representer(float, _float)
-_Dumper.add_representer(list, _list)
-_Dumper.add_representer(str, _text)
+_Dumper.add_representer(float, _represent_float)
+_Dumper.add_representer(list, _represent_list)
+_Dumper.add_representer(str, _represent_text)
 
 
 def dump(data: Any) -> str:
-    """Write plain data as YAML that ``Document`` reads back unchanged."""
+    """Return plain data as YAML that ``Document`` reads back unchanged."""
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=100)
 
 
 def flow(value: Any) -> str:
-    """A value as ``--set`` reads it back."""
+    """Return a value as text that ``--set`` reads back unchanged."""
     if isinstance(value, str) and re.fullmatch(r"\w[\w:./-]*", value) and scalar(value) == value:
         return value
     return json.dumps(value)

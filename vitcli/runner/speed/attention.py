@@ -1,7 +1,7 @@
-"""`vitcli bench attention`: time and memory of every attend rule against sequence length.
+"""`vitcli bench attention`: time and memory of every attention rule by sequence length.
 
-The rule alone is measured, forward and backward, without the projections around it: queries, keys
-and values (B, h, N, d) -> (B, h, N, d). The tokens are a grid as square as their number allows.
+Only the rule is measured, forward and backward, without the projections around it: queries, keys
+and values (B, h, N, d) -> (B, h, N, d). The tokens form a grid that is as square as possible.
 """
 
 import datetime
@@ -30,11 +30,11 @@ from vitcli.runner.speed.clock import timed, turns
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
 TOO_LONG = 4.0
-"""Seconds for one pass; longer sequences of that row are left out."""
+"""Longest time of one pass in seconds. After a longer pass, longer sequences are skipped."""
 COPIES = 4
-"""Matrices of weights that the plain kernel holds at once: scores, weights, their gradients."""
+"""Number of N x N matrices that the plain kernel holds: scores, weights, their gradients."""
 FROM = 512
-"""Exponents are fitted to sequences of so many tokens and more."""
+"""Smallest number of tokens in the fit of an exponent."""
 STATED = {
     "softmax": ("N^2", "N^2"),
     "linformer": ("N", "N"),
@@ -48,7 +48,7 @@ STATED = {
 
 @dataclass(frozen=True)
 class Setting:
-    """What all rows share."""
+    """Setting of all measurements."""
 
     device: torch.device
     autocast: torch.dtype | None
@@ -76,9 +76,9 @@ def bench_attention(
     rounds: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Forward and backward passes of every rule; of softmax by each kernel that there is.
+    """Measure forward and backward passes of every rule, and of softmax with every kernel.
 
-    A row ends where a pass takes longer than TOO_LONG, or does not fit into the memory.
+    A row ends when a pass takes longer than TOO_LONG or does not fit into memory.
     """
     if embed_dim % num_heads:
         raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
@@ -134,7 +134,7 @@ def _points(
             out.float().mean().backward()
 
         try:
-            work()  # the first pass pays for memory and libraries
+            work()  # warm-up: the first pass allocates memory and loads libraries
             if timed(work, device) > TOO_LONG:
                 return
             kept = kept_bytes(forward, device, autocast)
@@ -159,7 +159,7 @@ def _by_torch(attention: str, fused: bool, tokens: int, setting: Setting) -> Cal
 
 
 def _native(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
-    """The compiled kernel, where this machine and this length have it."""
+    """Return the native kernel, or None if this machine or this length has none."""
     is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
     heads = setting.num_heads
     if not (is_bf16 and has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
@@ -175,13 +175,13 @@ def _native(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
 
 
 def squarest(tokens: int) -> tuple[int, int]:
-    """The grid of so many cells that is nearest to a square, such as (8, 16) for 128."""
+    """Return the most square grid of ``tokens`` cells, such as (8, 16) for 128."""
     height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
     return height, tokens // height
 
 
 def fits(count: int, device: torch.device) -> bool:
-    """Whether so many bytes are free, as far as the system says so."""
+    """Return whether ``count`` bytes are free; True if the system does not report its memory."""
     if device.type == "cuda":
         torch.cuda.empty_cache()
         return count <= torch.cuda.mem_get_info(device)[0]
@@ -191,9 +191,9 @@ def fits(count: int, device: torch.device) -> bool:
 def kept_bytes(
     forward: Callable[[], Tensor], device: torch.device, autocast: torch.dtype | None
 ) -> int:
-    """What autograd keeps of a forward pass for the backward pass."""
+    """Return the bytes that autograd keeps of a forward pass for the backward pass."""
     seen: dict[int, int] = {}
-    kept: list[Tensor] = []  # alive to the end, so that no storage is counted under a reused id
+    kept: list[Tensor] = []  # a freed storage's address could be used again and miscounted
 
     def note(tensor: Tensor) -> Tensor:
         seen[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()
@@ -206,9 +206,10 @@ def kept_bytes(
 
 
 def exponent(points: list[tuple[int, float]]) -> tuple[float, float] | None:
-    """Of a power law through the points of FROM tokens and more, and half its 95 % interval.
+    """Fit a power law to the points with FROM tokens or more.
 
-    Least squares of the logarithms; None below three points, which leave nothing to judge by.
+    Returns the exponent and half its 95 % interval, by least squares of the logarithms; None for
+    fewer than three points.
     """
     tail = [(math.log(x), math.log(y)) for x, y in points if x >= FROM]
     if len(tail) < 3:

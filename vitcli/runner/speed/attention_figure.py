@@ -1,4 +1,4 @@
-"""The growth of every attend rule, as a figure with logarithmic axes."""
+"""A figure of time and memory of every attention rule by sequence length, with logarithmic axes."""
 
 from functools import partial
 from pathlib import Path
@@ -22,13 +22,14 @@ LINES = {
     ("performer", "plain"): ("#2a8f5a", "s", "-"),
     ("linear", "plain"): ("#8250c4", "D", "-"),
 }
-"""Colour, marker and line of a row; each is told apart without its colour, too."""
+"""Colour, marker and line of each row. Marker and line differ too, for readers without colours."""
 
 
 def require_figure(path: Path) -> None:
-    """
+    """Check the path of a figure before anything is measured.
+
     Raises:
-        ConfigError: The name promises no format that can be drawn, or its folder is not there.
+        ConfigError: The suffix is not a figure format, or the folder does not exist.
     """
     if path.suffix[1:] not in METADATA:
         raise ConfigError(f"-o {path}: name it .{', .'.join(METADATA)}")
@@ -36,23 +37,25 @@ def require_figure(path: Path) -> None:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Write the figure of what ``bench_attention`` returned."""
-    commit(path, encode(partial(growth_figure, result), path.suffix[1:]))
+    """Write the figure of a result of ``bench_attention``."""
+    commit(path, encode(partial(draw_growth, result), path.suffix[1:]))
 
 
-def growth_figure(result: dict[str, Any]) -> Figure:
-    """Time on the left, memory on the right, a line a row; exponents stand in the legend."""
+def draw_growth(result: dict[str, Any]) -> Figure:
+    """Draw time (left) and memory (right), a line for each row, with exponents in the legend."""
     figure = Figure(figsize=(9.5, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
-    _panel(left, result["rows"], "seconds", 1e3, "time_exponent")
+    _draw_panel(left, result["rows"], "seconds", 1e3, "time_exponent")
     left.set_title("ms a pass, forward and backward")
-    _panel(right, result["rows"], "kept_bytes", 1e-6, "memory_exponent")
+    _draw_panel(right, result["rows"], "kept_bytes", 1e-6, "memory_exponent")
     right.set_title("MB kept for the backward pass")
     figure.suptitle(result["setting"], fontsize=8, color=MUTED)
     return figure
 
 
-def _panel(axes: Axes, rows: list[dict[str, Any]], key: str, unit: float, exponent: str) -> None:
+def _draw_panel(
+    axes: Axes, rows: list[dict[str, Any]], key: str, unit: float, exponent: str
+) -> None:
     for row in rows:
         colour, marker, line = LINES[row["attention"], row["kernels"]]
         name = row["attention"] + ("" if row["attention"] != "softmax" else f", {row['kernels']}")

@@ -1,6 +1,7 @@
-"""`vitcli bench --check`: has training become slower, beside a ViT made of torch's own parts?
+"""`vitcli bench --check`: compare the training speed with that of a ViT of torch's own layers.
 
-Seconds differ from machine to machine, and from hour to hour; ratios measured in turns hardly do.
+Seconds vary between machines and between hours. Ratios vary little, because the two models take
+turns on the same machine.
 """
 
 import json
@@ -16,12 +17,12 @@ from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, ModelSpec, TrainSpec
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.device import precision_name
-from vitcli.runner.speed.clock import steps_of, turns
+from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import Workload, make_workload
 
 COMMITTED = Path(__file__).with_name("ratios.json")
 TOLERANCE = 0.8
-"""A ratio may fall to so much of the committed one before it counts as lost."""
+"""A ratio counts as lost if it is below this share of the committed ratio."""
 SIZES: dict[str, tuple[int, dict[str, Any]]] = {
     "tiny": (256, {"embed_dim": 64, "depth": 5, "num_heads": 4, "mlp_dim": 64}),
     "small": (64, {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512}),
@@ -30,7 +31,7 @@ AUGMENT = AugmentSpec(crop_padding=4, flip="random")
 
 
 class StockViT(nn.Module):
-    """A pre-norm ViT of torch's encoder layers, in fp32: what speed is relative to."""
+    """Pre-norm ViT of torch's encoder layers, the baseline of the ratios."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -57,7 +58,7 @@ class StockViT(nn.Module):
 
 
 def stock_training(work: Workload) -> Iterator[None]:
-    """What a plain script does with the same pixels, in memory: normalise, step, AdamW."""
+    """Train the stock ViT without end, as a plain script does: normalise, step, AdamW, in fp32."""
     model = StockViT(work.spec.model).to(work.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     images, batch = work.data().train, work.spec.train.batch_size
@@ -75,9 +76,10 @@ def stock_training(work: Workload) -> Iterator[None]:
 def measure_ratios(
     device_name: str, *, rounds: int, seconds: float, on_message: Callable[[str], None]
 ) -> dict[str, Any]:
-    """The kind of machine, and by ratio's name how many times as fast as the stock step vitcli is.
+    """Return the kind of machine and the ratios: seconds of a stock step by seconds of vitcli's.
 
-    Both ratios have the stock step above the line, so that neither falls where the other rises.
+    Vitcli's training step and its input pipeline are both compared with the stock step, so that a
+    change of one does not change the other's ratio.
     """
     ratios: dict[str, float] = {}
     kind = ""
@@ -92,9 +94,9 @@ def measure_ratios(
         kind = f"{work.device.type}, {precision_name(work.autocast)}, {work.kernels}{threads}"
         work.compile(on_message)
         works = {
-            "ours": steps_of(work.training()),
-            "stock": steps_of(stock_training(work)),
-            "data": steps_of(work.batches()),
+            "ours": step_of(work.training()),
+            "stock": step_of(stock_training(work)),
+            "data": step_of(work.batches()),
         }
         found = turns(works, work.device, rounds=rounds, seconds=seconds)
         ours, stock, data = (found[key].median for key in ("ours", "stock", "data"))
@@ -104,20 +106,20 @@ def measure_ratios(
 
 
 def committed_ratios(kind: str) -> dict[str, float] | None:
-    """Those of a kind of machine, if there are any."""
+    """Return the committed ratios of a kind of machine, or None."""
     found: dict[str, dict[str, float]] = json.loads(COMMITTED.read_text())
     return found.get(kind)
 
 
 def save_ratios(measured: dict[str, Any]) -> Path:
-    """Make the measured ratios those that later checks compare with."""
+    """Save the measured ratios as the committed ones and return the path of their file."""
     found = json.loads(COMMITTED.read_text())
     found[measured["kind"]] = {name: round(value, 2) for name, value in measured["ratios"].items()}
     COMMITTED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     return COMMITTED
 
 
-def lost(measured: dict[str, float], committed: dict[str, float]) -> list[str]:
-    """Names of the ratios that fell too far."""
+def lost_ratios(measured: dict[str, float], committed: dict[str, float]) -> list[str]:
+    """Return the names of the ratios that are too far below the committed ones."""
     both = measured.keys() & committed.keys()
     return sorted(name for name in both if measured[name] < TOLERANCE * committed[name])

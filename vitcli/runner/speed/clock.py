@@ -1,4 +1,4 @@
-"""Clocks that wait for the device, and what the device can do at best."""
+"""Clocks that wait for the device, and measurements of the device's best speed."""
 
 import itertools
 import statistics
@@ -14,7 +14,7 @@ COPY_BYTES = {"cpu": 2**28, "cuda": 2**31}
 
 
 def now(device: torch.device) -> float:
-    """Seconds, after the device has done all it was given."""
+    """Return the time in seconds, after the device has finished all its work."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     if device.type == "mps":
@@ -23,7 +23,7 @@ def now(device: torch.device) -> float:
 
 
 def timed(work: Callable[[], object], device: torch.device) -> float:
-    """Seconds of one call."""
+    """Return the seconds of one call."""
     began = now(device)
     work()
     return now(device) - began
@@ -31,7 +31,7 @@ def timed(work: Callable[[], object], device: torch.device) -> float:
 
 @dataclass(frozen=True)
 class Spread:
-    """Several measurements of one quantity."""
+    """Repeated measurements of one quantity."""
 
     values: tuple[float, ...]
 
@@ -47,9 +47,10 @@ def turns(
     rounds: int,
     seconds: float,
 ) -> dict[str, Spread]:
-    """Seconds for one call of each, taken in turns A B A B ..., each turn about so long.
+    """Return the seconds of one call of each work, measured in turns A B A B ...
 
-    Each is called twice before, to warm up and to see how often it fits into a turn.
+    A turn takes about ``seconds``. Each work is first called twice: once as a warm-up, and once to
+    find how many calls fit into a turn.
     """
     counts = {}
     for name, work in works.items():
@@ -64,28 +65,28 @@ def turns(
     return {name: Spread(tuple(values)) for name, values in found.items()}
 
 
-def steps_of(iterator: Iterator[object]) -> Callable[[], object]:
-    """An endless iterator as a function that takes one step."""
+def step_of(iterator: Iterator[object]) -> Callable[[], object]:
+    """Return a function that takes one step of an endless iterator."""
     return lambda: next(iterator)
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:
-    """FLOP/s of large square matrix products in this type, the fastest of several."""
+    """Return the FLOP/s of large square matrix products in a type, the fastest of several."""
     side = MATMUL_SIDE.get(device.type, 4096)
     a = torch.randn(side, side, device=device, dtype=dtype or torch.float32)
     b = torch.randn_like(a)
-    return float(2 * side**3 / _fastest(lambda: a @ b, device))
+    return float(2 * side**3 / _fastest_seconds(lambda: a @ b, device))
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Bytes per second that a large copy reads and writes, the fastest of several."""
+    """Return the bytes per second that a large copy reads and writes, the fastest of several."""
     count = COPY_BYTES.get(device.type, 2**29)
     source = torch.ones(count, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
-    return 2 * count / _fastest(lambda: target.copy_(source), device)
+    return 2 * count / _fastest_seconds(lambda: target.copy_(source), device)
 
 
-def _fastest(work: Callable[[], object], device: torch.device) -> float:
+def _fastest_seconds(work: Callable[[], object], device: torch.device) -> float:
     work()
     found: list[float] = []
     while len(found) < 5 or (sum(found) < PEAK_SECONDS and len(found) < 100):

@@ -1,4 +1,4 @@
-"""`vitcli bench inference`: how many images a second a model classifies, and after what delay."""
+"""`vitcli bench inference`: images per second and delay of a model, by batch size."""
 
 from collections.abc import Callable
 from functools import partial

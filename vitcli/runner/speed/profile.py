@@ -1,4 +1,4 @@
-"""`--profile`: where the time of a benchmark goes, as a trace and as ten lines of words."""
+"""`--profile`: the time of each operator in a benchmark, as a trace and as a table of ten rows."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 STEPS = 5
-WORDS = {
+DESCRIPTIONS = {
     "mm": "matrix products",
     "addmm": "matrix products of linear layers",
     "_linear_pointwise": "matrix products of linear layers",
@@ -52,9 +52,9 @@ WORDS = {
 
 
 def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
-    """Run a few steps, write a trace for chrome://tracing, return the ten costliest operators.
+    """Run a few steps, write a trace for chrome://tracing, and return the ten costliest operators.
 
-    Each is {"operator", "words", "share", "seconds" a step, "calls" a step}.
+    A row is {"operator", "words", "share", "seconds" a step, "calls" a step}.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":
@@ -66,24 +66,24 @@ def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[
     profiler.export_chrome_trace(str(trace))
     on_gpu = device.type == "cuda"
 
-    def own(event: Any) -> float:
+    def own_time(event: Any) -> float:
         return float(event.self_device_time_total if on_gpu else event.self_cpu_time_total)
 
-    events = sorted(profiler.key_averages(), key=own, reverse=True)
-    total = sum(map(own, events)) or 1.0
+    events = sorted(profiler.key_averages(), key=own_time, reverse=True)
+    total = sum(map(own_time, events)) or 1.0
     return [
         {
             "operator": event.key,
-            "words": words(event.key),
-            "share": own(event) / total,
-            "seconds": own(event) / 1e6 / STEPS,
+            "words": describe_operator(event.key),
+            "share": own_time(event) / total,
+            "seconds": own_time(event) / 1e6 / STEPS,
             "calls": event.count / STEPS,
         }
         for event in events[:10]
     ]
 
 
-def words(operator: str) -> str:
-    """``aten::addmm`` -> what a reader of the model would call it; else the name as it is."""
+def describe_operator(operator: str) -> str:
+    """Return the description of an operator such as ``aten::addmm``, or its name."""
     name = operator.rpartition("::")[2]
-    return WORDS.get(name) or WORDS.get(name.lstrip("_")) or operator
+    return DESCRIPTIONS.get(name) or DESCRIPTIONS.get(name.lstrip("_")) or operator

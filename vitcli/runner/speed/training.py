@@ -1,4 +1,4 @@
-"""`vitcli bench train` and `data`: how fast an experiment trains, and how fast its pixels come."""
+"""`vitcli bench train` and `data`: speed of an experiment's training and of its input pipeline."""
 
 import resource
 import sys
@@ -11,7 +11,7 @@ from vitcli.core.inspect.cost import activation_bytes, count_parameters, forward
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.machine.device import precision_name
 from vitcli.runner.machine.resources import resource_errors
-from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, steps_of, timed, turns
+from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
 
 WARM_UP = 3
@@ -22,12 +22,12 @@ Result = dict[str, Any]
 def bench_training(
     work: Workload, *, rounds: int, seconds: float, on_message: Callable[[str], None]
 ) -> Result:
-    """Speed, memory and operations of training steps, data included; warm-up apart."""
+    """Measure speed, memory and operations of training steps with data, after a warm-up."""
     device, batch = work.device, work.spec.train.batch_size
     began = now(device)
     work.compile(on_message)
     compiling = now(device) - began
-    step, data = steps_of(work.training()), steps_of(work.batches())
+    step, data = step_of(work.training()), step_of(work.batches())
     first = timed(step, device)
     for _ in range(WARM_UP):
         step()
@@ -69,7 +69,7 @@ def bench_training(
 
 
 def peak_memory(device: torch.device) -> int:
-    """Of the device; on a CPU that of the whole process."""
+    """Return the peak memory of the device in bytes; for a CPU that of the process."""
     if device.type == "cuda":
         return int(torch.cuda.max_memory_allocated(device))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -78,9 +78,9 @@ def peak_memory(device: torch.device) -> int:
 
 @resource_errors()
 def bench_data(work: Workload, *, rounds: int, seconds: float) -> Result:
-    """The input pipeline alone: random order, augmentation, normalisation."""
+    """Measure the input pipeline alone: random order, augmentation, normalisation."""
     batch = work.spec.train.batch_size
-    step = steps_of(work.batches())
+    step = step_of(work.batches())
     first = timed(step, work.device)
     found = turns({"data": step}, work.device, rounds=rounds, seconds=seconds)["data"]
     size = work.image_shape[0] * work.image_shape[1] * work.image_shape[2]

@@ -1,4 +1,4 @@
-"""An experiment on random pixels: what a benchmark needs of it, without its data set."""
+"""An experiment's model with random pixels, for benchmarks that need no data set."""
 
 import itertools
 from collections.abc import Callable, Iterator
@@ -31,12 +31,12 @@ from vitcli.runner.machine.kernels import choose_kernels
 
 MOST_IMAGES = 10_000
 GREY, SPREAD = 0.5, 0.25
-"""Random pixels are normalised by these unless the experiment says otherwise."""
+"""Mean and standard deviation for random pixels, unless the experiment has its own."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """An experiment's model on a device, and random images in the number and shape of its data."""
+    """Model of an experiment on a device, with random images in the shape of its data."""
 
     name: str
     spec: ExperimentSpec
@@ -53,7 +53,7 @@ class Workload:
 
     @property
     def setting(self) -> str:
-        """Such as ``cifar10-tiny on cpu (...), bf16, native kernels, batch 128``."""
+        """Text such as ``cifar10-tiny on cpu (...), bf16, native kernels, batch 128``."""
         kernels = ", native kernels" if self.kernels == "native" else ""
         return (
             f"{self.name} on {self.device} ({hardware(self.device)}),"
@@ -125,7 +125,11 @@ class Workload:
 def make_workload(
     experiment: Experiment, device_name: str, on_message: Callable[[str], None]
 ) -> Workload:
-    """Build the model as ``vitcli train`` would; ConfigError where no batch is filled."""
+    """Build the model of an experiment as ``vitcli train`` does.
+
+    Raises:
+        ConfigError: The training set does not fill one batch.
+    """
     device = pick_device(device_name)
     if device.type == "cpu":
         keep_freed_memory()

@@ -1,4 +1,4 @@
-"""Where a model looks: in its mistakes, by layer and head, how far, and whether it matters.
+"""Figures of attention: of mistakes, by layer and head, its distance, and the maps' faithfulness.
 
 Axes: L layers, h heads, gh gw patch grid, H W pixels, n images.
 """
@@ -13,24 +13,22 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
-from vitcli.runner.figure_style import FAINT, INK, MUTED
+from vitcli.runner.figure_style import CMAP, FAINT, INK, MUTED, bare, draw_map_grid
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
-from vitcli.runner.visualize.claims import judge
+from vitcli.runner.visualize.claims import judge_claims
 from vitcli.runner.visualize.faithfulness_numbers import (
     BASELINES,
     Faithfulness,
     measure_faithfulness,
 )
 from vitcli.runner.visualize.figure import (
-    CMAP,
     DASHES,
     MARKS,
     PALETTE,
     RunFigure,
-    about,
-    bare,
-    layers_shown,
+    make_caption,
+    three_layers,
 )
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
@@ -39,37 +37,37 @@ MISTAKES = 8
 CHOSEN = 4
 
 
-def mistakes(subject: RunOnTestSet) -> RunFigure:
-    """The wrong answers that the model was surest of, and what they rest on."""
-    model, labels = subject.attending, subject.data.test.labels
-    shares, said = subject.logits.softmax(-1).max(-1)
-    wrong = (said != labels).nonzero().flatten()
+def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of the most confident wrong predictions and the maps that explain them."""
+    model, labels = tested.attention_model, tested.data.test.labels
+    shares, predicted = tested.logits.softmax(-1).max(-1)
+    wrong = (predicted != labels).nonzero().flatten()
     if not len(wrong):
         raise NoFigureError("the model makes no mistake on the test images")
     worst = wrong[shares[wrong].argsort(descending=True, stable=True)][:MISTAKES]
-    ask = MapRequest(
+    request = MapRequest(
         model=model,
-        images=subject.batch(worst),
+        images=tested.batch(worst),
         layers=(len(model.blocks) - 1,),
-        classes=said[worst].to(subject.predictor.device),
+        classes=predicted[worst].to(tested.predictor.device),
     )
-    maps = grad_rollout_map(ask).cpu().numpy()
-    names = [one_line(name, 12) for name in subject.predictor.names]
+    maps = grad_rollout_map(request).cpu().numpy()
+    names = [one_line(name, 12) for name in tested.predictor.names]
     tiles = [
         (
-            subject.picture(i),
+            tested.picture(i),
             m,
-            f"{names[said[i]]} {100 * shares[i]:.0f} %\nis {names[labels[i]]}",
+            f"{names[predicted[i]]} {100 * shares[i]:.0f} %\nis {names[labels[i]]}",
         )
         for i, m in zip(worst.tolist(), maps, strict=True)
     ]
     return RunFigure(
-        draw=partial(_mistakes, tiles),
+        draw=partial(_draw_mistakes, tiles),
         title="Most confident mistakes",
-        caption=about(
-            subject,
-            f"The {len(tiles)} surest of {len(wrong):,} wrong answers; below each, gradient rollout"
-            " for the class that was named, each map on its own scale.",
+        caption=make_caption(
+            tested,
+            f"The {len(tiles)} most confident of {len(wrong):,} wrong predictions. The map below a"
+            " picture is the gradient rollout for the predicted class, on a scale of its own.",
             len(labels),
         ),
         numbers={
@@ -77,7 +75,7 @@ def mistakes(subject: RunOnTestSet) -> RunFigure:
             "surest": [
                 {
                     "index": i,
-                    "said": subject.predictor.names[said[i]],
+                    "said": tested.predictor.names[predicted[i]],
                     "probability": shares[i].item(),
                 }
                 for i in worst.tolist()
@@ -86,19 +84,19 @@ def mistakes(subject: RunOnTestSet) -> RunFigure:
     )
 
 
-def _mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str]]) -> Figure:
+def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str]]) -> Figure:
     figure = Figure(figsize=(1.05 * len(tiles), 2.7), layout="constrained")
     grid = figure.subplots(2, len(tiles), squeeze=False)
     for (picture, values, text), (above, below) in zip(tiles, grid.T, strict=True):
         bare(above)
         above.imshow(picture)
         above.set_title(text, fontsize=7.5, loc="center")
-        over(below, picture, values)
+        draw_map_over_picture(below, picture, values)
     return figure
 
 
-def over(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
-    """A map (gh, gw) over its grey picture (H, W, 3), from 0 to its own maximum."""
+def draw_map_over_picture(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
+    """Draw a map (gh, gw) over a picture (H, W, 3) in grey, on a scale from 0 to its maximum."""
     bare(axes)
     height, width = picture.shape[:2]
     grey = np.broadcast_to(picture.mean(-1, keepdims=True).astype(np.uint8), picture.shape)
@@ -107,69 +105,72 @@ def over(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
     axes.imshow(values, cmap=CMAP, vmin=0, vmax=values.max() or 1, alpha=0.65, extent=edges)
 
 
-def heads(subject: RunOnTestSet) -> RunFigure:
-    """Attention behind the read-out, by layer and head, for images that nobody picked."""
-    model = subject.attending
-    layers = layers_shown(len(model.blocks))
-    index = torch.tensor(subject.firsts[:CHOSEN])
-    ask = MapRequest(model=model, images=subject.batch(index), layers=tuple(layers))
-    maps = head_maps(ask).cpu().numpy()  # (B, L, h, gh, gw)
-    pictures = [subject.picture(i) for i in index.tolist()]
+def heads_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of the classifier's attention by layer and head.
+
+    The images are the first of their class, so that nobody selected them.
+    """
+    model = tested.attention_model
+    layers = three_layers(len(model.blocks))
+    index = torch.tensor(tested.first_of_each_class[:CHOSEN])
+    request = MapRequest(model=model, images=tested.batch(index), layers=tuple(layers))
+    maps = head_maps(request).cpu().numpy()  # (B, L, h, gh, gw)
+    pictures = [tested.picture(i) for i in index.tolist()]
     who = "CLS attends" if model.cls_token is not None else "the pooled patches attend"
     rows = ", ".join(str(i + 1) for i in layers)
     return RunFigure(
-        draw=partial(_heads, pictures, maps, layers),
+        draw=partial(_draw_heads, pictures, maps, layers),
         title="Attention by layer and head",
-        caption=about(
-            subject,
-            f"What {who} to in layers {rows}, by head and on the mean of the heads; one"
-            " square-root scale. The first test image of each of the first"
+        caption=make_caption(
+            tested,
+            f"What {who} to in layers {rows}: each head, and the mean of the heads. All maps share"
+            " one square-root scale. The images are the first test image of each of the first"
             f" {len(pictures)} classes.",
             len(pictures),
         ),
     )
 
 
-def _heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int]) -> Figure:
+def _draw_heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int]) -> Figure:
     num_heads = maps.shape[2]
     maps = np.concatenate([maps, maps.mean(2, keepdims=True)], axis=2)
     columns, rows = num_heads + 2, len(pictures) * len(layers)
     figure = Figure(figsize=(0.8 * columns + 1.1, 0.8 * rows + 0.5), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
-    scale = PowerNorm(0.5, vmin=0, vmax=maps.max() or 1)
-    for (row, column), axes in np.ndenumerate(grid):
-        image, layer = divmod(row, len(layers))
+    for row, axes in enumerate(grid[:, 0]):
+        picture, layer = divmod(row, len(layers))
         bare(axes)
-        if column:
-            drawn = axes.imshow(maps[image, layer, column - 1], cmap=CMAP, norm=scale)
-        elif layer == 0:
-            axes.imshow(pictures[image])
+        if layer == 0:
+            axes.imshow(pictures[picture])
         else:
             axes.set_axis_off()
-        if column == 1:
-            axes.set_ylabel(f"layer {layers[layer] + 1}", fontsize=8)
-        if row == 0 and column:
-            name = "mean" if column == columns - 1 else f"head {column}"
-            axes.set_title(name, fontsize=8, loc="center")
-    figure.colorbar(drawn, ax=grid, fraction=0.04, pad=0.02).set_label("share of attention")
+    image = draw_map_grid(
+        grid[:, 1:],
+        maps.reshape(rows, num_heads + 1, *maps.shape[3:]),
+        row_names=[f"layer {layer + 1}" for layer in layers] * len(pictures),
+        column_names=[*(f"head {head + 1}" for head in range(num_heads)), "mean"],
+        cmap=CMAP,
+        norm=PowerNorm(0.5, vmin=0, vmax=maps.max() or 1),
+    )
+    figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02).set_label("share of attention")
     return figure
 
 
-def distance(subject: RunOnTestSet) -> RunFigure:
-    """Mean attention distance and entropy of every head, with their spread over images."""
-    if subject.attending.grid_size == (1, 1):
-        raise NoFigureError("one patch has no distance")
-    numbers = measure_attention(subject)
-    size = subject.attending.spec.patch_size
+def distance_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of the attention distance and entropy of every head, with their spread."""
+    if tested.attention_model.grid_size == (1, 1):
+        raise NoFigureError("the picture is one patch, so attention has no distance")
+    numbers = measure_attention(tested)
+    size = tested.attention_model.spec.patch_size
     return RunFigure(
-        draw=partial(_distance, numbers),
+        draw=partial(_draw_distance, numbers),
         title="How far attention reaches",
-        caption=about(
-            subject,
-            "Mean distance between a patch and what it attends to (left), and how many tokens"
-            " that amounts to, as the exponential of the entropy (right). A mark is a head, its bar"
-            f" the standard deviation over images; the line is the mean of the heads. A patch is"
-            f" {size} pixels wide.",
+        caption=make_caption(
+            tested,
+            "Left: mean distance between a patch and the patches it attends to. Right: number of"
+            " tokens it attends to, which is the exponential of the entropy. A mark is a head, and"
+            " its bar is the standard deviation over images. The line is the mean of the heads. A"
+            f" patch is {size} pixels wide.",
             len(numbers.distance),
         ),
         numbers=distance_document(numbers),
@@ -177,7 +178,10 @@ def distance(subject: RunOnTestSet) -> RunFigure:
 
 
 def distance_document(numbers: AttentionNumbers) -> dict[str, object]:
-    """Layers from 1 on; means over images and heads, spreads and intervals over images."""
+    """Return means over images and heads for each layer, with spreads and intervals over images.
+
+    Layers are counted from 1.
+    """
     rows = []
     for layer in range(numbers.distance.shape[1]):
         far, entropy = (x[:, layer].double().mean(1) for x in (numbers.distance, numbers.entropy))
@@ -206,23 +210,23 @@ def distance_document(numbers: AttentionNumbers) -> dict[str, object]:
         "uniform_near_share": numbers.uniform_near,
         "num_patches": numbers.num_patches,
         "layers": rows,
-        "claims": [vars(claim) for claim in judge(numbers)],
+        "claims": [vars(claim) for claim in judge_claims(numbers)],
     }
 
 
-def _distance(numbers: AttentionNumbers) -> Figure:
+def _draw_distance(numbers: AttentionNumbers) -> Figure:
     figure = Figure(figsize=(7.2, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     tokens = numbers.entropy.double().exp()
-    _by_head(left, numbers.distance.double(), numbers.uniform)
+    _draw_by_head(left, numbers.distance.double(), numbers.uniform)
     left.set_ylabel("mean attention distance, pixels")
-    _by_head(right, tokens, numbers.num_tokens)
+    _draw_by_head(right, tokens, numbers.num_tokens)
     right.set_ylabel("tokens attended to (exp of the entropy)")
     return figure
 
 
-def _by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
-    """(n, L, h) as marks with bars, one column a layer, and the value of uniform attention."""
+def _draw_by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
+    """Draw values (n, L, h) as marks with bars, one column a layer, and the uniform value."""
     _, layers, num_heads = values.shape
     mean = values.mean(0)
     spread = values.std(0) if len(values) > 1 else torch.zeros_like(mean)
@@ -258,20 +262,20 @@ def _by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
         axes.legend(frameon=False, fontsize=7.5, ncols=2, loc="lower right")
 
 
-def faithfulness(subject: RunOnTestSet) -> RunFigure:
-    """Deletion and insertion curves of each method, against maps that know nothing."""
-    found = measure_faithfulness(subject)
+def faithfulness_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of the deletion and insertion curves of each method and two baselines."""
+    found = measure_faithfulness(tested)
     count = len(found.methods[0].gap)
     best = found.best
     return RunFigure(
-        draw=partial(_faithfulness, found),
-        title="Do the maps matter to the model?",
-        caption=about(
-            subject,
-            "Mean probability of the likeliest class while the highest patches of each map are"
-            " replaced by the mean colour (left, falling fast is good) or put back (right, rising"
-            " fast is good). Grey: a random map, and a Gaussian in the middle. Shaded: 95 %"
-            " interval over images. Pictures with grey patches are unlike those of the training."
+        draw=partial(_draw_faithfulness, found),
+        title="Faithfulness of the maps",
+        caption=make_caption(
+            tested,
+            "Mean probability of the likeliest class. Left: the highest patches of each map are"
+            " replaced by the mean colour; a fast fall is good. Right: they are put back; a fast"
+            " rise is good. Grey lines: the baselines, a random map and a Gaussian in the middle."
+            " Shaded: 95 % interval over images. The training had no pictures with grey patches."
             f" Best by insertion minus deletion: {best.method}.",
             count,
         ),
@@ -280,7 +284,7 @@ def faithfulness(subject: RunOnTestSet) -> RunFigure:
 
 
 def faithfulness_document(found: Faithfulness) -> dict[str, object]:
-    """Areas with half their 95 % intervals; ``against_*`` are differences paired by image."""
+    """Return areas with half their 95 % intervals; ``against_*`` is a paired difference."""
     rows = []
     for each in found.methods:
         row: dict[str, object] = {
@@ -305,7 +309,7 @@ def faithfulness_document(found: Faithfulness) -> dict[str, object]:
     }
 
 
-def _faithfulness(found: Faithfulness) -> Figure:
+def _draw_faithfulness(found: Faithfulness) -> Figure:
     figure = Figure(figsize=(7.2, 3.3), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     shares = 100 * np.array(found.shares)

@@ -1,4 +1,4 @@
-"""How far attention reaches and how it is spread, by layer and head, over many images.
+"""Distance and entropy of attention by layer and head, over many images.
 
 Axes: n images, L layers, h heads.
 """
@@ -24,34 +24,35 @@ from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionNumbers:
-    """Everything per image, so that means come with their spread."""
+    """Statistics of attention for each image, so that the spread over images is known."""
 
     distance: Tensor
-    """Pixels, (n, L, h)."""
+    """Mean distance in pixels, (n, L, h)."""
     near: Tensor
-    """Share of the attention that stays among the eight neighbours and the patch, (n, L, h)."""
+    """Share of a patch's attention to itself and its eight neighbours, (n, L, h)."""
     entropy: Tensor
-    """Nats, (n, L, h)."""
+    """Entropy in nats, (n, L, h)."""
     cls_entropy: Tensor | None
-    """Entropy of what CLS attends to among the patches, nats, (n, L, h)."""
+    """Entropy of CLS's attention to patches in nats, (n, L, h)."""
     cls_to_patches: Tensor | None
-    """Share of CLS's attention that goes to patches at all, (n, L, h)."""
+    """Share of CLS's attention that goes to patches, (n, L, h)."""
     similarity: Tensor
-    """Mean cosine between two different heads of a layer, (L,)."""
+    """Mean cosine between two different heads of a layer, (L,); NaN for one head."""
     uniform: float
-    """The distance of attention that is the same everywhere, in pixels."""
+    """Distance of uniform attention in pixels."""
     uniform_near: float
+    """``near`` of uniform attention."""
     num_patches: int
     num_tokens: int
 
 
-def measure_attention(subject: RunOnTestSet) -> AttentionNumbers:
-    """Go once over the sampled images; only a few at once have their weights in memory."""
-    model = subject.attending
+def measure_attention(tested: RunOnTestSet) -> AttentionNumbers:
+    """Return the statistics of the sampled images, computed in batches that fit in memory."""
+    model = tested.attention_model
     size, patch = model.grid_size, model.spec.patch_size
     rows: list[list[Tensor]] = []
     similarity = []
-    for _, images in subject.portions(subject.sample):
+    for _, images in tested.batches(tested.sample):
         with torch.no_grad():
             layers = list(model.attention_weights(images).values())
         rows.append(
@@ -82,18 +83,18 @@ def measure_attention(subject: RunOnTestSet) -> AttentionNumbers:
 
 
 def _cls_entropy(weights: Tensor, model: VisionTransformer) -> Tensor:
-    """(B, h, N, N) -> (B, h): of the first token's row over the patches, scaled to sum to 1."""
+    """Return the entropy of the first token's attention to patches: (B, h, N, N) -> (B, h)."""
     row = weights[:, :, :1, model.num_prefix_tokens :]
     return attention_entropy(row / row.sum(-1, keepdim=True).clamp(min=TINY))
 
 
 def _cls_to_patches(weights: Tensor, model: VisionTransformer) -> Tensor:
-    """(B, h, N, N) -> (B, h): how much of the first token's attention patches get."""
+    """Return the share of the first token's attention to patches: (B, h, N, N) -> (B, h)."""
     return weights[:, :, 0, model.num_prefix_tokens :].sum(-1)
 
 
 def _between_heads(weights: Tensor) -> Tensor:
-    """Mean cosine of two different heads; NaN where there is only one."""
+    """Return the mean cosine of two different heads; NaN for one head."""
     table = head_similarity(weights)
     count = len(table)
     if count == 1:

@@ -1,4 +1,4 @@
-"""Which method's map the model's answer really rests on, against maps that know nothing.
+"""Faithfulness of each method's maps, beside two baselines: a random map and the picture's centre.
 
 Axes: n images, S points of a curve.
 """
@@ -29,12 +29,13 @@ SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class MethodCurves:
-    """One method's curves over the share of patches, and what they come to."""
+    """Curves of one method over the share of patches, and the areas under them."""
 
     method: str
     deletion: Tensor
     """Probability of the likeliest class, (n, S)."""
     insertion: Tensor
+    """Probability of the likeliest class, (n, S)."""
     deletion_area: Tensor
     """(n,); low is good."""
     insertion_area: Tensor
@@ -42,7 +43,7 @@ class MethodCurves:
 
     @property
     def gap(self) -> Tensor:
-        """Insertion minus deletion, (n,): 0 on average for a map drawn at random."""
+        """Insertion area minus deletion area, (n,): 0 on average for a random map."""
         return self.insertion_area - self.deletion_area
 
 
@@ -51,7 +52,7 @@ class Faithfulness:
     """Curves of all methods on the same images."""
 
     shares: tuple[float, ...]
-    """Share of the patches that are away, or back, at each point."""
+    """Share of the patches that are removed or inserted at each point."""
     methods: tuple[MethodCurves, ...]
 
     def method(self, name: str) -> MethodCurves:
@@ -59,23 +60,23 @@ class Faithfulness:
 
     @property
     def best(self) -> MethodCurves:
-        """The method, baselines aside, with the largest mean gap."""
+        """The method with the largest mean gap, without the baselines."""
         return self.ranking[0]
 
     @property
     def ranking(self) -> list[MethodCurves]:
         """The methods without the baselines, the largest mean gap first."""
-        real = [each for each in self.methods if each.method not in BASELINES]
-        return sorted(real, key=lambda each: -each.gap.mean().item())
+        methods = [each for each in self.methods if each.method not in BASELINES]
+        return sorted(methods, key=lambda each: -each.gap.mean().item())
 
 
-def measure_faithfulness(subject: RunOnTestSet) -> Faithfulness:
-    """Deletion and insertion of every method that has a meaning for the model."""
-    model = subject.attending
+def measure_faithfulness(tested: RunOnTestSet) -> Faithfulness:
+    """Return the deletion and insertion curves of all methods on the sampled images."""
+    model = tested.attention_model
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])
     names = [ATTENTION, *(name for name in METHODS if name != "cls"), *BASELINES]
     found: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}
-    for index, images in subject.portions(subject.sample):
+    for index, images in tested.batches(tested.sample):
         with torch.no_grad():
             classes = model(images).argmax(-1)
         for name, maps in _maps(model, images, classes, index, names).items():
@@ -99,17 +100,19 @@ def measure_faithfulness(subject: RunOnTestSet) -> Faithfulness:
 def _maps(
     model: VisionTransformer, images: Tensor, classes: Tensor, index: Tensor, names: list[str]
 ) -> dict[str, Tensor]:
-    """A map (B, gh, gw) of each method; an image's random map is the same in every call."""
-    ask = MapRequest(model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes)
-    seen = replace(ask, layers=(feature_layer(model) - 1,))
+    """Return a map (B, gh, gw) of each method. The random map depends only on the image's index."""
+    request = MapRequest(
+        model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes
+    )
+    for_grad_cam = replace(request, layers=(feature_layer(model) - 1,))
     grid = model.grid_size
     makers: dict[str, Callable[[], Tensor]] = {
-        ATTENTION: lambda: head_maps(ask).mean((1, 2)),
+        ATTENTION: lambda: head_maps(request).mean((1, 2)),
         RANDOM: lambda: torch.cat([random_maps(1, grid, SEED + int(i)) for i in index]),
-        "gradcam": lambda: grad_cam_map(seen),
+        "gradcam": lambda: grad_cam_map(for_grad_cam),
         CENTRE: lambda: centre_map(grid).expand(len(images), *grid),
     }
     return {
-        name: (makers[name]() if name in makers else METHODS[name](ask)).to(images.device)
+        name: (makers[name]() if name in makers else METHODS[name](request)).to(images.device)
         for name in names
     }

@@ -1,10 +1,9 @@
-"""What a figure is before it is a file, and the look that figures share."""
+"""A figure of one run with its caption and numbers, and the style of these figures."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from vitcli.runner.text import one_line
@@ -12,38 +11,34 @@ from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
 PALETTE = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
-"""Okabe and Ito's, which colour-blind readers tell apart; dashes and marks differ too."""
+"""The colours of Okabe and Ito, which colour-blind readers can tell apart."""
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 3)))
 MARKS = "osD^vP*X<>"
-CMAP = "viridis"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunFigure:
-    """A figure, ready to be drawn in any format, with what belongs below it."""
+    """Figure of one run, to be drawn in any format, with its title, caption and numbers."""
 
     draw: Callable[[], Figure]
     title: str
     caption: str
-    """What is seen, of which model, on which data, n."""
+    """What the figure shows, for which model and data, and n."""
     numbers: dict[str, Any] = field(default_factory=dict)
-    """What was measured, as plain data."""
+    """The measured numbers, as plain data."""
 
 
-def about(subject: RunOnTestSet, what: str, count: int | None = None) -> str:
-    """A caption: what is seen, then the model, its data, and on how many images."""
-    data = one_line(subject.predictor.spec.data.name.rpartition("/")[2], 40)
+def make_caption(tested: RunOnTestSet, what: str, count: int | None = None) -> str:
+    """Return a caption: what the figure shows, the model, its data and the number of images."""
+    data = one_line(tested.predictor.spec.data.name.rpartition("/")[2], 40)
     images = "" if count is None else f", n = {count:,} test images"
-    return f"{what} Model {one_line(subject.name, 60)}, trained on {data}{images}."
+    return f"{what} Model {one_line(tested.name, 60)}, trained on {data}{images}."
 
 
-def bare(axes: Axes) -> None:
-    """No ticks and no frame, for pictures."""
-    axes.set_xticks([])
-    axes.set_yticks([])
-    axes.spines[:].set_visible(False)
+def three_layers(depth: int) -> list[int]:
+    """Return the first, middle and last layer, from 0.
 
-
-def layers_shown(depth: int) -> list[int]:
-    """First, middle and last layer, from 0: the report's 1, 3 and 6 of 6."""
+    Of 6 layers these are the layers 1, 3 and 6 of the report "Attention Mechanisms and
+    Transformers for Visual Recognition", section V.C.
+    """
     return sorted({0, (depth - 1) // 2, depth - 1})

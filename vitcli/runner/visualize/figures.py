@@ -1,21 +1,30 @@
-"""Every figure that ``vitcli visualize`` knows, by name."""
+"""Every figure of ``vitcli visualize``, by name."""
 
 from collections.abc import Callable
 
-from vitcli.runner.visualize.attention_figures import distance, faithfulness, heads, mistakes
+from vitcli.runner.visualize.attention_figures import (
+    distance_figure,
+    faithfulness_figure,
+    heads_figure,
+    mistakes_figure,
+)
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
-from vitcli.runner.visualize.training_figures import confusion, curves
-from vitcli.runner.visualize.weight_figures import embeddings, filters, pos_embed
+from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
+from vitcli.runner.visualize.weight_figures import (
+    embeddings_figure,
+    filters_figure,
+    positions_figure,
+)
 
 FIGURES: dict[str, Callable[[RunOnTestSet], RunFigure]] = {
-    "curves": curves,
-    "confusion": confusion,
-    "mistakes": mistakes,
-    "heads": heads,
-    "distance": distance,
-    "pos-embed": pos_embed,
-    "filters": filters,
-    "embeddings": embeddings,
-    "faithfulness": faithfulness,
+    "curves": curves_figure,
+    "confusion": confusion_figure,
+    "mistakes": mistakes_figure,
+    "heads": heads_figure,
+    "distance": distance_figure,
+    "pos-embed": positions_figure,
+    "filters": filters_figure,
+    "embeddings": embeddings_figure,
+    "faithfulness": faithfulness_figure,
 }

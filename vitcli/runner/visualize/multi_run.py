@@ -1,4 +1,4 @@
-"""Several runs, each into a folder of its own, on one page."""
+"""The figures of several runs: a folder for each run, and one page for all."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -7,7 +7,7 @@ from vitcli.runner.errors import ConfigError, UserError
 from vitcli.runner.files import commit
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.visualize.page import html
-from vitcli.runner.visualize.render import Visualized, visualize
+from vitcli.runner.visualize.render import VisualizedRun, visualize
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 PAGE = "index.html"
@@ -22,24 +22,25 @@ def visualize_runs(
     load: Callable[[RunDir], RunOnTestSet],
     on_figure: Callable[[str, str], None],
     on_failure: Callable[[UserError], None],
-) -> tuple[list[Visualized], list[UserError]]:
-    """Draw each run's figures below ``output``, and ``index.html`` about all that could be drawn.
+) -> tuple[list[VisualizedRun], list[UserError]]:
+    """Draw the figures of each run below ``output``, and write one ``index.html`` about all runs.
 
-    A run that cannot be read does not keep the others back; the only one raises.
+    A run that cannot be read is reported, and the other runs are drawn. If it is the only run, its
+    error is raised.
 
     Raises:
-        ConfigError: ``output`` is no folder.
+        ConfigError: ``output`` is not a folder.
     """
     if output.exists() and not output.is_dir():
         raise ConfigError(f"-o {output}: not a folder")
-    done: list[Visualized] = []
+    done: list[VisualizedRun] = []
     failed: list[UserError] = []
     taken: set[str] = set()
     for run in runs:
         try:
-            subject = load(run)
-            folder = output / free(subject.slug, taken)
-            done.append(visualize(subject, names, folder, form, on_figure))
+            tested = load(run)
+            folder = output / unused_name(tested.slug, taken)
+            done.append(visualize(tested, names, folder, form, on_figure))
         except UserError as error:
             if len(runs) == 1:
                 raise
@@ -50,8 +51,8 @@ def visualize_runs(
     return done, failed
 
 
-def free(name: str, taken: set[str]) -> str:
-    """A folder's name that no other run of this call has: ``x``, ``x-2``, ..."""
+def unused_name(name: str, taken: set[str]) -> str:
+    """Return the name, or ``name-2`` and so on if it is taken, and add it to the taken names."""
     number, chosen = 1, name
     while chosen in taken:
         number += 1

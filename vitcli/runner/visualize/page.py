@@ -1,5 +1,6 @@
-"""The figures of one or several runs on one page: a file without network that runs no script but
-the explorer's own.
+"""The page with the figures of one or more runs.
+
+The page is one file. It needs no network and runs only the explorer's script.
 """
 
 import base64
@@ -10,11 +11,11 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from vitcli.runner.visualize.explorer.page import fragment
-from vitcli.runner.visualize.render import Visualized
+from vitcli.runner.visualize.render import VisualizedRun
 
 
-def html(done: Sequence[Visualized]) -> bytes:
-    """The page, figures embedded as PNG whatever their files are."""
+def html(done: Sequence[VisualizedRun]) -> bytes:
+    """Return the page. It embeds the figures as PNG, also if their files are SVG or PDF."""
     sections = [_section(each) for each in done]
     explorers = [each["explorer"] for each in sections if each["explorer"]]
     text = (
@@ -25,21 +26,21 @@ def html(done: Sequence[Visualized]) -> bytes:
     return text.encode()
 
 
-def _section(each: Visualized) -> dict[str, Any]:
+def _section(each: VisualizedRun) -> dict[str, Any]:
     return {
-        "name": each.subject.name,
+        "name": each.tested.name,
         "data": each.numbers["data"],
-        "accuracy": each.subject.recorded_accuracy,
-        "num_test": len(each.subject.data.test),
+        "accuracy": each.tested.recorded_accuracy,
+        "num_test": len(each.tested.data.test),
         "figures": [
             {
                 "name": name,
-                "title": drawn.title,
-                "caption": drawn.caption,
-                "source": _embedded(each.pngs[name]),
-                "numbers": drawn.numbers,
+                "title": figure.title,
+                "caption": figure.caption,
+                "source": _data_uri(each.pngs[name]),
+                "numbers": figure.numbers,
             }
-            for name, drawn in each.figures.items()
+            for name, figure in each.figures.items()
         ],
         "num_scenes": len(each.scenes),
         "explorer": fragment(each.scenes) if each.scenes else None,
@@ -47,7 +48,7 @@ def _section(each: Visualized) -> dict[str, Any]:
     }
 
 
-def _embedded(png: bytes) -> str:
+def _data_uri(png: bytes) -> str:
     return "data:image/png;base64," + base64.b64encode(png).decode()
 
 

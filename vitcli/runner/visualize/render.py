@@ -1,4 +1,4 @@
-"""Draw a run's figures into a folder, and collect them on one page."""
+"""Draw the figures of one run into a folder."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from vitcli.runner.machine.device import environment
 from vitcli.runner.text import portable
 from vitcli.runner.visualize.explorer.page import page
 from vitcli.runner.visualize.explorer.scene import Scene
-from vitcli.runner.visualize.explorer_page import scenes
+from vitcli.runner.visualize.explorer_page import make_scenes
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
@@ -21,27 +21,27 @@ from vitcli.version import __version__
 
 NUMBERS = "numbers.json"
 EXPLORER = "explorer"
-"""The name of what is no figure but a page."""
+"""The name of the explorer among the figures; its file is a page."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Visualized:
-    """What was drawn of one run."""
+class VisualizedRun:
+    """Figures, files and numbers of one run."""
 
-    subject: RunOnTestSet
+    tested: RunOnTestSet
     figures: Mapping[str, RunFigure]
     files: Mapping[str, Path]
     skipped: Mapping[str, str]
-    """Figure -> why it has no meaning for this model."""
+    """Figure -> the reason why this model has no such figure."""
     numbers: Mapping[str, Any]
     pngs: Mapping[str, bytes]
-    """The figures as PNG, whatever their files are."""
+    """The figures as PNG, also if their files are SVG or PDF."""
     scenes: Sequence[Scene]
-    """What the explorer shows; empty where it was not asked for."""
+    """The scenes of the explorer; empty without an explorer."""
 
 
 def check_names(names: Sequence[str]) -> list[str]:
-    """The figures asked for, in their usual order; all unless some are named.
+    """Return the named figures in their usual order, or all figures if no name is given.
 
     Raises:
         ConfigError: There is no such figure.
@@ -50,38 +50,38 @@ def check_names(names: Sequence[str]) -> list[str]:
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)
-            raise ConfigError(f"--what {name}: no such figure{hint} (there are {', '.join(known)})")
+            raise ConfigError(f"--what {name}: no such figure{hint} (figures: {', '.join(known)})")
     return [name for name in known if name in names or not names]
 
 
 def visualize(
-    subject: RunOnTestSet,
+    tested: RunOnTestSet,
     names: Sequence[str],
     folder: Path,
     form: str = "png",
     on_figure: Callable[[str, str], None] = lambda name, outcome: None,
-) -> Visualized:
-    """Draw figures of one run into ``folder``, with ``numbers.json`` beside them.
+) -> VisualizedRun:
+    """Draw figures of one run into ``folder``, and write ``numbers.json`` beside them.
 
     Args:
-        names: Some of ``FIGURES``, and ``explorer``.
+        names: Names in ``FIGURES``, or ``explorer``.
         form: png, svg or pdf.
-        on_figure: Told each figure's name and its file, or why there is none.
+        on_figure: Gets each figure's name, and its file or the reason why there is none.
     """
     folder.mkdir(parents=True, exist_ok=True)
     figures: dict[str, RunFigure] = {}
     files: dict[str, Path] = {}
     skipped: dict[str, str] = {}
     pngs: dict[str, bytes] = {}
-    explored: list[Scene] = []
+    scenes: list[Scene] = []
     for name in names:
         try:
             if name == EXPLORER:
-                explored = scenes(subject)
+                scenes = make_scenes(tested)
                 files[name] = folder / f"{name}.html"
-                content = page(explored, about=f"Attention of {subject.name}")
+                content = page(scenes, about=f"Attention of {tested.name}")
             else:
-                figures[name] = FIGURES[name](subject)
+                figures[name] = FIGURES[name](tested)
                 files[name] = folder / f"{name}.{form}"
                 content = encode(figures[name].draw, form)
                 draw = figures[name].draw
@@ -92,31 +92,32 @@ def visualize(
             continue
         commit(files[name], content)
         on_figure(name, str(files[name]))
-    numbers = about_run(subject) | {n: d.numbers for n, d in figures.items() if d.numbers}
+    measured = {name: figure.numbers for name, figure in figures.items() if figure.numbers}
+    numbers = describe_run(tested) | measured
     commit_json(folder / NUMBERS, numbers)
-    return Visualized(
-        subject=subject,
+    return VisualizedRun(
+        tested=tested,
         figures=figures,
         files=files,
         skipped=skipped,
         numbers=numbers,
         pngs=pngs,
-        scenes=explored,
+        scenes=scenes,
     )
 
 
-def about_run(subject: RunOnTestSet) -> dict[str, Any]:
-    """Which model, which images, which program."""
-    meta = subject.run.read("meta.json")
-    name = portable(subject.run.name)
-    surroundings = environment(subject.predictor.device)
+def describe_run(tested: RunOnTestSet) -> dict[str, Any]:
+    """Return the run, its data, the command and the versions, as plain data."""
+    meta = tested.run.read("meta.json")
+    name = portable(tested.run.name)
+    machine = environment(tested.predictor.device)
     return {
-        "run": subject.name,
+        "run": tested.name,
         "experiment": meta.get("experiment"),
-        "data": portable(subject.predictor.spec.data.name),
-        "data_hash": subject.data.data_hash,
-        "test_accuracy": subject.recorded_accuracy,
-        "command": f"vitcli visualize {name} --num-images {subject.num_images}",
+        "data": portable(tested.predictor.spec.data.name),
+        "data_hash": tested.data.data_hash,
+        "test_accuracy": tested.recorded_accuracy,
+        "command": f"vitcli visualize {name} --num-images {tested.num_images}",
         "vitcli": __version__,
-        **{key: surroundings.get(key) for key in ("commit", "torch", "hardware")},
+        **{key: machine.get(key) for key in ("commit", "torch", "hardware")},
     }

@@ -1,4 +1,4 @@
-"""A trained model together with its test images: what a page of figures is about.
+"""A trained run together with the test images of its data set.
 
 Axes: N test images, B batch, C channels, H W pixels, K classes.
 """
@@ -15,24 +15,25 @@ from torch import Tensor
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.train.evaluate import Scores, logits_and_labels, score
-from vitcli.runner.attn_map.strip import visible
+from vitcli.runner.attn_map.strip import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
 
-PORTION = 50
-BUDGET = 2**28
-"""Bytes of attention weights at once; with it, ``PORTION`` images at most."""
+MAX_BATCH = 50
+MAX_BYTES = 2**28
+"""Largest size of the attention weights of a batch."""
 
 
 @dataclass(frozen=True)
 class RunOnTestSet:
-    """One run, its test images, and how many of them averages are taken over."""
+    """Run with its test images."""
 
     predictor: Predictor
     data: DataSet
     num_images: int
+    """Number of test images for averages."""
 
     @property
     def run(self) -> RunDir:
@@ -40,18 +41,18 @@ class RunOnTestSet:
 
     @property
     def name(self) -> str:
-        """The run's name; of a folder that lies elsewhere only the last parts."""
+        """The run's name; of a longer path only the last three parts."""
         parts = [part for part in Path(self.run.name).parts if part not in ("/", "..")]
         return "/".join(parts[-3:]) or "run"
 
     @property
     def slug(self) -> str:
-        """The name as that of a folder."""
+        """The name in a form that is safe as a folder name."""
         return "".join(c if c.isalnum() or c in "-_.=" else "-" for c in self.name)
 
     @cached_property
     def logits(self) -> Tensor:
-        """Of every test image, (N, K), on the CPU."""
+        """Logits of all test images, (N, K), on the CPU."""
         images, spec = self.data.test.to(self.predictor.device), self.predictor.spec
         whole = spec.replace(train=spec.train.replace(limit_batches=None))
         return logits_and_labels(self.predictor.model, images, whole)[0].cpu()
@@ -65,14 +66,15 @@ class RunOnTestSet:
 
     @property
     def recorded_accuracy(self) -> float | None:
-        """What the run itself measured at its end, if it came there."""
+        """The test accuracy that the run measured at its end; None if it did not end."""
         return self.run.read("result.json").get("test_accuracy")
 
     @property
     def vit(self) -> VisionTransformer:
-        """
+        """The model, if it is a Vision Transformer with layers.
+
         Raises:
-            NoFigureError: The model is another.
+            NoFigureError: The model is of another family or has no layers.
         """
         model = self.predictor.model
         if not isinstance(model, VisionTransformer):
@@ -82,57 +84,59 @@ class RunOnTestSet:
         return model
 
     @property
-    def attending(self) -> VisionTransformer:
-        """
+    def attention_model(self) -> VisionTransformer:
+        """The model, if its attention has matrices.
+
         Raises:
-            NoFigureError: No token has weights for others.
+            NoFigureError: The model has no attention matrix.
         """
         if not self.vit.has_attention_weights:
-            raise NoFigureError(f"attention {self.vit.spec.attention!r} has no weights of tokens")
+            raise NoFigureError(f"attention {self.vit.spec.attention!r} has no attention matrix")
         return self.vit
 
     @cached_property
     def sample(self) -> Tensor:
-        """Indices of ``num_images`` test images, evenly over the test set, which is sorted by class
-        in some data sets: (n,).
+        """Indices of ``num_images`` test images: (n,).
+
+        They are spread evenly over the test set, because some data sets are sorted by class.
         """
         total = len(self.data.test)
         count = min(self.num_images, total)
         return torch.arange(count) * total // count
 
     @cached_property
-    def firsts(self) -> list[int]:
-        """The first test image of each class, in label order: nobody picked them."""
+    def first_of_each_class(self) -> list[int]:
+        """Indices of the first test image of each class, in label order."""
         labels = self.data.test.labels
         found = [(labels == label).nonzero() for label in range(self.data.num_classes)]
         return [int(rows[0]) for rows in found if len(rows)]
 
     def batch(self, index: Tensor) -> Tensor:
-        """Test images as the model takes them: (B,) -> (B, C, H, W), on its device."""
+        """Return test images as the model's input on its device: (B,) -> (B, C, H, W)."""
         pixels = self.data.test.pixels[index].to(self.predictor.device)
         return self.data.normalize(pixels)
 
-    def portions(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-        """Indices (B,) and their images, few enough at once to keep attention weights."""
-        for part in index.split(self._portion):
+    def batches(self, index: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield indices (B,) and their images, in batches whose attention fits in memory."""
+        for part in index.split(self._batch_size):
             yield part, self.batch(part)
 
     @property
-    def _portion(self) -> int:
+    def _batch_size(self) -> int:
         model = self.predictor.model
         if not isinstance(model, VisionTransformer):
-            return PORTION
+            return MAX_BATCH
         tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
         size = 4 * len(model.blocks) * model.spec.num_heads * tokens**2
-        return max(1, min(PORTION, BUDGET // max(1, size)))
+        return max(1, min(MAX_BATCH, MAX_BYTES // max(1, size)))
 
     def picture(self, index: int) -> np.ndarray:
-        """A test image to be shown: (H, W, 3) uint8."""
-        return visible(self.data.test.pixels[index : index + 1])[0]
+        """Return a test image for display: (H, W, 3) uint8."""
+        return to_rgb(self.data.test.pixels[index : index + 1])[0]
 
 
 class NoFigureError(Exception):
-    """A figure has no meaning for a model; the message says why."""
+    """The model has no such figure; the message says why."""
 
 
 def load_run_on_test_set(
@@ -147,17 +151,23 @@ def load_run_on_test_set(
     """Read a run's weights and its data set.
 
     Raises:
-        InputError: No such weights, or no such images.
-        ConfigError: The images are not of the run's size.
+        InputError: The weights or the test images are missing.
+        ConfigError: The images have another size than those of the run.
     """
     predictor = Predictor(run, device)
     spec = predictor.spec.data
     data = load_data(spec, data_dir=data_dir, offline=offline, on_message=on_message)
     if data.img_size != predictor.size or data.in_chans != predictor.in_chans:
-        raise ConfigError(f"{run.name} takes images of {predictor.size}, not {data.img_size}")
+        raise ConfigError(
+            f"{run.name}: the model takes images of {predictor.size}, but {spec.name} has"
+            f" {data.img_size}"
+        )
     if not len(data.test):
         raise InputError(f"{spec.name} has no test images")
-    seen = run.read("meta.json").get("data_hash")
-    if seen and seen != data.data_hash:
-        on_message(f"note: these images differ from those of the training (hash {seen[:12]})")
+    trained_on = run.read("meta.json").get("data_hash")
+    if trained_on and trained_on != data.data_hash:
+        on_message(
+            "note: the images are not those of the training, whose data hash begins with"
+            f" {trained_on[:12]}"
+        )
     return RunOnTestSet(predictor, data, num_images)

@@ -1,4 +1,4 @@
-"""Means over images and how sure they are."""
+"""Means over images with their intervals."""
 
 from scipy import stats
 from torch import Tensor
@@ -7,7 +7,7 @@ LEVEL = 0.95
 
 
 def mean_and_error(values: Tensor) -> tuple[float, float | None]:
-    """Mean of (n,) and half its 95 % t interval over images; None with one image."""
+    """Return the mean of (n,) and half its 95 % t interval over images; None for one image."""
     values = values.double()
     count = len(values)
     if count < 2:
@@ -17,5 +17,5 @@ def mean_and_error(values: Tensor) -> tuple[float, float | None]:
 
 
 def plus_minus(mean: float, error: float | None, form: str = "+.2f") -> str:
-    """Such as ``+1.39 +- 0.04``; the second part is left out where it is not known."""
+    """Return text such as ``+1.39 +- 0.04``, without the second part if the error is None."""
     return format(mean, form) + ("" if error is None else f" +- {error:{form.lstrip('+')}}")

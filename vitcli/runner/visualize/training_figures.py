@@ -1,4 +1,4 @@
-"""How a model was trained, and what it gets wrong. Axes: K classes."""
+"""Figures of a training and of its mistakes. Axes: K classes."""
 
 from functools import partial
 
@@ -9,16 +9,16 @@ from matplotlib.ticker import MaxNLocator
 from vitcli.runner.figure_style import FAINT, INK
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import BLUE, DASHES, VERMILION, RunFigure, about
+from vitcli.runner.visualize.figure import BLUE, DASHES, VERMILION, RunFigure, make_caption
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MANY = 20
-"""With more classes a confusion matrix has no room for its numbers."""
+"""Largest number of classes for which a confusion matrix shows its numbers."""
 
 
-def curves(subject: RunOnTestSet) -> RunFigure:
-    """Loss and accuracy after each epoch."""
-    records = readable_metrics(subject.run)
+def curves_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of loss and accuracy by epoch."""
+    records = readable_metrics(tested.run)
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
     lines = {
@@ -30,17 +30,17 @@ def curves(subject: RunOnTestSet) -> RunFigure:
         for measure in ("loss", "accuracy")
     }
     return RunFigure(
-        draw=partial(_curves, lines),
+        draw=partial(_draw_curves, lines),
         title="Learning curves",
-        caption=about(
-            subject,
-            "Loss and accuracy by epoch. The training's are means over the epoch, with its"
-            " augmentation and label smoothing, so they may look worse than the test's.",
+        caption=make_caption(
+            tested,
+            "Loss and accuracy by epoch. Training values are means over the epoch, with"
+            " augmentation and label smoothing, so they may be worse than test values.",
         ),
     )
 
 
-def _curves(lines: dict[str, dict[str, list[tuple[float, float]]]]) -> Figure:
+def _draw_curves(lines: dict[str, dict[str, list[tuple[float, float]]]]) -> Figure:
     figure = Figure(figsize=(7.2, 3.0), layout="constrained")
     for axes, (measure, splits) in zip(figure.subplots(1, 2), lines.items(), strict=True):
         for (split, points), colour, dash in zip(
@@ -69,18 +69,18 @@ def _curves(lines: dict[str, dict[str, list[tuple[float, float]]]]) -> Figure:
     return figure
 
 
-def confusion(subject: RunOnTestSet) -> RunFigure:
-    """Which class is taken for which."""
-    table = np.array(subject.scores.confusion)
-    names = [one_line(name, 14) for name in subject.predictor.names]
-    scores = subject.scores
+def confusion_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of how often each class is predicted for each true class."""
+    table = np.array(tested.scores.confusion)
+    names = [one_line(name, 14) for name in tested.predictor.names]
+    scores = tested.scores
     low, high = (100 * bound for bound in scores.accuracy_interval)
     return RunFigure(
-        draw=partial(_confusion, table, names),
+        draw=partial(_draw_confusion, table, names),
         title="Confusion matrix",
-        caption=about(
-            subject,
-            f"Rows are true classes, columns what the model said, in per cent of the row."
+        caption=make_caption(
+            tested,
+            f"Rows are true classes and columns are predicted classes, in per cent of the row."
             f" Accuracy {100 * scores.accuracy:.2f} % (95 % interval {low:.2f} to {high:.2f}).",
             scores.num_images,
         ),
@@ -92,7 +92,7 @@ def confusion(subject: RunOnTestSet) -> RunFigure:
     )
 
 
-def _confusion(table: np.ndarray, names: list[str]) -> Figure:
+def _draw_confusion(table: np.ndarray, names: list[str]) -> Figure:
     count = len(names)
     shares = 100 * table / table.sum(1, keepdims=True).clip(min=1)
     side = 2.2 + 0.42 * count if count <= MANY else 8.0

@@ -1,4 +1,4 @@
-"""What is learned before any picture is seen, and where pictures end up.
+"""Figures of learned positions and filters, and of the features of images.
 
 Axes: D embed_dim, C channels, P patch_size, gh gw patch grid, n images.
 """
@@ -13,50 +13,54 @@ from torch import Tensor, nn
 
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
-from vitcli.runner.figure_style import FAINT, INK, MUTED
+from vitcli.runner.figure_style import CMAP, FAINT, INK, MUTED, bare, draw_map_grid
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import CMAP, MARKS, PALETTE, RunFigure, about, bare
+from vitcli.runner.visualize.figure import MARKS, PALETTE, RunFigure, make_caption
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MAX_FILTERS = 64
 MAX_MAPS = 16
-"""A grid with more rows or columns of patches shows every other one, or fewer."""
+"""Largest number of maps in a row or column. A larger grid of patches shows every second patch, or
+fewer."""
 
 
-def pos_embed(subject: RunOnTestSet) -> RunFigure:
-    """How alike the positions of any two patches are; for a relative bias, the bias itself."""
-    model = subject.vit
+def positions_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of the similarity of positions, or of the bias for relative positions."""
+    model = tested.vit
     kind = model.spec.pos_embed
     biases = [m for m in model.modules() if isinstance(m, RelativeBias)]
     if biases:
         maps = torch.stack([_from_centre(bias, model.grid_size) for bias in biases])
-        text = "What each head adds to the scores of the patch in the middle, by layer."
-        return _biases(subject, maps, text)
+        text = "The bias that each head adds to the scores of the middle patch, by layer."
+        return _bias_figure(tested, maps, text)
     if model.pos_embed is None:
-        reason = {"none": "the model has no positions", "rope2d": "rope2d turns q and k; no table"}
+        reason = {
+            "none": "the model has no positions",
+            "rope2d": "rope2d rotates q and k and has no table of positions",
+        }
         raise NoFigureError(reason[kind])
     table = model.pos_embed()[0, -model.grid_size[0] * model.grid_size[1] :].detach().cpu()
     unit = F.normalize(table, dim=-1)
-    likeness = (unit @ unit.mT).view(*model.grid_size, *model.grid_size).numpy()
+    similarity = (unit @ unit.mT).view(*model.grid_size, *model.grid_size).numpy()
     return RunFigure(
-        draw=partial(_likeness, likeness),
+        draw=partial(_draw_similarity, similarity),
         title="Similarity of positions",
-        caption=about(
-            subject,
-            f"Cosine similarity of the {kind} position of each patch with those of all patches;"
-            " the small map at row 2, column 3 is that patch's.",
+        caption=make_caption(
+            tested,
+            f"Cosine similarity between the {kind} positions of patches. The small map at row 2,"
+            " column 3 compares the patch at row 2, column 3 with all patches.",
         ),
     )
 
 
 def _from_centre(bias: RelativeBias, grid: tuple[int, int]) -> Tensor:
-    """(h, gh, gw): the row of the middle patch."""
+    """Return the bias of the middle patch as a query: (h, gh, gw)."""
     table = bias.bias()[0].detach().cpu()
     middle = table.shape[-1] - grid[0] * grid[1] + (grid[0] // 2) * grid[1] + grid[1] // 2
     return table[:, middle, -grid[0] * grid[1] :].unflatten(-1, grid)
 
 
-def _likeness(maps: np.ndarray) -> Figure:
+def _draw_similarity(maps: np.ndarray) -> Figure:
     rows, columns = maps.shape[:2]
     steps = (-(-rows // MAX_MAPS), -(-columns // MAX_MAPS))
     maps = maps[:: steps[0], :: steps[1]]
@@ -64,59 +68,62 @@ def _likeness(maps: np.ndarray) -> Figure:
     size = 5.6 / max(rows, columns)
     figure = Figure(figsize=(columns * size + 0.9, rows * size), layout="constrained")
     grid = figure.subplots(rows, columns, squeeze=False)
-    for place, axes in np.ndenumerate(grid):
-        bare(axes)
-        image = axes.imshow(maps[place], cmap="cividis", vmin=maps.min(), vmax=1)
+    image = draw_map_grid(grid, maps, cmap="cividis", vmin=maps.min(), vmax=1)
     figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02).set_label("cosine similarity")
     return figure
 
 
-def _biases(subject: RunOnTestSet, maps: Tensor, text: str) -> RunFigure:
+def _bias_figure(tested: RunOnTestSet, maps: Tensor, text: str) -> RunFigure:
     return RunFigure(
-        draw=partial(_bias_maps, maps.numpy()),
+        draw=partial(_draw_biases, maps.numpy()),
         title="Relative position bias",
-        caption=about(subject, text),
+        caption=make_caption(tested, text),
     )
 
 
-def _bias_maps(maps: np.ndarray) -> Figure:
+def _draw_biases(maps: np.ndarray) -> Figure:
     layers, heads = maps.shape[:2]
     figure = Figure(figsize=(1.0 + 0.9 * heads, 0.4 + 0.9 * layers), layout="constrained")
     grid = figure.subplots(layers, heads, squeeze=False)
     largest = np.abs(maps).max() or 1.0
-    for (layer, head), axes in np.ndenumerate(grid):
-        bare(axes)
-        image = axes.imshow(maps[layer, head], cmap="cividis", vmin=-largest, vmax=largest)
-        if layer == 0:
-            axes.set_title(f"head {head + 1}", fontsize=8, loc="center")
-        if head == 0:
-            axes.set_ylabel(f"layer {layer + 1}", fontsize=8)
+    image = draw_map_grid(
+        grid,
+        maps,
+        row_names=[f"layer {layer + 1}" for layer in range(layers)],
+        column_names=[f"head {head + 1}" for head in range(heads)],
+        cmap="cividis",
+        vmin=-largest,
+        vmax=largest,
+    )
     figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02).set_label("added to the score")
     return figure
 
 
-def filters(subject: RunOnTestSet) -> RunFigure:
-    """What the first layer looks for: filters, or the main directions among many patch filters."""
-    model = subject.predictor.model
-    weight = first_filters(model, subject.predictor.in_chans)  # (D, C, P, P)
-    is_cut = isinstance(model, TokenModel) and model.spec.family != "coatnet"
-    if is_cut and model.spec.patch_embed in ("linear", "conv"):
+def filters_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of the first layer's filters, or of their principal components.
+
+    Components are shown if the filters embed patches.
+    """
+    model = tested.predictor.model
+    weight = first_filters(model, tested.predictor.in_chans)  # (D, C, P, P)
+    has_patches = isinstance(model, TokenModel) and model.spec.family != "coatnet"
+    if has_patches and model.spec.patch_embed in ("linear", "conv"):
         tiles = principal_components(weight)
         what = f"The first {len(tiles)} principal components of the {len(weight)} filters that"
-        what += " embed a patch, as in figure 7 of Dosovitskiy et al. 2021;"
+        what += " embed a patch, as in figure 7 of Dosovitskiy et al. 2021."
     else:
         tiles = weight[:MAX_FILTERS]
         shown = "" if len(tiles) == len(weight) else f"the first {len(tiles)} of "
-        what = f"The filters of the first convolution ({shown}{len(weight)}),"
+        what = f"The filters of the first convolution ({shown}{len(weight)})."
     return RunFigure(
-        draw=partial(_filters, tiles.numpy()),
+        draw=partial(_draw_filters, tiles.numpy()),
         title="Filters of the first layer",
-        caption=about(subject, f"{what} each scaled to its own range."),
+        caption=make_caption(tested, f"{what} Each is scaled to its own range."),
     )
 
 
 def first_filters(model: nn.Module, in_chans: int) -> Tensor:
-    """The weights that pixels meet first, (D, C, P, P)."""
+    """Return the weights of the first layer, (D, C, P, P)."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             return module.weight.detach().cpu()
@@ -127,17 +134,17 @@ def first_filters(model: nn.Module, in_chans: int) -> Tensor:
 
 
 def principal_components(weight: Tensor, count: int = 28) -> Tensor:
-    """The directions of largest variance among filters: (D, C, P, P) -> (count, C, P, P)."""
+    """Return the directions of largest variance among filters: (D, C, P, P) -> (count, C, P, P)."""
     rows = weight.flatten(1)
     _, _, directions = torch.linalg.svd(rows - rows.mean(0), full_matrices=False)
     directions = directions[:count]
-    # a direction has no sign of its own; the larger side is shown bright
+    # The sign of a direction is arbitrary, so the sign with a positive sum is chosen.
     flip = directions.sum(1).sign()
     flip[flip == 0] = 1
     return (directions * flip[:, None]).unflatten(1, weight.shape[1:])
 
 
-def _filters(tiles: np.ndarray) -> Figure:
+def _draw_filters(tiles: np.ndarray) -> Figure:
     columns = min(len(tiles), 14 if len(tiles) <= 28 else 16)
     rows = -(-len(tiles) // columns)
     figure = Figure(figsize=(0.5 * columns, 0.5 * rows), layout="constrained")
@@ -154,14 +161,14 @@ def _filters(tiles: np.ndarray) -> Figure:
     return figure
 
 
-def embeddings(subject: RunOnTestSet) -> RunFigure:
-    """Pooled features of images on their two main axes."""
-    model, index = subject.predictor.model, subject.sample
+def embeddings_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of the pooled features of images on their first two principal components."""
+    model, index = tested.predictor.model, tested.sample
     if not isinstance(model, TokenModel):
         raise NoFigureError(f"a {model.spec.family} has no tokens to pool")
     rows = []
     with torch.no_grad():
-        for _, images in subject.portions(index):
+        for _, images in tested.batches(index):
             rows.append(model.pool(model.forward_features(images)).float().cpu())
     features = torch.cat(rows).double()
     centred = features - features.mean(0)
@@ -169,24 +176,24 @@ def embeddings(subject: RunOnTestSet) -> RunFigure:
     places = (left * values)[:, :2].numpy()
     shares = (values**2 / (values**2).sum().clamp(min=1e-12)).tolist()
     if places.shape[1] < 2:
-        raise NoFigureError("two images at least are needed for a plane")
-    labels = subject.data.test.labels[index].numpy()
+        raise NoFigureError("the figure needs at least two images; raise --num-images")
+    labels = tested.data.test.labels[index].numpy()
     token = "CLS" if model.cls_token is not None else "pooled"
     return RunFigure(
-        draw=partial(_embeddings, places, labels, list(subject.predictor.names), shares),
+        draw=partial(_draw_embeddings, places, labels, list(tested.predictor.names), shares),
         title=f"Map of the {token} features",
-        caption=about(
-            subject,
+        caption=make_caption(
+            tested,
             f"The {token} features that the classifier reads, on their first two principal"
-            f" components ({100 * sum(shares[:2]):.0f} % of the variance); names stand at the"
-            " class means. Linear: what overlaps here may still lie apart in other directions.",
+            f" components ({100 * sum(shares[:2]):.0f} % of the variance). The class names stand at"
+            " the class means. Classes that overlap here may be separate in other directions.",
             len(index),
         ),
         numbers={"explained_variance": shares[:2], "n": len(index)},
     )
 
 
-def _embeddings(
+def _draw_embeddings(
     places: np.ndarray, labels: np.ndarray, names: list[str], shares: list[float]
 ) -> Figure:
     figure = Figure(figsize=(7.2, 5.4), layout="constrained")

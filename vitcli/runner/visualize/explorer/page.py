@@ -1,11 +1,11 @@
-"""Scenes as a page on which a person looks around, in one file without network.
+"""The explorer: an interactive page about a model's attention, in one file without network access.
 
-The numbers travel as data that never runs, and names are escaped. A content-security policy
-allows one style and one script, both by their hash. The page's state can be read, not written, from
-the attributes of its ``.explorer`` element; the script's head lists them.
+The page holds its numbers as data that is never run as code, and names are escaped. A
+content-security policy allows one style and one script, both by their hash. The attributes of the
+``.explorer`` element show the page's state; the head of explorer.js lists them.
 
-Axes: L layers, h heads, N tokens (prefix first), Q queries: the tokens, and the read-out where it
-is no token.
+Axes: L layers, h heads, N tokens (prefix first), Q queries. The queries are the tokens, and the
+read-out for a model without CLS.
 """
 
 import base64
@@ -21,54 +21,56 @@ from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
 
-from vitcli.runner.attn_map.overlay import CMAP
+from vitcli.runner.figure_style import CMAP
 from vitcli.runner.visualize.explorer.scene import Scene
 
 MAX_SHOWN = 640
-"""Pixels of the longer side of an embedded picture."""
+"""Largest longer side of an embedded picture, in pixels."""
 LOSSLESS = 256
-"""Up to this longer side a picture is embedded as PNG, above it as JPEG."""
+"""Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
 SCRIPTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js")
-"""One script: what is known, how it is drawn, what is made for a scene, what a person does."""
+"""The files of the page's script, in the order in which they are joined."""
 READERS = {
     "cls": "CLS, the read-out",
     "mean": "read-out, the mean of the patches",
     "seq": "read-out, a weighted mean of the patches",
 }
-"""What the classifier reads, as the page calls it."""
+"""Pooling -> the name of the read-out on the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Opening:
-    """What an explorer shows first."""
+    """First view of an explorer."""
 
     layer: int
-    """From 1 on, one of the scene's."""
+    """From 1: one of the scene's layers."""
     head: int | None = None
-    """From 1 on; unless given, the mean over the heads."""
+    """From 1. Default: the mean over heads."""
     rollout: bool = False
-    """The rollout up to the layer, instead of the layer's own attention."""
+    """Show the rollout up to the layer instead of the layer's own attention."""
     query: tuple[int, int] | None = None
-    """(row, column) of a patch, from 0 on; unless given, what the classifier reads."""
+    """(row, column) of a patch, from 0. Default: the read-out."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fragment:
-    """An explorer to embed: ``style`` once in the page's head, ``markup`` where it belongs, and
-    ``script`` once after the last markup, each unchanged, since the policy names their hashes:
-    ``script-src <script_hash>; style-src <style_hash>; img-src data:``.
+    """Explorer to embed in a page.
+
+    The page holds ``style`` once in its head, ``markup`` at the explorer's place, and ``script``
+    once after the last markup. All three must be unchanged, because the page's policy names their
+    hashes: ``script-src <script_hash>; style-src <style_hash>; img-src data:``.
     """
 
     markup: Markup
     style: Markup
     script: Markup
     style_hash: str
-    """As a policy quotes it: ``'sha256-...'``."""
+    """In the form of a policy: ``'sha256-...'``."""
     script_hash: str
 
 
 def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
-    """A whole page; ``about`` says below it whose attention this is."""
+    """Return a whole page; ``about`` is the line below the explorer."""
     text = (
         _environment()
         .get_template("explorer.html")
@@ -80,9 +82,10 @@ def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str 
 def fragment(
     scenes: Sequence[Scene], opening: Opening | None = None, *, keys: str = "inside"
 ) -> Fragment:
-    """An explorer of these scenes; unless said, it opens with the last layer and the read-out.
+    """Return an explorer of scenes. Default view: the last layer and the read-out.
 
-    ``keys`` are heard on the whole ``page``, or only while the focus is ``inside``.
+    With ``keys="page"`` the explorer handles the keys of the whole page, with ``"inside"`` only
+    while it has the focus.
     """
     environment = _environment()
     style = Markup(_source(environment, "explorer.css"))
@@ -91,7 +94,7 @@ def fragment(
     data = {
         "colours": _base64(_colours()),
         "opening": vars(opening),
-        "scenes": [packed(scene) for scene in scenes],
+        "scenes": [pack_scene(scene) for scene in scenes],
     }
     markup = environment.get_template("fragment.html").render(data=data, keys=keys)
     return Fragment(
@@ -103,13 +106,13 @@ def fragment(
     )
 
 
-def packed(scene: Scene) -> dict[str, Any]:
-    """A scene as the script reads it; the box is told in shares of the picture's sides."""
+def pack_scene(scene: Scene) -> dict[str, Any]:
+    """Return a scene as the script reads it. The box is in shares of the picture's sides."""
     attention, rollout = (_with_read_out(scene, x) for x in (scene.attention, scene.rollout))
     height, width = scene.picture.shape[:2]
     top, left, tall, wide = scene.box
-    bytes_, maxima = quantised(attention)
-    rollout_bytes, rollout_maxima = quantised(rollout)
+    attention_bytes, maxima = quantise(attention)
+    rollout_bytes, rollout_maxima = quantise(rollout)
     return {
         "name": scene.name,
         "picture": _picture_uri(scene.picture),
@@ -124,18 +127,19 @@ def packed(scene: Scene) -> dict[str, Any]:
         "reader": READERS[scene.pool],
         "reading": [round(float(share), 6) for share in scene.reading],
         "classes": scene.classes,
-        "attention": _base64(bytes_),
+        "attention": _base64(attention_bytes),
         "maxima": _base64(maxima),
         "rollout": _base64(rollout_bytes),
         "rolloutMaxima": _base64(rollout_maxima),
     }
 
 
-def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows (..., N) as uint8, and their maxima (...): a value is (byte / 255)^2 * maximum.
+def quantise(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return rows (..., N) as uint8 and their maxima (...): a value is (byte / 255)^2 * maximum.
 
-    By its square root, so that small shares keep their size: a value is off by no more than
-    sqrt(value * maximum) / 255, where equal steps would turn all below maximum / 510 to zero.
+    The bytes are steps of the square root, so that small values keep their size. The error of a
+    value is at most sqrt(value * maximum) / 255. With equal steps, all values below maximum / 510
+    would become zero.
     """
     maxima = rows.max(-1).astype("<f4")
     shares = rows / np.where(maxima > 0, maxima, 1)[..., None]
@@ -143,14 +147,17 @@ def quantised(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
-    """(..., N, N) -> (..., Q, N): what is read out attends as the tokens that it is made of."""
+    """Append the read-out's row, the weighted mean of its tokens' rows: (..., N, N) -> (..., Q, N).
+
+    With CLS the read-out is a token, and nothing is appended.
+    """
     if scene.pool == "cls":
         return matrices
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
 
 
 def _colours() -> np.ndarray:
-    """The colour map in 256 steps, (256, 3)."""
+    """Return the colour map in 256 steps, (256, 3)."""
     return (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
 
 

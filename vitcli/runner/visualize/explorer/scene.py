@@ -1,4 +1,4 @@
-"""The numbers of one picture that the explorer shows.
+"""The numbers that the explorer shows of one picture.
 
 Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (prefix first).
 """
@@ -15,33 +15,33 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.errors import InputError
 
 NUM_CLASSES = 5
-"""How many of the likeliest classes are named."""
+"""Number of likeliest classes to show."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
-    """A picture, what a model says it is, and what every token of it attends to."""
+    """Picture with the model's prediction and the attention of every token."""
 
     name: str
     picture: np.ndarray
-    """(H, W, 3) uint8, as it is shown."""
+    """(H, W, 3) uint8, as the page shows it."""
     box: tuple[int, int, int, int]
-    """What the model saw of it: top, left, height, width."""
+    """The part of the picture that the model gets: top, left, height, width."""
     grid: tuple[int, int]
     prefix: tuple[str, ...]
     """The names of the tokens before the patches."""
     layers: tuple[int, ...]
-    """From 1 on; those that ``attention`` and ``rollout`` hold."""
+    """From 1: the layers in ``attention`` and ``rollout``."""
     attention: np.ndarray
-    """(L, h, N, N): a row is a query, a column a key; a row sums to 1."""
+    """(L, h, N, N): a row is a query, a column is a key; each row sums to 1."""
     rollout: np.ndarray
-    """(L, N, N): attention rollout from the input to this layer; a row sums to 1."""
+    """(L, N, N): attention rollout from the input to each layer; each row sums to 1."""
     pool: str
-    """How the classifier reads tokens out: cls, mean or seq."""
+    """The pooling before the classifier: cls, mean or seq."""
     reading: np.ndarray
-    """(N,): how much of each token it reads; sums to 1."""
+    """(N,): the weight of each token in the pooling; sums to 1."""
     classes: tuple[tuple[str, float], ...]
-    """The likeliest classes with their probabilities, best first."""
+    """The likeliest classes with their probabilities, likeliest first."""
 
 
 @torch.no_grad()
@@ -55,22 +55,22 @@ def make_scene(
     class_names: Sequence[str],
     layers: Sequence[int] | None = None,
 ) -> Scene:
-    """Run the explicit path once over one picture.
+    """Run the model once on one picture and return its scene.
 
     Args:
         model: In eval mode.
-        images: (1, C, H, W), normalised; what the model is given.
-        picture: (H, W, 3) uint8; what is shown.
-        box: The part of it that ``images`` holds: top, left, height, width.
-        layers: From 0 on; all unless given.
+        images: (1, C, H, W), normalised: the model's input.
+        picture: (H, W, 3) uint8, to be shown.
+        box: The part of the picture in ``images``: top, left, height, width.
+        layers: From 0. Default: all.
 
     Raises:
         InputError: The model's attention to this picture is not finite.
     """
     logits, found = model.forward_with_weights(images)
-    held = range(len(model.blocks)) if layers is None else layers
+    chosen = range(len(model.blocks)) if layers is None else layers
     through = list(rollouts(found.values(), residual=model.spec.residual != "none"))
-    attention = torch.stack([found[i][0] for i in held])
+    attention = torch.stack([found[i][0] for i in chosen])
     if not attention.isfinite().all():
         raise InputError(f"{name}: the model's attention to this picture is not finite")
     shares, indices = logits[0].softmax(-1).topk(min(NUM_CLASSES, len(class_names)))
@@ -81,9 +81,9 @@ def make_scene(
         box=box,
         grid=model.grid_size,
         prefix=prefix_names(model),
-        layers=tuple(i + 1 for i in held),
+        layers=tuple(i + 1 for i in chosen),
         attention=as_array(attention),
-        rollout=as_array(torch.stack([through[i][0] for i in held])),
+        rollout=as_array(torch.stack([through[i][0] for i in chosen])),
         pool=model.spec.pool,
         reading=as_array(model.pool.weights(model.forward_features(images))[0]),
         classes=tuple((class_names[i], share) for i, share in best),
@@ -91,12 +91,12 @@ def make_scene(
 
 
 def prefix_names(model: VisionTransformer) -> tuple[str, ...]:
-    """``CLS`` where there is one, then ``register 1`` and so on."""
+    """Return the names of the prefix tokens: ``CLS``, ``register 1`` and so on."""
     cls = () if model.cls_token is None else ("CLS",)
     return cls + tuple(f"register {i + 1}" for i in range(model.spec.reg_tokens))
 
 
 def as_array(tensor: Tensor) -> np.ndarray:
-    """float32 on the CPU, as numpy."""
+    """Return a tensor as a float32 numpy array."""
     array: np.ndarray = tensor.float().cpu().numpy()
     return array

@@ -1,6 +1,6 @@
-/* How a scene looks: the picture under its map, small maps, the colour bar. */
+/* Drawing of a scene: the picture under its map, the small maps and the colour bar. */
 
-/* Shares as colours. A square-root scale keeps one strong value from hiding all others. */
+/* Colours of shares. With a square-root scale, one strong value does not hide all others. */
 class Scale {
   constructor(colours, largest, squareRoot) {
     this.colours = colours; // 256 times red, green, blue
@@ -18,13 +18,13 @@ class Scale {
     return `rgb(${this.colours[i]} ${this.colours[i + 1]} ${this.colours[i + 2]})`;
   }
 
-  /* The share in the middle of the bar. */
+  /* The share at the middle of the colour bar. */
   get middle() {
     return this.largest * (this.squareRoot ? 0.25 : 0.5);
   }
 }
 
-/* One pixel a value. */
+/* Draw one pixel for each value. */
 function paintPixels(canvas, width, height, index, colours) {
   if (canvas.width !== width || canvas.height !== height) {
     canvas.width = width;
@@ -48,7 +48,7 @@ function paintBar(canvas, scale) {
   paintPixels(canvas, 256, 1, (i) => i, scale.colours);
 }
 
-/* The large picture, on a canvas of as many pixels as the screen gives it. */
+/* Picture on a canvas with the resolution of the screen. */
 class Stage {
   constructor(canvas) {
     this.canvas = canvas;
@@ -58,10 +58,10 @@ class Stage {
   show(scene, image) {
     this.scene = scene;
     this.image = image;
-    this.grey = greyed(image, scene.box);
+    this.grey = toGrey(image, scene.box);
   }
 
-  /* Edges of the cells in pixels of the canvas, whole numbers, so that cells meet. */
+  /* Set the edges of the cells in whole canvas pixels, so that there are no gaps between cells. */
   measure() {
     const { canvas, scene } = this;
     const ratio = window.devicePixelRatio || 1;
@@ -80,7 +80,7 @@ class Stage {
     this.unit = ratio;
   }
 
-  /* The patch under a point of the window, or null. */
+  /* Return the patch under a point of the window, or null. */
   patchUnder(x, y) {
     const { left, top, width, height } = this.canvas.getBoundingClientRect();
     const [boxLeft, boxTop, wide, tall] = this.scene.box;
@@ -101,14 +101,14 @@ class Stage {
     this.drawFrames(query, probe);
   }
 
-  /* The picture without a map. */
+  /* Draw the picture without a map. */
   drawPlain(query, probe) {
     this.measure();
     this.drawGround(0);
     this.drawFrames(query, probe);
   }
 
-  /* The picture: in grey under the map, so that colour is the map; dimmed where nobody looks. */
+  /* Draw the picture: grey under the map, so that only the map has colours, and dimmed outside. */
   drawGround(opacity) {
     const { context, canvas, xs, ys } = this;
     const [x, y] = [xs[0], ys[0]];
@@ -145,7 +145,7 @@ class Stage {
     for (const y of ys.slice(1, -1)) context.fillRect(xs[0], y, xs.at(-1) - xs[0], thin);
   }
 
-  /* Arcs that bend to the right of their way from query to key, where they end in a dot. */
+  /* Draw arcs from query to key, bent to the right, with a dot at the key. */
   drawEdges(edges) {
     const { context, unit } = this;
     const strongest = edges.length ? edges[0][2] : 1;
@@ -169,7 +169,7 @@ class Stage {
     }
   }
 
-  /* The rank of a patch, in its corner. */
+  /* Draw the rank of a patch in its corner. */
   drawNumber(patch, number) {
     const { context, unit } = this;
     const [x, y, width, height] = this.cell(patch);
@@ -189,7 +189,7 @@ class Stage {
     if (this.scene.isPatch(query)) this.frame(query, []);
   }
 
-  /* White between black, to be seen on any ground. */
+  /* Draw a white frame between black lines, which is visible on dark and on light. */
   frame(patch, dashes) {
     const { context, unit } = this;
     const [x, y, width, height] = this.cell(patch);
@@ -214,8 +214,8 @@ class Stage {
   }
 }
 
-/* The box of an image without its colours. */
-function greyed(image, [left, top, wide, tall]) {
+/* Return the box of an image in grey. */
+function toGrey(image, [left, top, wide, tall]) {
   const canvas = document.createElement("canvas");
   const [width, height] = [image.naturalWidth, image.naturalHeight];
   canvas.width = Math.max(1, Math.round(wide * width));

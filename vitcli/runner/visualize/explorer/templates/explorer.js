@@ -1,9 +1,9 @@
-/* What a person does: choose a query, a layer and a head, and read what comes out.
+/* The explorer: the user chooses a query, a layer and a head, and reads the attention.
 
-   The state may be read from the attributes of the .explorer element, rewritten at every drawing:
-   data-scene (from 0), data-layer (as numbered in the model, from 1), data-head (from 1, or mean,
-   or rollout), data-query (a token from 0, or read-out), data-pinned, data-scale (own or shared),
-   data-values (the shares of all tokens) and data-edges ([query, key, share], or empty). */
+   Every drawing writes the state to attributes of the .explorer element: data-scene (from 0),
+   data-layer (the layer's number in the model, from 1), data-head (from 1, or mean, or rollout),
+   data-query (a token from 0, or read-out), data-pinned, data-scale (own or shared), data-values
+   (the shares of all tokens) and data-edges ([query, key, share], or empty). */
 
 const PLAY_MS = 900;
 
@@ -37,7 +37,7 @@ class Explorer {
     return this.pinned ?? this.hovered ?? this.scene.readOut;
   }
 
-  /* Another picture. A query is let go where the tokens are others. */
+  /* Show another picture. A pinned query is unpinned if the new scene has other tokens. */
   async choose(index) {
     const scene = this.scenes[index];
     const image = new Image();
@@ -54,7 +54,7 @@ class Explorer {
     this.stage.show(scene, image);
     this.plain.show(scene, image);
     this.part("halves").style.setProperty("--ratio", scene.size[0] / scene.size[1]);
-    this.buildSaid();
+    this.buildPrediction();
     this.tokens = new Tokens(this.part("tokens"), this);
     this.buildLayersAndHeads();
     this.maps = new Maps(this.part("maps"), this);
@@ -77,13 +77,13 @@ class Explorer {
     row.replaceChildren(...this.pictures);
   }
 
-  buildSaid() {
+  buildPrediction() {
     const [[best, share], ...others] = this.scene.classes;
-    const said = (probability) => `${(100 * probability).toFixed(1)}\u00a0%`;
-    const rest = others.map(([name, probability]) => `${name} ${said(probability)}`).join(", ");
-    this.part("said").replaceChildren(
+    const inPercent = (probability) => `${(100 * probability).toFixed(1)}\u00a0%`;
+    const rest = others.map(([name, value]) => `${name} ${inPercent(value)}`).join(", ");
+    this.part("prediction").replaceChildren(
       element("strong", "", best),
-      element("span", "number", ` ${said(share)}`),
+      element("span", "number", ` ${inPercent(share)}`),
       element("span", "others", rest && `then ${rest}`),
       element("span", "name", this.scene.name),
     );
@@ -103,7 +103,7 @@ class Explorer {
     );
   }
 
-  // --- what a person does
+  // --- input of the user
 
   listen() {
     const { canvas } = this.stage;
@@ -127,8 +127,8 @@ class Explorer {
     on("help", "click", () => this.part("keys").showModal());
     on("close", "click", () => this.part("keys").close());
     on("maps", "keydown", (event) => this.walkMaps(event));
-    const heard = this.root.dataset.keys === "page" ? document : this.root;
-    heard.addEventListener("keydown", (event) => this.press(event));
+    const target = this.root.dataset.keys === "page" ? document : this.root;
+    target.addEventListener("keydown", (event) => this.press(event));
     new ResizeObserver(() => this.update()).observe(canvas);
   }
 
@@ -141,7 +141,7 @@ class Explorer {
     this.set({ layer: Math.min(Math.max(layer, 0), this.scene.layers.length - 1), head });
   }
 
-  /* A mouse looks on; a finger that moves sideways chooses as it goes. */
+  /* A mouse shows the patch under it; a finger that moves sideways pins the patch under it. */
   point(event, patch) {
     if (event.pointerType === "touch") {
       if (event.type === "pointermove" && patch !== null) this.set({ pinned: patch });
@@ -154,7 +154,7 @@ class Explorer {
     if (event.pointerType !== "touch") this.set({ hovered: query });
   }
 
-  /* The same query once more is let go. */
+  /* Pin a query, or unpin it if it is already pinned. */
   pin(query) {
     this.set({ pinned: query === this.pinned ? null : query });
   }
@@ -174,7 +174,7 @@ class Explorer {
     this.update();
   }
 
-  /* One step over the patches, from the middle if no patch is shown. */
+  /* Move the query by one patch, or to the middle patch if the query is not a patch. */
   walk(down, right) {
     const { scene } = this;
     const middle = [Math.floor(scene.rows / 2), Math.floor(scene.columns / 2)];
@@ -187,8 +187,8 @@ class Explorer {
     this.set({ pinned: scene.patchAt(row, column) });
   }
 
-  /* The heads of a layer, then their mean, then the rollout. */
-  besides(step) {
+  /* Move along the row of small maps: the heads, their mean, the rollout. */
+  moveAcross(step) {
     const { columns } = this.maps;
     const index = columns.indexOf(this.head) + step;
     this.show(this.layer, columns[Math.min(Math.max(index, 0), columns.length - 1)]);
@@ -199,13 +199,13 @@ class Explorer {
     if (query !== null) this.set({ pinned: query });
   }
 
-  /* Arrow keys while the focus is on a small map. */
+  /* Handle the arrow keys while a small map has the focus. */
   walkMaps(event) {
     const steps = {
       ArrowUp: () => this.show(this.layer - 1, this.head),
       ArrowDown: () => this.show(this.layer + 1, this.head),
-      ArrowLeft: () => this.besides(-1),
-      ArrowRight: () => this.besides(1),
+      ArrowLeft: () => this.moveAcross(-1),
+      ArrowRight: () => this.moveAcross(1),
     };
     if (!steps[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();
@@ -228,20 +228,20 @@ class Explorer {
   }
 
   keys() {
-    const back = () => this.show(this.layer - 1, this.head);
-    const on = () => this.show(this.layer + 1, this.head);
+    const previousLayer = () => this.show(this.layer - 1, this.head);
+    const nextLayer = () => this.show(this.layer + 1, this.head);
     const keys = {
       ArrowUp: () => this.walk(-1, 0),
       ArrowDown: () => this.walk(1, 0),
       ArrowLeft: () => this.walk(0, -1),
       ArrowRight: () => this.walk(0, 1),
       Escape: () => this.set({ pinned: null }),
-      "[": back,
-      PageUp: back,
-      "]": on,
-      PageDown: on,
-      ",": () => this.besides(-1),
-      ".": () => this.besides(1),
+      "[": previousLayer,
+      PageUp: previousLayer,
+      "]": nextLayer,
+      PageDown: nextLayer,
+      ",": () => this.moveAcross(-1),
+      ".": () => this.moveAcross(1),
       h: () => this.show(this.layer, MEAN),
       r: () => this.show(this.layer, ROLLOUT),
       c: () => this.nextToken(),
@@ -256,9 +256,9 @@ class Explorer {
     return keys;
   }
 
-  // --- what is seen
+  // --- output
 
-  /* Draw once a frame, however often something changed. */
+  /* Draw at most once a frame. */
   update() {
     if (!this.scene || this.waiting) return;
     this.waiting = true;
@@ -293,7 +293,7 @@ class Explorer {
     this.report(row, edges);
   }
 
-  /* How a row of the query shown becomes colours. */
+  /* Return the colour scale of a row: its own, or one for all layers and heads. */
   scaleOf(head, row) {
     if (!this.shared) return new Scale(this.colours, this.scene.largest(row), head === ROLLOUT);
     return new Scale(this.colours, this.scene.largestOfAll(head, this.query), true);
@@ -329,8 +329,8 @@ class Explorer {
     const name = scene.nameOf(this.query);
     this.part("who").textContent = name[0].toUpperCase() + name.slice(1);
     this.part("where").textContent = this.where();
-    const seen = (patch) => `${scene.nameOf(patch)}: ${percent(row[patch])}`;
-    this.part("probe").textContent = this.probe === null ? "\u2013" : seen(this.probe);
+    const describe = (patch) => `${scene.nameOf(patch)}: ${percent(row[patch])}`;
+    this.part("probe").textContent = this.probe === null ? "\u2013" : describe(this.probe);
     const top = strongest.map((patch) => {
       const item = element("li", "", scene.nameOf(patch));
       item.append(element("span", "number", percent(row[patch])));
@@ -341,7 +341,7 @@ class Explorer {
     this.part("prefix-names").textContent = `to ${prefixText(scene.prefix)}`;
     const prefix = row.slice(0, scene.first).reduce((sum, share) => sum + share, 0);
     this.part("prefix-sum").textContent = percent(prefix);
-    this.part("drawn").textContent = edges ? edgesText(edges) : "";
+    this.part("edge-note").textContent = edges ? edgesText(edges) : "";
   }
 
   where() {
@@ -353,12 +353,12 @@ class Explorer {
     return `layer ${number}, ${head}`;
   }
 
-  /* For who hears the page; only what a key did. */
+  /* Tell a screen reader the result of a key. */
   speak() {
     const { scene } = this;
     const row = scene.attends(this.layer, this.head, this.query);
     const [most] = scene.strongest(row, 1);
-    this.part("spoken").textContent =
+    this.part("announcement").textContent =
       `${scene.nameOf(this.query)}, ${this.where()}: most to ${scene.nameOf(most)}, ` +
       percent(row[most]);
   }
@@ -378,17 +378,17 @@ class Explorer {
   }
 }
 
-/* CLS; CLS and registers; registers. */
+/* Return "CLS", "CLS and registers" or "registers". */
 function prefixText(names) {
   const kinds = new Set(names.map((name) => (name === "CLS" ? name : "registers")));
   return [...kinds].join(" and ");
 }
 
 function edgesText(edges) {
-  if (!edges.length) return "There is one patch only.";
+  if (!edges.length) return "The picture is one patch, so there are no edges.";
   const [least, most] = [edges.at(-1)[2], edges[0][2]].map(percent);
   const found = `The ${edges.length} strongest edges between patches, from ${least} to ${most}`;
-  return `${found}; the dot is where attention goes.`;
+  return `${found}. The dot is at the patch that gets the attention.`;
 }
 
 for (const root of document.querySelectorAll(".explorer")) new Explorer(root);

@@ -1,10 +1,11 @@
 "use strict";
-/* What a scene knows: every row of every attention matrix, as numbers.
+/* The numbers of a scene: every row of every attention matrix.
 
-   A token is counted from 0: the prefix (CLS, registers), then the patches, row by row. A query is
-   a token, or `scene.readOut`: what the classifier reads, which for a model without CLS is a row of
-   its own after the last token. A layer is an index into `scene.layers`. A head is an index, or
-   MEAN (over the heads of the layer), or ROLLOUT (attention rollout up to the layer). */
+   Tokens are counted from 0: the prefix (CLS, registers), then the patches in reading order. A query
+   is a token or `scene.readOut`, the input of the classifier. For a model with CLS the read-out is
+   CLS; without CLS it is an extra row after the last token. A layer is an index into `scene.layers`.
+   A head is an index, MEAN (over the heads of the layer) or ROLLOUT (the attention rollout up to
+   the layer). */
 
 const MEAN = "mean";
 const ROLLOUT = "rollout";
@@ -16,7 +17,7 @@ function bytesOf(base64) {
   return bytes;
 }
 
-/* Rows of bytes: a value is (byte / 255)^2 times its row's maximum. */
+/* Rows of bytes. A value is (byte / 255)^2 times the maximum of its row. */
 class Rows {
   constructor(bytes, maxima) {
     this.bytes = bytesOf(bytes);
@@ -41,7 +42,7 @@ class Scene {
     this.kept = new Map();
   }
 
-  /* Decoded when the scene is first shown. */
+  /* Decode the rows when the scene is first shown. */
   get numbers() {
     this.decoded ??= {
       heads: new Rows(this.attention, this.maxima),
@@ -50,7 +51,7 @@ class Scene {
     return this.decoded;
   }
 
-  /* What a query attends to: a share for each token. */
+  /* Return the attention of a query: a share for each token. */
   attends(layer, head, query) {
     const row = new Float32Array(this.tokens);
     const { heads, rollout } = this.numbers;
@@ -61,14 +62,14 @@ class Scene {
     return row;
   }
 
-  /* The largest share of a patch in a row. */
+  /* Return the largest share of a patch in a row. */
   largest(row) {
     let largest = 0;
     for (let i = this.first; i < this.tokens; i += 1) largest = Math.max(largest, row[i]);
     return largest;
   }
 
-  /* The same over all layers, for one query: over all heads, or over all rollouts. */
+  /* Return the largest share of a patch for one query in all layers, over heads or over rollouts. */
   largestOfAll(head, query) {
     const heads = head === ROLLOUT ? [ROLLOUT] : [...Array(this.heads).keys()];
     return this.once(`largest ${head === ROLLOUT} ${query}`, () => {
@@ -79,7 +80,7 @@ class Scene {
     });
   }
 
-  /* The strongest attention from one patch to another: [query, key, share], strongest first. */
+  /* Return the strongest attention from patch to patch: [query, key, share], strongest first. */
   edges(layer, head, count) {
     return this.once(`edges ${layer} ${head}`, () => {
       const found = [];
@@ -93,7 +94,7 @@ class Scene {
     }).slice(0, count);
   }
 
-  /* The patches that get most, strongest first. */
+  /* Return the patches with the largest shares, largest first. */
   strongest(row, count) {
     const patches = [...row.keys()].slice(this.first);
     return patches.sort((a, b) => row[b] - row[a] || a - b).slice(0, count);
@@ -130,7 +131,7 @@ class Scene {
 }
 Scene.MAX_EDGES = 100;
 
-/* A share in per cent with two or three figures. */
+/* Return a share in per cent, with two decimals below 10 % and one above. */
 function percent(share) {
   const hundredfold = 100 * share;
   if (hundredfold > 0 && hundredfold < 0.005) return "<0.01\u00a0%";

@@ -1,4 +1,4 @@
-/* Parts that are made anew for each scene: the tokens that are no patches, and the small maps. */
+/* Parts that are built for each scene: the buttons of the prefix tokens and the small maps. */
 
 function element(name, className, text = "") {
   const made = document.createElement(name);
@@ -15,7 +15,8 @@ function buttonOf(className, title, act) {
   return made;
 }
 
-/* The read-out where it is no token, CLS, registers: queries, and cells for what they get. */
+/* Buttons of the read-out (for a model without CLS), CLS and registers. A click makes the token the
+   query; the swatch shows the attention that the token gets. */
 class Tokens {
   constructor(row, explorer) {
     this.explorer = explorer;
@@ -31,7 +32,7 @@ class Tokens {
     const title = `What ${scene.nameOf(query)} attends to`;
     const button = buttonOf("token", title, () => explorer.pin(query));
     const [swatch, share] = [element("canvas", "swatch"), element("span", "number")];
-    swatch.hidden = query === scene.tokens && scene.pool === "mean"; // all patches alike
+    swatch.hidden = query === scene.tokens && scene.pool === "mean"; // its weights are all equal
     button.append(swatch, element("span", "label", name), share);
     button.addEventListener("pointerenter", (event) => explorer.hover(event, query));
     button.addEventListener("pointerleave", (event) => explorer.hover(event, null));
@@ -52,14 +53,14 @@ class Tokens {
     }
   }
 
-  /* The query that follows in the row; the first after any other; null where there is none. */
+  /* Return the query after this one in the row; the first for a patch; null for an empty row. */
   after(query) {
     const index = this.cells.findIndex((cell) => cell.query === query);
     return this.cells.length ? this.cells[(index + 1) % this.cells.length].query : null;
   }
 }
 
-/* A small map for every layer (down) and head, mean and rollout (across). */
+/* Table of small maps: a row for each layer; a column for each head, the mean and the rollout. */
 class Maps {
   constructor(table, explorer) {
     this.explorer = explorer;
