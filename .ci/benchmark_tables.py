@@ -35,7 +35,8 @@ def peers(name: str) -> str:
     given = " with torch.compile and vitcli's allocator settings" if first["peers_compiled"] else ""
     note = (
         "Images per second of vitcli divided by those of each library in its faster mode, fp32 or"
-        f" bf16 autocast{given}. Medians of {first['repetitions']} interleaved turns on {first['data']};"
+        f" bf16 autocast{given}. Medians of {first['repetitions']} interleaved turns on"
+        f" {first['data']};"
         f" {first['hardware']}; {versions}; {first['date']}, commit {first['commit'][:9]}. Peak"
         f" memory end to end (in brackets that of the leanest other library): {memory}."
     )
@@ -68,8 +69,8 @@ def attention_growth() -> str:
         )
     by = found["environment"]
     note = (
-        f"{found['setting'][0].upper()}{found['setting'][1:]}. Exponents are fitted to 512 tokens and"
-        " more; +- is half the 95 % interval. Memory is what autograd keeps for the backward pass."
+        f"{found['setting'][0].upper()}{found['setting'][1:]}. Exponents are fitted to 512 tokens"
+        " and more; +- is half the 95 % interval. Memory is what autograd keeps for the backward pass."
         " Empty cells exceeded the 4 s limit. torch"
         f" {by['torch']}; {found['date']}, commit {by['commit'][:9]}."
     )

@@ -10,7 +10,7 @@ import statistics
 import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,7 @@ def reach(name: str) -> str:
         f" {r['nearest_head']:.2f} to {r['farthest_head']:.2f} | {100 * r['near_share']:.0f} % |"
         for r in far["layers"]
     ]
-    said = ["| claim of the course report, for this model's layers | verdict | measured |", "|---|---|---|"]
+    said = ["| claim of the course report, for this model | verdict | measured |", "|---|---|---|"]
     said += [f"| {c['claim']} | {c['verdict']} | {c['measured']} |" for c in far["claims"]]
     note = (
         f"`{name}`, {percent(found['test_accuracy'])} % on the test set; n = {far['n']:,} test"
@@ -199,9 +199,12 @@ def pocket() -> str:
     )
     made = f"`{meta['command']}`; {meta['hardware']}; {result['precision']}; "
     made += f"{meta['started'][:10]}, commit {meta['commit'][:9]}"
-    return "\n".join([*rows, "", f"The interval covers the test set's sampling error only. {made}."])
+    return "\n".join(
+        [*rows, "", f"The interval covers the sampling error of the test set only. {made}."]
+    )
 
 
+@cache
 def printed(*words: str) -> Any:
     """The JSON document that a vitcli command prints."""
     command = [sys.executable, "-m", "vitcli", *words]
