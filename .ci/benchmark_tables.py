@@ -70,8 +70,8 @@ def attention_growth() -> str:
     by = found["environment"]
     note = (
         f"{found['setting'][0].upper()}{found['setting'][1:]}. Exponents are fitted to 512 tokens"
-        " and more; +- is half the 95 % interval. Memory is what autograd keeps for the backward pass."
-        " Empty cells exceeded the 4 s limit. torch"
+        " and more; +- is half the 95 % interval. Memory is what autograd keeps for the backward"
+        " pass. Empty cells exceeded the 4 s limit. torch"
         f" {by['torch']}; {found['date']}, commit {by['commit'][:9]}."
     )
     return "\n".join([*rows, "", note])
@@ -157,9 +157,9 @@ def faults() -> str:
         crashes = ROOT / "tests" / "fuzz" / "crashes"
         found_there = [path for path in crashes.glob("*/*") if path.is_file()]
         listed = (crashes / "README.md").read_text()
-        mended = sum(f"`{path.parent.name}/{path.name}`" in listed for path in found_there)
-        words = f"[{mended} found and fixed](../tests/fuzz/crashes/README.md)"
-        words += f", {len(found_there) - mended} open"
+        fixed = sum(f"`{path.parent.name}/{path.name}`" in listed for path in found_there)
+        words = f"[{fixed} found and fixed](../tests/fuzz/crashes/README.md)"
+        words += f", {len(found_there) - fixed} open"
         rows.append(f"| fuzzing, {runs:,} inputs: {each} | {words} |")
     hardware = ", ".join(sorted({row["hardware"] for row in found}))
     dates = sorted({row["date"] for row in found})

@@ -28,7 +28,7 @@ def grad_cam(
       registers have no place, and neither the mean nor the map counts them;
     * the paper takes the last convolution; here it is what the last block reads, also where patches
       are pooled: after that block they speak for the class whether or not they show it
-      (README, "What has the model learned?");
+      (docs/attention-maps.md);
     * the map stays one number a patch; the paper enlarges it to the picture's size.
 
     Args:
