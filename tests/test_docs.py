@@ -17,7 +17,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from tests.conftest import draw_pictures
-from vitcli.cli.app import app, register
+from vitcli.cli.main import app
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -38,7 +38,7 @@ NOT_RUN = {
     r"python \.ci/docs\.py": "another test here runs it with --check",
     r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
     r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
-    r"DATA=cifar10 ": "needs a GPU; tests/test_benchmarks.py runs it at toy size",
+    r"DATA=cifar10 ": "needs a GPU; tests/test_speed_scripts.py runs it at toy size",
     r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
     r"vitcli bench --check": "compares with this machine's past; tests/cli/test_bench.py",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
@@ -54,7 +54,6 @@ ENDS = {
     "vitcli eval quickstart --min-accuracy": (6, "accuracy"),
 }
 """Beginning of a command whose input is not here -> its exit code and a part of its message."""
-register()
 
 
 def prose(page: Path) -> str:
@@ -173,6 +172,16 @@ def test_scripts_and_modules_that_are_named_exist():
             assert (ROOT / words[words[0] == "python"]).is_file(), command
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_that_are_named_exist(page):
+    folders = ("tests/", "experiments/", "vitcli/", ".ci/", "docs/")
+    for code in CODE.findall(BLOCK.sub("", page.read_text())):
+        path = code.removeprefix("python ").removeprefix("DATA=cifar10 ").partition(" ")[0]
+        made_by_user = path == "experiments/results/trials"
+        if path.startswith(folders) and not made_by_user:
+            assert (ROOT / path).exists(), path
+
+
 def test_readme_names_every_command():
     table = re.findall(r"^\| `(vitcli [\w-]+)` \|", README.read_text(), re.MULTILINE)
     assert set(table) == {path for path in command_paths() if path.count(" ") == 1}
@@ -199,7 +208,7 @@ def test_the_error_that_readme_shows_is_the_error():
 
 
 def test_the_study_that_the_docs_show_is_one(here):
-    from vitcli.runner.study.plan import load_study
+    from vitcli.runner.study.definition import load_study
 
     (text,) = blocks(ROOT / "docs" / "studies.md", "yaml")
     Path("mine.yaml").write_text(text)
