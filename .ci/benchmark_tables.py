@@ -17,7 +17,7 @@ def peers(name: str) -> str:
     found: list[dict[str, Any]] = measured(name)
     names = list(found[0]["ratios"])
     rows = [
-        f"| model | part | {' | '.join(names)} | times the fastest |",
+        f"| model | part | {' | '.join(names)} | fastest of them |",
         f"|---|---|{'---:|' * len(names)}---:|",
     ]
     for row in found:
@@ -34,10 +34,11 @@ def peers(name: str) -> str:
     )
     given = " with torch.compile and vitcli's allocator settings" if first["peers_compiled"] else ""
     note = (
-        "Images per second of vitcli divided by each library's in the faster of fp32 and bf16"
-        f" autocast{given}; medians of {first['repetitions']} interleaved turns on {first['data']};"
+        "Images per second of vitcli divided by those of each library in its faster mode, fp32 or"
+        f" bf16 autocast{given}. Medians of {first['repetitions']} interleaved turns on"
+        f" {first['data']};"
         f" {first['hardware']}; {versions}; {first['date']}, commit {first['commit'][:9]}. Peak"
-        f" memory end to end, beside the leanest peer's: {memory}."
+        f" memory end to end (in brackets that of the leanest other library): {memory}."
     )
     return "\n".join([*rows, "", note])
 
@@ -48,9 +49,10 @@ def attention_growth() -> str:
     shown = (64, 1024, 4096)
     rows = [
         f"| attention | {' | '.join(f'{n:,} tokens, ms' for n in shown)} | time grows as | stated |"
-        " 4,096 tokens, MB | memory grows as | stated |",
-        "|---|---:|---:|---:|---|---|---:|---|---|",
+        " 4,096 tokens, MB | memory grows as | stated | faster than fused softmax from |",
+        "|---|---:|---:|---:|---|---|---:|---|---|---|",
     ]
+    (fused,) = [row for row in found["rows"] if row["kernels"] == "fused"]
 
     def growth(exponent: list[float] | None) -> str:
         return f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}" if exponent else ""
@@ -63,15 +65,28 @@ def attention_growth() -> str:
         rows.append(
             f"| {name} | {' | '.join(times)} | {growth(row['time_exponent'])} |"
             f" {row['stated_time']} | {kept} | {growth(row['memory_exponent'])} |"
-            f" {row['stated_memory']} |"
+            f" {row['stated_memory']} | {crossing(row, fused)} |"
         )
     by = found["environment"]
     note = (
-        f"{found['setting'][0].upper()}{found['setting'][1:]}; exponents with half their 95 %"
-        " interval, fitted to 512 tokens and more; memory is what autograd keeps. torch"
+        f"{found['setting'][0].upper()}{found['setting'][1:]}. Exponents are fitted to 512 tokens"
+        " and more; +- is half the 95 % interval. Memory is what autograd keeps for the backward"
+        " pass. Empty cells exceeded the 4 s limit. torch"
         f" {by['torch']}; {found['date']}, commit {by['commit'][:9]}."
     )
     return "\n".join([*rows, "", note])
+
+
+def crossing(row: dict[str, Any], fused: dict[str, Any]) -> str:
+    """The number of tokens from which a rule is faster than fused softmax wherever both ran."""
+    limit = {point["tokens"]: point["seconds"] for point in fused["points"]}
+    both = [point for point in row["points"] if point["tokens"] in limit]
+    start = None
+    for point in reversed(both):
+        if point["seconds"] >= limit[point["tokens"]]:
+            break
+        start = point["tokens"]
+    return f"{start:,} tokens" if start else ""
 
 
 def checkpoints() -> str:
@@ -81,10 +96,9 @@ def checkpoints() -> str:
     given = f"`{found['experiment']}`, {found['epochs']} epochs"
     by = f"{found['hardware']}, commit {found['commit'][:9]}"
     return (
-        f"Checkpoints and records cost {100 * found['cost']:.1f} % of a training's time (median of"
-        f" {len(pairs)} interleaved pairs, {min(pairs):+.1f} to {max(pairs):+.1f} %; {given}), and"
-        " by construction about 3 % at most: short epochs share one. A resume takes its first step"
-        f" {found['resume_seconds']:.2f} s after the imports"
+        f"Checkpoints and metrics cost {100 * found['cost']:.1f} % of a training's time (median of"
+        f" {len(pairs)} interleaved pairs, {min(pairs):+.1f} to {max(pairs):+.1f} %; {given}). A"
+        f" resumed run takes its first step {found['resume_seconds']:.2f} s after the imports"
         f" (`python experiments/speed/checkpoint_cost.py`; {by})."
     )
 
@@ -101,27 +115,27 @@ def sizes() -> str:
     return "\n".join(rows)
 
 
-LOSSES = {
+TRIED = {
     "kills": "`kill -9` of a training at a random instant; {kills:,} kills in {runs:,} runs",
     "stops": "SIGINT, SIGTERM or SIGHUP at a random instant; {signals:,} signals",
-    "crash_points": "death before, in or after a file operation, a full disk, a failed sync;"
-    " {tried:,} of {points:,} points of a run",
-    "power_loss": "power lost before any file operation, unsynced data gone; {cuts:,} cuts,"
-    " {continued:,} trained on",
-    "damage": "a flipped bit ({flips:,}) or a cut file ({cuts:,} of a small checkpoint,"
+    "crash_points": "process killed before, during or after a file operation, full disk, failed"
+    " sync; {tried:,} of {points:,} points of a run",
+    "power_loss": "power lost before any file operation, unsynced data lost; {cuts:,} power cuts,"
+    " {continued:,} runs trained further",
+    "damage": "one flipped bit ({flips:,}) or a truncated file ({cuts:,} of a small checkpoint,"
     " {cuts_of_a_large_one:,} of a large one)",
-    "races": "2 to 8 processes that start one run; {races:,} races of {starters:,} starters",
+    "races": "2 to 8 processes start the same run; {races:,} races of {starters:,} processes",
     "ablations": "an ablation with a killed or hung worker; {ablations:,} ablations of"
-    " {trials_each} trials, {hung:,} with a hung one",
-    "mutants": "bugs planted in vitcli, to see whether a test notices; {mutants:,} bugs",
+    " {trials_each} trials, {hung:,} with a hung worker",
+    "mutants": "bugs planted in vitcli that a test must notice; {mutants:,} bugs",
 }
 COUNTS = {
-    "differing": "other bits",
+    "differing": "runs with different bits",
     "unloadable": "unreadable runs",
     "lost": "lost steps",
     "undetected": "undetected",
-    "wrong_ends": "wrong ends",
-    "without_one_winner": "without one winner",
+    "wrong_ends": "wrong exit codes or states",
+    "without_one_winner": "races without exactly one winner",
     "disturbed": "disturbed winners",
     "differing_trials": "changed trials",
     "missed": "missed",
@@ -129,10 +143,10 @@ COUNTS = {
 
 
 def faults() -> str:
-    """What was tried to lose or change a run, how often, and what came of it."""
+    """Each attempt to lose or change a run, how often it was made, and its failures."""
     found: list[dict[str, Any]] = measured("faults")
-    rows = ["| what was tried | lost |", "|---|---|"]
-    for name, words in LOSSES.items():
+    rows = ["| attempt | failures |", "|---|---|"]
+    for name, words in TRIED.items():
         for row in [row for row in found if row["campaign"] == name]:
             losses = ", ".join(f"{row[key]} {what}" for key, what in COUNTS.items() if key in row)
             rows.append(f"| {words.format(**row)} | {losses} |")
@@ -143,9 +157,9 @@ def faults() -> str:
         crashes = ROOT / "tests" / "fuzz" / "crashes"
         found_there = [path for path in crashes.glob("*/*") if path.is_file()]
         listed = (crashes / "README.md").read_text()
-        mended = sum(f"`{path.parent.name}/{path.name}`" in listed for path in found_there)
-        words = f"[{mended} found and mended](tests/fuzz/crashes/README.md)"
-        words += f", {len(found_there) - mended} open"
+        fixed = sum(f"`{path.parent.name}/{path.name}`" in listed for path in found_there)
+        words = f"[{fixed} found and fixed](../tests/fuzz/crashes/README.md)"
+        words += f", {len(found_there) - fixed} open"
         rows.append(f"| fuzzing, {runs:,} inputs: {each} | {words} |")
     hardware = ", ".join(sorted({row["hardware"] for row in found}))
     dates = sorted({row["date"] for row in found})

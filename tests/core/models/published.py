@@ -1,4 +1,4 @@
-"""Published configurations and their published sizes; README's table is generated from them."""
+"""Published configurations and their published sizes; docs/architectures.md has their table."""
 
 from typing import NamedTuple
 

@@ -1,13 +1,16 @@
-"""Write README's result tables from experiments/results/*.json; with --check only compare.
+"""Write the generated tables of README.md and docs/*.md; with --check only compare.
 
-Each table stands between <!-- NAME --> and <!-- /NAME -->.
+Each table stands between <!-- NAME --> and <!-- /NAME --> on exactly one page. Results come from
+experiments/results, choices and questions from the commands that print them.
 """
 
 import json
+import re
 import statistics
+import subprocess
 import sys
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +18,15 @@ from benchmark_tables import attention_growth, checkpoints, faults, peers, sizes
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-README = ROOT / "README.md"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = ROOT / "experiments" / "results"
 STATED = {
-    "cifar10-tiny": "71.51 % (first source)",
+    "cifar10-tiny": "71.51 % (training notes)",
     "cifar10-tiny-native": "none",
-    "cifar10-tiny-fast": "71.51 % (first source)",
+    "cifar10-tiny-fast": "71.51 % (training notes)",
 }
-SOURCE_ACCURACY = 0.7151
-"""Of the first source, after 50 epochs and, it says, about 15 minutes."""
+STATED_ACCURACY = 0.7151
+"""Stated by the training notes, after 50 epochs."""
 
 
 def load(name: str) -> dict[str, Any] | None:
@@ -67,7 +70,7 @@ def quickstart() -> str:
 
 def experiments() -> str:
     rows = [
-        "| experiment | parameters | epochs | test accuracy, last epoch | the source says | time |",
+        "| experiment | parameters | epochs | test accuracy, last epoch | stated accuracy | time |",
         "|---|---|---|---|---|---|",
     ]
     notes = []
@@ -89,8 +92,8 @@ def experiments() -> str:
         notes.append(f"`{name}`: {source(result)}")
         if len(trials) > 1:
             notes[-1] += f"; seeds {', '.join(str(trial['seed']) for trial in trials)}"
-        if reached := [passing(trial, SOURCE_ACCURACY) for trial in trials if "curve" in trial]:
-            notes[-1] += f". It passes {percent(SOURCE_ACCURACY)} % {', '.join(reached)}"
+        if reached := [passing(trial, STATED_ACCURACY) for trial in trials if "curve" in trial]:
+            notes[-1] += f". It passes {percent(STATED_ACCURACY)} % {', '.join(reached)}"
     if not notes:
         return ""
     return "\n".join(
@@ -99,7 +102,7 @@ def experiments() -> str:
 
 
 def passing(trial: dict[str, Any], accuracy: float) -> str:
-    """By when a trial was measured to be that good, such as ``by epoch 10 (5 min, seed 0)``."""
+    """The first measured epoch with that accuracy, such as ``by epoch 10 (5 min, seed 0)``."""
     epoch = next((epoch for epoch, found in trial["curve"] if found >= accuracy), None)
     if epoch is None:
         return f"never (seed {trial['seed']})"
@@ -126,7 +129,7 @@ def measured_by(found: dict[str, Any]) -> str:
 
 
 def reach(name: str) -> str:
-    """Mean attention distance by layer, and the verdicts on what the report says of it."""
+    """Mean attention distance by layer, and a verdict on each claim of the course report."""
     found = numbers(name)
     if found is None:
         return ""
@@ -140,13 +143,13 @@ def reach(name: str) -> str:
         f" {r['nearest_head']:.2f} to {r['farthest_head']:.2f} | {100 * r['near_share']:.0f} % |"
         for r in far["layers"]
     ]
-    said = ["| the report's claim, on this model's layers | verdict | measured |", "|---|---|---|"]
+    said = ["| claim of the course report, for this model | verdict | measured |", "|---|---|---|"]
     said += [f"| {c['claim']} | {c['verdict']} | {c['measured']} |" for c in far["claims"]]
     note = (
         f"`{name}`, {percent(found['test_accuracy'])} % on the test set; n = {far['n']:,} test"
-        " images, +- is the standard deviation over them. Attention that is the same everywhere:"
-        f" {far['uniform_distance']:.2f} pixels, {100 * far['uniform_near_share']:.0f} % within"
-        f" 3x3. {measured_by(found)}"
+        " images, +- is the standard deviation over images. Uniform attention has a distance of"
+        f" {far['uniform_distance']:.2f} pixels and {100 * far['uniform_near_share']:.0f} % of its"
+        f" weight within 3x3 patches. {measured_by(found)}"
     )
     return "\n".join([*rows, "", *said, "", note])
 
@@ -158,8 +161,8 @@ def faithfulness(name: str) -> str:
         return ""
     table = found["faithfulness"]
     rows = [
-        "| map | deletion (low is good) | insertion (high is good) | insertion - deletion |"
-        " against random | against the middle |",
+        "| map | deletion (lower is better) | insertion (higher is better) | insertion - deletion |"
+        " difference to random | difference to centre |",
         "|---|---:|---:|---:|---:|---:|",
     ]
     for row in table["methods"]:
@@ -170,8 +173,8 @@ def faithfulness(name: str) -> str:
         cells = [f"{row[k]:.3f}" for k in ("deletion_area", "insertion_area", "gap")]
         rows.append(f"| {row['method']} | {' | '.join([*cells, *against])} |")
     note = (
-        f"Areas under the curves of the likeliest class's probability, `{name}`, n = {table['n']:,}"
-        " test images; differences are paired by image, +- half the 95 % interval. Best:"
+        f"Areas under the curves of the predicted class's probability, `{name}`, n = {table['n']:,}"
+        " test images. Differences are paired by image; +- is half the 95 % interval. Best map:"
         f" {table['best']}, {'{:+.3f} +- {:.3f}'.format(*table['best_against_next'])} against"
         f" {table['next']}. {measured_by(found)}"
     )
@@ -179,7 +182,7 @@ def faithfulness(name: str) -> str:
 
 
 def pocket() -> str:
-    """What the card of the packaged model says, in short."""
+    """Accuracy, size and origin of the bundled model."""
     folder = ROOT / "vitcli" / "pretrained" / "cifar10-pocket"
     if not folder.exists():
         return ""
@@ -196,7 +199,49 @@ def pocket() -> str:
     )
     made = f"`{meta['command']}`; {meta['hardware']}; {result['precision']}; "
     made += f"{meta['started'][:10]}, commit {meta['commit'][:9]}"
-    return "\n".join([*rows, "", f"The interval is that of the test set's size only. {made}."])
+    return "\n".join(
+        [*rows, "", f"The interval covers the sampling error of the test set only. {made}."]
+    )
+
+
+@cache
+def printed(*words: str) -> Any:
+    """The JSON document that a vitcli command prints."""
+    command = [sys.executable, "-m", "vitcli", *words]
+    done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def slots() -> str:
+    """Every field with a choice of names, and the names."""
+    schema = printed("experiments", "schema")
+    found: dict[str, list[str]] = {}
+
+    def walk(node: dict[str, Any], path: str) -> None:
+        while "$ref" in node:
+            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
+        names = [node["const"]] if "const" in node else node.get("enum", [])
+        known = found.setdefault(path, [])
+        known += [name for name in names if isinstance(name, str) and name not in known]
+        for key in ("anyOf", "oneOf", "allOf"):
+            for option in node.get(key, []):
+                walk(option, path)
+        for name, child in node.get("properties", {}).items():
+            walk(child, f"{path}.{name}".lstrip("."))
+
+    walk(schema, "")
+    rows = ["| field | choices |", "|---|---|"]
+    for path, names in found.items():
+        if path.startswith(("model.", "optim.", "data.")) and len(names) > 1:
+            rows.append(f"| `{path}` | {', '.join(f'`{name}`' for name in names)} |")
+    return "\n".join(rows)
+
+
+def questions(kind: str) -> str:
+    """Every shipped file of a kind and the question it asks."""
+    listed = [each for each in printed("experiments", "ls", "--json") if each["kind"] == kind]
+    rows = [f"| {kind} | question |", "|---|---|"]
+    return "\n".join([*rows, *(f"| `{each['name']}` | {each['question']} |" for each in listed)])
 
 
 TABLES: dict[str, Callable[[], str]] = {
@@ -215,21 +260,33 @@ TABLES: dict[str, Callable[[], str]] = {
     "attention-growth": attention_growth,
     "sizes": sizes,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
+    "slots": slots,
+    "list-of-experiments": partial(questions, "experiment"),
+    "list-of-studies": partial(questions, "study"),
 }
 
 
-def rendered(text: str) -> str:
-    for name, table in TABLES.items():
+def fill(page: str, tables: dict[str, str]) -> str:
+    """The text of a page with each marked block replaced by its table."""
+    for name in re.findall(r"^<!-- ([\w-]+) -->$", page, re.MULTILINE):
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
-        if text.count(begin) != 1 or text.count(end) != 1:
-            raise SystemExit(f"README.md: no place for the table {name!r}")
-        before, _, rest = text.partition(begin)
-        text = f"{before}{begin}{table()}\n{end}{rest.partition(end)[2]}"
-    return text
+        if name not in tables or page.count(begin) != 1 or page.count(end) != 1:
+            raise SystemExit(f"no table {name!r}, or no single <!-- /{name} -->")
+        before, _, rest = page.partition(begin)
+        page = f"{before}{begin}{tables[name]}\n{end}{rest.partition(end)[2]}"
+    return page
+
+
+def check_places(pages: dict[Path, str]) -> None:
+    """Refuse a table that has no place, or more than one."""
+    for name in TABLES:
+        places = sum(text.count(f"<!-- {name} -->\n") for text in pages.values())
+        if places != 1:
+            raise SystemExit(f"the table {name!r} has {places} places in README.md and docs/")
 
 
 def draw_forest() -> None:
-    """README's figure; not compared, since its bytes depend on matplotlib's version."""
+    """The figure of docs/results.md; not compared, since its bytes depend on matplotlib."""
     from vitcli.runner.figure_style import encode
     from vitcli.runner.study.figures import forest
     from vitcli.runner.study.table import read_document
@@ -239,13 +296,17 @@ def draw_forest() -> None:
 
 
 def main() -> None:
-    before = README.read_text()
-    after = rendered(before)
+    before = {path: path.read_text() for path in PAGES}
+    check_places(before)
+    tables = {name: table() for name, table in TABLES.items()}
+    stale = {path: text for path in PAGES if (text := fill(before[path], tables)) != before[path]}
     if "--check" in sys.argv:
-        if before != after:
-            raise SystemExit("README.md is stale; run: python .ci/readme.py")
+        if stale:
+            names = ", ".join(str(path.relative_to(ROOT)) for path in stale)
+            raise SystemExit(f"stale: {names}; run: python .ci/docs.py")
         return
-    README.write_text(after)
+    for path, text in stale.items():
+        path.write_text(text)
     draw_forest()
 
 

@@ -1,0 +1,274 @@
+"""README and docs/: commands run, links resolve, generated tables are current."""
+
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from PIL import Image
+from typer.testing import CliRunner
+
+from tests.conftest import draw_pictures
+from vitcli.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+PAGES = [README, *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*PAGES, ROOT / "CHANGELOG.md", *ROOT.glob("tests/f*/**/README.md")]
+GENERATED = re.compile(r"^<!-- ([\w-]+) -->\n.*?^<!-- /\1 -->$", re.DOTALL | re.MULTILINE)
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+CODE = re.compile(r"`([^`\n]+)`")
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
+"""What an inline piece of code begins with if it is a command."""
+
+NOT_RUN = {
+    r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
+    r"tensorboard ": "starts a server",
+    r"pytest|ruff |mypy$": "runs the tests or checks; .ci/run does it",
+    r"\.ci/(run|lowest)$": "runs this test",
+    r"python \.ci/docs\.py": "another test here runs it with --check",
+    r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
+    r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
+    r"DATA=cifar10 ": "needs a GPU; tests/test_speed_scripts.py runs it at toy size",
+    r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
+    r"vitcli bench --check": "compares with this machine's past; tests/cli/test_bench.py",
+    r"vitcli .*train\.compile=true": "torch.compile takes minutes",
+}
+"""Pattern of a command that no test here runs -> the reason."""
+NO_CIFAR = (4, "vitcli data get cifar10")
+ENDS = {
+    "vitcli import vit.pt": (4, "vit.pt: not a file"),
+    "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
+    "vitcli data info cifar10": NO_CIFAR,
+    "vitcli eval cifar10-pocket": NO_CIFAR,
+    "vitcli visualize cifar10-pocket": NO_CIFAR,
+    "vitcli eval quickstart --min-accuracy": (6, "accuracy"),
+}
+"""Beginning of a command whose input is not here -> its exit code and a part of its message."""
+
+
+def prose(page: Path) -> str:
+    """A page without its generated tables."""
+    return GENERATED.sub("", page.read_text())
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [block for name, block in BLOCK.findall(page.read_text()) if name == language]
+
+
+def page_commands(page: Path) -> list[str]:
+    """Every command of a page, in blocks and inside sentences."""
+    lines = [line.strip() for block in blocks(page, "bash") for line in block.splitlines()]
+    inline = CODE.findall(BLOCK.sub("", prose(page)))
+    inline = [code for code in inline if code.startswith(PROGRAMS)]
+    return [part.strip() for line in [*lines, *inline] for part in line.split("&&") if part.strip()]
+
+
+COMMANDS = list(dict.fromkeys(command for page in PAGES for command in page_commands(page)))
+
+
+def not_run(command: str) -> str | None:
+    """Why a command is not run here; None if it is."""
+    return next((why for pattern, why in NOT_RUN.items() if re.match(pattern, command)), None)
+
+
+RUN = [command for command in COMMANDS if not not_run(command)]
+
+
+def command_paths(group=None, path: str = "vitcli") -> list[str]:
+    """``vitcli train``, ``vitcli runs``, ``vitcli runs ls`` and so on."""
+    group = group or typer.main.get_command(app)
+    found = []
+    for name, command in getattr(group, "commands", {}).items():
+        found += [f"{path} {name}", *command_paths(command, f"{path} {name}")]
+    return found
+
+
+def invoke(command: str) -> tuple[int, str]:
+    result = CliRunner().invoke(app, shlex.split(command)[1:])
+    return result.exit_code, result.output
+
+
+def shortened(command: str) -> str:
+    """The command with options that make it end within seconds."""
+    command = command.replace(" experiments/results/ship", f" {ROOT}/experiments/results/ship")
+    if command.startswith("vitcli bench"):
+        brief = " --rounds 1 --seconds 0" + " --lengths 64,128" * ("attention" in command)
+        return re.sub(r"--lengths \S+", "", command) + brief
+    if command.startswith("vitcli ablate"):
+        stays_short = re.search("--(dry-run|status|table)", command)
+        return command if stays_short else f"{command} --status"
+    if command.startswith("vitcli visualize"):
+        what = "" if "--what" in command else " --what curves,distance"
+        return f"{command} --num-images 20{what}"
+    if command.startswith("vitcli eval quickstart"):
+        return f"{command} --limit-batches 2"
+    if not command.startswith("vitcli train"):
+        return command
+    if "train cifar10" in command and "--dry-run" not in command:
+        return f"{command} --dry-run"
+    if "imagefolder" in command:
+        command += " -s train.batch_size=16"
+    if "--resume quickstart" in command:
+        return command.replace("epochs=20", "epochs=2")
+    fresh = "" if "--resume" in command or "--dry-run" in command else " --rerun"
+    return f"{command} --epochs 1 --limit-batches 2{fresh}"
+
+
+@pytest.fixture
+def trained(here, workshop) -> Path:
+    """A folder with a picture, a folder of pictures, and 'vitcli train', cut short."""
+    Image.new("RGB", (40, 30), "teal").save("photo.jpg")
+    draw_pictures(here)
+    shared = workshop / "quickstart"
+    if not (shared / "result.json").exists():
+        code, output = invoke(f"vitcli train --epochs 1 --limit-batches 2 -o {shared}")
+        assert code == 0, output
+    shutil.copytree(shared, "runs/quickstart/train/seed0")
+    shutil.copytree(shared, "runs/pets")
+    shutil.copy(ROOT / "experiments" / "quickstart.yaml", "mine.yaml")
+    return here
+
+
+def test_there_are_commands():
+    assert len(RUN) > 40
+
+
+@pytest.mark.parametrize("command", RUN)
+def test_every_command_runs(trained, command):
+    if command in command_paths():
+        command += " --help" if command != "vitcli train" else ""
+    if " cp " in command:
+        Path("mine.yaml").unlink()
+    code, output = invoke(shortened(command))
+    for beginning, (expected, message) in ENDS.items():
+        if command.startswith(beginning):
+            assert (code, message in output) == (expected, True), output
+            return
+    partly = 3 if "--table-only" in command else 0  # nothing is trained yet
+    assert code in (0, partly), output
+
+
+def test_every_reason_is_needed():
+    unused = [p for p in NOT_RUN if not any(re.match(p, command) for command in COMMANDS)]
+    assert unused == []
+
+
+def test_scripts_and_modules_that_are_named_exist():
+    for command in COMMANDS:
+        words = [word for word in shlex.split(command) if "=" not in word]
+        if words[:2] == ["python", "-m"]:
+            assert find_spec(words[2]), command
+        elif words[0] == "python" or words[0].startswith((".ci", "experiments")):
+            assert (ROOT / words[words[0] == "python"]).is_file(), command
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_paths_that_are_named_exist(page):
+    folders = ("tests/", "experiments/", "vitcli/", ".ci/", "docs/")
+    for code in CODE.findall(BLOCK.sub("", page.read_text())):
+        path = code.removeprefix("python ").removeprefix("DATA=cifar10 ").partition(" ")[0]
+        made_by_user = path == "experiments/results/trials"
+        if path.startswith(folders) and not made_by_user:
+            assert (ROOT / path).exists(), path
+
+
+def test_readme_names_every_command():
+    table = re.findall(r"^\| `(vitcli [\w-]+)` \|", README.read_text(), re.MULTILINE)
+    assert set(table) == {path for path in command_paths() if path.count(" ") == 1}
+
+
+def test_the_python_runs(environment):
+    (code,) = blocks(README, "python")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "'test_accuracy': " in done.stdout
+
+
+def test_the_error_that_readme_shows_is_the_error():
+    shown = re.search(r"\$ (vitcli .*)\n(error: .*)\n", README.read_text())
+    assert shown is not None
+    code, output = invoke(shown[1])
+    assert code == 2
+    assert output.strip() == shown[2]
+
+
+def test_the_study_that_the_docs_show_is_one(here):
+    from vitcli.runner.study.definition import load_study
+
+    (text,) = blocks(ROOT / "docs" / "studies.md", "yaml")
+    Path("mine.yaml").write_text(text)
+    study = load_study("mine.yaml")
+    assert [variant.name for variant in study.variants] == ["baseline", "no-layernorm", "resnet"]
+    assert len(study.trials()) == 3 * 3 * 2
+    assert study.reference is not None
+
+
+def test_generated_tables_are_current():
+    subprocess.run([sys.executable, str(ROOT / ".ci" / "docs.py"), "--check"], check=True)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that a Markdown viewer makes of a page's headings."""
+    headings = re.findall(r"^#+ (.+)$", BLOCK.sub("", page.read_text()), re.MULTILINE)
+    slugs = [re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in headings]
+    seen: Counter[str] = Counter()
+    for i, slug in enumerate(slugs):
+        slugs[i] = f"{slug}-{seen[slug]}" if seen[slug] else slug
+        seen[slug] += 1
+    return set(slugs)
+
+
+@pytest.mark.parametrize("page", LINKING, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_and_anchors_resolve(page):
+    for target in LINK.findall(BLOCK.sub("", page.read_text())):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists(), target
+        assert found.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors(found), target
+
+
+@pytest.mark.parametrize("index", [README, ROOT / "docs" / "README.md"], ids=["README", "docs"])
+def test_every_page_is_listed(index):
+    listed = {(index.parent / target).resolve() for target in LINK.findall(index.read_text())}
+    assert {page for page in PAGES if page.name != "README.md"} <= listed
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_a_source_is_named_by_its_short_name(page):
+    text = prose(page).lower()
+    assert re.findall(r"(?<!course )report's\b|\bthe report\b|first source|one source", text) == []
+    notes = re.findall(r"course report|training notes|lecture notes", text)
+    assert not notes or page.name == "sources.md" or "sources.md" in text
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_home_made_terms_are_gone(page):
+    terms = r"comes along|packaged model|so many|so long as|goes on|for who |anew"
+    assert re.findall(terms, prose(page)) == []
+
+
+def test_the_citation_has_the_version_of_the_package():
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert {"cff-version", "message", "title", "authors"} <= citation.keys()
+    assert citation["version"] == project["version"]
+    assert citation["license"] == project["license"]
+    assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text()
