@@ -15,9 +15,9 @@ from vitcli.core.spec.slots import SLOTS, AttentionRow  # noqa: E402
 
 def tables() -> dict[str, Table]:
     """Field of an experiment -> the table of the names that it takes."""
-    model = {f"model.{field}": table for field, table in SLOTS.items()}
-    optim = {"optim.name": OPTIMIZERS, "optim.schedule": SCHEDULES}
-    return {"model.family": FAMILIES, **model, **optim, "task.name": TASKS}
+    found: dict[str, Table] = {"model.family": FAMILIES}
+    found |= {f"model.{field}": table for field, table in SLOTS.items()}
+    return found | {"optim.name": OPTIMIZERS, "optim.schedule": SCHEDULES, "task.name": TASKS}
 
 
 def cost(row: Row) -> str:
