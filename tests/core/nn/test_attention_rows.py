@@ -19,14 +19,13 @@ from vitcli.core.inspect.cost import activation_bytes, forward_flops
 from vitcli.core.make import make
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention_rule import TokenShape, after_step
 from vitcli.core.nn.linear_attention import (
     LinearAttention,
     Performer,
     attend_by_features,
     log_features,
     orthogonal_features,
-    redraw_features,
 )
 from vitcli.core.nn.linformer import Linformer, segment_means
 from vitcli.core.nn.sparse import Local, Strided
@@ -235,14 +234,14 @@ def test_features_are_drawn_anew_by_step_and_seed_alone():
     first, second = build_vit(spec), build_vit(spec)
     second.load_state_dict(first.state_dict())
     before = drawn(first)
-    redraw_features(first, 5, 8)
+    after_step(first, 5, 8)
     assert drawn(first).equal(before), "not due yet"
-    redraw_features(first, 5, 9)
+    after_step(first, 5, 9)
     torch.rand(3)
-    redraw_features(second, 5, 9)
+    after_step(second, 5, 9)
     assert not drawn(first).equal(before)
     assert drawn(first).equal(drawn(second))
-    redraw_features(second, 6, 9)
+    after_step(second, 6, 9)
     assert not drawn(first).equal(drawn(second)), "another seed"
     layers = [m.projection for m in first.modules() if isinstance(m, Performer)]
     assert not layers[0].equal(layers[1])
@@ -255,7 +254,7 @@ def drawn(model: nn.Module) -> Tensor:
 def test_an_average_of_weights_takes_the_features_as_they_are():
     model = build_vit(changed(attention="performer"))
     ema = Ema(model, 0.9)
-    redraw_features(model, 0, 999)
+    after_step(model, 0, 999)
     ema.update(1)
     assert drawn(ema.model).equal(drawn(model))
 

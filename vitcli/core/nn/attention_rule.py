@@ -78,3 +78,17 @@ class AttentionRule(nn.Module):
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
         """Return the weights (B, h, N, N) behind the output; ValueError where there are none."""
         raise NotImplementedError
+
+    def after_step(self, seed: int, step: int, index: int) -> None:
+        """Change what a training step (from 0) leaves to the rule, such as random features.
+
+        It must be a function of seed, step and the layer's index, so that a resumed training does
+        the same.
+        """
+
+
+def after_step(model: nn.Module, seed: int, step: int) -> None:
+    """Let every attention of a model do what is due after a training step (from 0)."""
+    rules = [module for module in model.modules() if isinstance(module, AttentionRule)]
+    for index, rule in enumerate(rules):
+        rule.after_step(seed, step, index)

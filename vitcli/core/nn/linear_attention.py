@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import Scale
@@ -103,6 +103,10 @@ class Performer(FeatureAttention):
     def init_weights(self, draws: Draws) -> None:
         self.redraw(draws("projection"))
 
+    def after_step(self, seed: int, step: int, index: int) -> None:
+        if (step + 1) % self.redraw_every == 0:
+            self.redraw(keyed_generator("redraw", seed, step, index))
+
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         scale = self.scale()
         log_q, log_k = (log_features(x, self.projection, scale) for x in (query, key))
@@ -134,14 +138,3 @@ def orthogonal_features(
     directions = (q * signs).mT.flatten(0, 1)[:count]
     lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
     return directions * lengths
-
-
-def redraw_features(model: nn.Module, seed: int, step: int) -> None:
-    """Give every Performer of a model other features where that is due after this step (from 0).
-
-    The features are a function of seed, step and layer, so a resumed training draws the same.
-    """
-    performers = [module for module in model.modules() if isinstance(module, Performer)]
-    for index, module in enumerate(performers):
-        if (step + 1) % module.redraw_every == 0:
-            module.redraw(keyed_generator("redraw", seed, step, index))
