@@ -56,7 +56,7 @@ def test_the_family_can_be_changed_on_the_command_line():
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in swin.items()}
     with pytest.raises(ConfigError, match=r"--set: model: family 'swin' has no \w+; leave it out"):
         load_experiment("quickstart", {"model.family": "swin"} | plain)
-    with pytest.raises(ConfigError, match="'swin' has no|unknown field 'model.windowsize'") as told:
+    with pytest.raises(ConfigError, match="unknown field") as told:
         load_experiment("cifar10-swin", {"model.windowsize": 4})
     assert "did you mean 'window_size'?" in str(told.value)
 
