@@ -146,6 +146,7 @@ ORDER = (
     "vitcli.version",
     "vitcli.core.randomness",
     "vitcli.core.spec",
+    "vitcli.core.make",
     "vitcli.core.data",
     "vitcli.core.ops",
     "vitcli.core.nn",

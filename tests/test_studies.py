@@ -7,7 +7,7 @@ import torch
 from torch.testing import assert_close
 
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import fit_to_data
@@ -123,7 +123,7 @@ def test_variants_of_one_seed_start_with_the_baselines_weights(path):
 def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
     """Parameters and buffers of a variant as a training with seed 0 starts, at most two blocks."""
     spec = resolved(study, name)
-    if spec.model.family == "vit":
+    if isinstance(spec.model, VitSpec):
         spec = spec.replace(model=spec.model.replace(depth=min(2, spec.model.depth)))
     return new_module(spec).state_dict()
 

@@ -12,9 +12,9 @@ from vitcli.core.spec import (
     AugmentSpec,
     DataSpec,
     ExperimentSpec,
-    ModelSpec,
     OptimSpec,
     TrainSpec,
+    model_spec,
 )
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.rows import task_row
@@ -34,11 +34,11 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
     Args:
         experiment: Take the ``model`` part of this experiment; the defaults unless given.
         seed: Of the initial weights.
-        fields: Any field of ``ModelSpec``. Without an experiment, images are 32x32 RGB and
+        fields: Any field of the model. Without an experiment, images are 32x32 RGB and
             classes ten unless set.
     """
-    spec = resolved(experiment).spec.model if experiment else ModelSpec(**SHAPE)
-    return build_from(spec.replace(**fields), seed)
+    spec = resolved(experiment).spec.model if experiment else model_spec(**SHAPE)
+    return build_from(model_spec(**(spec.model_dump() | fields)), seed)
 
 
 def load_data(

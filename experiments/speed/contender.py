@@ -164,7 +164,7 @@ def our_steps(job: Job) -> Iterator[None]:
 
     from vitcli.core.data.batches import train_batches
     from vitcli.core.models.build import build_model
-    from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
+    from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec, VitSpec
     from vitcli.core.tasks.classify import Classify
     from vitcli.core.train.fit import fit
     from vitcli.core.train.optim import build_optimizers
@@ -173,7 +173,7 @@ def our_steps(job: Job) -> Iterator[None]:
 
     device = torch.device(job["device"])
     sizes = {key: job[key] for key in ("embed_dim", "depth", "num_heads", "mlp_dim")}
-    spec = ModelSpec(img_size=(32, 32), in_chans=3, num_classes=10, patch_size=4, **sizes)
+    spec = VitSpec(img_size=(32, 32), in_chans=3, num_classes=10, patch_size=4, **sizes)
     model = build_model(spec).to(device).train()
     dtype = pick_precision(job["precision"], device)
     choose_kernels(model, device, dtype)

@@ -13,14 +13,14 @@ import torch
 
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.spec import ExperimentSpec, ModelSpec, OptimSpec
+from vitcli.core.spec import ExperimentSpec, OptimSpec, VitSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.fit import Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.machine.device import cpu_name, has_bf16
 
 ROUNDS, STEPS, BATCH = 7, 4, 128
-SPEC = ModelSpec(
+SPEC = VitSpec(
     img_size=(32, 32), in_chans=3, num_classes=10, embed_dim=64, depth=5, num_heads=1, mlp_dim=64
 )
 

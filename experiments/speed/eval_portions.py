@@ -13,14 +13,14 @@ import time
 import torch
 
 from vitcli.core.models.vit import build_vit
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import VitSpec
 from vitcli.core.train.evaluate import compute_logits
 from vitcli.runner.machine.device import cpu_name, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
 
 ROUNDS, IMAGES = 7, 2000
 BATCH_SIZES = (50, 100, 250, 500, 1000)
-SPEC = ModelSpec(
+SPEC = VitSpec(
     img_size=(32, 32), in_chans=3, num_classes=10, embed_dim=64, depth=3, num_heads=4, mlp_ratio=2.0
 )
 

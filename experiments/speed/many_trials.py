@@ -23,12 +23,12 @@ from torch.nn.functional import cross_entropy
 
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import VitSpec
 from vitcli.core.train.fit import autocast_to
 from vitcli.runner.machine.device import hardware, pick_device, pick_precision, precision_name
 
 ROUNDS, STEPS, BATCH = 7, 3, 128
-SPEC = ModelSpec(
+SPEC = VitSpec(
     img_size=(32, 32), in_chans=3, num_classes=10, embed_dim=64, depth=5, num_heads=4, mlp_dim=64
 )  # fmt: skip
 Models = list[torch.nn.Module]

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 
 from tests.browser.chromium import Browser, Page, chromium
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import model_spec
 from vitcli.runner.visualize.explorer.page import Opening, fragment, page
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
@@ -41,7 +41,7 @@ def make_model(**changes: Any) -> VisionTransformer:
         "patch_size": 4,
     }
     fields |= {"embed_dim": 24, "depth": 3, "num_heads": 3, "reg_tokens": 1}
-    model = build_vit(ModelSpec(**(fields | changes))).eval()
+    model = build_vit(model_spec(**(fields | changes))).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.25 * torch.randn_like(parameter))

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from tests.explorer_page import attention, parse
 from vitcli.cli.main import app
 from vitcli.cli.options import Fit
-from vitcli.core.nn.attention import ATTENTIONS
+from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.attn_map.explain import SUFFIXES
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment

@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from vitcli.cli.main import app
-from vitcli.core.nn.attention import ATTENTIONS
+from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.speed import attention, check
 from vitcli.runner.speed.attention import exponent, squarest
 from vitcli.runner.speed.attention_figure import draw

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from vitcli.cli.main import app
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import FAMILIES, ExperimentSpec
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.study.definition import StudyFields
 
@@ -210,9 +210,12 @@ def test_the_schema_describes_every_field_and_what_files_may_say():
     fields = {"base", *ExperimentSpec.model_fields, *StudyFields.model_fields}
     assert schema["properties"].keys() == fields
     assert schema["additionalProperties"] is False
-    model = schema["$defs"]["ModelSpec"]["properties"]
+    model, *others = (each["properties"] for each in schema["properties"]["model"]["anyOf"])
+    assert [each["family"]["const"] for each in (model, *others)] == [*FAMILIES]
+    assert "depth" in model
+    assert "window_size" not in model, "an editor completes the fields of a family"
     assert "Side of a square patch" in model["patch_size"]["description"]
-    assert model["norm"]["enum"][0] == "layer_norm"
+    assert model["norm"]["oneOf"][0]["const"] == "layer_norm"
     resize = schema["$defs"]["DataSpec"]["properties"]["resize"]["anyOf"]
     kinds = [each["type"] for each in resize]
     assert kinds == ["integer", "array", "null"], "resize: 64 is allowed in a file"

@@ -1,15 +1,16 @@
 """Small resolved specs that the tests of the model share."""
 
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import nn
 
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import ExperimentSpec, ModelSpec, TrainSpec
+from vitcli.core.spec import ExperimentSpec, TrainSpec, VitSpec, model_spec
+from vitcli.core.spec.slots import SLOTS
 from vitcli.core.tasks.classify import Classify
 
-BASE = ModelSpec(
+BASE = VitSpec(
     img_size=(16, 16), in_chans=3, num_classes=5, patch_size=4, embed_dim=24, depth=2, num_heads=3
 )
 
@@ -26,9 +27,9 @@ REQUIRED: dict[str, dict[str, Any]] = {
 """What a family needs beside sizes, whatever fields of a ViT are set."""
 
 
-def changed(**fields: Any) -> ModelSpec:
-    """The base with some fields changed."""
-    return BASE.replace(**fields)
+def changed(**fields: Any) -> Any:
+    """The base with some fields changed, the family too where it is named."""
+    return model_spec(**(BASE.model_dump() | fields))
 
 
 def build(**fields: Any) -> VisionTransformer:
@@ -42,7 +43,7 @@ def build(**fields: Any) -> VisionTransformer:
 
 def rows(field: str) -> tuple[str, ...]:
     """The names that a slot's field allows."""
-    return get_args(ModelSpec.model_fields[field].annotation)
+    return tuple(SLOTS[field])
 
 
 def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:

@@ -1,12 +1,12 @@
 """Published configurations and their published sizes; docs/architectures.md has their table."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.build import build_model
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import ModelSpec, model_spec
 
 
 class Published(NamedTuple):
@@ -26,7 +26,7 @@ def parameters_of(spec: ModelSpec) -> int:
 
 def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> ModelSpec:
     """CCT-layers/3xconvolutions for 32x32 pixels and ten classes."""
-    return ModelSpec(
+    return model_spec(
         img_size=(32, 32),
         in_chans=3,
         num_classes=10,
@@ -43,14 +43,19 @@ def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> M
     )
 
 
-IMAGENET = ModelSpec(
-    img_size=(224, 224), in_chans=3, num_classes=1000, pos_embed="relative", pool="mean"
-)
+IMAGENET: dict[str, Any] = {
+    "img_size": (224, 224),
+    "in_chans": 3,
+    "num_classes": 1000,
+    "pos_embed": "relative",
+    "pool": "mean",
+}
 
 
 def swin(width: int, heads: int, third: int) -> ModelSpec:
-    return IMAGENET.replace(
+    return model_spec(
         family="swin",
+        **IMAGENET,
         patch_embed="conv",
         patch_post_norm=True,
         embed_dim=width,
@@ -62,8 +67,13 @@ def swin(width: int, heads: int, third: int) -> ModelSpec:
 
 def coatnet(stem: int, width: int, depths: tuple[int, int, int, int]) -> ModelSpec:
     """Heads are 32 wide."""
-    return IMAGENET.replace(
-        family="coatnet", embed_dim=width, stem_width=stem, depths=depths, num_heads=width // 32
+    return model_spec(
+        family="coatnet",
+        **IMAGENET,
+        embed_dim=width,
+        stem_width=stem,
+        depths=depths,
+        num_heads=width // 32,
     )
 
 

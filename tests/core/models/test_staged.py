@@ -14,7 +14,7 @@ from torchvision.models.swin_transformer import PatchMerging as TheirMerging
 from torchvision.models.swin_transformer import ShiftedWindowAttention, SwinTransformer
 
 from tests.core.models.published import PUBLISHED, parameters_of
-from tests.core.specs import BASE
+from tests.core.specs import changed
 from vitcli.core.models.build import build_model
 from vitcli.core.models.staged import StagedModel
 from vitcli.core.nn.attention import SelfAttention
@@ -25,15 +25,15 @@ from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import ModelSpec, model_spec
 
-SWIN = BASE.replace(
+SWIN = changed(
     family="swin", depth=6, depths=(2, 2), pool="mean", pos_embed="relative", norm_eps=1e-5
 ).replace(patch_embed="conv", patch_post_norm=True, patch_size=2, window_size=4)
-COATNET = BASE.replace(
+COATNET = changed(
     family="coatnet", depth=6, depths=(1, 2, 2), layout="CCT", pool="mean", pos_embed="relative"
 ).replace(patch_size=1, stem_width=8)
-PIT = BASE.replace(family="pit", depth=6, depths=(1, 2), patch_size=2, reg_tokens=1)
+PIT = changed(family="pit", depth=6, depths=(1, 2), patch_size=2, reg_tokens=1)
 FAMILIES = {"swin": SWIN, "coatnet": COATNET, "pit": PIT}
 
 
@@ -411,7 +411,7 @@ def test_the_rows_of_the_ablation_table_change_every_family(family, row):
 )
 def test_what_does_not_fit_is_refused(fields, words):
     with pytest.raises(ValueError, match=words):
-        ModelSpec(**fields)
+        model_spec(**fields)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from tests.core.specs import BASE, build, changed, classify, pictures, rows
+from tests.core.specs import BASE, build, changed, classify, pictures
 from vitcli.core.inspect.cost import (
     activation_bytes,
     count_parameters,
@@ -13,26 +13,14 @@ from vitcli.core.inspect.cost import (
 )
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn import attention, block, ffn, init, norm, patch_embed, pool, pos_embed, softmax
-from vitcli.core.spec import ModelSpec, OptimSpec
-from vitcli.core.train import optim, schedule
+from vitcli.core.nn import attention
+from vitcli.core.nn.norm import TokenBatchNorm
+from vitcli.core.spec import OptimSpec, model_spec
+from vitcli.core.spec.slots import SLOTS
 from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers
 
-TABLES: dict[str, dict] = {
-    "patch_embed": patch_embed.PATCH_EMBEDS,
-    "pos_embed": pos_embed.POS_EMBEDS,
-    "attention": attention.ATTENTIONS,
-    "attn_scale": softmax.SCALES,
-    "ffn": ffn.FFNS,
-    "norm": norm.NORMS,
-    "norm_position": block.NORM_POSITIONS,
-    "residual": block.JOINS,
-    "pool": pool.POOLS,
-    "head": pool.HEADS,
-    "init": init.INITS,
-}
-ROWS = [(slot, row) for slot, table in TABLES.items() for row in table]
+ROWS = [(slot, row) for slot, table in SLOTS.items() for row in table]
 OTHERS = [
     {"reg_tokens": 3},
     {"layer_scale_init": 1e-4},
@@ -46,17 +34,6 @@ OTHERS = [
     {"norm_position": "post", "final_norm": True},
     {"pos_embed_prefix": True, "reg_tokens": 1},
 ]
-
-
-@pytest.mark.parametrize(("slot", "table"), TABLES.items(), ids=TABLES)
-def test_names_in_the_spec_are_the_rows_of_the_table(slot, table):
-    assert set(rows(slot)) == table.keys()
-
-
-def test_optimisers_and_schedules_are_their_tables_too():
-    fields = OptimSpec.model_fields
-    assert set(fields["name"].annotation.__args__) == optim.OPTIMIZERS.keys()
-    assert set(fields["schedule"].annotation.__args__) == schedule.SCHEDULES.keys()
 
 
 @pytest.mark.parametrize("fused", [True, False])
@@ -119,7 +96,7 @@ VARIANTS = [
 )
 def test_parameters_are_counted_to_the_last_one(fields, count):
     sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
-    spec = ModelSpec(**(sizes | {"pos_embed": default_positions(fields)} | fields))
+    spec = model_spec(**(sizes | {"pos_embed": default_positions(fields)} | fields))
     with torch.device("meta"):
         model = build_vit(spec)
     assert count_parameters(model) == count == sum(parameters_by_part(model).values())
@@ -220,7 +197,7 @@ def test_recomputing_blocks_counts_running_statistics_once(place):
     for name, buffer in buffers.items():
         assert torch.equal(buffer, recomputed[name]), name
         assert not torch.equal(buffer, before[name]), name
-    assert {m.momentum for m in model.modules() if isinstance(m, norm.TokenBatchNorm)} == {0.1}
+    assert {m.momentum for m in model.modules() if isinstance(m, TokenBatchNorm)} == {0.1}
 
 
 def test_recomputing_blocks_saves_memory():

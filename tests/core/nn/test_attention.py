@@ -6,9 +6,10 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, changed
 from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import SCALES, TokenShape
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
 from vitcli.core.ops.attention import attention, attention_weights
+from vitcli.core.spec.slots import ATTN_SCALES
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(3, 4), num_prefix_tokens=1)
 
@@ -59,7 +60,7 @@ def test_the_fused_path_is_the_explicit_path(keys, extra):
         assert not torch.allclose(fused, attention(q, k, v))
 
 
-@pytest.mark.parametrize("scale", SCALES)
+@pytest.mark.parametrize("scale", ATTN_SCALES)
 @pytest.mark.parametrize("clamp", [True, False])
 @pytest.mark.parametrize("make", [Position, lambda: RelativeBias((3, 4), 3, 1), rope])
 def test_reported_weights_are_the_weights_used(x, scale, make, clamp):

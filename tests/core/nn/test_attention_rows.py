@@ -16,21 +16,22 @@ from torch.testing import assert_close
 
 from tests.core.specs import changed
 from vitcli.core.inspect.cost import activation_bytes, forward_flops
+from vitcli.core.make import make
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn.attention import ATTENTIONS, Position, SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention_rule import TokenShape, after_step
 from vitcli.core.nn.linear_attention import (
     LinearAttention,
     Performer,
     attend_by_features,
     log_features,
     orthogonal_features,
-    redraw_features,
 )
 from vitcli.core.nn.linformer import Linformer, segment_means
 from vitcli.core.nn.sparse import Local, Strided
 from vitcli.core.ops.attention import attention
 from vitcli.core.spec import OptimSpec
+from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.optim import build_optimizers
 
@@ -199,7 +200,7 @@ def test_features_are_orthogonal_within_their_block_and_gaussian_in_length():
 @pytest.mark.parametrize("name", ["performer", "linear"])
 def test_the_implied_matrix_is_one_of_weights_and_gives_the_output(name):
     shape = shape_of((4, 4), dim=32)
-    rule = ATTENTIONS[name](changed(embed_dim=32, num_heads=2), shape)
+    rule = make(ATTENTIONS[name], changed(embed_dim=32, num_heads=2), shape)
     q, k, v = (part.float() for part in qkv(shape))
     weights = rule.weights(q, k, None)
     assert (weights >= 0).all()
@@ -233,14 +234,14 @@ def test_features_are_drawn_anew_by_step_and_seed_alone():
     first, second = build_vit(spec), build_vit(spec)
     second.load_state_dict(first.state_dict())
     before = drawn(first)
-    redraw_features(first, 5, 8)
+    after_step(first, 5, 8)
     assert drawn(first).equal(before), "not due yet"
-    redraw_features(first, 5, 9)
+    after_step(first, 5, 9)
     torch.rand(3)
-    redraw_features(second, 5, 9)
+    after_step(second, 5, 9)
     assert not drawn(first).equal(before)
     assert drawn(first).equal(drawn(second))
-    redraw_features(second, 6, 9)
+    after_step(second, 6, 9)
     assert not drawn(first).equal(drawn(second)), "another seed"
     layers = [m.projection for m in first.modules() if isinstance(m, Performer)]
     assert not layers[0].equal(layers[1])
@@ -253,7 +254,7 @@ def drawn(model: nn.Module) -> Tensor:
 def test_an_average_of_weights_takes_the_features_as_they_are():
     model = build_vit(changed(attention="performer"))
     ema = Ema(model, 0.9)
-    redraw_features(model, 0, 999)
+    after_step(model, 0, 999)
     ema.update(1)
     assert drawn(ema.model).equal(drawn(model))
 
@@ -310,9 +311,9 @@ def test_nothing_of_the_size_of_the_matrix_is_ever_kept(name):
     for side in (16, 32):
         shape = shape_of((side, side), dim=8)
         spec = changed(embed_dim=8, num_heads=1, attention=name, linformer_rank=16)
-        assert largest_kept(ATTENTIONS[name](spec, shape), shape) < shape.num_tokens**2 / 4
+        assert largest_kept(make(ATTENTIONS[name], spec, shape), shape) < shape.num_tokens**2 / 4
     shape = shape_of((16, 16), dim=8)
-    dense = ATTENTIONS["softmax"](changed(embed_dim=8, num_heads=1), shape)
+    dense = make(ATTENTIONS["softmax"], changed(embed_dim=8, num_heads=1), shape)
     assert largest_kept(dense, shape) >= shape.num_tokens**2, "a control"
 
 
@@ -341,7 +342,7 @@ def test_the_first_token_alone_is_the_first_of_all(name, prefix):
 def test_gradients_are_those_of_differences(name):
     shape = shape_of((2, 3), 1, dim=8)
     spec = changed(embed_dim=8, num_heads=2, attention=name, linformer_rank=3)
-    rule = ATTENTIONS[name](spec, shape).double()
+    rule = make(ATTENTIONS[name], spec, shape).double()
     if name in ("performer", "linear"):  # these compute in float
         return
     inputs = tuple(part[:1].detach().requires_grad_() for part in qkv(shape))

@@ -10,10 +10,10 @@ from torch.testing import assert_close
 from tests.core.specs import REQUIRED, changed, rows
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.nn.init import INITS
 from vitcli.core.nn.pos_embed import sincos2d
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import model_spec
+from vitcli.core.spec.slots import INITS
 
 WIDE = {"embed_dim": 192, "depth": 1, "num_heads": 3}
 
@@ -133,7 +133,7 @@ STARTS = [
     *({"family": family} | REQUIRED[family] for family in ("swin", "coatnet", "pit")),
 ]
 SIZES: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 5}
-SPECS = [*(changed(**fields) for fields in STARTS), ModelSpec(family="resnet18", **SIZES)]
+SPECS = [*(changed(**fields) for fields in STARTS), model_spec(family="resnet18", **SIZES)]
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=[*map(str, STARTS), "resnet18"])

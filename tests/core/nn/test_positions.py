@@ -8,7 +8,8 @@ from torch.nn.functional import fold, unfold
 from torch.testing import assert_close
 
 from tests.core.specs import build, pictures, rows
-from vitcli.core.nn.pos_embed import POS_EMBEDS, RelativeBias, Rope2d, sincos, sincos2d
+from vitcli.core.nn.pos_embed import RelativeBias, Rope2d, sincos, sincos2d
+from vitcli.core.spec.slots import POS_EMBEDS
 
 
 def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:

@@ -5,10 +5,9 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from vitcli.core.spec import OptimSpec
+from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.optim import (
-    OPTIMIZERS,
     build_optimizers,
     load_state_tensors,
     set_lr,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitcli.core.spec import ExperimentSpec, ModelSpec
+from vitcli.core.spec import ExperimentSpec, model_spec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
@@ -162,7 +162,7 @@ def test_a_change_that_changes_nothing_is_no_change():
 def test_a_field_at_its_default_leaves_the_hash_as_it_was_before_there_was_the_field():
     nothing = hashlib.sha256(b'{"config": {}, "format": 2}').hexdigest()
     assert config_hash(ExperimentSpec()) == nothing
-    resnet = ExperimentSpec(model=ModelSpec(family="resnet18"))
+    resnet = ExperimentSpec(model=model_spec(family="resnet18"))
     text = b'{"config": {"model": {"family": "resnet18"}}, "format": 2}'
     assert config_hash(resnet) == hashlib.sha256(text).hexdigest() != nothing
 

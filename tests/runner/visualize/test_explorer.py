@@ -16,7 +16,7 @@ from tests.core.specs import build
 from tests.explorer_page import attention, parse
 from vitcli.core.inspect.rollout import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import model_spec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes, check_size
 from vitcli.runner.visualize.explorer.page import MAX_SHOWN, Opening, fragment, page, quantise
@@ -126,7 +126,7 @@ def test_the_page_holds_every_row_and_the_read_out(fields):
 
 
 def test_a_vit_of_six_layers_and_eight_heads_is_under_two_megabytes():
-    spec = ModelSpec(
+    spec = model_spec(
         img_size=(32, 32),
         in_chans=3,
         num_classes=5,
@@ -145,15 +145,15 @@ def test_a_vit_of_six_layers_and_eight_heads_is_under_two_megabytes():
 
 def test_a_large_model_is_refused_with_what_to_type():
     sizes: dict[str, Any] = {"in_chans": 3, "num_classes": 5, "patch_size": 16, "embed_dim": 16}
-    base = build_vit(ModelSpec(img_size=(224, 224), depth=12, num_heads=8, **sizes))
+    base = build_vit(model_spec(img_size=(224, 224), depth=12, num_heads=8, **sizes))
     check_size(base, 12)
-    large = build_vit(ModelSpec(img_size=(384, 384), depth=24, num_heads=16, **sizes))
+    large = build_vit(model_spec(img_size=(384, 384), depth=24, num_heads=16, **sizes))
     assert attention_bytes(large, 24) > 4 * MAX_BYTES
     with pytest.raises(ConfigError, match=r"24 layers needs 174 MiB, .* such as --layer -1"):
         check_size(large, 24)
     check_size(large, 1)
     with pytest.raises(ConfigError, match=r"1 layer needs .*; use --format png or npz"):
-        check_size(build_vit(ModelSpec(img_size=(1024, 1024), depth=1, num_heads=8, **sizes)), 1)
+        check_size(build_vit(model_spec(img_size=(1024, 1024), depth=1, num_heads=8, **sizes)), 1)
 
 
 @pytest.mark.parametrize(

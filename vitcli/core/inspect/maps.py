@@ -73,7 +73,7 @@ def raw_weights(request: MapRequest) -> Tensor:
 def rollout_map(request: MapRequest) -> Tensor:
     """Return the attention rollout from the input to the last requested layer: (B, gh, gw)."""
     weights = request.model.attention_weights(request.images, range(max(request.layers) + 1))
-    through = rollout(weights.values(), residual=request.model.spec.residual != "none")
+    through = rollout(weights.values(), residual=request.model.spec.has_residual)
     return on_grid(request.model, _mean_row(through, query_shares(request)))
 
 
@@ -87,7 +87,7 @@ def grad_rollout_map(request: MapRequest) -> Tensor:
     with torch.no_grad():
         shares = query_shares(request)
         row = _mean_row(relevance, shares)
-        if request.model.spec.residual != "none":
+        if request.model.spec.has_residual:
             row = row - shares
         return on_grid(request.model, row)
 

@@ -63,7 +63,7 @@ def grad_rollout(
         gradients = torch.autograd.grad(target, layers)
     count = layers[0].shape[-1]
     relevance = torch.eye(count, dtype=logits.dtype, device=logits.device).repeat(len(images), 1, 1)
-    has_residual = model.spec.residual != "none"
+    has_residual = model.spec.has_residual
     for weights, gradient in zip(layers, gradients, strict=True):
         step = (weights.detach() * gradient).clamp(min=0).mean(1) @ relevance
         relevance = relevance + step if has_residual else step

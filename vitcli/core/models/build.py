@@ -1,22 +1,8 @@
-"""One table: family -> builder."""
+"""From the spec of a model to the model."""
 
-from collections.abc import Callable
-
-from vitcli.core.models.coatnet import CoAtNet
+from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.models.pit import Pit
-from vitcli.core.models.resnet import ResNet18
-from vitcli.core.models.swin import Swin
-from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.spec import ModelSpec
-
-FAMILIES: dict[str, Callable[[ModelSpec], ImageModel]] = {
-    "vit": VisionTransformer,
-    "resnet18": ResNet18,
-    "swin": Swin,
-    "coatnet": CoAtNet,
-    "pit": Pit,
-}
+from vitcli.core.spec import FAMILIES, ModelSpec
 
 
 def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:
@@ -25,4 +11,5 @@ def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:
     Raises:
         ValueError: A size is open, or the parts do not fit.
     """
-    return FAMILIES[spec.family](spec).initialised(seed)
+    model: ImageModel = make(FAMILIES[spec.family], spec)
+    return model.initialised(seed)

@@ -15,16 +15,16 @@ from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import PreNorm, build_block
 from vitcli.core.nn.linear import Gelu
 from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, shortcut
-from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.norm import build_norm
 from vitcli.core.nn.patch_embed import channels, channels_last
-from vitcli.core.nn.pos_embed import POS_EMBEDS
-from vitcli.core.spec import ModelSpec
+from vitcli.core.nn.pos_embed import build_position
+from vitcli.core.spec import CoatnetSpec, TokenSpec
 
 
 class Stem(nn.Module):
     """Two 3x3 convolutions, the first with the stride: (B, C, H, W) -> (B, N, D)."""
 
-    def __init__(self, spec: ModelSpec, dim: int, stride: int) -> None:
+    def __init__(self, spec: TokenSpec, dim: int, stride: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
             nn.Conv2d(channels(spec), dim, 3, stride, padding=1, bias=False),
@@ -41,7 +41,7 @@ class DownsamplingBranch(PreNorm):
     """A branch that changes grid and width: Proj(Pool(x)) + Attention(Pool(Norm(x)))."""
 
     def __init__(self, branch: PreNorm, stage: StageSpec) -> None:
-        norm = NORMS[stage.spec.norm](stage.before.embed_dim, stage.spec.norm_eps)
+        norm = build_norm(stage.spec, stage.before.embed_dim)
         super().__init__(norm, branch.inner, branch.join, branch.after)
         changes = stage.before.grid_size != stage.shape.grid_size
         self.downsample = Downsample(stage.before) if changes else nn.Identity()
@@ -61,11 +61,12 @@ class CoAtNet(StagedModel):
     half: 4 in the paper, which makes 7x7 tokens of the last stage from 224x224 pixels.
     """
 
+    spec: CoatnetSpec
     no_maps = "attends on several grids, so its patches are not the same from layer to layer"
 
-    def make_patch_embed(self, spec: ModelSpec) -> tuple[nn.Module, int]:
+    def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
         stride = max(1, spec.patch_size // 2)
-        return Stem(spec, spec.stem_width or spec.embed_dim, stride), stride
+        return Stem(spec, self.spec.stem_width or spec.embed_dim, stride), stride
 
     def first_shapes(self) -> tuple[TokenShape, TokenShape]:
         width = self.spec.stem_width or self.spec.embed_dim
@@ -92,7 +93,7 @@ def attention_block(stage: StageSpec, rate: float) -> nn.Sequential:
     spec, shape = stage.spec, stage.shape
     if stage.before == shape:
         return build_block(spec, shape, rate)
-    position = POS_EMBEDS[spec.pos_embed].heads(spec, shape)
+    position = build_position(spec, shape)
     attention = SelfAttention(spec, shape, position, in_dim=stage.before.embed_dim)
     (_, branch), *others = build_block(spec, shape, rate, attention).named_children()
     assert isinstance(branch, PreNorm)

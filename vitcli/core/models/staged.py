@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import drop_path_rates
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import StagedSpec
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,7 @@ class StageSpec:
     """What a stage is built from."""
 
     index: int
-    spec: ModelSpec
+    spec: StagedSpec
     """With the stage's own width and heads."""
     before: TokenShape
     """Of the tokens that come in: the same, or narrower on a larger grid."""
@@ -43,7 +43,7 @@ class StagedModel(TokenModel):
     heads doubled, so that a head keeps its width.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: StagedSpec) -> None:
         super().__init__(spec)
         depths = spec.depths or ()
         rates = iter(drop_path_rates(spec.drop_path, sum(depths)))

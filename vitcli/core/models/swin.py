@@ -8,6 +8,7 @@ from torch import nn
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec
 from vitcli.core.nn.block import build_block
 from vitcli.core.nn.window import PatchMerging, WindowAttention
+from vitcli.core.spec import SwinSpec
 
 
 class Swin(StagedModel):
@@ -21,6 +22,7 @@ class Swin(StagedModel):
 
     def make_stage(self, stage: StageSpec) -> Stage:
         spec, shape = stage.spec, stage.shape
+        assert isinstance(spec, SwinSpec)
         down = PatchMerging(spec, stage.before) if stage.index else nn.Identity()
         blocks: list[nn.Module] = []
         for i, rate in enumerate(stage.rates):

@@ -7,17 +7,19 @@ K classes.
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import Stream, Tokens, norm_sizes
-from vitcli.core.nn.init import INITS, own_start
-from vitcli.core.nn.norm import NORMS
+from vitcli.core.nn.init import own_start
+from vitcli.core.nn.norm import build_norm
 from vitcli.core.nn.patch_embed import build_patch_embed
-from vitcli.core.nn.pool import HEADS, POOLS, Pool
-from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.nn.pool import Pool
+from vitcli.core.nn.pos_embed import build_table
 from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.randomness import Draws
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import PatchSpec, TokenSpec
+from vitcli.core.spec.slots import HEADS, INITS, POOLS
 
 
 class TokenModel(UsesBackend, ImageModel):
@@ -26,26 +28,29 @@ class TokenModel(UsesBackend, ImageModel):
     Those who derive from it build what lies between.
     """
 
+    spec: TokenSpec
     grid_size: tuple[int, int]
     """Of the embedded patches."""
     norm: nn.Module
     pool: Pool
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: TokenSpec) -> None:
         super().__init__(spec)
         self.patch_embed, patch_size = self.make_patch_embed(spec)
         height, width = (side // patch_size for side in self.image_shape[1:])
         self.grid_size = (height, width)
         self.num_prefix_tokens = spec.num_prefix_tokens
         dim = spec.embed_dim
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if spec.pool == "cls" else None
-        tokens = torch.zeros(1, spec.reg_tokens, dim)
-        self.reg_tokens = nn.Parameter(tokens) if spec.reg_tokens else None
-        self.pos_embed = POS_EMBEDS[spec.pos_embed].tokens(spec, self.token_shape)
+        has_cls = POOLS[spec.pool].has_cls_token
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if has_cls else None
+        tokens = torch.zeros(1, spec.num_registers, dim)
+        self.reg_tokens = nn.Parameter(tokens) if spec.num_registers else None
+        self.pos_embed = build_table(spec, self.token_shape)
         self.pos_drop = nn.Dropout(spec.pos_drop)
 
-    def make_patch_embed(self, spec: ModelSpec) -> tuple[nn.Module, int]:
+    def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
         """From images to patch tokens, and how many pixels lie between two of them."""
+        assert isinstance(spec, PatchSpec), "other families make their own"
         return build_patch_embed(spec), spec.patch_size
 
     @property
@@ -60,15 +65,14 @@ class TokenModel(UsesBackend, ImageModel):
     def add_head(self, shape: TokenShape) -> None:
         """The last parts, for tokens of this shape."""
         spec = self.spec
-        norm = spec.norm if spec.has_final_norm else "none"
-        self.norm = NORMS[norm](shape.embed_dim, spec.norm_eps)
-        self.pool = POOLS[spec.pool](shape)
-        self.head = HEADS[spec.head](shape.embed_dim, self.num_classes)
+        self.norm = build_norm(spec, shape.embed_dim) if spec.has_final_norm else nn.Identity()
+        self.pool = make(POOLS[spec.pool], shape)
+        self.head = make(HEADS[spec.head], shape.embed_dim, self.num_classes)
 
     def init_weights(self, draws: Draws) -> None:
         """The scheme that the spec names, over what the parts start with themselves."""
         own_start(self, draws)
-        INITS[self.spec.init](self, draws)
+        make(INITS[self.spec.init], self, draws)
 
     def embed(self, images: Tensor) -> Tensor:
         """(B, C, H, W) -> (B, N, D): patches, positions, and the prefix before them.

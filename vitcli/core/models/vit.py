@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from vitcli.core.models.token_model import TokenModel
-from vitcli.core.nn.attention_rule import AttentionRule
 from vitcli.core.nn.block import (
     PreNorm,
     Stream,
@@ -20,7 +19,8 @@ from vitcli.core.nn.block import (
     forward_with_weights,
 )
 from vitcli.core.nn.pool import ClsPool
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import ModelSpec, VitSpec
+from vitcli.core.spec.slots import ATTENTIONS, NORMS
 
 
 class VisionTransformer(TokenModel):
@@ -29,9 +29,10 @@ class VisionTransformer(TokenModel):
     Set ``grad_checkpointing`` to recompute each block in the backward pass; gradients stay equal.
     """
 
+    spec: VitSpec
     no_maps = None
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: VitSpec) -> None:
         super().__init__(spec)
         shape = self.token_shape
         rates = drop_path_rates(spec.drop_path, spec.depth)
@@ -62,13 +63,12 @@ class VisionTransformer(TokenModel):
     def _reads_first_only(self) -> bool:
         """Whether CLS is all that is read, and no norm mixes it with the other tokens."""
         is_last = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
-        return is_last and self.spec.norm != "batch_norm"
+        return is_last and not NORMS[self.spec.norm].is_batch_norm
 
     @property
     def has_attention_weights(self) -> bool:
         """Whether there is a layer, and tokens have weights for each other in all of them."""
-        found = [module for module in self.modules() if isinstance(module, AttentionRule)]
-        return bool(found) and all(rule.has_attention_matrix for rule in found)
+        return len(self.blocks) > 0 and ATTENTIONS[self.spec.attention].has_attention_matrix
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
@@ -115,4 +115,5 @@ class VisionTransformer(TokenModel):
 
 def build_vit(spec: ModelSpec, seed: int | None = None) -> VisionTransformer:
     """``build_model`` for the family ``vit``."""
+    assert isinstance(spec, VitSpec)
     return VisionTransformer(spec).initialised(seed)

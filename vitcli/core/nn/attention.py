@@ -3,19 +3,16 @@
 Axes: B batch, N tokens (prefix first), D embed_dim, h num_heads, d = D / h.
 """
 
-from collections.abc import Callable
-
 from torch import Tensor, nn
 
+from vitcli.core.make import make
 from vitcli.core.nn.attention_rule import AttentionRule, HeadDimScale, TokenShape
 from vitcli.core.nn.linear import Linear
-from vitcli.core.nn.linear_attention import LinearAttention, Performer
-from vitcli.core.nn.linformer import Linformer
 from vitcli.core.nn.softmax import Softmax
-from vitcli.core.nn.sparse import Local, Strided
 from vitcli.core.ops.attention import merge_heads, split_heads
 from vitcli.core.ops.backend import UsesBackend
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.slots import ATTENTIONS
 
 
 class Position(nn.Module):
@@ -28,16 +25,6 @@ class Position(nn.Module):
     def bias(self) -> Tensor | None:
         """What to add to the scores, (1, h, N, N)."""
         return None
-
-
-ATTENTIONS: dict[str, Callable[[ModelSpec, TokenShape], AttentionRule]] = {
-    "softmax": Softmax,
-    "linformer": Linformer,
-    "performer": Performer,
-    "linear": LinearAttention,
-    "strided": Strided,
-    "local": Local,
-}
 
 
 class SelfAttention(UsesBackend, nn.Module):
@@ -53,7 +40,7 @@ class SelfAttention(UsesBackend, nn.Module):
     """
 
     def __init__(
-        self, spec: ModelSpec, shape: TokenShape, position: Position, in_dim: int | None = None
+        self, spec: TokenSpec, shape: TokenShape, position: Position, in_dim: int | None = None
     ) -> None:
         super().__init__()
         dim = shape.embed_dim
@@ -64,7 +51,7 @@ class SelfAttention(UsesBackend, nn.Module):
         self.fused = True
         self.qkv = Linear(in_dim or dim, 3 * dim, bias=spec.qkv_bias)
         self.position = position
-        self.attend = ATTENTIONS[spec.attention](spec, shape)
+        self.attend: AttentionRule = make(ATTENTIONS[spec.attention_rule], spec, shape)
         self.proj = Linear(dim, dim, bias=spec.proj_bias) if spec.attn_proj else nn.Identity()
         self.proj_drop = nn.Dropout(spec.proj_drop)
 

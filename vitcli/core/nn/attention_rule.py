@@ -3,13 +3,15 @@
 Axes: B batch, N tokens (prefix first), D embed_dim, h num_heads, d = D / h.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.make import make
 from vitcli.core.ops.attention import Scale
+from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.slots import ATTN_SCALES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,18 +61,14 @@ class LearnedScale(nn.Module):
         return self.temperature.exp()
 
 
-SCALES: dict[str, Callable[[int, int], nn.Module]] = {
-    "head_dim": HeadDimScale,
-    "embed_dim": EmbedDimScale,
-    "learned": LearnedScale,
-}
+def build_scale(spec: TokenSpec, shape: TokenShape) -> nn.Module:
+    """Return what gives the factor of the scores."""
+    scale: nn.Module = make(ATTN_SCALES[spec.score_scale], shape.embed_dim, spec.num_heads)
+    return scale
 
 
 class AttentionRule(nn.Module):
     """An attend rule maps q, k, v, each (B, h, N, d), to (B, h, N, d)."""
-
-    has_attention_matrix = True
-    """Whether a token has a weight for another."""
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
@@ -80,3 +78,17 @@ class AttentionRule(nn.Module):
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
         """Return the weights (B, h, N, N) behind the output; ValueError where there are none."""
         raise NotImplementedError
+
+    def after_step(self, seed: int, step: int, index: int) -> None:
+        """Change what a training step (from 0) leaves to the rule, such as random features.
+
+        It must be a function of seed, step and the layer's index, so that a resumed training does
+        the same.
+        """
+
+
+def after_step(model: nn.Module, seed: int, step: int) -> None:
+    """Let every attention of a model do what is due after a training step (from 0)."""
+    rules = [module for module in model.modules() if isinstance(module, AttentionRule)]
+    for index, rule in enumerate(rules):
+        rule.after_step(seed, step, index)

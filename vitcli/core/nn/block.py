@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from vitcli.core.make import make, maker
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.ffn import FFNS
-from vitcli.core.nn.norm import NORMS, StatisticsHeld
-from vitcli.core.nn.pos_embed import POS_EMBEDS
+from vitcli.core.nn.norm import StatisticsHeld, build_norm
+from vitcli.core.nn.pos_embed import build_position
 from vitcli.core.ops.backend import UsesBackend
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.slots import FFNS, NORM_POSITIONS, RESIDUALS
 
 T = TypeVar("T")
 Join = Callable[[Tensor, Tensor], Tensor]
@@ -29,7 +30,10 @@ def keep_branch(_: Tensor, branch: Tensor) -> Tensor:
     return branch
 
 
-JOINS: dict[str, Join] = {"add": torch.add, "none": keep_branch}
+def build_join(spec: TokenSpec) -> Join:
+    """Return how a branch joins its input."""
+    join: Join = maker(RESIDUALS[spec.residual].build)
+    return join
 
 
 class DropPath(nn.Module):
@@ -139,34 +143,31 @@ class PostNorm(PreNorm):
         return self.norm(self.join(x, self.after(branch)))
 
 
-NORM_POSITIONS: dict[str, type[PreNorm]] = {"pre": PreNorm, "post": PostNorm}
-
-
 def drop_path_rates(last: float, count: int) -> list[float]:
     """Of so many blocks: linearly from 0 at the first to ``last`` at the last."""
     return [last * i / max(1, count - 1) for i in range(count)]
 
 
 def build_block(
-    spec: ModelSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
+    spec: TokenSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
 ) -> nn.Sequential:
     """An attention branch and an FFN branch; a branch without inner part is not built.
 
     Attention is over the whole sequence unless another is given.
     """
     if attention is None:
-        position = POS_EMBEDS[spec.pos_embed].heads(spec, shape)
-        attention = SelfAttention(spec, shape, position)
+        attention = SelfAttention(spec, shape, build_position(spec, shape))
     inners: dict[str, nn.Module] = {"attn": attention}
-    if (make_ffn := FFNS[spec.ffn]) is not None:
-        inners["ffn"] = make_ffn(spec)
+    if FFNS[spec.ffn].build:
+        inners["ffn"] = make(FFNS[spec.ffn], spec)
 
     def branch(inner: nn.Module) -> PreNorm:
         dim = spec.embed_dim
         scale = [LayerScale(dim, spec.layer_scale_init)] if spec.layer_scale_init else []
         after = nn.Sequential(*scale, DropPath(drop_path))
-        norm = NORMS[spec.norm](dim, spec.norm_eps)
-        return NORM_POSITIONS[spec.norm_position](norm, inner, JOINS[spec.residual], after)
+        parts = build_norm(spec, dim), inner, build_join(spec), after
+        built: PreNorm = make(NORM_POSITIONS[spec.branch_norm], *parts)
+        return built
 
     return nn.Sequential(OrderedDict((name, branch(inner)) for name, inner in inners.items()))
 

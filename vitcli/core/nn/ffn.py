@@ -3,19 +3,17 @@
 Axes: B batch, N tokens, D embed_dim.
 """
 
-from collections.abc import Callable
-
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.linear import Gelu, Linear
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import TokenSpec
 
 
 class Mlp(nn.Module):
     """act(x W1 + b1) W2 + b2, with dropout after the activation and after the second layer."""
 
-    def __init__(self, spec: ModelSpec, act: nn.Module) -> None:
+    def __init__(self, spec: TokenSpec, act: nn.Module) -> None:
         super().__init__()
         self.fc1 = Linear(spec.embed_dim, spec.hidden_dim)
         self.act = act
@@ -34,7 +32,7 @@ class SwiGlu(nn.Module):
     The hidden width is used as given; the paper takes 2/3 of it to keep the parameter count.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: TokenSpec) -> None:
         super().__init__()
         self.fc1 = Linear(spec.embed_dim, 2 * spec.hidden_dim)
         self.drop1 = nn.Dropout(spec.proj_drop)
@@ -46,9 +44,9 @@ class SwiGlu(nn.Module):
         return self.drop2(self.fc2(self.drop1(F.silu(gate) * value)))
 
 
-FFNS: dict[str, Callable[[ModelSpec], nn.Module] | None] = {
-    "gelu": lambda spec: Mlp(spec, Gelu()),
-    "relu": lambda spec: Mlp(spec, nn.ReLU()),
-    "swiglu": SwiGlu,
-    "none": None,
-}
+def gelu_mlp(spec: TokenSpec) -> Mlp:
+    return Mlp(spec, Gelu())
+
+
+def relu_mlp(spec: TokenSpec) -> Mlp:
+    return Mlp(spec, nn.ReLU())

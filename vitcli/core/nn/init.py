@@ -7,7 +7,6 @@ depends on the number of heads.
 """
 
 import math
-from collections.abc import Callable
 
 import torch
 from torch import Generator, Tensor, nn
@@ -144,10 +143,3 @@ def init_tokens(model: nn.Module, draws: Draws) -> None:
     for name, parameter in model.named_parameters():
         if name in ("cls_token", "reg_tokens"):
             nn.init.normal_(parameter, std=STD, generator=draws(name))
-
-
-INITS: dict[str, Callable[[nn.Module, Draws], None]] = {
-    "trunc_normal": trunc_normal,
-    "xavier_normal": xavier_normal,
-    "mimetic": mimetic,
-}

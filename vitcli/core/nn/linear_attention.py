@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
+from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import Scale
 from vitcli.core.randomness import Draws, keyed_generator
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import AttentionSpec
 
 TINY = 1e-12
 """A query that no feature of any key answers gets zeros instead of 0 / 0."""
@@ -71,7 +71,7 @@ class LinearAttention(FeatureAttention):
     Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236. It has no temperature.
     """
 
-    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -92,16 +92,20 @@ class Performer(FeatureAttention):
     not_averaged = ("projection",)
     """Buffers of which an average over steps would mean nothing."""
 
-    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
         dim = shape.embed_dim // spec.num_heads
-        self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
+        self.scale = build_scale(spec, shape)
         self.redraw_every = spec.performer_redraw
         count = spec.performer_features or max(1, round(dim * math.log(dim)))
         self.register_buffer("projection", torch.zeros(count, dim))
 
     def init_weights(self, draws: Draws) -> None:
         self.redraw(draws("projection"))
+
+    def after_step(self, seed: int, step: int, index: int) -> None:
+        if (step + 1) % self.redraw_every == 0:
+            self.redraw(keyed_generator("redraw", seed, step, index))
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         scale = self.scale()
@@ -134,14 +138,3 @@ def orthogonal_features(
     directions = (q * signs).mT.flatten(0, 1)[:count]
     lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
     return directions * lengths
-
-
-def redraw_features(model: nn.Module, seed: int, step: int) -> None:
-    """Give every Performer of a model other features where that is due after this step (from 0).
-
-    The features are a function of seed, step and layer, so a resumed training draws the same.
-    """
-    performers = [module for module in model.modules() if isinstance(module, Performer)]
-    for index, module in enumerate(performers):
-        if (step + 1) % module.redraw_every == 0:
-            module.redraw(keyed_generator("redraw", seed, step, index))

@@ -1,21 +1,13 @@
 """Linformer: keys and values projected along the sequence. Axes as in attention.py, r rank."""
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
+from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import attention, attention_weights
-from vitcli.core.spec import ModelSpec
-
-SHARES: dict[str, Callable[[int], tuple[int, int]]] = {
-    "heads": lambda num_heads: (1, 2),
-    "none": lambda num_heads: (num_heads, 2),
-    "kv": lambda num_heads: (1, 1),
-}
-"""Heads -> how many heads have a projection of their own, and how many projections a layer has."""
+from vitcli.core.spec import AttentionSpec
+from vitcli.core.spec.slots import LINFORMER_SHARES
 
 
 class Linformer(AttentionRule):
@@ -28,17 +20,16 @@ class Linformer(AttentionRule):
     as Gaussian noise, which is no approximation of attention at all.
     """
 
-    has_attention_matrix = False
-
-    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
-        self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
+        self.scale = build_scale(spec, shape)
         self.clamp, self.dropout = spec.attn_clamp, spec.attn_drop
         rank = min(spec.linformer_rank, shape.num_tokens)
-        self.heads, matrices = SHARES[spec.linformer_share](spec.num_heads)
+        share = LINFORMER_SHARES[spec.linformer_share]
+        self.heads = spec.num_heads if share.per_head else 1
         start = segment_means(rank, shape.num_tokens).repeat(self.heads, 1)  # ([h] r, N)
         self.key_proj = nn.Parameter(start.clone())
-        self.value_proj = nn.Parameter(start.clone()) if matrices == 2 else None
+        self.value_proj = nn.Parameter(start.clone()) if share.matrices == 2 else None
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool

@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import JOINS, DropPath
+from vitcli.core.nn.block import DropPath, build_join
 from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.norm import TokenBatchNorm
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import TokenSpec
 
 EXPANSION = 4
 """Width inside a block, in widths of its output."""
@@ -41,12 +41,12 @@ class Downsample(nn.Module):
         return as_tokens(F.max_pool2d(as_map(x, self.grid_size), 2, ceil_mode=True))
 
 
-def shortcut(spec: ModelSpec, before: TokenShape, shape: TokenShape) -> nn.Sequential:
+def shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn.Sequential:
     """Proj(Pool(x)), each where it is needed: (B, N, D) -> (B, N', D').
 
     Without a residual nothing is needed, since nothing is added to.
     """
-    if spec.residual == "none":
+    if not spec.has_residual:
         return nn.Sequential()
     layers: list[nn.Module] = []
     if before.grid_size != shape.grid_size:
@@ -103,7 +103,7 @@ class MBConv(nn.Module):
     paper's formula it is the 1x1 convolution's, which would leave three of four tokens unread.
     """
 
-    def __init__(self, spec: ModelSpec, before: TokenShape, shape: TokenShape, rate: float) -> None:
+    def __init__(self, spec: TokenSpec, before: TokenShape, shape: TokenShape, rate: float) -> None:
         super().__init__()
         wide = EXPANSION * shape.embed_dim
         stride = 1 if before.grid_size == shape.grid_size else 2
@@ -119,7 +119,7 @@ class MBConv(nn.Module):
             Linear(wide, shape.embed_dim),
         )
         self.shortcut = shortcut(spec, before, shape)
-        self.join = JOINS[spec.residual]
+        self.join = build_join(spec)
         self.drop_path = DropPath(rate)
 
     def forward(self, x: Tensor) -> Tensor:

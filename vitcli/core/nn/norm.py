@@ -1,9 +1,12 @@
 """Normalisation layers. Axes: B batch, N tokens, D embed_dim."""
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from torch import Tensor, nn
+
+from vitcli.core.make import make
+from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.slots import NORMS
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
@@ -37,13 +40,23 @@ class StatisticsHeld(AbstractContextManager[None]):
             norm.momentum, norm.num_batches_tracked = momentum, count
 
 
-def no_norm(dim: int, eps: float) -> nn.Module:
+def layer_norm(dim: int, eps: float) -> nn.LayerNorm:
+    return nn.LayerNorm(dim, eps=eps)
+
+
+def batch_norm(dim: int, eps: float) -> TokenBatchNorm:
+    return TokenBatchNorm(dim, eps=eps)
+
+
+def rms_norm(dim: int, eps: float) -> nn.RMSNorm:
+    return nn.RMSNorm(dim, eps=eps)
+
+
+def no_norm(dim: int, eps: float) -> nn.Identity:
     return nn.Identity()
 
 
-NORMS: dict[str, Callable[[int, float], nn.Module]] = {
-    "layer_norm": lambda dim, eps: nn.LayerNorm(dim, eps=eps),
-    "batch_norm": lambda dim, eps: TokenBatchNorm(dim, eps=eps),
-    "rms_norm": lambda dim, eps: nn.RMSNorm(dim, eps=eps),
-    "none": no_norm,
-}
+def build_norm(spec: TokenSpec, dim: int) -> nn.Module:
+    """Return the norm that the spec names, for tokens of this width."""
+    norm: nn.Module = make(NORMS[spec.norm], dim, spec.norm_eps)
+    return norm

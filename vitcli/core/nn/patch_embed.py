@@ -4,14 +4,15 @@ Axes: B batch, C channels, H W pixels, P patch_size, N patches, D embed_dim.
 """
 
 import itertools
-from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.make import make
 from vitcli.core.nn.linear import Linear
 from vitcli.core.randomness import Draws
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import ModelSpec, PatchSpec
+from vitcli.core.spec.slots import PATCH_EMBEDS
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -33,7 +34,7 @@ class LinearPatches(nn.Module):
     stride and kernel P. ``patch_pre_norm`` puts a LayerNorm over the raw patch.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: PatchSpec) -> None:
         super().__init__()
         self.patch_size = spec.patch_size
         length = channels(spec) * spec.patch_size**2
@@ -47,7 +48,7 @@ class LinearPatches(nn.Module):
 class ConvPatches(nn.Module):
     """A convolution with kernel and stride P: (B, C, H, W) -> (B, N, D)."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: PatchSpec) -> None:
         super().__init__()
         size = spec.patch_size
         self.proj = nn.Conv2d(channels(spec), spec.embed_dim, size, size, bias=spec.patch_bias)
@@ -61,7 +62,7 @@ def channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
-def halving_widths(spec: ModelSpec) -> list[int]:
+def halving_widths(spec: PatchSpec) -> list[int]:
     """Channels before and after each layer that halves the sides, until a patch is one pixel."""
     halvings = spec.patch_size.bit_length() - 1
     if spec.patch_size != 2**halvings or halvings == 0:
@@ -82,7 +83,7 @@ class ConvStem(nn.Module):
     Unlike there, no block is taken away from the transformer in exchange.
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: PatchSpec) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(halving_widths(spec)):
@@ -104,7 +105,7 @@ class ConvTokenizer(nn.Module):
     are D / 2, D / 4 and so on here. Filters start as the authors' do, N(0, 2 / n_in).
     """
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: PatchSpec) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         for before, after in itertools.pairwise(halving_widths(spec)):
@@ -122,17 +123,9 @@ class ConvTokenizer(nn.Module):
         return self.stem(channels_last(images)).flatten(2).mT
 
 
-PATCH_EMBEDS: dict[str, Callable[[ModelSpec], nn.Module]] = {
-    "linear": LinearPatches,
-    "conv": ConvPatches,
-    "conv_stem": ConvStem,
-    "conv_tokenizer": ConvTokenizer,
-}
-
-
-def build_patch_embed(spec: ModelSpec) -> nn.Sequential:
+def build_patch_embed(spec: PatchSpec) -> nn.Sequential:
     """The slot's row, and a LayerNorm over the embedded patch where ``patch_post_norm`` asks."""
-    layers = [PATCH_EMBEDS[spec.patch_embed](spec)]
+    layers: list[nn.Module] = [make(PATCH_EMBEDS[spec.patch_embed], spec)]
     if spec.patch_post_norm:
         layers.append(nn.LayerNorm(spec.embed_dim))
     return nn.Sequential(*layers)

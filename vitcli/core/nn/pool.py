@@ -3,8 +3,6 @@
 Axes: B batch, N tokens (prefix first: CLS, registers), D embed_dim.
 """
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -70,16 +68,6 @@ class SequencePool(MeanPool):
         return self.score(patches).softmax(dim=1)  # (B, patches, 1)
 
 
-POOLS: dict[str, Callable[[TokenShape], Pool]] = {
-    "cls": ClsPool,
-    "mean": MeanPool,
-    "seq": SequencePool,
-}
-
-
 def mlp_head(dim: int, num_classes: int) -> nn.Sequential:
     """One hidden layer of the tokens' width."""
     return nn.Sequential(Linear(dim, dim), Gelu(), Linear(dim, num_classes))
-
-
-HEADS: dict[str, Callable[[int, int], nn.Module]] = {"linear": Linear, "mlp": mlp_head}

@@ -1,18 +1,17 @@
 """Positions: added to the tokens, turned into q and k, or biasing the scores.
 
 Axes: B batch, N tokens (prefix first), P patches, D embed_dim, h num_heads, d = D / h.
-A slot row has two halves: ``tokens`` adds to the embedded tokens, ``heads`` acts inside attention.
+A slot row has two halves: ``build`` adds to the embedded tokens, ``heads`` acts inside attention.
 """
-
-from collections.abc import Callable
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.make import make, maker
 from vitcli.core.nn.attention import Position
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.slots import POS_EMBEDS
 
 BASE = 10_000.0
 
@@ -124,56 +123,43 @@ class RelativeBias(Position):
         return nn.functional.pad(self.relative_table[:, self.index], (prefix, 0, prefix, 0))[None]
 
 
-class Positions(NamedTuple):
-    """What a row of the slot builds: the table of the tokens, if any, and each block's half."""
-
-    tokens: Callable[[ModelSpec, TokenShape], nn.Module | None]
-    heads: Callable[[ModelSpec, TokenShape], Position]
-
-
-def no_table(spec: ModelSpec, shape: TokenShape) -> None:
-    return None
-
-
-def nothing(spec: ModelSpec, shape: TokenShape) -> Position:
-    return Position()
-
-
-def table_length(spec: ModelSpec, shape: TokenShape) -> int:
+def table_length(spec: TokenSpec, shape: TokenShape) -> int:
     """Patches, and the prefix where it gets positions too."""
-    prefix = shape.num_prefix_tokens if spec.pos_embed_prefix else 0
+    prefix = shape.num_prefix_tokens if spec.prefix_has_positions else 0
     return prefix + shape.grid_size[0] * shape.grid_size[1]
 
 
-def learned(spec: ModelSpec, shape: TokenShape) -> Learned:
+def learned(spec: TokenSpec, shape: TokenShape) -> Learned:
     return Learned(table_length(spec, shape), shape.embed_dim)
 
 
-def fixed_1d(spec: ModelSpec, shape: TokenShape) -> Fixed:
+def fixed_1d(spec: TokenSpec, shape: TokenShape) -> Fixed:
     """Places 0, 1, ... in reading order, counted from the prefix on where it has positions."""
     return Fixed(sincos(torch.arange(table_length(spec, shape)), shape.embed_dim))
 
 
-def fixed_2d(spec: ModelSpec, shape: TokenShape) -> Fixed:
+def fixed_2d(spec: TokenSpec, shape: TokenShape) -> Fixed:
     """The prefix, where it has positions, has zeros: it stands nowhere on the grid."""
     table = sincos2d(shape.grid_size, shape.embed_dim)
     missing = table_length(spec, shape) - len(table)
     return Fixed(nn.functional.pad(table, (0, 0, missing, 0)))
 
 
-def rope(spec: ModelSpec, shape: TokenShape) -> Rope2d:
+def rope(spec: TokenSpec, shape: TokenShape) -> Rope2d:
     return Rope2d(shape.grid_size, shape.embed_dim // spec.num_heads, shape.num_prefix_tokens)
 
 
-def relative(spec: ModelSpec, shape: TokenShape) -> RelativeBias:
+def relative(spec: TokenSpec, shape: TokenShape) -> RelativeBias:
     return RelativeBias(shape.grid_size, spec.num_heads, shape.num_prefix_tokens)
 
 
-POS_EMBEDS: dict[str, Positions] = {
-    "none": Positions(no_table, nothing),
-    "learned": Positions(learned, nothing),
-    "sincos1d": Positions(fixed_1d, nothing),
-    "sincos2d": Positions(fixed_2d, nothing),
-    "rope2d": Positions(no_table, rope),
-    "relative": Positions(no_table, relative),
-}
+def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
+    """Return what is added to the embedded tokens; None where nothing is."""
+    row = POS_EMBEDS[spec.pos_embed]
+    return make(row, spec, shape) if row.build else None
+
+
+def build_position(spec: TokenSpec, shape: TokenShape) -> Position:
+    """Return how positions enter the attention of a block."""
+    row = POS_EMBEDS[spec.pos_embed]
+    return maker(row.heads)(spec, shape) if row.heads else Position()

@@ -2,17 +2,17 @@
 
 from torch import Tensor
 
-from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
+from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import attention, attention_weights
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import TokenSpec
 
 
 class Softmax(AttentionRule):
     """Exact attention, O(N^2)."""
 
-    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+    def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
         super().__init__()
-        self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
+        self.scale = build_scale(spec, shape)
         self.clamp = spec.attn_clamp
         self.dropout = spec.attn_drop
 

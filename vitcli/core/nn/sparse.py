@@ -9,17 +9,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.core.nn.attention_rule import SCALES, AttentionRule, TokenShape
+from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import attention, attention_weights
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import AttentionSpec
 
 
 class Sparse(AttentionRule):
     """What the patterns share: the prefix, the scale, the softmax over what was gathered."""
 
-    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
-        self.scale = SCALES[spec.attn_scale](shape.embed_dim, spec.num_heads)
+        self.scale = build_scale(spec, shape)
         self.dropout = spec.attn_drop
         self.grid_size, self.num_prefix = shape.grid_size, shape.num_prefix_tokens
 
@@ -107,7 +107,7 @@ class Local(Sparse):
     element-wise, so a count of matrix products leaves them out.
     """
 
-    def __init__(self, spec: ModelSpec, shape: TokenShape) -> None:
+    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__(spec, shape)
         self.reach = spec.attn_window // 2
 

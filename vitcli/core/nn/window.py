@@ -4,6 +4,8 @@ Liu et al. 2021, https://arxiv.org/abs/2103.14030. Axes: B batch, N = H W tokens
 reading order, D embed_dim, W windows of n tokens, h num_heads, d = D / h.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,10 +13,11 @@ from torch import Tensor, nn
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.linear import Linear
-from vitcli.core.nn.norm import NORMS
-from vitcli.core.nn.pos_embed import RelativeBias
+from vitcli.core.nn.norm import build_norm
+from vitcli.core.nn.pos_embed import RelativeBias, build_position
 from vitcli.core.randomness import Draws
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import SwinSpec
+from vitcli.core.spec.slots import POS_EMBEDS
 
 Pair = tuple[int, int]
 
@@ -78,25 +81,25 @@ class WindowPosition(Position):
 
     barrier: Tensor | None
 
-    def __init__(self, windows: Windows, num_heads: int, *, has_bias: bool) -> None:
+    def __init__(self, windows: Windows, num_heads: int, relative: Position | None) -> None:
+        """``relative`` biases the scores inside each window, if anything does."""
         super().__init__()
         self.count, self.num_heads = windows.counts[0] * windows.counts[1], num_heads
-        self.relative = RelativeBias(windows.size, num_heads, 0) if has_bias else None
+        self.relative = relative
         self.register_buffer("barrier", windows.barrier(), persistent=False)
 
     def init_weights(self, draws: Draws) -> None:
-        if self.relative is not None:
+        if isinstance(self.relative, RelativeBias):
             generator = draws("relative.relative_table")
             nn.init.trunc_normal_(self.relative.relative_table, std=0.02, generator=generator)
 
     def bias(self) -> Tensor | None:
         """(1, windows h, n, n): a head of a window is a head to the attend rule."""
-        if self.relative is not None:
-            scores = self.relative.bias()  # (1, h, n, n)
-        elif self.barrier is not None:
+        scores = None if self.relative is None else self.relative.bias()  # (1, h, n, n)
+        if scores is None:
+            if self.barrier is None:
+                return None
             scores = torch.zeros(1, self.num_heads, 1, 1, device=self.barrier.device)
-        else:
-            return None
         if self.barrier is not None:
             scores = scores.masked_fill(self.barrier[:, None], float("-inf"))
         return scores.expand(self.count, -1, -1, -1).flatten(0, 1)[None]
@@ -109,10 +112,12 @@ class WindowAttention(SelfAttention):
     to like tokens; so it is in torchvision and in the authors' code for detection.
     """
 
-    def __init__(self, spec: ModelSpec, shape: TokenShape, *, shifted: bool) -> None:
+    def __init__(self, spec: SwinSpec, shape: TokenShape, *, shifted: bool) -> None:
         windows = Windows(shape.grid_size, spec.window_size, shifted=shifted)
-        has_bias = spec.pos_embed == "relative"
-        super().__init__(spec, shape, WindowPosition(windows, spec.num_heads, has_bias=has_bias))
+        relative = None
+        if POS_EMBEDS[spec.pos_embed].biases_scores:
+            relative = build_position(spec, replace(shape, grid_size=windows.size))
+        super().__init__(spec, shape, WindowPosition(windows, spec.num_heads, relative))
         self.windows = windows
 
     def forward(self, x: Tensor) -> Tensor:
@@ -146,10 +151,10 @@ class PatchMerging(nn.Module):
     zeros.
     """
 
-    def __init__(self, spec: ModelSpec, before: TokenShape) -> None:
+    def __init__(self, spec: SwinSpec, before: TokenShape) -> None:
         super().__init__()
         self.grid_size = before.grid_size
-        self.norm = NORMS[spec.norm](4 * before.embed_dim, spec.norm_eps)
+        self.norm = build_norm(spec, 4 * before.embed_dim)
         self.reduction = Linear(4 * before.embed_dim, 2 * before.embed_dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.linear_attention import redraw_features
+from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.task import Outputs, Task
 from vitcli.core.train.evaluate import logits_and_labels, score
@@ -34,8 +34,8 @@ class Classify(Task):
         return {"loss": loss, "accuracy": accuracy}
 
     def after_step(self, step: int) -> None:
-        """Draw new random features where they are due."""
-        redraw_features(self.module, self.spec.seed, step)
+        """Let the attention draw new random features where they are due."""
+        after_step(self.module, self.spec.seed, step)
 
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
         """Return ``logits`` (N, K) in fp32 and ``labels`` (N,)."""

@@ -1,6 +1,6 @@
 """Optimisers from their spec, with the usual groups: no decay for vectors, positions and tokens."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -8,7 +8,8 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from vitcli.core.spec import OptimSpec
+from vitcli.core.make import make
+from vitcli.core.spec import OPTIMIZERS, OptimSpec
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]
@@ -75,18 +76,11 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
     ]
 
 
-OPTIMIZERS: dict[str, Callable[[Named, OptimSpec], list[Optimizer]]] = {
-    "adamw": adamw,
-    "adam": adam,
-    "sgd": sgd,
-    "muon": muon,
-}
-
-
 def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
     """One optimiser, or two where the parameters need different ones."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
-    return OPTIMIZERS[spec.name](named, spec)
+    optimizers: list[Optimizer] = make(OPTIMIZERS[spec.name], named, spec)
+    return optimizers
 
 
 def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:

@@ -1,9 +1,9 @@
 """Learning-rate schedules as pure functions of the step."""
 
 import math
-from collections.abc import Callable
 
-Schedule = Callable[[float], float]
+from vitcli.core.make import make
+from vitcli.core.spec import SCHEDULES
 
 
 def cosine(progress: float) -> float:
@@ -22,9 +22,6 @@ def constant(progress: float) -> float:
     return 1.0
 
 
-SCHEDULES: dict[str, Schedule] = {"cosine": cosine, "linear": linear, "constant": constant}
-
-
 def lr_factor(
     step: int, *, schedule: str, warmup_steps: int, num_steps: int, min_ratio: float = 0.0
 ) -> float:
@@ -37,4 +34,5 @@ def lr_factor(
     if step < warmup_steps:
         return (step + 1) / warmup_steps
     progress = (step - warmup_steps) / max(1, num_steps - warmup_steps)
-    return min_ratio + (1 - min_ratio) * SCHEDULES[schedule](min(1.0, progress))
+    share: float = make(SCHEDULES[schedule], min(1.0, progress))
+    return min_ratio + (1 - min_ratio) * share

@@ -9,8 +9,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
-from vitcli.core.spec import ExperimentSpec, ModelSpec
+from vitcli.core.spec import ExperimentSpec, ModelSpec, TaskSpec
+from vitcli.core.spec.old_fields import FAMILY
+from vitcli.core.spec.rows import choice_of
+from vitcli.core.spec.tasks import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.version import PACKAGE
@@ -171,7 +175,9 @@ def check(raw: Mapping[str, Any], document: Document, *, is_stored: bool = False
     except ValidationError as error:
         first = error.errors()[0]
         where = "--set" if document.origin == "--set" else document.where(first["loc"])
-        raise ConfigError(f"{where}: {describe(first['loc'], first['type'], first)}") from error
+        raise ConfigError(
+            f"{where}: {describe(first['loc'], first['type'], first, raw)}"
+        ) from error
     if spec.refusal and not is_stored:
         field = tuple(spec.refusal.partition(":")[0].split("."))
         where = "--set" if document.origin == "--set" else document.where(field)
@@ -179,11 +185,16 @@ def check(raw: Mapping[str, Any], document: Document, *, is_stored: bool = False
     return spec
 
 
-def describe(loc: tuple[int | str, ...], kind: str, error: Mapping[str, Any]) -> str:
-    """Say what is wrong with one field, and what was probably meant."""
+def describe(
+    loc: tuple[int | str, ...],
+    kind: str,
+    error: Mapping[str, Any],
+    raw: Mapping[str, Any] | None = None,
+) -> str:
+    """Say what is wrong with one field of ``raw``, and what was probably meant."""
     field = ".".join(map(str, loc)) or "experiment"
     if kind == "extra_forbidden":
-        return f"unknown field {field!r}{_meant(loc)}"
+        return f"unknown field {field!r}{_meant(loc, raw or {})}"
     if kind == "missing":
         return f"{field!r} is missing"
     if kind == "too_short":
@@ -204,26 +215,50 @@ def describe(loc: tuple[int | str, ...], kind: str, error: Mapping[str, Any]) ->
     return f"{field}: should be {message}, got {shown}"
 
 
-def _meant(loc: tuple[int | str, ...]) -> str:
-    last = str(loc[-1])
-    siblings = [name for name in field_names() if name.split(".")[:-1] == list(map(str, loc[:-1]))]
-    close = difflib.get_close_matches(last, [name.split(".")[-1] for name in siblings], n=1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    elsewhere = {name.split(".")[-1]: name for name in reversed(field_names())}
+def _meant(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
+    """Suggest a field beside the unknown one, of the chosen family first, or one elsewhere."""
+    *group, last = map(str, loc)
+    known = field_names(raw=raw)
+    own = field_names(raw=raw, only_chosen=True)
+    for names in (own, known):
+        siblings = [name.split(".")[-1] for name in names if name.split(".")[:-1] == group]
+        if close := difflib.get_close_matches(last, siblings, n=1):
+            return f"; did you mean {close[0]!r}?"
+    elsewhere = {name.split(".")[-1]: name for name in reversed(known)}
     close = difflib.get_close_matches(last, elsewhere, n=1)
     return f"; did you mean {elsewhere[close[0]]!r}?" if close else ""
 
 
-def field_names(spec: type[BaseModel] = ExperimentSpec, prefix: str = "") -> list[str]:
-    """Every field of an experiment, dotted."""
+def field_names(
+    spec: type[BaseModel] = ExperimentSpec,
+    prefix: str = "",
+    raw: Mapping[str, Any] | None = None,
+    *,
+    only_chosen: bool = False,
+) -> list[str]:
+    """Every field of an experiment, dotted, those of every model family and task among them.
+
+    The fields of the family and task that ``raw`` asks for come first, or alone.
+    """
     names: list[str] = []
     for name, field in spec.model_fields.items():
         names.append(prefix + name)
+        inner = (raw or {}).get(name)
+        kinds = _specs_in(field, inner)
+        for kind in kinds[:1] if only_chosen else kinds:
+            below = inner if isinstance(inner, Mapping) else None
+            names += field_names(kind, f"{prefix}{name}.", below, only_chosen=only_chosen)
+    return [*dict.fromkeys(names)]
+
+
+def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
+    """The classes that a field's spec may have, the one that ``raw`` asks for first."""
+    choice = choice_of(field)
+    if choice is None:
         kind = field.annotation
-        if isinstance(kind, type) and issubclass(kind, BaseModel):
-            names += field_names(kind, f"{prefix}{name}.")
-    return names
+        return [kind] if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+    first = choice.name_of(raw)
+    return [choice.table[name].spec for name in dict.fromkeys((first, *choice.table))]
 
 
 def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
@@ -259,8 +294,7 @@ def config_text(spec: ExperimentSpec) -> str:
 
 def model_hash(spec: ModelSpec) -> str:
     """Tells models apart whose tensors have the same names and shapes, such as by their heads."""
-    fields = spec.model_dump(mode="json", exclude_defaults=True)
-    return hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(_changed(spec), sort_keys=True).encode()).hexdigest()[:16]
 
 
 def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
@@ -268,9 +302,26 @@ def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
 
     The seed is left out (it names the folder), and of an image folder only the last name counts.
     """
-    data = spec.model_dump(mode="json", exclude_defaults=True, exclude={"seed"})
+    data = _changed(spec)
+    data.pop("seed", None)
     kind, colon, folder = spec.data.name.partition(":")
     if colon:
         data["data"]["name"] = f"{kind}:{Path(folder).name}"
     text = json.dumps({"format": version, "config": data}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _changed(spec: BaseModel) -> dict[str, Any]:
+    """The fields that differ from the defaults, as plain data.
+
+    A family's or task's name is written where it is not the default one: for the family's own spec
+    it is no change.
+    """
+    data = spec.model_dump(mode="json", exclude_defaults=True)
+    for choice, chosen in ((FAMILY, ModelSpec), (TASK, TaskSpec)):
+        if isinstance(spec, chosen) and (name := getattr(spec, choice.key)) != choice.default:
+            data[choice.key] = name
+    for field in data:
+        if isinstance(inner := getattr(spec, field), BaseModel):
+            data[field] = _changed(inner)
+    return data

@@ -11,15 +11,29 @@ Change = tuple[Any, Any]
 
 
 def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str, Change]:
-    """Return the fields that differ: dotted field -> (value in ``one``, value in ``other``)."""
+    """Return the fields that differ: dotted field -> (value in ``one``, value in ``other``).
+
+    A field that only one of two model families has differs if it is not at its default; the other
+    family's value is None.
+    """
     found: dict[str, Change] = {}
-    for name in type(one).model_fields:
-        left, right = getattr(one, name), getattr(other, name)
+    for name in [*dict.fromkeys((*type(one).model_fields, *type(other).model_fields))]:
+        left, right = getattr(one, name, None), getattr(other, name, None)
+        if _is_unset(one, name, other) or _is_unset(other, name, one):
+            continue
         if isinstance(left, BaseModel) and isinstance(right, BaseModel):
             found |= differences(left, right, f"{prefix}{name}.")
         elif left != right:
             found[prefix + name] = (left, right)
     return found
+
+
+def _is_unset(one: BaseModel, name: str, other: BaseModel) -> bool:
+    """Return whether only ``one`` has the field, and has it at its default."""
+    fields = type(one).model_fields
+    if name not in fields or name in type(other).model_fields:
+        return False
+    return bool(getattr(one, name) == fields[name].get_default(call_default_factory=True))
 
 
 def with_data_defaults(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from vitcli.core.make import maker
 from vitcli.core.tasks.rows import TaskRow
-from vitcli.core.tasks.target import load
 from vitcli.runner.files import commit
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def recomputed(content: bytes, row: TaskRow) -> tuple[float, int] | None:
     if row.recompute is None:
         return None
     try:
-        value, count = load(row.recompute)(arrays)
+        value, count = maker(row.recompute)(arrays)
     except BROKEN_ARCHIVE as error:
         known = isinstance(error, ValueError) and str(error)
         raise ValueError(known or "not the predictions of this task") from error
@@ -74,7 +74,7 @@ def condensed(content: bytes, row: TaskRow) -> bytes:
     """
     arrays = read_outputs(content)
     if row.condense is not None:
-        arrays = load(row.condense)(arrays)
+        arrays = maker(row.condense)(arrays)
     with io.BytesIO() as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
         return file.getvalue()

@@ -15,10 +15,11 @@ from scipy import stats
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 
-from vitcli.core.nn.attention import ATTENTIONS
+from vitcli.core.make import make
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
 from vitcli.core.ops.native.backend import fits_attention, native_backend
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import VitSpec
+from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.fit import autocast_to
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
@@ -35,15 +36,7 @@ COPIES = 4
 """Number of N x N matrices that the plain kernel holds: scores, weights, their gradients."""
 FROM = 512
 """Smallest number of tokens in the fit of an exponent."""
-STATED = {
-    "softmax": ("N^2", "N^2"),
-    "linformer": ("N", "N"),
-    "performer": ("N", "N"),
-    "linear": ("N", "N"),
-    "strided": ("N^1.5", "N^1.5"),
-    "local": ("N", "N"),
-}
-"""Time and memory as the papers state them, in the number of tokens."""
+KERNELS = ("plain", "fused", "native")
 
 
 @dataclass(frozen=True)
@@ -76,7 +69,7 @@ def bench_attention(
     rounds: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """Measure forward and backward passes of every rule, and of softmax with every kernel.
+    """Measure forward and backward passes of every rule, with each of its kernels.
 
     A row ends when a pass takes longer than TOO_LONG or does not fit into memory.
     """
@@ -87,8 +80,11 @@ def bench_attention(
     torch.set_num_threads(threads or torch.get_num_threads())
     autocast = pick_precision(precision, device)
     setting = Setting(device, autocast, embed_dim, num_heads, batch_size, rounds, seconds)
-    kinds = [("softmax", kernels) for kernels in ("plain", "fused", "native")]
-    kinds += [(name, "plain") for name in ATTENTIONS if name != "softmax"]
+    kinds = [
+        (name, kernels)
+        for name, row in ATTENTIONS.items()
+        for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
+    ]
     found = {kind: list(_points(*kind, setting, lengths)) for kind in kinds}
     return {
         "benchmark": "attention",
@@ -102,8 +98,8 @@ def bench_attention(
             {
                 "attention": attention,
                 "kernels": kernels,
-                "stated_time": STATED[attention][0],
-                "stated_memory": STATED[attention][1] if kernels == "plain" else "N",
+                "stated_time": ATTENTIONS[attention].time,
+                "stated_memory": ATTENTIONS[attention].memory if kernels == "plain" else "N",
                 "points": points,
                 "time_exponent": exponent([(p["tokens"], p["seconds"]) for p in points]),
                 "memory_exponent": exponent([(p["tokens"], p["kept_bytes"]) for p in points]),
@@ -120,7 +116,8 @@ def _points(
     device, autocast = setting.device, setting.autocast
     for tokens in lengths:
         matrices = COPIES * 4 * setting.batch_size * setting.num_heads * tokens**2
-        if (attention, kernels) == ("softmax", "plain") and not fits(matrices, device):
+        is_square = ATTENTIONS[attention].memory == "N^2" and kernels == "plain"
+        if is_square and not fits(matrices, device):
             return
         forward = _native(tokens, setting) if kernels == "native" else None
         if kernels != "native":
@@ -145,11 +142,9 @@ def _points(
 
 
 def _by_torch(attention: str, fused: bool, tokens: int, setting: Setting) -> Callable[[], Tensor]:
-    spec = ModelSpec().replace(
-        attention=attention, embed_dim=setting.embed_dim, num_heads=setting.num_heads
-    )
+    spec = VitSpec(attention=attention, embed_dim=setting.embed_dim, num_heads=setting.num_heads)
     shape = TokenShape(embed_dim=setting.embed_dim, grid_size=squarest(tokens), num_prefix_tokens=0)
-    rule: AttentionRule = ATTENTIONS[attention](spec, shape).to(setting.device)
+    rule: AttentionRule = make(ATTENTIONS[attention], spec, shape).to(setting.device)
     size = (setting.batch_size, setting.num_heads, tokens, setting.head_dim)
     dtype = setting.autocast or torch.float32
     q, k, v = (

@@ -12,17 +12,20 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.figure_style import METADATA, MUTED, encode
 from vitcli.runner.files import commit, require_folder
 
-LINES = {
-    ("softmax", "plain"): ("#222222", "o", "-"),
-    ("softmax", "fused"): ("#222222", "s", "--"),
-    ("softmax", "native"): ("#222222", "D", ":"),
-    ("strided", "plain"): ("#b5541c", "^", "-"),
-    ("local", "plain"): ("#8a6d00", "v", "-"),
-    ("linformer", "plain"): ("#1f6fb2", "o", "-"),
-    ("performer", "plain"): ("#2a8f5a", "s", "-"),
-    ("linear", "plain"): ("#8250c4", "D", "-"),
-}
-"""Colour, marker and line of each row. Marker and line differ too, for readers without colours."""
+COLOURS = (
+    ("#222222", "o"),
+    ("#1f6fb2", "o"),
+    ("#2a8f5a", "s"),
+    ("#8250c4", "D"),
+    ("#b5541c", "^"),
+    ("#8a6d00", "v"),
+    ("#a3195b", "P"),
+    ("#5b6770", "X"),
+)
+"""Colour and marker of an attention rule, in the order of the rows. The markers differ too, for
+readers without colours."""
+KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
+"""Marker and line of the kernels other than the plain one."""
 
 
 def require_figure(path: Path) -> None:
@@ -56,9 +59,13 @@ def draw_growth(result: dict[str, Any]) -> Figure:
 def _draw_panel(
     axes: Axes, rows: list[dict[str, Any]], key: str, unit: float, exponent: str
 ) -> None:
+    names = [row["attention"] for row in rows]
     for row in rows:
-        colour, marker, line = LINES[row["attention"], row["kernels"]]
-        name = row["attention"] + ("" if row["attention"] != "softmax" else f", {row['kernels']}")
+        place = [*dict.fromkeys(names)].index(row["attention"])
+        colour, marker = COLOURS[place % len(COLOURS)]
+        marker, line = KERNEL_LINES.get(row["kernels"], (marker, "-"))
+        is_alone = names.count(row["attention"]) == 1
+        name = row["attention"] + ("" if is_alone else f", {row['kernels']}")
         grows = f"  N^{row[exponent][0]:.2f}" if row[exponent] else ""
         axes.plot(
             [point["tokens"] for point in row["points"]],

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from vitcli.core.data.augment import normalize
 from vitcli.core.nn.patch_embed import patchify
-from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, ModelSpec, TrainSpec
+from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.device import precision_name
 from vitcli.runner.speed.clock import step_of, turns
@@ -33,7 +33,7 @@ AUGMENT = AugmentSpec(crop_padding=4, flip="random")
 class StockViT(nn.Module):
     """Pre-norm ViT of torch's encoder layers, the baseline of the ratios."""
 
-    def __init__(self, spec: ModelSpec) -> None:
+    def __init__(self, spec: VitSpec) -> None:
         super().__init__()
         width = spec.embed_dim
         self.patches = nn.Linear(3 * spec.patch_size**2, width)
@@ -59,6 +59,7 @@ class StockViT(nn.Module):
 
 def stock_training(work: Workload) -> Iterator[None]:
     """Train the stock ViT without end, as a plain script does: normalise, step, AdamW, in fp32."""
+    assert isinstance(work.spec.model, VitSpec)
     model = StockViT(work.spec.model).to(work.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     images, batch = work.data().train, work.spec.train.batch_size
@@ -85,7 +86,7 @@ def measure_ratios(
     kind = ""
     for name, (batch, sizes) in SIZES.items():
         spec = ExperimentSpec(
-            model=ModelSpec(patch_size=4, **sizes),
+            model=VitSpec(patch_size=4, **sizes),
             data=DataSpec(augment=AUGMENT),
             train=TrainSpec(batch_size=batch),
         )

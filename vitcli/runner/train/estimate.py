@@ -15,7 +15,7 @@ from vitcli.core.inspect.cost import (
     forward_flops,
     parameters_by_part,
 )
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers
@@ -27,7 +27,6 @@ from vitcli.runner.machine.device import hardware, pick_device, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import resource_errors
 
-STATE_COPIES = {"adamw": 2, "adam": 2, "sgd": 1, "muon": 1.2}
 PROBE_IMAGES = 32
 PROBE_STEPS = 4
 
@@ -111,7 +110,7 @@ def make_estimate(experiment: Experiment, device_name: str = "auto") -> Estimate
 
 def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int:
     """Weights, gradients and optimiser state, and the activations of one part of a batch."""
-    copies = 2 + STATE_COPIES[spec.optim.name] + (spec.train.ema_decay is not None)
+    copies = 2 + OPTIMIZERS[spec.optim.name].state_copies + (spec.train.ema_decay is not None)
     part = spec.train.batch_size // spec.train.accumulate
     return int(4 * parameters * copies + activations * part)
 

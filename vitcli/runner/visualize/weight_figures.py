@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
+from vitcli.core.spec import PatchSpec
+from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS
 from vitcli.runner.figure_style import CMAP, FAINT, INK, MUTED, bare, draw_map_grid
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import MARKS, PALETTE, RunFigure, make_caption
@@ -34,11 +36,8 @@ def positions_figure(tested: RunOnTestSet) -> RunFigure:
         text = "The bias that each head adds to the scores of the middle patch, by layer."
         return _bias_figure(tested, maps, text)
     if model.pos_embed is None:
-        reason = {
-            "none": "the model has no positions",
-            "rope2d": "rope2d rotates q and k and has no table of positions",
-        }
-        raise NoFigureError(reason[kind])
+        reason = POS_EMBEDS[kind].no_table or f"pos_embed {kind!r} has no table"
+        raise NoFigureError(reason)
     table = model.pos_embed()[0, -model.grid_size[0] * model.grid_size[1] :].detach().cpu()
     unit = F.normalize(table, dim=-1)
     similarity = (unit @ unit.mT).view(*model.grid_size, *model.grid_size).numpy()
@@ -106,8 +105,8 @@ def filters_figure(tested: RunOnTestSet) -> RunFigure:
     """
     model = tested.predictor.model
     weight = first_filters(model, tested.predictor.in_chans)  # (D, C, P, P)
-    has_patches = isinstance(model, TokenModel) and model.spec.family != "coatnet"
-    if has_patches and model.spec.patch_embed in ("linear", "conv"):
+    spec = model.spec
+    if isinstance(spec, PatchSpec) and PATCH_EMBEDS[spec.patch_embed].cuts_patches:
         tiles = principal_components(weight)
         what = f"The first {len(tiles)} principal components of the {len(weight)} filters that"
         what += " embed a patch, as in figure 7 of Dosovitskiy et al. 2021."

@@ -21,6 +21,7 @@ from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
 
+from vitcli.core.spec.slots import POOLS
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.visualize.explorer.scene import Scene
 
@@ -30,12 +31,6 @@ LOSSLESS = 256
 """Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
 SCRIPTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js")
 """The files of the page's script, in the order in which they are joined."""
-READERS = {
-    "cls": "CLS, the read-out",
-    "mean": "read-out, the mean of the patches",
-    "seq": "read-out, a weighted mean of the patches",
-}
-"""Pooling -> the name of the read-out on the page."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,9 +117,9 @@ def pack_scene(scene: Scene) -> dict[str, Any]:
         "prefix": scene.prefix,
         "layers": scene.layers,
         "heads": scene.attention.shape[1],
-        "readOut": 0 if scene.pool == "cls" else scene.attention.shape[-1],
+        "readOut": 0 if POOLS[scene.pool].has_cls_token else scene.attention.shape[-1],
         "pool": scene.pool,
-        "reader": READERS[scene.pool],
+        "reader": POOLS[scene.pool].reads,
         "reading": [round(float(share), 6) for share in scene.reading],
         "classes": scene.classes,
         "attention": _base64(attention_bytes),
@@ -151,7 +146,7 @@ def _with_read_out(scene: Scene, matrices: np.ndarray) -> np.ndarray:
 
     With CLS the read-out is a token, and nothing is appended.
     """
-    if scene.pool == "cls":
+    if POOLS[scene.pool].has_cls_token:
         return matrices
     return np.concatenate([matrices, scene.reading @ matrices[..., None, :, :]], axis=-2)
 

@@ -69,7 +69,7 @@ def make_scene(
     """
     logits, found = model.forward_with_weights(images)
     chosen = range(len(model.blocks)) if layers is None else layers
-    through = list(rollouts(found.values(), residual=model.spec.residual != "none"))
+    through = list(rollouts(found.values(), residual=model.spec.has_residual))
     attention = torch.stack([found[i][0] for i in chosen])
     if not attention.isfinite().all():
         raise InputError(f"{name}: the model's attention to this picture is not finite")

@@ -32,7 +32,8 @@ class Tokens {
     const title = `What ${scene.nameOf(query)} attends to`;
     const button = buttonOf("token", title, () => explorer.pin(query));
     const [swatch, share] = [element("canvas", "swatch"), element("span", "number")];
-    swatch.hidden = query === scene.tokens && scene.pool === "mean"; // its weights are all equal
+    const isEven = new Set(scene.reading.slice(scene.prefix.length)).size === 1;
+    swatch.hidden = query === scene.tokens && isEven; // its weights are all equal
     button.append(swatch, element("span", "label", name), share);
     button.addEventListener("pointerenter", (event) => explorer.hover(event, query));
     button.addEventListener("pointerleave", (event) => explorer.hover(event, null));

@@ -1,0 +1,77 @@
+"""Hashes name run folders and results, so they must stay what earlier versions computed.
+
+``hashes.json`` was computed when one spec held the fields of all families: for every shipped
+experiment, every variant of every shipped study, each family in several settings, and for complete
+configurations as they were stored then.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from vitcli.core.spec import FAMILIES, ExperimentSpec, TaskSpec
+from vitcli.runner.experiment.config import config_hash, config_text, load_experiment, model_hash
+from vitcli.runner.experiment.yaml_text import Document
+from vitcli.runner.study.definition import load_study
+
+FOLDER = Path(__file__).parents[3] / "experiments"
+RECORDED = json.loads(Path(__file__).with_name("hashes.json").read_text())
+KINDS = ("config_1", "config_2", "model")
+
+
+def hashes(spec: ExperimentSpec) -> dict[str, str]:
+    values = config_hash(spec, 1), config_hash(spec, 2), model_hash(spec.model)
+    return dict(zip(KINDS, values, strict=True))
+
+
+def recorded(entry: dict[str, Any]) -> dict[str, str]:
+    return {kind: entry[kind] for kind in KINDS}
+
+
+@pytest.mark.parametrize("name", RECORDED["experiments"])
+def test_an_experiment_keeps_its_hashes(name):
+    spec = load_experiment(str(FOLDER / f"{name}.yaml")).spec
+    assert hashes(spec) == recorded(RECORDED["experiments"][name])
+
+
+@pytest.mark.parametrize("study", sorted({key.split("/")[0] for key in RECORDED["variants"]}))
+def test_the_variants_of_a_study_keep_their_hashes(study):
+    found = {
+        f"{study}/{variant.name}/{index}": hashes(spec)
+        for variant in load_study(str(FOLDER / f"{study}.yaml")).variants
+        for index, (_, spec) in enumerate(variant.settings)
+    }
+    wanted = {k: recorded(v) for k, v in RECORDED["variants"].items() if k.startswith(f"{study}/")}
+    assert found == wanted
+
+
+@pytest.mark.parametrize("entry", RECORDED["settings"], ids=lambda entry: str(entry["config"]))
+def test_a_setting_of_a_family_keeps_its_hashes(entry):
+    assert hashes(ExperimentSpec.model_validate(entry["config"])) == recorded(entry)
+
+
+@pytest.mark.parametrize("entry", RECORDED["stored"], ids=lambda e: e["config"]["model"]["family"])
+def test_a_complete_old_configuration_keeps_its_hashes_and_loses_foreign_fields(entry):
+    model = entry["config"]["model"]
+    assert len(model) == 46
+    spec = ExperimentSpec.model_validate(entry["config"])
+    assert hashes(spec) == recorded(entry)
+    written = Document(config_text(spec), "config.yaml").data
+    assert written["model"].keys() == FAMILIES[model["family"]].spec.model_fields.keys()
+    assert written["task"] == {"name": "classify"}
+    assert hashes(ExperimentSpec.model_validate(written)) == recorded(entry)
+
+
+def test_every_family_is_recorded():
+    families = {entry["config"]["model"]["family"] for entry in RECORDED["stored"]}
+    assert families == FAMILIES.keys()
+
+
+def test_a_change_is_seen():
+    """The control: the hashes above could not be equal by accident."""
+    base = ExperimentSpec()
+    changed = base.replace(model=base.model.replace(pool="mean"))
+    assert all(hashes(base)[kind] != hashes(changed)[kind] for kind in KINDS)
+    assert issubclass(type(base.task), TaskSpec)

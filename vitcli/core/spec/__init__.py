@@ -1,0 +1,46 @@
+"""Everything that may vary in an experiment, as frozen, checked data. No torch, no YAML."""
+
+from vitcli.core.spec.base import Size, Spec
+from vitcli.core.spec.data import DATA_SETS, AugmentSpec, DataSpec
+from vitcli.core.spec.experiment import ExperimentSpec
+from vitcli.core.spec.families import (
+    FAMILIES,
+    CoatnetSpec,
+    PitSpec,
+    ResNet18Spec,
+    SwinSpec,
+    VitSpec,
+)
+from vitcli.core.spec.model import AttentionSpec, ModelSpec, PatchSpec, StagedSpec, TokenSpec
+from vitcli.core.spec.old_fields import model_spec
+from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES, OptimSpec
+from vitcli.core.spec.tasks import TASKS, ClassifySpec, TaskSpec
+from vitcli.core.spec.train import TrainSpec
+
+__all__ = [
+    "DATA_SETS",
+    "FAMILIES",
+    "OPTIMIZERS",
+    "SCHEDULES",
+    "TASKS",
+    "AttentionSpec",
+    "AugmentSpec",
+    "ClassifySpec",
+    "CoatnetSpec",
+    "DataSpec",
+    "ExperimentSpec",
+    "ModelSpec",
+    "OptimSpec",
+    "PatchSpec",
+    "PitSpec",
+    "ResNet18Spec",
+    "Size",
+    "Spec",
+    "StagedSpec",
+    "SwinSpec",
+    "TaskSpec",
+    "TokenSpec",
+    "TrainSpec",
+    "VitSpec",
+    "model_spec",
+]

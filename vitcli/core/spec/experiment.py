@@ -1,0 +1,58 @@
+"""One training run as data: model, images, optimiser, training, task and random seed."""
+
+from typing import Annotated, Self
+
+from pydantic import Field, model_validator
+
+from vitcli.core.spec.base import Spec
+from vitcli.core.spec.data import DataSpec
+from vitcli.core.spec.families import VitSpec
+from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec.old_fields import FAMILY
+from vitcli.core.spec.optim import OPTIMIZERS, OptimSpec
+from vitcli.core.spec.tasks import TASK, ClassifySpec, TaskSpec
+from vitcli.core.spec.train import TrainSpec
+
+
+class ExperimentSpec(Spec):
+    """One training run."""
+
+    model: Annotated[ModelSpec, FAMILY] = VitSpec()
+    data: DataSpec = DataSpec()
+    optim: OptimSpec = OptimSpec()
+    train: TrainSpec = TrainSpec()
+    task: Annotated[TaskSpec, TASK] = ClassifySpec()
+    seed: int = Field(0, ge=0, lt=2**31)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a new training with these fields is refused; None where it is not.
+
+        Runs of earlier versions may hold such a configuration, so it is valid in itself.
+        """
+        if self.train.accumulate > 1 and self.model.has_batch_norm:
+            return (
+                "train.accumulate: batch norm would see only a part of each batch, which changes"
+                " the gradients; set train.accumulate to 1"
+            )
+        return None
+
+    @model_validator(mode="after")
+    def _model_can_be_trained_so(self) -> Self:
+        """Refuse what works on transformer blocks for a model without any."""
+        model = self.model
+        if self.train.grad_checkpointing and not model.has_blocks:
+            raise ValueError(
+                f"train.grad_checkpointing: family {model.family!r} has no blocks to recompute"
+            )
+        if self.train.batch_size < model.min_batch:
+            raise ValueError(
+                f"train.batch_size: batch norm needs {model.min_batch} images at a time"
+            )
+        optimizer = OPTIMIZERS[self.optim.name]
+        if optimizer.needs_block_matrices and not model.has_block_matrices:
+            raise ValueError(
+                f"optim.name: {self.optim.name} takes the matrices of transformer blocks, and the"
+                " model has none"
+            )
+        return self

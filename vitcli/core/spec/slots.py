@@ -1,0 +1,344 @@
+"""The slots of a model: for each a table of rows, with all that others ask of a row.
+
+A row that is added here is complete: it can be named in YAML, is trained, estimated, measured by
+``vitcli bench attention``, and described in the schema and the documentation.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vitcli.core.spec.rows import Row, Table, Target
+
+NN = "vitcli.core.nn"
+Option = Literal["attn_drop", "attn_clamp", "attn_scale", "relative positions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttentionRow(Row):
+    """How the tokens of a sequence attend to each other; ``build`` takes (spec, token shape)."""
+
+    time: str
+    """Time in the number of tokens N as the paper states it, such as ``N^2``."""
+    memory: str
+    """Memory of the plain definition, likewise."""
+    has_attention_matrix: bool = True
+    """Whether a token has a weight for each other token."""
+    takes: frozenset[Option] = frozenset()
+    """Options of attention that apply to this row; the others are refused."""
+    has_kernels: bool = False
+    """Whether torch has a fused kernel for this row, and this package may have a native one."""
+
+
+EVERY_OPTION = frozenset[Option](("attn_drop", "attn_clamp", "attn_scale", "relative positions"))
+
+ATTENTIONS: dict[str, AttentionRow] = {
+    "softmax": AttentionRow(
+        about="exact: each token attends to all tokens (Vaswani et al. 2017)",
+        build=f"{NN}.softmax:Softmax",
+        time="N^2",
+        memory="N^2",
+        takes=EVERY_OPTION,
+        has_kernels=True,
+    ),
+    "linformer": AttentionRow(
+        about="low rank: keys and values projected along the sequence (Wang et al. 2020)",
+        build=f"{NN}.linformer:Linformer",
+        time="N",
+        memory="N",
+        has_attention_matrix=False,
+        takes=EVERY_OPTION - {"relative positions"},
+    ),
+    "performer": AttentionRow(
+        about="positive orthogonal random features of the softmax (Choromanski et al. 2021)",
+        build=f"{NN}.linear_attention:Performer",
+        time="N",
+        memory="N",
+        takes=frozenset({"attn_scale"}),
+    ),
+    "linear": AttentionRow(
+        about="feature map elu(x) + 1, without a temperature (Katharopoulos et al. 2020)",
+        build=f"{NN}.linear_attention:LinearAttention",
+        time="N",
+        memory="N",
+    ),
+    "strided": AttentionRow(
+        about="each patch attends to its row, its column and the prefix (Child et al. 2019)",
+        build=f"{NN}.sparse:Strided",
+        time="N^1.5",
+        memory="N^1.5",
+        takes=frozenset({"attn_drop", "attn_scale"}),
+    ),
+    "local": AttentionRow(
+        about="each patch attends to a window around it and to the prefix (Beltagy et al. 2020)",
+        build=f"{NN}.sparse:Local",
+        time="N",
+        memory="N",
+        takes=frozenset({"attn_drop", "attn_scale"}),
+    ),
+}
+
+ATTN_SCALES: dict[str, Row] = {
+    "head_dim": Row(
+        about="scores are divided by sqrt(head_dim)", build=f"{NN}.attention_rule:HeadDimScale"
+    ),
+    "embed_dim": Row(
+        about="scores are divided by sqrt(embed_dim)", build=f"{NN}.attention_rule:EmbedDimScale"
+    ),
+    "learned": Row(
+        about="a learned temperature for each head (Lee et al. 2021)",
+        build=f"{NN}.attention_rule:LearnedScale",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinformerShareRow(Row):
+    """Which projections of a Linformer layer are the same matrix."""
+
+    per_head: bool
+    """Whether each head has projections of its own."""
+    matrices: int
+    """1 where keys and values share a projection, otherwise 2."""
+
+
+LINFORMER_SHARES: dict[str, LinformerShareRow] = {
+    "heads": LinformerShareRow(
+        about="one projection for keys and one for values, shared by the heads",
+        per_head=False,
+        matrices=2,
+    ),
+    "none": LinformerShareRow(about="two projections for each head", per_head=True, matrices=2),
+    "kv": LinformerShareRow(
+        about="one projection for keys and values of all heads", per_head=False, matrices=1
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PosEmbedRow(Row):
+    """How positions enter; ``build`` makes what is added to the embedded tokens, if anything."""
+
+    heads: Target | None = None
+    """What makes the half inside attention; None where positions do not enter there."""
+    biases_scores: bool = False
+    """Whether the half inside attention adds to the scores, which needs an attention matrix."""
+    divisible: tuple[Literal["embed_dim", "head_dim"], int] | None = None
+    """A width, and the number that must divide it."""
+    no_table: str | None = None
+    """Why there is no table of positions to draw."""
+
+    @property
+    def suits_grids(self) -> bool:
+        """Whether it needs no table and no rotation, so that it can differ from stage to stage."""
+        return self.biases_scores or not (self.build or self.heads)
+
+
+POS_EMBEDS: dict[str, PosEmbedRow] = {
+    "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
+    "learned": PosEmbedRow(
+        about="a learned vector for each position", build=f"{NN}.pos_embed:learned"
+    ),
+    "sincos1d": PosEmbedRow(
+        about="fixed sines and cosines in reading order (Vaswani et al. 2017)",
+        build=f"{NN}.pos_embed:fixed_1d",
+        divisible=("embed_dim", 2),
+    ),
+    "sincos2d": PosEmbedRow(
+        about="fixed sines and cosines of row and column",
+        build=f"{NN}.pos_embed:fixed_2d",
+        divisible=("embed_dim", 4),
+    ),
+    "rope2d": PosEmbedRow(
+        about="queries and keys rotated by row and column (Su et al. 2021)",
+        heads=f"{NN}.pos_embed:rope",
+        divisible=("head_dim", 4),
+        no_table="rope2d rotates q and k and has no table of positions",
+    ),
+    "relative": PosEmbedRow(
+        about="a learned bias of the scores for each head and offset (Liu et al. 2021)",
+        heads=f"{NN}.pos_embed:relative",
+        biases_scores=True,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PatchEmbedRow(Row):
+    """How pixels become tokens; ``build`` takes the spec."""
+
+    cuts_patches: bool = False
+    """Whether one linear map embeds each patch by itself."""
+    has_pre_norm: bool = False
+    """Whether the raw pixels of a patch can be normalised first."""
+    is_stem: bool = False
+    """Whether several convolutions halve the grid, whose widths ``stem_width`` sets."""
+    has_batch_norm: bool = False
+
+
+PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
+    "linear": PatchEmbedRow(
+        about="a linear map of each patch (Dosovitskiy et al. 2021)",
+        build=f"{NN}.patch_embed:LinearPatches",
+        cuts_patches=True,
+        has_pre_norm=True,
+    ),
+    "conv": PatchEmbedRow(
+        about="the same map as a convolution whose kernel and stride are the patch size",
+        build=f"{NN}.patch_embed:ConvPatches",
+        cuts_patches=True,
+    ),
+    "conv_stem": PatchEmbedRow(
+        about="3x3 convolutions of stride 2 with batch norm and ReLU (Xiao et al. 2021)",
+        build=f"{NN}.patch_embed:ConvStem",
+        is_stem=True,
+        has_batch_norm=True,
+    ),
+    "conv_tokenizer": PatchEmbedRow(
+        about="3x3 convolutions with ReLU and max-pooling (Hassani et al. 2021)",
+        build=f"{NN}.patch_embed:ConvTokenizer",
+        is_stem=True,
+    ),
+}
+
+FFNS: dict[str, Row] = {
+    "gelu": Row(about="two linear layers with GELU between them", build=f"{NN}.ffn:gelu_mlp"),
+    "relu": Row(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
+    "swiglu": Row(about="a gated linear unit with SiLU (Shazeer 2020)", build=f"{NN}.ffn:SwiGlu"),
+    "none": Row(about="no feed-forward branch"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormRow(Row):
+    """A normalisation; ``build`` takes (width, epsilon)."""
+
+    is_batch_norm: bool = False
+    """Whether statistics are taken over the tokens and images of a batch."""
+
+
+NORMS: dict[str, NormRow] = {
+    "layer_norm": NormRow(
+        about="LayerNorm over the features of each token", build=f"{NN}.norm:layer_norm"
+    ),
+    "batch_norm": NormRow(
+        about="BatchNorm over batch and tokens (Ioffe and Szegedy 2015)",
+        build=f"{NN}.norm:batch_norm",
+        is_batch_norm=True,
+    ),
+    "rms_norm": NormRow(
+        about="RMSNorm over the features of each token", build=f"{NN}.norm:rms_norm"
+    ),
+    "none": NormRow(about="no normalisation, the final one included", build=f"{NN}.norm:no_norm"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormPositionRow(Row):
+    """Where a residual branch normalises; ``build`` makes the branch."""
+
+    has_final_norm: bool
+    """Whether a model has a norm before its head unless ``final_norm`` says otherwise."""
+
+
+NORM_POSITIONS: dict[str, NormPositionRow] = {
+    "pre": NormPositionRow(
+        about="before attention and FFN", build=f"{NN}.block:PreNorm", has_final_norm=True
+    ),
+    "post": NormPositionRow(
+        about="after the residual sum (Vaswani et al. 2017)",
+        build=f"{NN}.block:PostNorm",
+        has_final_norm=False,
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResidualRow(Row):
+    """How a branch joins its input; ``build`` is the function (input, branch) -> output."""
+
+    keeps_input: bool = True
+
+
+RESIDUALS: dict[str, ResidualRow] = {
+    "add": ResidualRow(about="input plus branch", build="torch:add"),
+    "none": ResidualRow(
+        about="the branch alone", build=f"{NN}.block:keep_branch", keeps_input=False
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class PoolRow(Row):
+    """How tokens are read out; ``build`` takes the token shape."""
+
+    reads: str
+    """What the classifier reads, as figures call it."""
+    has_cls_token: bool = False
+
+
+POOLS: dict[str, PoolRow] = {
+    "cls": PoolRow(
+        about="the CLS token",
+        build=f"{NN}.pool:ClsPool",
+        reads="CLS, the read-out",
+        has_cls_token=True,
+    ),
+    "mean": PoolRow(
+        about="the mean of the patch tokens",
+        build=f"{NN}.pool:MeanPool",
+        reads="read-out, the mean of the patches",
+    ),
+    "seq": PoolRow(
+        about="a learned weighted mean of the patch tokens (Hassani et al. 2021)",
+        build=f"{NN}.pool:SequencePool",
+        reads="read-out, a weighted mean of the patches",
+    ),
+}
+
+HEADS: dict[str, Row] = {
+    "linear": Row(about="one linear layer", build=f"{NN}.linear:Linear"),
+    "mlp": Row(
+        about="two linear layers with GELU between them, as wide as a token",
+        build=f"{NN}.pool:mlp_head",
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class InitRow(Row):
+    """A scheme of initial weights; ``build`` is the function (model, draws) that fills them."""
+
+    factors_attention: bool = False
+    """Whether it fills products of the attention's matrices, so that these must be square."""
+
+
+INITS: dict[str, InitRow] = {
+    "trunc_normal": InitRow(
+        about="truncated normal with standard deviation 0.02", build=f"{NN}.init:trunc_normal"
+    ),
+    "xavier_normal": InitRow(
+        about="normal, scaled by the widths of each layer (Glorot and Bengio 2010)",
+        build=f"{NN}.init:xavier_normal",
+    ),
+    "mimetic": InitRow(
+        about="attention starts like trained attention (Trockman and Kolter 2023)",
+        build=f"{NN}.init:mimetic",
+        factors_attention=True,
+    ),
+}
+
+SLOTS: dict[str, Table] = {
+    "patch_embed": PATCH_EMBEDS,
+    "pos_embed": POS_EMBEDS,
+    "attention": ATTENTIONS,
+    "attn_scale": ATTN_SCALES,
+    "linformer_share": LINFORMER_SHARES,
+    "ffn": FFNS,
+    "norm": NORMS,
+    "norm_position": NORM_POSITIONS,
+    "residual": RESIDUALS,
+    "pool": POOLS,
+    "head": HEADS,
+    "init": INITS,
+}
+"""Field of the model -> its table."""
