@@ -19,8 +19,6 @@ from vitcli.core.spec.optim import OptimizerRow
 from vitcli.core.spec.slots import ATTENTIONS, AttentionRow
 from vitcli.core.train.optim import Named, param_groups
 
-PLUGIN = "from tests.new_rows import add_rows\n\nadd_rows()\n"
-
 
 class KeyOnly(AttentionRule):
     """Every query gives a key the same weight, softmax(k g) with g learned: O(N)."""
@@ -85,7 +83,8 @@ def add_rows() -> None:
     OPTIMIZERS["sign"] = OPTIMIZER
 
 
-def write_plugin(folder: Path) -> None:
-    """Make every Python process that has the folder on its path add the rows."""
+def write_plugin(folder: Path, module: str = "tests.new_rows") -> None:
+    """Make every Python process that has the folder on its path add the rows of a module."""
     folder.mkdir()
-    (folder / "sitecustomize.py").write_text(PLUGIN)
+    text = f"from {module} import add_rows\n\nadd_rows()\n"
+    (folder / "sitecustomize.py").write_text(text)

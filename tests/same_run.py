@@ -10,7 +10,9 @@ def final_tensors(run: RunDir) -> dict:
     return checkpoint.tensors
 
 
-def assert_same_run(one: RunDir, other: RunDir) -> None:
+def assert_same_run(
+    one: RunDir, other: RunDir, measures: tuple[str, ...] = ("test_accuracy",)
+) -> None:
     """The same weights, averages, optimiser state and metrics, to the bit; only times differ."""
     left, right = final_tensors(one), final_tensors(other)
     assert left.keys() == right.keys()
@@ -20,4 +22,5 @@ def assert_same_run(one: RunDir, other: RunDir) -> None:
         for run in (one, other)
     ]
     assert timeless[0] == timeless[1]
-    assert one.read("result.json")["test_accuracy"] == other.read("result.json")["test_accuracy"]
+    for name in measures:
+        assert one.read("result.json")[name] == other.read("result.json")[name]

@@ -85,7 +85,8 @@ class SpecOf:
         return {"anyOf": [self._described(name, handler) for name in self.table]}
 
     def _described(self, name: str, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        described = dict(handler(self.table[name].spec.__pydantic_core_schema__))
+        row = self.table[name]
+        described = dict(handler(row.spec.__pydantic_core_schema__)) | {"description": row.about}
         return described if name == self.default else described | {"required": [self.key]}
 
     def choose(self, value: Any) -> BaseModel:

@@ -11,11 +11,12 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, train_batches
+from vitcli.core.data.batches import Batch, eval_batches, train_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.rows import task_row
+from vitcli.core.train.evaluate import images_at_once
 
 Outputs = dict[str, Tensor]
 """What a model gives for every image of a split; the first axis of each tensor is N."""
@@ -69,6 +70,14 @@ class Task(ABC):
             epoch=epoch,
             first_batch=first_batch,
         )
+
+    def eval_batches(self, images: Images) -> Iterator[Batch]:
+        """Yield all images of a split in order, normalised, in batches that suit the device."""
+        assert self.spec.data.mean is not None
+        assert self.spec.data.std is not None
+        size = images_at_once(images.pixels.device)
+        mean, std = self.spec.data.mean, self.spec.data.std
+        return eval_batches(images, mean=mean, std=std, batch_size=size)
 
     def random_batch(self, count: int, device: torch.device) -> Batch:
         """Return a batch of random images, to measure the time of a step."""

@@ -16,7 +16,10 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
         ConfigError: The parts of the model do not fit together.
     """
     try:
-        return task_class(spec).make_module(spec)
+        with torch.random.fork_rng(devices=[]):
+            # Layers of a task that draw from torch's own generator depend on the seed, too.
+            torch.manual_seed(spec.seed)
+            return task_class(spec).make_module(spec)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
 

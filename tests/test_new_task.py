@@ -1,0 +1,131 @@
+"""A task that is added to one table at run time can do all that the shipped one can."""
+
+import json
+import os
+import shlex
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tests import denoising, new_rows
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from tests.test_new_rows import rendered
+from vitcli.cli.main import app
+from vitcli.core.spec import TASKS
+from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.evaluate.weights import encoder_weights, load_model
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, start
+
+ROOT = Path(__file__).parents[1]
+DENOISE = {"task.name": "denoise", "model.drop_path": 0.1}
+
+
+@pytest.fixture
+def added(monkeypatch) -> None:
+    """The row, until the test ends."""
+    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
+
+
+def vitcli(command: str) -> str:
+    done = CliRunner().invoke(app, shlex.split(command))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def test_without_the_row_its_name_is_refused(tiny):
+    """The control: the row comes from this test and nowhere else."""
+    with pytest.raises(ConfigError, match=r"task.name: should be 'classify', got 'denoise'"):
+        load_experiment(str(tiny), DENOISE)
+
+
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize("ema", [None, 0.9])
+def test_it_trains_and_resumes_to_the_same_bits(tiny, monkeypatch, ema):
+    experiment = load_experiment(str(tiny), DENOISE | {"train.ema_decay": ema})
+    calm = start(experiment, Request(output=Path("calm")))
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(StoppedError):
+            start(experiment, Request(output=Path("stopped")))
+    again = start(experiment, Request(output=Path("stopped"), resume=True))
+    left, right = calm.result, again.result
+    assert left["test_error"] == right["test_error"]
+    assert_same_run(calm.run, RunDir(Path("stopped")), measures=("test_error",))
+    first, *_, last = calm.run.metrics()
+    assert last["train_loss"] < first["train_loss"], "it learns"
+    assert last["test_error"] == left["test_error"]
+
+
+@pytest.mark.usefixtures("added")
+def test_its_best_checkpoint_has_the_smallest_error(tiny):
+    changes = DENOISE | {"data.val_split": 16, "train.ema_decay": None}
+    done = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    errors = {record["val_error"]: record["step"] for record in done.run.metrics()}
+    assert done.result["best_val_error"] == min(errors)
+    assert done.result["best_val_step"] == errors[min(errors)]
+
+
+@pytest.mark.usefixtures("added")
+def test_its_run_is_measured_verified_listed_and_looked_into(tiny):
+    vitcli(f"train {tiny} -s task.name=denoise -o run")
+    error = json.loads(Path("run/result.json").read_text())["test_error"]
+    assert json.loads(vitcli("eval run --json"))["test_error"] == pytest.approx(error, abs=1e-6)
+    assert f"error       {error:.4f}" in vitcli("eval run")
+    assert "damaged" not in vitcli("runs verify run")
+    assert load_model("run").state_dict().keys() == encoder_weights(RunDir(Path("run"))).keys()
+
+
+@pytest.mark.usefixtures("added")
+def test_another_training_starts_from_its_encoder(tiny):
+    vitcli(f"train {tiny} -s task.name=denoise -o run")
+    vitcli(f"train {tiny} --init run --epochs 0 -o next")
+    taken, given = load_model("next").state_dict(), load_model("run").state_dict()
+    assert all(torch.equal(taken[name], given[name]) for name in given)
+
+
+@pytest.mark.usefixtures("added")
+def test_its_training_is_estimated(tiny):
+    found, plain = (
+        json.loads(vitcli(f"train {tiny} {change} --dry-run --json --device cpu"))
+        for change in ("-s task.name=denoise", "")
+    )
+    assert found["estimated_seconds"] > 0
+    channels, patch, width = 3, 4, found["config"]["model"]["embed_dim"]
+    decoder = (width + 1) * channels * patch**2
+    assert found["parameters"] - plain["parameters"] == decoder
+
+
+@pytest.mark.usefixtures("added")
+def test_its_steps_are_benched(tiny):
+    options = "--rounds 1 --seconds 0 --device cpu --json"
+    found = json.loads(vitcli(f"bench train {tiny} -s task.name=denoise {options}"))
+    assert found["images_per_second"] > 0
+
+
+def test_it_is_ablated(tiny, added, monkeypatch):
+    """The workers of a study are other processes; a plug-in on their path adds the row there."""
+    new_rows.write_plugin(Path("plugin"), "tests.denoising")
+    paths = [str(Path("plugin").resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    Path("mine.yaml").write_text(
+        "# Question: does the FFN help to find noise?\n"
+        f"base: {tiny}\ntask: {{name: denoise}}\nseeds: [0, 1]\n"
+        "variants: {base: {}, no-ffn: {model.ffn: none}}\n"
+    )
+    assert "| error |" in vitcli("ablate mine.yaml --format md")
+    document = json.loads(vitcli("ablate mine.yaml --table-only --format json"))
+    for row, numbers in zip(document["rows"], document["statistics"], strict=True):
+        errors = [trial["measured"]["test_error"] for trial in row["trials"]]
+        assert numbers["error_mean"] == pytest.approx(sum(errors) / 2, abs=1e-4)
+    assert document["task"] == "denoise"
+
+
+@pytest.mark.usefixtures("added")
+def test_it_is_in_the_schema_and_in_the_table_of_the_documentation():
+    assert denoising.ROW.about in json.dumps(json.loads(vitcli("experiments schema"))["properties"])
+    assert f"| `task.name` | `denoise` | {denoising.ROW.about} |  |" in rendered()
