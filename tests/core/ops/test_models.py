@@ -16,7 +16,7 @@ from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
-from vitcli.core.spec import ModelSpec
+from vitcli.core.spec import model_spec
 from vitcli.core.train.ema import Ema
 from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
 
@@ -39,7 +39,7 @@ def test_every_layers_class_is_what_the_models_code_says(family, native):
     if family != "resnet18":
         sizes |= {"patch_size": 4, "embed_dim": 48, "num_heads": 3}
     required = {name: value for name, value in REQUIRED[family].items() if name != "depth"}
-    model = build_model(ModelSpec(family=family, **(sizes | required)))
+    model = build_model(model_spec(family=family, **(sizes | required)))
     classes = [type(part) for part in model.modules()]
     names = [*model.state_dict()]
     use_backend(model, native)
