@@ -1,4 +1,4 @@
-"""Make a model that comes with vitcli: a finished run, slimmed to half-precision weights.
+"""Make a bundled model: a finished run, reduced to weights in half precision.
 
 Usage: python .ci/pack_model.py RUN NAME [DATA_DIR]
 """
@@ -33,13 +33,13 @@ MEASURED = ("parameters", "epochs", "train_accuracy", "train_loss", "train_secon
 
 
 def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUNDLED) -> RunDir:
-    """Copy what is needed of a finished run, its weights in half precision, and measure the copy.
+    """Copy a finished run with weights in half precision, and measure the copy.
 
     Args:
-        run: A run that is at its end, of an experiment that can be named.
-        name: What the model will be called.
-        data_dir: Where its test images are.
-        to: The folder of packaged models.
+        run: A finished run of a named experiment.
+        name: The name of the bundled model.
+        data_dir: The folder of its data set.
+        to: The folder of the bundled models.
 
     Raises:
         InputError: The run is not finished.
@@ -66,7 +66,7 @@ def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUN
 
 
 def half(run: RunDir) -> Checkpoint:
-    """The weights that count, in half precision; whole numbers stay as they are."""
+    """Return the trained weights in half precision; integer tensors are unchanged."""
     weights = {
         f"model.{name}": tensor.half() if tensor.is_floating_point() else tensor
         for name, tensor in run_weights(run).items()
@@ -77,7 +77,7 @@ def half(run: RunDir) -> Checkpoint:
 
 
 def measures(found: Evaluation) -> dict[str, Any]:
-    """The test-set part of result.json."""
+    """Return the numbers of result.json that are measured on the test images."""
     scores = found.scores
     assert scores is not None, "a bundled model is a classifier"
     return {
@@ -91,7 +91,7 @@ def measures(found: Evaluation) -> dict[str, Any]:
 
 
 def card(name: str, packed: RunDir) -> str:
-    """The model card, as Markdown."""
+    """Return the model card as Markdown."""
     meta, result, spec = packed.read("meta.json"), packed.read("result.json"), packed.spec()
     low, high = (f"{100 * bound:.2f}" for bound in result["accuracy_interval_95"])
     size = sum(path.stat().st_size for path in packed.checkpoints.rglob("*.safetensors"))
@@ -107,7 +107,8 @@ A Vision Transformer for {data}: {result["parameters"]:,} parameters, {size:,} b
 |---|---|
 | test accuracy | {100 * result["test_accuracy"]:.2f} % of {result["num_test"]:,} images, \
 last epoch |
-| 95 % interval | {low} to {high} % (size of the test set only; one training, seed {spec.seed}) |
+| 95 % interval | {low} to {high} % (sampling error of the test set only; one training, \
+random seed {spec.seed}) |
 | test loss | {result["test_loss"]:.4f} |
 | calibration error | {100 * result["calibration_error"]:.2f} % |
 | training | {result["epochs"]} epochs, {result["train_seconds"] / 60:.0f} minutes, \
@@ -115,13 +116,13 @@ last epoch |
 | made by | `{meta["command"]}`, commit {str(meta["commit"])[:9]}, {str(meta["started"])[:10]} |
 | data | {data}, hash {meta["data_hash"]} |
 
-`vitcli eval {name}` measures it again. Trained from scratch on {data} and nothing else; \
-weights are stored in half precision and used in single precision, and all numbers but those of \
-the training are of the stored file.
+`vitcli eval {name}` measures the model again. The model was trained from scratch on {data} only. \
+Its weights are stored in half precision and used in single precision. All numbers except those of \
+the training were measured with the stored weights.
 
-It knows {len(spec.data.class_names or ())} classes at {height}x{width} pixels: {names}. \
-A picture of anything else gets one of these names too, at times with a high probability. Made to \
-try the commands and to look inside a model, not to decide anything.
+The model has {len(spec.data.class_names or ())} classes at {height}x{width} pixels: {names}. \
+It assigns one of these classes to any picture, sometimes confidently and wrongly. Use it to try \
+the commands and to study attention, not to classify photos.
 """
 
 
