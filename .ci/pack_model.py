@@ -1,4 +1,4 @@
-"""Make a bundled model from a finished run: its weights in half precision, and a model card.
+"""Make a bundled model: a finished run, reduced to weights in half precision.
 
 Usage: python .ci/pack_model.py RUN NAME [DATA_DIR]
 """
@@ -33,13 +33,13 @@ MEASURED = ("parameters", "epochs", "train_accuracy", "train_loss", "train_secon
 
 
 def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUNDLED) -> RunDir:
-    """Copy a finished run with its weights in half precision, and measure the copy.
+    """Copy a finished run with weights in half precision, and measure the copy.
 
     Args:
         run: A finished run of a named experiment.
         name: The name of the bundled model.
-        data_dir: Where its test images are.
-        to: The folder of bundled models.
+        data_dir: The folder of its data set.
+        to: The folder of the bundled models.
 
     Raises:
         InputError: The run is not finished.
@@ -66,7 +66,7 @@ def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUN
 
 
 def half(run: RunDir) -> Checkpoint:
-    """The weights that an evaluation uses, in half precision; integers stay unchanged."""
+    """Return the trained weights in half precision; integer tensors are unchanged."""
     weights = {
         f"model.{name}": tensor.half() if tensor.is_floating_point() else tensor
         for name, tensor in run_weights(run).items()
@@ -77,7 +77,7 @@ def half(run: RunDir) -> Checkpoint:
 
 
 def measures(found: Evaluation) -> dict[str, Any]:
-    """The test-set part of result.json."""
+    """Return the numbers of result.json that are measured on the test images."""
     scores = found.scores
     assert scores is not None, "a bundled model is a classifier"
     return {
@@ -91,7 +91,7 @@ def measures(found: Evaluation) -> dict[str, Any]:
 
 
 def card(name: str, packed: RunDir) -> str:
-    """The model card, as Markdown."""
+    """Return the model card as Markdown."""
     meta, result, spec = packed.read("meta.json"), packed.read("result.json"), packed.spec()
     low, high = (f"{100 * bound:.2f}" for bound in result["accuracy_interval_95"])
     size = sum(path.stat().st_size for path in packed.checkpoints.rglob("*.safetensors"))
@@ -108,7 +108,7 @@ A Vision Transformer for {data}: {result["parameters"]:,} parameters, {size:,} b
 | test accuracy | {100 * result["test_accuracy"]:.2f} % of {result["num_test"]:,} images, \
 last epoch |
 | 95 % interval | {low} to {high} % (sampling error of the test set only; one training, \
-seed {spec.seed}) |
+random seed {spec.seed}) |
 | test loss | {result["test_loss"]:.4f} |
 | calibration error | {100 * result["calibration_error"]:.2f} % |
 | training | {result["epochs"]} epochs, {result["train_seconds"] / 60:.0f} minutes, \
@@ -116,13 +116,13 @@ seed {spec.seed}) |
 | made by | `{meta["command"]}`, commit {str(meta["commit"])[:9]}, {str(meta["started"])[:10]} |
 | data | {data}, hash {meta["data_hash"]} |
 
-`vitcli eval {name}` measures it again. The model was trained from scratch on {data} and nothing \
-else. Its weights are stored in half precision and used in single precision. All numbers except \
-those of the training were measured on the stored file.
+`vitcli eval {name}` measures the model again. The model was trained from scratch on {data} only. \
+Its weights are stored in half precision and used in single precision. All numbers except those of \
+the training were measured with the stored weights.
 
-The model knows {len(spec.data.class_names or ())} classes at {height}x{width} pixels: {names}. \
-It assigns one of these classes to any picture, sometimes confidently and wrongly. Use it to study \
-attention, not to classify photos.
+The model has {len(spec.data.class_names or ())} classes at {height}x{width} pixels: {names}. \
+It assigns one of these classes to any picture, sometimes confidently and wrongly. Use it to try \
+the commands and to study attention, not to classify photos.
 """
 
 

@@ -335,7 +335,10 @@ BAD = {
         lambda: png_header(20_000, 20_000),
         "huge.png: over 100 megapixels; save a smaller copy",
     ),
-    "long.png": (lambda: png_header(30_000, 30), "long.png: 30000x30 is longer than 20:1"),
+    "long.png": (
+        lambda: png_header(30_000, 30),
+        "long.png: 30000x30 has an aspect ratio over 20:1",
+    ),
     "photo.heic": (
         lambda: b"\0\0\0\x18ftypheic" + b"\0" * 99,
         "photo.heic: a HEIC picture; PNG, JPEG, WebP, BMP and GIF can be read; convert it: magick",

@@ -106,7 +106,7 @@ def test_attention_leaves_out_what_does_not_fit(monkeypatch):
     monkeypatch.setattr(attention, "available_memory", lambda: 10_000)
     sizes = ("--embed-dim", "8", "--num-heads", "1", "--batch-size", "1", "--precision", "fp32")
     _, out, _ = vitcli("attention", *sizes, *QUICK, "--lengths", "8,64")
-    assert "empty: over 4 s a pass, too large for the memory" in out
+    assert "empty cells exceeded 4 s per pass or the memory" in out
     rows = document("attention", *sizes, *QUICK, "--lengths", "8,64")["rows"]
     lengths = {
         (row["attention"], row["kernels"]): [point["tokens"] for point in row["points"]]
@@ -167,7 +167,7 @@ def ratios(monkeypatch, tmp_path):
 def test_check_compares_with_what_was_saved(ratios):
     code, out, talk = vitcli("--check")
     assert code == 2
-    assert "no committed ratios for 'a machine'; --save" in talk
+    assert "no committed ratios for 'a machine'; type --check --save" in talk
     assert "step" in out
     assert vitcli("--check", "--save")[0] == 0
     ratios["ratios"]["step"] = 1.7  # 15 % slower is noise
@@ -175,7 +175,7 @@ def test_check_compares_with_what_was_saved(ratios):
     ratios["ratios"]["step"] = 1.5
     code, out, talk = vitcli("--check")
     assert code == 6
-    assert talk == "error: slower than it was: step\n"
+    assert talk == "error: slower than committed: step\n"
     assert "1.50" in out
     assert "2.00" in out
 

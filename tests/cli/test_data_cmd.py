@@ -157,7 +157,9 @@ def test_the_picture_is_written_as_png(pictures):
     ("file", "told"), [("a.jpg", "name it a.png"), ("no/a.png", "no folder no")]
 )
 def test_a_picture_that_cannot_be_is_refused_before_the_data_is_read(file, told, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data.report.report", lambda *_, **__: pytest.fail("read"))
+    monkeypatch.setattr(
+        "vitcli.runner.data.report.read_report", lambda *_, **__: pytest.fail("read")
+    )
     code, _, talk = vitcli("info", "shapes", "--picture", file)
     assert code == 2
     assert told in talk

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from vitcli.cli.main import app
 from vitcli.runner.machine import doctor
-from vitcli.runner.machine.doctor import PACKAGES, private
+from vitcli.runner.machine.doctor import PACKAGES, hide_owner
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -28,10 +28,10 @@ def vitcli(*words: str) -> tuple[int, str, str]:
 def test_a_sound_machine():
     code, out, talk = vitcli()
     assert code == 0
-    assert talk == "everything needed is here; next: vitcli train\n"
+    assert talk == "no problems found; next: vitcli train\n"
     assert f"torch         {torch.__version__}" in out
     assert "  offline        yes" in out
-    assert "only the embedded data set is here; type: vitcli data get cifar10" in out
+    assert "only the embedded data set is on this machine; type: vitcli data get cifar10" in out
     found = json.loads(vitcli("--json")[1])
     assert (found["ok"], found["problems"]) == (True, [])
     assert found["versions"].keys() == {"vitcli", "python", "system", *PACKAGES}
@@ -74,7 +74,7 @@ def test_it_names_no_person_and_no_machine(here, monkeypatch):
 def test_private(text, shown, monkeypatch):
     monkeypatch.setenv("HOME", "/home/bob")
     monkeypatch.setattr("getpass.getuser", lambda: "bob")
-    assert private(text) == shown
+    assert hide_owner(text) == shown
 
 
 def test_a_container_without_names(monkeypatch):
@@ -84,7 +84,7 @@ def test_a_container_without_names(monkeypatch):
     monkeypatch.setenv("HOME", "/")
     monkeypatch.setattr("getpass.getuser", unknown)
     monkeypatch.setattr("platform.node", lambda: "")
-    assert private("/a//b") == "/a//b"
+    assert hide_owner("/a//b") == "/a//b"
 
 
 def fails_with(told: str) -> None:
@@ -157,7 +157,7 @@ def test_the_compiler_that_torch_would_take(here, monkeypatch):
     compiler = here / "my-g++"
     compiler.touch(0o755)
     monkeypatch.setenv("CXX", str(compiler))
-    assert json.loads(vitcli("--json")[1])["compiler"]["c++"] == private(compiler)
+    assert json.loads(vitcli("--json")[1])["compiler"]["c++"] == hide_owner(compiler)
 
 
 def test_a_data_set_that_is_here(here, monkeypatch):
@@ -167,7 +167,7 @@ def test_a_data_set_that_is_here(here, monkeypatch):
     monkeypatch.setenv("VITCLI_DATA", str(here / "pictures"))
     code, out, _ = vitcli()
     assert code == 0
-    assert f"cifar10        {private(here / 'pictures')}" in out
+    assert f"cifar10        {hide_owner(here / 'pictures')}" in out
     assert "only the embedded data set" not in out
 
 
@@ -180,6 +180,6 @@ def test_a_folder_that_may_not_be_looked_into(monkeypatch):
 
 
 def test_nearest_is_the_folder_itself_where_it_is_there(here):
-    assert doctor.nearest(here) == here
-    assert doctor.nearest(here / "a" / "b") == here
-    assert os.path.isabs(doctor.nearest(Path("a/b")))
+    assert doctor.nearest_existing(here) == here
+    assert doctor.nearest_existing(here / "a" / "b") == here
+    assert os.path.isabs(doctor.nearest_existing(Path("a/b")))

@@ -160,10 +160,10 @@ def test_f63_what_torch_save_never_writes_is_refused_before_it_is_read(here, nam
     ("saved", "reason"),
     [
         ([torch.zeros(2)], "holds a list"),
-        ({}, "it has: nothing"),
-        ({"epoch": 3}, "it has: epoch"),
-        ({"weight": torch.zeros(2), "name": "x"}, "it has: name, weight"),
-        ({3: torch.zeros(2)}, "no text"),
+        ({}, "its keys: none"),
+        ({"epoch": 3}, "its keys: epoch"),
+        ({"weight": torch.zeros(2), "name": "x"}, "its keys: name, weight"),
+        ({3: torch.zeros(2)}, "not text"),
         ({"model": {"model": {"model": {"model": {"model": {"x": 1}}}}}}, "no dict of tensors"),
     ],
 )

@@ -40,7 +40,7 @@ def age(run: RunDir, seconds: float) -> RunDir:
 
 
 def test_ls_of_nothing_says_what_to_type():
-    assert vitcli("ls") == (0, "", "no runs here yet; start with: vitcli train\n")
+    assert vitcli("ls") == (0, "", "no runs yet; start with: vitcli train\n")
     assert listed() == []
 
 
@@ -229,7 +229,7 @@ def test_rm_without_a_terminal_and_without_yes_is_refused():
     run = make_run(0)
     code, out, talk = vitcli("rm", "quickstart")
     assert (code, out) == (2, "")
-    assert talk == "error: runs rm asks before it removes; without a terminal, type --yes\n"
+    assert talk == "error: 'vitcli runs rm' asks for confirmation; without a terminal, type --yes\n"
     assert run.exists
 
 
@@ -297,7 +297,7 @@ def test_rm_leaves_foreign_files_in_a_run_and_names_them():
     (run.path / ".metrics.jsonl.abc").touch()
     code, _, talk = vitcli("rm", "-y", "quickstart")
     assert code == 0
-    assert "left alone, not written by vitcli: " in talk
+    assert "not removed, because vitcli did not write it: " in talk
     assert sorted(path.name for path in run.path.iterdir()) == [".lock", "notes.txt"]
     assert listed() == []
 

@@ -110,7 +110,7 @@ def test_the_newest_checkpoint_is_missed_even_where_an_older_one_is_whole(run):
     assert verify(run.path)[0] == 4
     messages: list[str] = []
     load_model(run, on_message=messages.append)
-    assert messages == ["the checkpoint of step 20 is gone, 15 is taken"]
+    assert messages == ["the checkpoint of step 20 is missing; step 15 is used"]
 
 
 def test_a_state_that_does_not_exist_and_an_encrypted_archive(run):

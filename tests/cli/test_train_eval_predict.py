@@ -180,7 +180,7 @@ def test_a_mistake_is_one_line_and_its_code(here, words, code, message):
 def test_an_absent_gpu_says_what_there_is(here):
     code, _, talk = vitcli("train", "--device", "cuda")
     assert code == 5
-    assert "not on this machine (there is cpu)" in one_line(talk)
+    assert "not on this machine (available: cpu)" in one_line(talk)
 
 
 def test_a_run_without_checkpoint_says_how_to_train_it(tiny, run):

@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "does not check the manifest's hash",
         "vitcli/runner/run/checkpoint.py",
-        "if has_seal and content != sealed(",
-        "if False and content != sealed(",
+        "if has_hash and content != to_hashed_json(",
+        "if False and content != to_hashed_json(",
         DAMAGE,
     ),
     Mutant(

@@ -22,10 +22,10 @@ from vitcli.runner.data.pictures import decode, quiet_pillow
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import check, config_text
 from vitcli.runner.experiment.yaml_text import Document, dump
-from vitcli.runner.files import sealed
+from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import Checkpoint, parse_manifest, parse_tensors, save_checkpoint
 from vitcli.runner.run.folder import MANIFEST, parse_metrics
-from vitcli.runner.run.tensorboard import pictures_in
+from vitcli.runner.run.tensorboard import read_picture_events
 
 CRASHES = Path(__file__).parent / "crashes"
 PLACE = Path("run/checkpoints/5")
@@ -68,7 +68,7 @@ def manifest(data: bytes) -> None:
     try:
         value = json.loads(data)
         value.pop("sha256", None)
-        data = sealed(value)
+        data = to_hashed_json(value)
     except (ValueError, AttributeError, TypeError, RecursionError):
         return
     check_manifest(data)
@@ -115,7 +115,7 @@ def events(data: bytes) -> None:
     with tempfile.NamedTemporaryFile(suffix=".tfevents") as file:
         file.write(data)
         file.flush()
-        for event in pictures_in([Path(file.name)], 10):
+        for event in read_picture_events([Path(file.name)], 10):
             assert math.isfinite(event.step)
 
 

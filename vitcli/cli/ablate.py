@@ -1,4 +1,4 @@
-"""`vitcli ablate`: train every variant of a study with every seed, and compare them."""
+"""`vitcli ablate`: the trials of a study and the table of their results."""
 
 import re
 import shlex
@@ -24,55 +24,77 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Name = Annotated[
     str,
-    typer.Argument(metavar="STUDY", help="A name ('vitcli experiments ls') or a file."),
+    typer.Argument(
+        metavar="STUDY", help="Study name ('vitcli experiments ls' lists them) or file."
+    ),
 ]
 Only = Annotated[
     list[str] | None,
-    typer.Option(metavar="VARIANT", help="Only this variant and the baseline; may be repeated."),
+    typer.Option(
+        metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."
+    ),
 ]
 Seeds = Annotated[
     str | None,
-    typer.Option(metavar="0-7", help="Other seeds than the study's.", show_default=False),
+    typer.Option(metavar="0-7", help="Random seeds to train.", show_default="as in the study"),
 ]
 Jobs = Annotated[
     int | None,
     typer.Option(
-        "-j", "--jobs", min=1, max=256, help="Trials at once.", show_default="one a core, or GPU"
+        "-j",
+        "--jobs",
+        min=1,
+        max=256,
+        help="Number of trials to train at once.",
+        show_default="one per core or GPU",
     ),
 ]
-Form = Annotated[str, typer.Option("--format", help="text, md, latex, csv, json or html.")]
+Form = Annotated[
+    str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
+]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="The study's folder.", show_default="runs/...")
+    Path | None,
+    typer.Option("-o", "--output", help="Folder of the study.", show_default="runs/..."),
 ]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be trained, and what it takes.")
+    bool,
+    typer.Option(
+        "--dry-run", help="Show the trials to train, their time and disk space; train nothing."
+    ),
 ]
-Status = Annotated[bool, typer.Option("--status", help="Show the state of every trial.")]
+Status = Annotated[
+    bool, typer.Option("--status", help="Show the state of every trial; train nothing.")
+]
 TableOnly = Annotated[
-    bool, typer.Option("--table-only", help="Print the table of what is there; train nothing.")
+    bool,
+    typer.Option("--table-only", help="Print the table of the existing results; train nothing."),
 ]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Train finished trials anew, too.")]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Train finished trials again, too.")]
 FailFast = Annotated[
-    bool, typer.Option("--fail-fast/--keep-going", help="Stop at the first trial that fails.")
+    bool, typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.")
 ]
 Budget = Annotated[
     str | None,
     typer.Option(
-        metavar="2h", help="Stop after so long; the next call goes on.", show_default=False
+        metavar="2h",
+        help="Stop after this time (s, m, h or d); the next call continues.",
+        show_default="no limit",
     ),
 ]
 Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Write each trial's result into this folder too, as files to commit, and count the"
-        " results that are there. Without --save, those in experiments/results/trials count.",
+        help="Write each result into this folder too, as files to commit, and use the results"
+        " already there. Without --save, results in experiments/results/trials are used.",
         show_default=False,
     ),
 ]
 Checklist = Annotated[
     Path | None,
-    typer.Option(help="Write answers to a reproducibility checklist.", show_default=False),
+    typer.Option(
+        help="File to write the answers to a reproducibility checklist to.", show_default=False
+    ),
 ]
 
 
@@ -95,9 +117,9 @@ def ablate(
     data_dir: DataDir = None,
     offline: Offline = False,
 ) -> None:
-    """Train every variant of a study and print their table.
+    """Train the variants of a study and print their results.
 
-    A second call trains only what is missing, and prints the same table.
+    Run the command again to train only the trials that have no result.
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder
@@ -134,12 +156,12 @@ def ablate(
         show_table(chosen, root, names, form, checklist, saved)
         refuse_gaps(states, "train them: leave out --table-only")
         return
-    anew = (only or names) if rerun else ()
-    run(chosen, root, names, options, anew, form, checklist, dry_run, save)
+    rerun_variants = (only or names) if rerun else ()
+    run(chosen, root, names, options, rerun_variants, form, checklist, dry_run, save)
 
 
 def parse_duration(text: str) -> float:
-    """``90s``, ``30m``, ``1.5h``, ``2d`` in seconds."""
+    """Return a time such as ``90s``, ``30m``, ``1.5h`` or ``2d`` in seconds."""
     from vitcli.runner.errors import ConfigError
 
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text.strip())
@@ -153,13 +175,13 @@ def run(
     root: Path,
     names: tuple[str, ...],
     options: Any,
-    anew: Sequence[str],
+    rerun_variants: Sequence[str],
     form: str,
     checklist: Path | None,
     dry_run: bool,
     save: Path | None,
 ) -> None:
-    """Train what is missing, then print the table and say what is not in it."""
+    """Train the trials without a result, then print the table and report missing results."""
     from vitcli.cli.trials import view
     from vitcli.runner.files import make_folder
     from vitcli.runner.study.plan import plan_study
@@ -167,7 +189,7 @@ def run(
     from vitcli.runner.train.events import Ended
 
     saved = saved_trials(save, options)
-    plan = plan_study(study, root, names, rerun=anew, saved=saved)
+    plan = plan_study(study, root, names, rerun=rerun_variants, saved=saved)
     announce(plan)
     if dry_run:
         show_plan(plan, options)
@@ -183,19 +205,21 @@ def run(
             if save and isinstance(found.event, Ended):
                 save_results(plan, save, found.folder)
 
-        found = run_study(plan, options, show)
-    whole = len(names) == len(study.variants)  # a part must not replace the report of the whole
-    show_table(study, root, names, form, checklist, saved, anew, publish_too=whole)
-    refuse_gaps(found, f"try them again: {options.command}")
+        states = run_study(plan, options, show)
+    # A part of the study must not replace the report of the whole.
+    whole = len(names) == len(study.variants)
+    show_table(study, root, names, form, checklist, saved, rerun_variants, publish_too=whole)
+    refuse_gaps(states, f"try them again: {options.command}")
     if whole:
         say(f"report  {root / 'report.html'}")
     else:
-        say("report  not written for a part; leave out --only")
+        say("report  not written, because --only trains a part of the study; leave out --only")
     say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
 
 
 def announce(plan: "StudyPlan") -> None:
-    """What the study is, and what is still to do and why."""
+    """Print the study, the number of trials in each state, and why trials are trained again."""
+    from vitcli.runner.run.folder import RESULT_STATES
     from vitcli.runner.study.plan import summary
 
     study = plan.study
@@ -204,15 +228,15 @@ def announce(plan: "StudyPlan") -> None:
     say(f"{len(plan.names)} variants x {seeds}: {summary(plan.found)}")
     announce_saved(plan.found, plan.saved)
     for trial in plan.trials:
-        found = plan.found[trial.folder]
-        if found.state not in ("missing", "finished", "diverged"):
-            say(f"  {trial.folder}: {found.state}{f' ({found.reason})' if found.reason else ''}")
+        state = plan.found[trial.folder]
+        if state.state not in ("missing", *RESULT_STATES):
+            say(f"  {trial.folder}: {state.state}{f' ({state.reason})' if state.reason else ''}")
 
 
 def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
-    """What was saved in a folder, or in the usual one; None where there is none.
+    """Return the saved results in a folder, by default ``SAVED``; None if there is no folder.
 
-    With ``options`` only what was trained in the precision of this machine is taken.
+    With ``options``, only results trained in the precision of this machine are used.
     """
     from vitcli.runner.study.saved import SAVED, SavedTrials
 
@@ -226,54 +250,54 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
     return saved_for_training(folder, options)
 
 
-def announce_saved(found: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
-    """How many results came from where, and which saved ones were not taken."""
-    taken = sum(bool(state.source) for state in found.values())
+def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
+    """Print the number of saved results used, and which ones were refused and why."""
+    taken = sum(bool(state.source) for state in states.values())
     if saved and taken:
-        say(f"{taken} of {len(found)} trials taken from {saved.folder}")
+        say(f"{taken} of {len(states)} trials taken from {saved.folder}")
     for folder, reason in saved.refused.items() if saved else ():
-        say(f"  {folder}: saved, but not taken ({reason})")
+        say(f"  {folder}: the saved result is not used ({reason})")
 
 
 def show_plan(plan: "StudyPlan", options: Any) -> None:
-    """The trials to train, the time they take and the room they need."""
+    """Print the trials to train, their training time and disk space."""
     from vitcli.runner.study.plan import estimate_study
 
-    seconds = estimate_study(plan, options)
+    estimate = estimate_study(plan, options)
     rows = [
         [
             trial.folder,
             plan.found[trial.folder].state,
             f"{plan.parameters[trial.variant]:,}",
-            duration(seconds.by_variant[trial.variant]),
+            duration(estimate.by_variant[trial.variant]),
         ]
         for trial in plan.trials
     ]
     if rows:
         emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
     emit(f"to train  {len(rows)} of {len(plan.found)} trials")
-    emit(f"time      about {duration(seconds.total)}, {seconds.count} at once")
+    emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
     emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
 
 
 def show_status(
     study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
 ) -> None:
-    """A word for each trial; reasons below."""
+    """Print the state of each trial and the reasons for the states."""
     from vitcli.runner.study.plan import summary
     from vitcli.runner.study.states import trial_states
 
-    found = trial_states(study, root, names, saved)
+    states = trial_states(study, root, names, saved)
     header = ["variant", *(f"seed {seed}" for seed in study.seeds)]
     rows: dict[str, list[str]] = {}
     for trial in study.trials(names):
-        rows.setdefault(trial.folder.rpartition("/")[0], []).append(found[trial.folder].state)
+        rows.setdefault(trial.folder.rpartition("/")[0], []).append(states[trial.folder].state)
     emit(table(header, [[name, *states] for name, states in rows.items()]))
-    for folder, state in found.items():
+    for folder, state in states.items():
         if state.reason:
             emit(f"{folder}: {state.state}: {state.reason}")
-    emit(summary(found))
-    announce_saved(found, saved)
+    emit(summary(states))
+    announce_saved(states, saved)
 
 
 def show_table(
@@ -283,15 +307,15 @@ def show_table(
     form: str,
     checklist: Path | None,
     saved: "SavedTrials | None",
-    anew: Sequence[str] = (),
+    rerun_variants: Sequence[str] = (),
     *,
     publish_too: bool = False,
 ) -> None:
-    """The table on stdout; with ``publish_too`` its files are written beside the trials."""
+    """Print the table; with ``publish_too`` also write it and its page into ``root``."""
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
-    doc = read_results(study, root, names, saved, ignore=anew)
+    doc = read_results(study, root, names, saved, ignore=rerun_variants)
     typer.echo(render(doc, form))
     if publish_too:
         from vitcli.runner.study.publish import publish
@@ -304,14 +328,14 @@ def show_table(
         commit(checklist, f"{answers(doc)}\n".encode())
 
 
-def refuse_gaps(found: "Mapping[str, TrialState]", hint: str) -> None:
-    """Exit 3 where a trial has no result, after saying why."""
+def refuse_gaps(states: "Mapping[str, TrialState]", hint: str) -> None:
+    """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
     from vitcli.runner.errors import PartlyError
     from vitcli.runner.study.plan import unfinished
 
-    left = unfinished(found)
+    left = unfinished(states)
     for folder, state in left.items():
         if state.reason:
             say(f"{folder}: {state.state} ({state.reason})")
     if left:
-        raise PartlyError(f"{len(left)} of {len(found)} trials have no result; {hint}")
+        raise PartlyError(f"{len(left)} of {len(states)} trials have no result; {hint}")

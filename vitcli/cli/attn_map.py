@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Method(StrEnum):
-    """How the map is made."""
+    """The methods that make a map."""
 
     cls = "cls"
     rollout = "rollout"
@@ -29,7 +29,7 @@ class Method(StrEnum):
 
 
 class Format(StrEnum):
-    """What is written."""
+    """The formats of the output."""
 
     png = "png"
     svg = "svg"
@@ -40,27 +40,34 @@ class Format(StrEnum):
 
 
 MethodOption = Annotated[
-    Method | None, typer.Option(help="How the map is made.", show_default="what fits the model")
+    Method | None,
+    typer.Option(help="Method that makes the map.", show_default="one that fits the model"),
 ]
 Layers = Annotated[
-    str, typer.Option(metavar="LAYERS", help="Such as 1,3,6 or -1.", show_default="the last")
+    str,
+    typer.Option(metavar="LAYERS", help="Layers, such as 1,3,6 or -1.", show_default="the last"),
 ]
 Heads = Annotated[
-    str, typer.Option(metavar="HEADS", help="Such as 3 or 1,2, or mean.", show_default="all")
+    str, typer.Option(metavar="HEADS", help="Heads, such as 3 or 1,2, or mean.", show_default="all")
 ]
 Query = Annotated[
     str,
-    typer.Option(metavar="X,Y", help="What this place attends to, 0,0 to 1,1.", show_default=False),
+    typer.Option(
+        metavar="X,Y",
+        help="Show what the patch at this point attends to; x and y from 0 to 1.",
+        show_default=False,
+    ),
 ]
 About = Annotated[
     str | None,
-    typer.Option("--class", help="The class to explain.", show_default="the likeliest"),
+    typer.Option("--class", help="Class to explain.", show_default="the most likely"),
 ]
 
 
 def attn_map(
     images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE", help="Files or folders; - is stdin.")
+        list[str],
+        typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),
     ],
     run: ChosenRun = None,
     method: MethodOption = None,
@@ -70,21 +77,23 @@ def attn_map(
     about: About = None,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="What to write.", show_default="that of -o, or png"),
+        typer.Option("--format", help="Format of the output.", show_default="that of -o, or png"),
     ] = None,
     fit: FitOption = Fit.crop,
-    smooth: Annotated[bool, typer.Option("--smooth", help="Blend the patches.")] = False,
+    smooth: Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.")] = False,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="A file, or a folder.", show_default="beside you"),
+        typer.Option(
+            "-o", "--output", help="File or folder to write to.", show_default="current folder"
+        ),
     ] = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Lay a model's attention over pictures."""
+    """Draw a model's attention over pictures."""
     from vitcli.runner.attn_map.explain import Explainer, picture_files
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.evaluate.predict import Predictor, introduced
+    from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
 
@@ -92,21 +101,23 @@ def attn_map(
     explainer = Explainer(
         Predictor(chosen, device),
         method=method and method.value,
-        layers=numbers("--layer", layer),
-        heads=None if head == "mean" else numbers("--head", head),
+        layers=parse_numbers("--layer", layer),
+        heads=None if head == "mean" else parse_numbers("--head", head),
         average_heads=head == "mean",
-        query=place(query),
+        query=parse_point(query),
         class_name=about,
         fit=fit.value,
     )
-    say(introduced(explainer.predictor))
+    say(describe_model(explainer.predictor))
     if output == Path("-"):
         raise ConfigError("-o -: the figure goes to a file; name one, or a folder")
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
     form = format_of(form, output)
-    encode = encoder(form, explainer, smooth=smooth, all_layers=numbers("--layer", layer) is None)
+    encode = encoder(
+        form, explainer, smooth=smooth, all_layers=parse_numbers("--layer", layer) is None
+    )
     draw_all(files, explainer, form, encode, output, json)
 
 
@@ -144,7 +155,7 @@ def draw_all(
 ) -> None:
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.runner.attn_map.explain import map_metadata
-    from vitcli.runner.errors import InputError, partly
+    from vitcli.runner.errors import InputError, summarize_failures
     from vitcli.runner.files import commit
     from vitcli.runner.text import printable
 
@@ -173,11 +184,11 @@ def draw_all(
     if json:
         emit_json(done)
     if failures:
-        raise partly(failures, len(files), "images could not be read")
+        raise summarize_failures(failures, len(files), "images could not be read")
 
 
 def refuse_to_replace(files: list[str], target: Path) -> None:
-    """A picture is never overwritten by its own map."""
+    """Raise ConfigError if the map would overwrite one of the pictures."""
     from vitcli.runner.errors import ConfigError
 
     for file in files:
@@ -185,8 +196,8 @@ def refuse_to_replace(files: list[str], target: Path) -> None:
             raise ConfigError(f"-o {target}: that is the picture itself; choose another name")
 
 
-def numbers(option: str, text: str) -> list[int] | None:
-    """``1,3,-1`` as numbers; None where nothing was typed, or ``all``."""
+def parse_numbers(option: str, text: str) -> list[int] | None:
+    """Return the parse_numbers in a text such as ``1,3,-1``; None if it is empty or ``all``."""
     from vitcli.runner.errors import ConfigError
 
     if text in ("", "all"):
@@ -196,8 +207,8 @@ def numbers(option: str, text: str) -> list[int] | None:
     return [int(number) for number in text.split(",")]
 
 
-def place(text: str) -> tuple[float, float] | None:
-    """``0.5,0.25`` as x and y."""
+def parse_point(text: str) -> tuple[float, float] | None:
+    """Return x and y of a text such as ``0.5,0.25``; None if it is empty."""
     from vitcli.runner.errors import ConfigError
 
     if not text:
@@ -209,7 +220,7 @@ def place(text: str) -> tuple[float, float] | None:
 
 
 def format_of(form: Format | None, output: Path | None) -> Format:
-    """What was asked for, by ``--format`` or by the name after ``-o``."""
+    """Return the format of ``--format`` or of the file name after ``-o``."""
     from vitcli.runner.errors import ConfigError
 
     if output is None or not is_file_name(output):
@@ -224,7 +235,7 @@ def format_of(form: Format | None, output: Path | None) -> Format:
 
 
 def is_file_name(output: Path) -> bool:
-    """Whether ``-o`` is one file, or a folder."""
+    """Return whether ``-o`` names a file rather than a folder."""
     return bool(output.suffix) and not output.is_dir()
 
 

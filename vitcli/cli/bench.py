@@ -1,4 +1,4 @@
-"""`vitcli bench`: how fast this machine trains, and what takes the time."""
+"""`vitcli bench`: speed and memory on this machine."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,16 +12,19 @@ from vitcli.cli.train import Name, Precision
 if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload
 
-bench_app = group(help="Measure speed and memory; needs no data set.")
+bench_app = group(help="Measure speed and memory, without a data set.")
 
-Rounds = Annotated[int, typer.Option(min=1, help="Measurements, of which the median counts.")]
-Seconds = Annotated[float, typer.Option(min=0.0, help="About how long each of them takes.")]
+Rounds = Annotated[int, typer.Option(min=1, help="Number of measurements; the median counts.")]
+Seconds = Annotated[float, typer.Option(min=0.0, help="Approximate seconds per measurement.")]
 Profile = Annotated[
-    bool, typer.Option("--profile", help="Also write a trace and name the costliest operators.")
+    bool, typer.Option("--profile", help="Also write a trace and show the slowest operators.")
 ]
-Trace = Annotated[Path, typer.Option("-o", "--output", help="Where --profile writes the trace.")]
+Trace = Annotated[
+    Path, typer.Option("-o", "--output", help="File to write the trace of --profile to.")
+]
 Lengths = Annotated[
-    str | None, typer.Option(help="Numbers of tokens.", show_default="64,128,...,2048")
+    str | None,
+    typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,2048"),
 ]
 
 
@@ -30,19 +33,25 @@ def bench(
     context: typer.Context,
     check: Annotated[
         bool,
-        typer.Option("--check", help="Compare ratios with committed ones; exit 6 if lost."),
+        typer.Option(
+            "--check",
+            help="Compare ratios of speeds with committed ratios; exit with code 6 if lower.",
+        ),
     ] = False,
     save: Annotated[
-        bool, typer.Option("--save", help="With --check: commit to the ratios found here.")
+        bool,
+        typer.Option(
+            "--save", help="With --check: save the measured ratios as the committed ones."
+        ),
     ] = False,
     device: Device = "auto",
     rounds: Rounds = 5,
     seconds: Seconds = 1.0,
     json: Json = False,
 ) -> None:
-    """Measure speed and memory; needs no data set.
+    """Measure speed and memory, without a data set.
 
-    All of it runs on random pixels.
+    All measurements run on random pixels.
     """
     if context.invoked_subcommand:
         return
@@ -64,7 +73,7 @@ def train(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """Training steps: speed, memory, share of what is possible."""
+    """Measure training steps: speed, memory, share of the peak."""
     from vitcli.runner.speed.training import bench_training
 
     require_trace(profile, output)
@@ -73,7 +82,7 @@ def train(
     if profile:
         work.compile(say)
         steps = work.training()
-        result |= traced(work, lambda: next(steps), output)
+        result |= profile_step(work, lambda: next(steps), output)
     if json:
         emit_json(result)
         return
@@ -92,7 +101,7 @@ def data(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """The input pipeline alone: order, augmentation, normalisation."""
+    """Measure the input pipeline: order, augmentation, normalising."""
     from vitcli.runner.speed.training import bench_data
 
     require_trace(profile, output)
@@ -100,7 +109,7 @@ def data(
     result = bench_data(work, rounds=rounds, seconds=seconds)
     if profile:
         batches = work.batches()
-        result |= traced(work, lambda: next(batches), output)
+        result |= profile_step(work, lambda: next(batches), output)
     if json:
         emit_json(result)
         return
@@ -126,7 +135,7 @@ def inference(
     seconds: Seconds = 0.5,
     json: Json = False,
 ) -> None:
-    """Forward passes: images per second, and delay, by batch."""
+    """Measure inference: images per second and latency by batch."""
     from vitcli.runner.speed.inference import bench_inference
 
     work = workload(experiment, sets, device, precision)
@@ -150,23 +159,24 @@ def inference(
 @bench_app.command()
 def attention(
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="fp32, bf16, fp16 or auto.")] = "auto",
-    embed_dim: Annotated[int, typer.Option(min=1, help="Width of the tokens.")] = 256,
-    num_heads: Annotated[int, typer.Option(min=1, help="Heads.")] = 4,
-    batch_size: Annotated[int, typer.Option(min=1, help="Images at once.")] = 8,
+    precision: Annotated[str, typer.Option(help="Precision: fp32, bf16, fp16 or auto.")] = "auto",
+    embed_dim: Annotated[int, typer.Option(min=1, help="Embedding dimension.")] = 256,
+    num_heads: Annotated[int, typer.Option(min=1, help="Number of heads.")] = 4,
+    batch_size: Annotated[int, typer.Option(min=1, help="Number of sequences per batch.")] = 8,
     lengths: Lengths = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="CPU threads.", show_default="torch's")
+        int | None,
+        typer.Option(min=1, help="Number of CPU threads.", show_default="as torch chooses"),
     ] = None,
     rounds: Rounds = 5,
     seconds: Seconds = 0.2,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="Draw a figure: .png, .svg or .pdf."),
+        typer.Option("-o", "--output", help="File to draw a figure to: .png, .svg or .pdf."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Every attend rule by sequence length: time, memory, growth."""
+    """Measure each attention rule by length: time, memory, growth."""
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.speed.attention import LENGTHS, TOO_LONG, bench_attention
     from vitcli.runner.speed.attention_figure import draw, require_figure
@@ -194,12 +204,13 @@ def attention(
     emit(result["setting"])
     show_lengths(result["rows"])
     if any(len(row["points"]) < len(wanted) for row in result["rows"]):
-        emit(f"empty: over {TOO_LONG:g} s a pass, too large for the memory, or no such kernel")
+        emit(f"empty cells exceeded {TOO_LONG:g} s per pass or the memory, or have no such kernel")
 
 
 def workload(
     experiment: str | None, sets: list[str] | None, device: str, precision: str | None
 ) -> "Workload":
+    """Return the experiment to measure."""
     from vitcli.runner.experiment.config import load_experiment, parse_set
     from vitcli.runner.speed.workload import make_workload
 
@@ -210,23 +221,27 @@ def workload(
 
 
 def require_trace(profile: bool, output: Path) -> None:
+    """Refuse a trace whose folder does not exist."""
     from vitcli.runner.files import require_folder
 
     if profile:
         require_folder(output, "-o")
 
 
-def traced(work: "Workload", step: Any, output: Path) -> dict[str, Any]:
+def profile_step(work: "Workload", step: Any, output: Path) -> dict[str, Any]:
+    """Profile a step and write its trace."""
     from vitcli.runner.speed.profile import profile
 
     return {"profile": profile(step, work.device, output), "trace": str(output)}
 
 
 def spread(turns: list[float]) -> str:
+    """Return the range of repeated measurements as text."""
     return f"   (median of {len(turns)}: {min(turns):,.0f} to {max(turns):,.0f})"
 
 
 def show_training(result: dict[str, Any]) -> None:
+    """Print the measurement of training steps."""
     peak, flops = result["matmul_peak"], result["flops_per_second"]
     copy, traffic = result["copy_bandwidth"], result["activation_traffic"]
     emit(result["setting"])
@@ -249,13 +264,13 @@ def show_training(result: dict[str, Any]) -> None:
     )
     emit(f"peak memory    {result['peak_memory_bytes'] / 2**30:.2f} GiB")
     emit(
-        f"before that    {duration(result['compile_seconds'])} to compile,"
+        f"start          {duration(result['compile_seconds'])} to compile,"
         f" {result['first_step_seconds']:.1f} s for the first step"
     )
 
 
 def show_profile(result: dict[str, Any], command: str) -> None:
-    """The costliest operators, or how to see them."""
+    """Print the slowest operators, or the command that shows them."""
     if "profile" not in result:
         emit(f"next           {command}")
         return
@@ -264,11 +279,12 @@ def show_profile(result: dict[str, Any], command: str) -> None:
         for row in result["profile"]
     ]
     emit("")
-    emit(table(["share", "ms a step", "calls", "operator"], rows, numeric=(0, 1, 2)))
+    emit(table(["share", "ms per step", "calls", "operator"], rows, numeric=(0, 1, 2)))
     emit(f"trace          {result['trace']} (open it at chrome://tracing or ui.perfetto.dev)")
 
 
 def parse_lengths(text: str | None) -> tuple[int, ...]:
+    """Return the sequence lengths in a text such as ``64,256``, sorted."""
     from vitcli.runner.errors import ConfigError
 
     try:
@@ -281,11 +297,11 @@ def parse_lengths(text: str | None) -> tuple[int, ...]:
 
 
 def show_lengths(rows: list[dict[str, Any]]) -> None:
-    """Time and memory by length; the exponents beside them."""
+    """Print time and memory by sequence length, with measured and stated growth."""
     lengths = sorted({point["tokens"] for row in rows for point in row["points"]})
     header = ["attention", "kernels", *map(str, lengths), "grows as", "stated"]
     for name, key, unit, of in (
-        ("ms a pass, forward and backward", "seconds", 1e3, "time"),
+        ("ms per pass, forward and backward", "seconds", 1e3, "time"),
         ("MB kept for the backward pass", "kept_bytes", 1e-6, "memory"),
     ):
         emit(f"\n{name}, by number of tokens N")
@@ -303,11 +319,12 @@ def show_lengths(rows: list[dict[str, Any]]) -> None:
 
 
 def growth(exponent: tuple[float, float] | None) -> str:
-    """Such as ``N^1.98 +- 0.05``, with half the 95 % interval."""
+    """Return an exponent as text, such as ``N^1.98 +- 0.05`` (half the 95 % interval)."""
     return "" if exponent is None else f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}"
 
 
 def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: bool) -> None:
+    """Measure the ratios, and compare them with the committed ones or save them."""
     from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.speed.check import committed_ratios, lost_ratios, measure_ratios, save_ratios
 
@@ -328,6 +345,6 @@ def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: b
         say(f"saved to {save_ratios(measured)}")
         return
     if committed is None:
-        raise ConfigError(f"there are no committed ratios for {kind!r}; --save makes these them")
+        raise ConfigError(f"no committed ratios for {kind!r}; type --check --save to save these")
     if names := lost_ratios(ratios, committed):
-        raise CheckError(f"slower than it was: {'; '.join(names)}")
+        raise CheckError(f"slower than committed: {'; '.join(names)}")

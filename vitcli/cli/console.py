@@ -1,4 +1,4 @@
-"""Text out: results on stdout, talk on stderr, nothing that could steer a terminal."""
+"""Console output: results on stdout, messages on stderr, control characters escaped."""
 
 import contextlib
 import json
@@ -9,37 +9,34 @@ from typing import Any
 
 import typer
 
-
-def clean(text: str) -> str:
-    """Show control characters, such as those of a hostile file name, instead of sending them."""
-    return "".join(c if c.isprintable() or c == "\n" else repr(c)[1:-1] for c in text)
+from vitcli.runner.text import printable
 
 
 def say(text: str) -> None:
-    """Talk: to stderr. Where nobody listens any more, work goes on."""
+    """Print a message to stderr. A closed stderr is ignored, so that the work continues."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        typer.echo(clean(text), err=True)
+        typer.echo(printable(text, keep="\n"), err=True)
 
 
 def emit(text: str) -> None:
-    """A result: to stdout."""
-    typer.echo(clean(text))
+    """Print a result to stdout."""
+    typer.echo(printable(text, keep="\n"))
 
 
 def emit_json(value: Any) -> None:
-    """One JSON document on stdout."""
+    """Print one JSON document to stdout."""
     typer.echo(json.dumps(value, indent=2, allow_nan=False, default=str))
 
 
 def is_live(stream: Any = None) -> bool:
-    """Whether a moving display makes sense on the stream (stderr unless given)."""
+    """Return whether a progress display can be redrawn on the stream (default: stderr)."""
     stream = stream or sys.stderr
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """Aligned columns; those in ``numeric`` are set flush right."""
-    cells = [[clean(cell).replace("\n", "\\n") for cell in row] for row in (header, *rows)]
+    """Return aligned columns; the columns in ``numeric`` are aligned right."""
+    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
 
     def line(row: Sequence[str]) -> str:
@@ -57,7 +54,7 @@ def percent(share: float, digits: int = 2) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Such as ``47 s``, ``3 min 20 s`` or ``2 h 05 min``."""
+    """Return a duration as text, such as ``47 s``, ``3 min 20 s`` or ``2 h 05 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""`vitcli data`: which data sets there are, where they are, what is in them."""
+"""`vitcli data`: lists, descriptions and downloads of data sets."""
 
 import shlex
 from pathlib import Path
@@ -16,27 +16,30 @@ if TYPE_CHECKING:
 commands = group(help="List, describe and download data sets.")
 
 Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A name ('vitcli data ls'), or imagefolder:PATH.")
+    str,
+    typer.Argument(
+        metavar="NAME", help="Data set ('vitcli data ls' lists them), or imagefolder:PATH."
+    ),
 ]
 
 
 @commands.command()
 def ls(json: Json = False) -> None:
-    """List the data sets with a name, and where each is found."""
-    from vitcli.runner.data.report import catalogue
+    """List the named data sets and where each is stored."""
+    from vitcli.runner.data.report import list_data_sets
 
-    found = catalogue()
+    found = list_data_sets()
     if json:
-        emit_json([facts(info) | where(status) for info, status in found])
+        emit_json([info_document(info) | status_document(status) for info, status in found])
         return
     header = ["name", "size", "classes", "train", "test", "where"]
-    emit(table(header, [row(info, status) for info, status in found], numeric=[2, 3, 4]))
-    say("your own pictures: imagefolder:PATH with train/<class>/* and test/<class>/*")
+    emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
+    say("your own pictures: imagefolder:PATH, with train/<class>/* and test/<class>/* in PATH")
     say("next: vitcli data info NAME")
 
 
-def facts(info: "DataInfo") -> dict[str, Any]:
-    """What is known without reading images."""
+def info_document(info: "DataInfo") -> dict[str, Any]:
+    """Return what is known without reading images, as JSON values."""
     return {
         "name": info.name,
         "img_size": list(info.img_size),
@@ -47,8 +50,8 @@ def facts(info: "DataInfo") -> dict[str, Any]:
     }
 
 
-def where(status: "DataStatus") -> dict[str, Any]:
-    """Where a data set was found, in what form."""
+def status_document(status: "DataStatus") -> dict[str, Any]:
+    """Return where a data set is stored and in which form, as JSON values."""
     return {
         "kind": status.kind,
         "place": None if status.place is None else str(status.place),
@@ -56,15 +59,15 @@ def where(status: "DataStatus") -> dict[str, Any]:
     }
 
 
-def row(info: "DataInfo", status: "DataStatus") -> list[str]:
-    """One line of the table."""
+def table_row(info: "DataInfo", status: "DataStatus") -> list[str]:
+    """Return one row of the table."""
     height, width = info.img_size
     counts = [f"{count:,}" for count in (info.num_classes, info.num_train, info.num_test)]
-    return [info.name, f"{height}x{width}x{info.in_chans}", *counts, place(status)]
+    return [info.name, f"{height}x{width}x{info.in_chans}", *counts, describe_place(status)]
 
 
-def place(status: "DataStatus") -> str:
-    """Where a data set is, or what to type."""
+def describe_place(status: "DataStatus") -> str:
+    """Return where a data set is stored, or the command that downloads it."""
     if status.kind == "missing":
         return f"not here: vitcli data get {status.name}"
     return "embedded" if status.place is None else f"{status.place} ({status.kind})"
@@ -76,34 +79,38 @@ def info(
     data_dir: DataDir = None,
     picture: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.png", help="Draw ten images of each class.", show_default=False),
+        typer.Option(
+            metavar="FILE.png",
+            help="Draw ten images of each class into this PNG file.",
+            show_default=False,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Describe a data set that is here: splits, classes, statistics, hash."""
+    """Describe a data set on disk: splits, classes, mean, std, hash."""
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
-    from vitcli.runner.data.report import report
+    from vitcli.runner.data.report import read_report
 
     if picture is not None:
         require_png(picture)
-    found = report(name, data_dir, on_message=say)
+    found = read_report(name, data_dir, on_message=say)
     if picture is not None:
         write_contact_sheet(found.data, picture)
         say(f"wrote {picture}")
     if json:
         emit_json(document(found) | {"picture": picture})
         return
-    emit(described(found))
+    emit(format_report(found))
     option = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
     say(f"next: vitcli train --data {shlex.quote(name)}{option}")
 
 
 def document(found: "DataReport") -> dict[str, Any]:
-    """Everything as JSON."""
+    """Return the report as JSON values."""
     data = found.data
     return {
         "name": data.name,
-        **where(found.status),
+        **status_document(found.status),
         "img_size": list(data.img_size),
         "in_chans": data.in_chans,
         "num_classes": data.num_classes,
@@ -118,14 +125,14 @@ def document(found: "DataReport") -> dict[str, Any]:
     }
 
 
-def described(found: "DataReport") -> str:
-    """Everything as text."""
+def format_report(found: "DataReport") -> str:
+    """Return the report as text."""
     data = found.data
     height, width = data.img_size
     mean, std = (", ".join(f"{value:.4f}" for value in row) for row in (data.mean, data.std))
     lines = [
         f"name      {data.name}",
-        f"where     {place(found.status)}",
+        f"where     {describe_place(found.status)}",
         f"images    {len(data.train):,} for training, {len(data.test):,} for testing",
         f"size      {height}x{width}, {data.in_chans} channels",
         f"mean      {mean}   (of the training images, pixels from 0 to 1)",
@@ -146,18 +153,21 @@ def get(
     source: Annotated[
         str | None,
         typer.Option(
-            "--from", metavar="URL|PATH", help="Take it from here.", show_default="its mirrors"
+            "--from",
+            metavar="URL|PATH",
+            help="Fetch the data set from here.",
+            show_default="published URLs",
         ),
     ] = None,
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Download a data set, or copy it, into the cache, checked and decoded."""
+    """Download or copy a data set into the cache, and decode it."""
     from vitcli.runner.data.load import get_data
 
     status = get_data(name, source, offline=offline, on_message=say)
     if json:
-        emit_json({"name": status.name, **where(status)})
+        emit_json({"name": status.name, **status_document(status)})
         return
-    emit(f"{status.name}  {place(status)}")
+    emit(f"{status.name}  {describe_place(status)}")
     say(f"next: vitcli data info {name}, vitcli train --data {name}")

@@ -1,4 +1,4 @@
-"""`vitcli doctor`: is everything here that is needed?"""
+"""`vitcli doctor`: a check of this machine."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from vitcli.cli.options import Json
 def doctor(json: Json = False) -> None:
     """Check versions, devices, folders and data.
 
-    The text names no person and no machine, so it can be pasted into an issue.
+    The output contains no user name and no host name, so you can paste it into an issue.
     """
     from vitcli.runner.errors import CheckError
     from vitcli.runner.machine.doctor import examine
@@ -19,25 +19,25 @@ def doctor(json: Json = False) -> None:
         emit_json(report.as_json())
     else:
         for title, facts in report.facts.items():
-            emit(section(title, facts))
+            emit(format_section(title, facts))
         emit("\n".join(["notes", *(f"  {note}" for note in report.notes or ["none"])]))
     if report.problems:
         raise CheckError("; ".join(report.problems))
-    say("everything needed is here; next: vitcli train")
+    say("no problems found; next: vitcli train")
 
 
-def section(title: str, facts: dict[str, Any]) -> str:
-    """A title, and below it one indented line a fact."""
+def format_section(title: str, facts: dict[str, Any]) -> str:
+    """Return a title and one indented line per fact."""
     width = max(map(len, facts), default=0)
     lines = [
-        f"  {name.removesuffix('_bytes'):<{width}}  {text(name, value)}"
+        f"  {name.removesuffix('_bytes'):<{width}}  {format_fact(name, value)}"
         for name, value in facts.items()
     ]
     return "\n".join([title, *lines, ""])
 
 
-def text(name: str, value: Any) -> str:
-    """A fact as a person reads it."""
+def format_fact(name: str, value: Any) -> str:
+    """Return a fact as text."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if value in (None, []):

@@ -1,4 +1,4 @@
-"""`vitcli eval`: measure a trained run."""
+"""`vitcli eval`: the measurement of a trained run."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Format(StrEnum):
-    """How a table is written."""
+    """The formats of the output."""
 
     text = "text"
     md = "md"
@@ -23,7 +23,7 @@ class Format(StrEnum):
 
 
 class Split(StrEnum):
-    """Which images are measured."""
+    """The splits of a data set."""
 
     test = "test"
     val = "val"
@@ -32,20 +32,23 @@ class Split(StrEnum):
 
 def evaluate(
     run: Run,
-    split: Annotated[Split, typer.Option(help="Which images.")] = Split.test,
+    split: Annotated[Split, typer.Option(help="Images to measure.")] = Split.test,
     tta: Annotated[
         bool, typer.Option("--tta", help="Average over each image and its mirror image.")
     ] = False,
     step: Annotated[
-        int | None, typer.Option(help="The checkpoint of this step.", show_default="the last")
+        int | None, typer.Option(help="Step of the checkpoint.", show_default="the last")
     ] = None,
-    form: Annotated[Format, typer.Option("--format", help="How to write it.")] = Format.text,
+    form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
     predictions: Annotated[
-        Path | None, typer.Option(help="Write logits and labels to this .npz.", show_default=False)
+        Path | None,
+        typer.Option(help="File (.npz) to write logits and labels to.", show_default=False),
     ] = None,
     min_accuracy: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Exit with 6 below this share.", show_default=False),
+        typer.Option(
+            min=0, max=1, help="Exit with code 6 if the accuracy is lower.", show_default=False
+        ),
     ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
@@ -53,7 +56,7 @@ def evaluate(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Measure a run: accuracy, loss, calibration, confusion matrix."""
+    """Measure accuracy, loss, calibration and confusion matrix."""
     from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.evaluate.scores import evaluate_run
 
@@ -77,14 +80,14 @@ def evaluate(
     if min_accuracy is None:
         return
     if found.scores is None:
-        raise ConfigError(f"--min-accuracy: {run} is no classifier")
+        raise ConfigError(f"--min-accuracy: {run} is not a classifier")
     if found.scores.accuracy < min_accuracy:
         reached = percent(found.scores.accuracy)
         raise CheckError(f"{run}: accuracy {reached} is below --min-accuracy {min_accuracy}")
 
 
 def document(found: "Evaluation") -> dict[str, Any]:
-    """Return the JSON document; names match result.json."""
+    """Return the measurement as JSON values, named as in result.json."""
     about = {"run": str(found.run.path), "split": found.split, "tta": found.tta}
     size = {"num_images": found.num_images, "parameters": found.parameters}
     trained = {
@@ -111,7 +114,7 @@ def document(found: "Evaluation") -> dict[str, Any]:
 
 
 def measures(found: "Evaluation") -> list[tuple[str, str]]:
-    """Return the headline numbers as text."""
+    """Return the main numbers as rows of text."""
     images = f"of {found.num_images:,} {found.split} images"
     parameters = ("parameters", f"{found.parameters:,}")
     if (scores := found.scores) is None:
@@ -122,7 +125,7 @@ def measures(found: "Evaluation") -> list[tuple[str, str]]:
     low, high = (percent(bound) for bound in scores.accuracy_interval)
     return [
         ("accuracy", f"{percent(scores.accuracy)} {images}"),
-        ("95 % interval", f"{low} to {high} (size of the test set only)"),
+        ("95 % interval", f"{low} to {high} (sampling error of the {found.split} images only)"),
         ("top-5 accuracy", percent(scores.top5_accuracy)),
         ("loss", f"{scores.loss:.4f}"),
         ("calibration error", percent(scores.calibration_error)),
@@ -139,7 +142,7 @@ def per_class(found: "Evaluation") -> list[tuple[str, float | None, tuple[int, .
 
 
 def classes(found: "Evaluation") -> list[list[str]]:
-    """One row a class: name, accuracy, and how its images were labelled."""
+    """Return one row per class: name, accuracy, and counts of the predicted classes."""
     rows = []
     for name, share, counts in per_class(found):
         accuracy = "no images" if share is None else percent(share, 1)
@@ -148,10 +151,12 @@ def classes(found: "Evaluation") -> list[list[str]]:
 
 
 def header(found: "Evaluation") -> list[str]:
+    """Return the header of the table of classes."""
     return ["class", "accuracy", *[name[:6] for name in found.class_names]]
 
 
 def text(found: "Evaluation") -> str:
+    """Return the measurement as plain text."""
     head = table(["run", found.run.name], measures(found))
     if found.scores is None:
         return head
@@ -164,6 +169,7 @@ def text(found: "Evaluation") -> str:
 
 
 def markdown(found: "Evaluation") -> str:
+    """Return the measurement as Markdown."""
     rows = [["run", found.run.name], ["---", "---"], *measures(found)]
     grid = [header(found), ["---"] * len(header(found)), *classes(found)]
     escape = str.maketrans({"|": "\\|"})
@@ -173,7 +179,7 @@ def markdown(found: "Evaluation") -> str:
 
 
 def csv(found: "Evaluation") -> str:
-    """One line a class, with the confusion matrix."""
+    """Return CSV with one line per class: accuracy and confusion matrix."""
     import csv as writer
     import io
 

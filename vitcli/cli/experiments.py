@@ -1,4 +1,4 @@
-"""`vitcli experiments`: the questions that can be asked by name."""
+"""`vitcli experiments`: the experiment files."""
 
 import shlex
 from dataclasses import asdict
@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from vitcli.cli.console import clean, emit, emit_json, say, table
+from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import Json, group
+from vitcli.runner.text import printable
 
 commands = group(help="List, show, copy and check experiment files.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="An experiment's name, or a file.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Experiment name or file.")]
 
 
-def starter(name: str) -> str:
-    """The command that runs a file."""
+def run_command(name: str) -> str:
+    """Return the command that runs an experiment file."""
     from vitcli.runner.experiment.listing import describe_experiment
 
     return "vitcli ablate" if describe_experiment(name).kind == "study" else "vitcli train"
@@ -24,7 +25,7 @@ def starter(name: str) -> str:
 
 @commands.command()
 def ls(json: Json = False) -> None:
-    """List the experiments with a name, and what each asks."""
+    """List the named experiments and the question of each."""
     from vitcli.runner.experiment.listing import list_experiments
 
     found = list_experiments()
@@ -40,11 +41,11 @@ def ls(json: Json = False) -> None:
 def show(
     name: Name,
     resolved: Annotated[
-        bool, typer.Option("--resolved", help="Every field, as a run would store it.")
+        bool, typer.Option("--resolved", help="Show every field, as a run stores it.")
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show an experiment's file, or every field it stands for."""
+    """Show an experiment file, or all its fields."""
     from vitcli.runner.experiment.config import config_text
     from vitcli.runner.experiment.listing import describe_experiment, read_text
     from vitcli.runner.experiment.resolve import resolved as resolve
@@ -59,8 +60,8 @@ def show(
         body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
         emit_json(asdict(about) | body)
         return
-    typer.echo("\t".join(clean(part) for part in content.split("\t")), nl=False)
-    say(f"next: {starter(name)} {shlex.quote(name)}")
+    typer.echo(printable(content, keep="\n\t"), nl=False)
+    say(f"next: {run_command(name)} {shlex.quote(name)}")
 
 
 @commands.command()
@@ -68,12 +69,14 @@ def cp(
     name: Name,
     dest: Annotated[
         Path | None,
-        typer.Argument(metavar="DEST", help="A file or folder.", show_default="here"),
+        typer.Argument(
+            metavar="DEST", help="File or folder to write.", show_default="current folder"
+        ),
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
-    """Copy an experiment's file to make it your own."""
+    """Copy an experiment file so that you can edit it."""
     from vitcli.runner.experiment.listing import copy_experiment
 
     target = copy_experiment(name, dest, force=force)
@@ -82,16 +85,16 @@ def cp(
     else:
         emit(str(target))
         file = shlex.quote(str(target))
-        run = starter(str(target))
-        say(f"next: edit it, then vitcli experiments validate {file} && {run} {file}")
+        run = run_command(str(target))
+        say(f"next: edit the file, then vitcli experiments validate {file} && {run} {file}")
 
 
 @commands.command()
 def validate(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Names or files.")],
+    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Experiment names or files.")],
     json: Json = False,
 ) -> None:
-    """Check every field and build the models. Trains nothing."""
+    """Check every field and build the models, without training."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.study.soundness import validate as check
 
@@ -104,12 +107,12 @@ def validate(
     wrong = sum(not verdict.ok for verdict in verdicts)
     if wrong:
         raise ConfigError(f"{wrong} of {len(verdicts)} experiment files are wrong")
-    say(f"next: {starter(names[0])} {shlex.quote(names[0])}")
+    say(f"next: {run_command(names[0])} {shlex.quote(names[0])}")
 
 
 @commands.command()
 def schema(json: Json = False) -> None:
-    """Print the JSON schema of experiment files: every field."""
+    """Print the JSON schema of experiment files."""
     from vitcli.runner.experiment.schema import schema as file_schema
     from vitcli.runner.study.definition import StudyFields
 

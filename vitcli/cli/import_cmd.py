@@ -1,4 +1,4 @@
-"""`vitcli import`: weights of another program as a run."""
+"""`vitcli import`: a run made from weights of another program."""
 
 from pathlib import Path
 from typing import Annotated
@@ -10,12 +10,12 @@ from vitcli.cli.options import DataDir, Json, Offline, Sets
 
 File = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="A .pt of torch.save, or .safetensors."),
+    typer.Argument(metavar="FILE", help="File of weights: .pt of torch.save, or .safetensors."),
 ]
 As = Annotated[
-    str, typer.Option("--experiment", "-e", help="The experiment whose model these weights are.")
+    str, typer.Option("--experiment", "-e", help="Experiment with the model of these weights.")
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", help="The run folder to make.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Run folder to create.")]
 
 
 def import_(
@@ -27,10 +27,11 @@ def import_(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Make a run of weights that another program has trained.
+    """Create a run from weights that another program trained.
 
-    A .pt file is read in a process with limits on memory and time. Pictures are
-    normalised as the experiment says: set data.mean and data.std if it was otherwise.
+    A .pt file is read in a process with limits on memory and time. Images are
+    normalised as in the experiment. If the weights need another normalisation,
+    set data.mean and data.std.
     """
     from vitcli.runner.experiment.config import load_experiment, parse_set
     from vitcli.runner.weights.convert import import_weights

@@ -9,8 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from vitcli.cli.console import clean, duration, is_live, say
+from vitcli.cli.console import duration, is_live, say
 from vitcli.core.tasks.rows import TASKS, TaskRow
+from vitcli.runner.text import printable
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
 
@@ -97,7 +98,7 @@ class Screen(Lines):
 
     def say(self, text: str) -> None:
         """Print a line above the bar."""
-        self._progress.console.print(Text(clean(text)))
+        self._progress.console.print(Text(printable(text, keep="\n")))
 
     def show(self, event: Event) -> None:
         """Print what is due, or move the bar."""

@@ -1,4 +1,4 @@
-"""The Typer application: its commands, and the one place where an error becomes an exit code."""
+"""The Typer application: its commands, and the exit codes of errors."""
 
 import errno
 import os
@@ -28,13 +28,16 @@ from vitcli.runner.errors import UserError
 from vitcli.version import __version__
 
 SPIN_COUNT = "20000"
-"""Turns for which a thread of libgomp waits awake: libgomp's own 300,000 is faster on idle cores
-and far slower where another program runs, 1,000 the other way round."""
+"""Number of loop turns for which a waiting thread of libgomp stays awake. The default of libgomp,
+300,000, is faster on idle cores but much slower beside another program. 1,000 is the opposite."""
 RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Commands(TyperGroup):
-    """Shows a UserError as one message and its exit code; a bug keeps its traceback."""
+    """The command group that turns a UserError into a message and an exit code.
+
+    A bug keeps its traceback.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -45,7 +48,7 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             say("stopped at once")
             raise typer.Exit(130) from error
-        except BrokenPipeError as error:  # 'vitcli runs ls | head -1' is no failure
+        except BrokenPipeError as error:  # 'vitcli runs ls | head -1' must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise typer.Exit(0) from error
         except OSError as error:
@@ -71,9 +74,9 @@ def vitcli(
         typer.Option("--version", "-V", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Train, evaluate, ablate and look inside small Vision Transformers.
+    """Train, evaluate, ablate and inspect small Vision Transformers.
 
-    Start with 'vitcli train': no download, about a minute on a laptop.
+    Start with 'vitcli train': it needs no download and about a minute on a laptop.
     """
 
 
@@ -92,12 +95,12 @@ app.command()(visualize.visualize)
 
 
 def main() -> None:
-    """The entry point."""
+    """Run vitcli."""
     if sys.platform == "win32":
-        say("error: vitcli does not run on Windows itself; use WSL2")
+        say("error: vitcli does not run on native Windows; use WSL2")
         sys.exit(2)
-    # Threads that wait for each other must not spin for long: where another program wants a core
-    # too, a training is several times slower for it. libgomp reads this when torch is imported.
+    # Waiting threads must not spin for long: if another program needs a core, spinning makes a
+    # training several times slower. libgomp reads this variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
     app()

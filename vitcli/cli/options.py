@@ -1,4 +1,4 @@
-"""Options that several commands share, and the kind of Typer group that holds commands."""
+"""Options that several commands share, and the Typer groups that hold commands."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -8,52 +8,62 @@ import typer
 
 
 class Fit(StrEnum):
-    """How a picture is brought into a model's shape."""
+    """The ways to fit a picture to the input size of a model."""
 
     crop = "crop"
     pad = "pad"
     stretch = "stretch"
 
 
-# An option is a type here, so it reads and behaves the same in every command.
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
-Device = Annotated[str, typer.Option(help="cpu, cuda, cuda:1, mps, or auto.")]
+# Each option is a type, so that it has the same name and help in every command.
+Json = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+Device = Annotated[str, typer.Option(help="Device: cpu, cuda, cuda:1, mps or auto.")]
 FitOption = Annotated[
     Fit,
     typer.Option(
-        "--fit", help="A picture of another shape: crop as in training, pad with black, or stretch."
+        "--fit",
+        help="Crop pictures of another aspect ratio as in training, pad with black, or stretch.",
     ),
 ]
 DataDir = Annotated[
     Path | None,
-    typer.Option(help="The only place where the data set is searched.", show_default=False),
+    typer.Option(
+        help="Search the data set in this folder only.", show_default="VITCLI_DATA, then cache"
+    ),
 ]
 Offline = Annotated[
-    bool, typer.Option("--offline", envvar="VITCLI_OFFLINE", help="Never open a connection.")
+    bool,
+    typer.Option("--offline", envvar="VITCLI_OFFLINE", help="Never open a network connection."),
 ]
 LimitBatches = Annotated[
     int | None,
-    typer.Option(
-        min=1, help="Only so many batches an epoch and an evaluation.", show_default=False
-    ),
+    typer.Option(min=1, help="Number of batches per epoch and per evaluation.", show_default="all"),
 ]
 Sets = Annotated[
     list[str] | None,
-    typer.Option("--set", "-s", metavar="FIELD=VALUE", help="Change a field; may be repeated."),
+    typer.Option(
+        "--set",
+        "-s",
+        metavar="FIELD=VALUE",
+        help="Change a field of the experiment; may be repeated.",
+    ),
 ]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="A run folder, or a name under runs/.")]
+Run = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="Run folder, name under runs/, or bundled model."),
+]
 ChosenRun = Annotated[
     str | None,
     typer.Option(
         "--run",
-        help="A run folder, or a name under runs/.",
-        show_default="the newest, or cifar10-pocket",
+        help="Run folder, name under runs/, or bundled model.",
+        show_default="the newest run, or cifar10-pocket",
     ),
 ]
 
 
 def group(**options: Any) -> typer.Typer:
-    """A Typer application with plain output, so that pipes, NO_COLOR and TERM=dumb work."""
+    """Return a Typer application with plain output, as pipes, NO_COLOR and TERM=dumb require."""
     return typer.Typer(
         no_args_is_help=True,
         rich_markup_mode=None,

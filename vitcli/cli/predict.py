@@ -1,4 +1,4 @@
-"""`vitcli predict`: what is on a picture."""
+"""`vitcli predict`: classification of pictures."""
 
 from typing import Annotated
 
@@ -9,23 +9,25 @@ from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Json
 
 
 def predict(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="Files; - is stdin.")],
+    images: Annotated[
+        list[str], typer.Argument(metavar="IMAGE", help="Picture files; - is standard input.")
+    ],
     run: ChosenRun = None,
-    top: Annotated[int, typer.Option(min=1, help="So many classes an image.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of classes to show per image.")] = 5,
     fit: FitOption = Fit.crop,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Name the likeliest classes of pictures, with probabilities."""
-    from vitcli.runner.errors import InputError, partly
-    from vitcli.runner.evaluate.predict import Prediction, Predictor, introduced
+    """Show the most likely classes of pictures with probabilities."""
+    from vitcli.runner.errors import InputError, summarize_failures
+    from vitcli.runner.evaluate.predict import Prediction, Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.text import printable
 
     chosen = find_run(run) if run else default_run()
     predictor = Predictor(chosen, device)
-    say(introduced(predictor))
+    say(describe_model(predictor))
     done: list[Prediction] = []
     failures: list[InputError] = []
     for image in images:
@@ -52,4 +54,4 @@ def predict(
             ]
         )
     if failures:
-        raise partly(failures, len(images), "images could not be read")
+        raise summarize_failures(failures, len(images), "images could not be read")

@@ -1,4 +1,4 @@
-"""`vitcli runs`: what was trained here."""
+"""`vitcli runs`: the runs in the folder runs/."""
 
 import shlex
 import sys
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import clean, duration, emit, emit_json, percent, say, table
+from vitcli.cli.console import duration, emit, emit_json, percent, say, table
 from vitcli.cli.options import Json, Run, group
+from vitcli.runner.text import printable
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -19,24 +20,28 @@ LAST_EPOCHS = 5
 
 commands = group(help="List, show, compare, verify, record and remove runs.")
 
-Runs = Annotated[list[str], typer.Argument(metavar="RUN", help="Folders, or names under runs/.")]
+Runs = Annotated[
+    list[str], typer.Argument(metavar="RUN", help="Run folders, or names under runs/.")
+]
 
 
 @commands.command()
 def ls(
     top: Annotated[
         int | None,
-        typer.Option(min=1, help="Only the N most accurate, best first.", show_default=False),
+        typer.Option(
+            min=1, help="Number of runs to list, most accurate first.", show_default="all"
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the runs below runs/, oldest first."""
+    """List the runs under runs/, oldest first."""
     from vitcli.runner.run.folder import list_runs
-    from vitcli.runner.run.listing import best, summarize
+    from vitcli.runner.run.listing import most_accurate, summarize
 
     runs = [summarize(run) for run in list_runs()]
     if top is not None:
-        runs = best(runs, top)
+        runs = most_accurate(runs, top)
     if json:
         emit_json([asdict(run) for run in runs])
     elif runs:
@@ -44,11 +49,11 @@ def ls(
         emit(table(header, [row(run) for run in runs], numeric=[2, 3, 4, 5, 6]))
         say(f"next: vitcli runs show {shlex.quote(runs[0 if top else -1].name)}")
     else:
-        say("no runs here yet; start with: vitcli train")
+        say("no runs yet; start with: vitcli train")
 
 
 def row(run: "RunSummary") -> list[str]:
-    """One line of the table; what is not known is a dash."""
+    """Return one row of the table; unknown values are dashes."""
     epochs = str(run.epochs)
     if run.epochs_planned not in (None, run.epochs):
         epochs += f"/{run.epochs_planned}"
@@ -86,34 +91,34 @@ def show(run: Run, json: Json = False) -> None:
         return
     emit(f"run     {found.name}\nfolder  {found.path}")
     emit(f"state   {state} at step {status['step']}" + (f" ({reason})" if reason else ""))
-    titles = {"config": "config, where it differs from the defaults"}
+    titles = {"config": "config (only fields that differ from the defaults)"}
     for name, values in parts.items():
-        emit(section(titles.get(name, name), values))
+        emit(format_section(titles.get(name, name), values))
     emit(epochs(records))
     say(f"next: {next_command(found, state)}")
 
 
-def section(title: str, values: dict[str, Any]) -> str:
-    """A title, and below it one indented line a value."""
+def format_section(title: str, values: dict[str, Any]) -> str:
+    """Return a title and one indented line per value."""
     known = {name: value for name, value in values.items() if value is not None}
     width = max(map(len, known), default=0)
-    lines = [f"  {name:<{width}}  {text(name, value)}" for name, value in known.items()]
+    lines = [f"  {name:<{width}}  {format_value(name, value)}" for name, value in known.items()]
     return "\n".join(["", title, *(lines or ["  nothing"])])
 
 
 def epochs(records: list[dict[str, Any]]) -> str:
-    """The last epochs as a table."""
-    shown = records[-LAST_EPOCHS:]
-    if not shown:
+    """Return the last epochs as a table."""
+    last = records[-LAST_EPOCHS:]
+    if not last:
         return "\nno epoch is finished yet"
-    names = [name for name in shown[-1] if name != "step"]
-    rows = [[text(name, record.get(name)) for name in names] for record in shown]
+    names = [name for name in last[-1] if name != "step"]
+    rows = [[format_value(name, record.get(name)) for name in names] for record in last]
     header = [name.replace("_accuracy", "_acc").replace("_per_second", "/s") for name in names]
     return f"\nlast epochs\n{table(header, rows, numeric=range(len(names)))}"
 
 
-def text(name: str, value: Any) -> str:
-    """A value as a person reads it."""
+def format_value(name: str, value: Any) -> str:
+    """Return a value as text."""
     if value is None:
         return "-"
     if isinstance(value, float) and name.endswith(("accuracy", "calibration_error")):
@@ -124,11 +129,15 @@ def text(name: str, value: Any) -> str:
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     if name == "parameters":
         return f"{value:,}"
-    return ", ".join(text("", v) for v in value) if isinstance(value, tuple | list) else str(value)
+    return (
+        ", ".join(format_value("", v) for v in value)
+        if isinstance(value, tuple | list)
+        else str(value)
+    )
 
 
 def next_command(run: "RunDir", state: str) -> str:
-    """What one does with a run in this state."""
+    """Return the usual next command for a run in this state."""
     name, folder = shlex.quote(run.name), shlex.quote(str(run.path))
     if state == "finished":
         return f"vitcli eval {name}"
@@ -141,11 +150,13 @@ def next_command(run: "RunDir", state: str) -> str:
 
 @commands.command()
 def diff(
-    one: Annotated[str, typer.Argument(metavar="A", help="A run folder, or a name under runs/.")],
-    other: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    one: Annotated[
+        str, typer.Argument(metavar="A", help="Run folder, name under runs/, or bundled model.")
+    ],
+    other: Annotated[str, typer.Argument(metavar="B", help="Run to compare with A.")],
     json: Json = False,
 ) -> None:
-    """Compare two runs: what was set differently, and what came of it."""
+    """Compare the configuration, environment and results of two runs."""
     from vitcli.runner.run.compare import compare_runs
     from vitcli.runner.run.folder import find_run
 
@@ -155,28 +166,30 @@ def diff(
         emit_json({"a": left.name, "b": right.name, **asdict(found)})
         return
     names = [left.name, right.name]
-    for title, pairs in (("config", found.config), ("circumstances", found.facts)):
-        rows = [[name, text(name, a), text(name, b)] for name, (a, b) in pairs.items()]
+    for title, pairs in (("config", found.config), ("environment", found.facts)):
+        rows = [
+            [name, format_value(name, a), format_value(name, b)] for name, (a, b) in pairs.items()
+        ]
         emit(f"{table([title, *names], rows)}\n" if rows else f"{title}: the same\n")
     rows = [
-        [name, text(name, a), text(name, b), gain(name, a, b)]
+        [name, format_value(name, a), format_value(name, b), format_difference(name, a, b)]
         for name, (a, b) in found.measures.items()
     ]
     emit(table(["measured", *names, "B - A"], rows, numeric=[1, 2, 3]))
-    say("note: one run each; another seed alone moves these numbers")
+    say("note: these are single runs; another random seed alone changes the numbers")
 
 
-def gain(name: str, a: Any, b: Any) -> str:
-    """The difference of two numbers, with its sign."""
+def format_difference(name: str, a: Any, b: Any) -> str:
+    """Return the difference of two numbers with its sign."""
     if a is None or b is None:
         return "-"
     sign = "+" if b > a else "-" if b < a else ""
-    return sign + text(name, abs(b - a))
+    return sign + format_value(name, abs(b - a))
 
 
 @commands.command()
 def verify(runs: Runs, json: Json = False) -> None:
-    """Check every file and hash of runs; exit 4 if damaged."""
+    """Check every file of runs; exit with code 4 if one is damaged."""
     from vitcli.runner.errors import InputError
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.verify import verify_run
@@ -196,10 +209,10 @@ def verify(runs: Runs, json: Json = False) -> None:
 @commands.command()
 def rm(
     runs: Runs,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove runs with their checkpoints."""
+    """Remove runs and their checkpoints."""
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.listing import remove_runs
 
@@ -209,7 +222,7 @@ def rm(
         say("nothing was removed")
         return
     for path in remove_runs(found):
-        say(f"left alone, not written by vitcli: {path}")
+        say(f"not removed, because vitcli did not write it: {path}")
     if json:
         emit_json({"removed": names})
     else:
@@ -217,13 +230,13 @@ def rm(
 
 
 def confirmed(names: list[str]) -> bool:
-    """Ask on a terminal; elsewhere nobody could answer."""
+    """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
     from vitcli.runner.errors import ConfigError
 
     if sys.stdin is None or not sys.stdin.isatty():
-        raise ConfigError("runs rm asks before it removes; without a terminal, type --yes")
+        raise ConfigError("'vitcli runs rm' asks for confirmation; without a terminal, type --yes")
     try:
-        return typer.confirm(clean(f"remove {', '.join(names)}?"), err=True)
+        return typer.confirm(printable(f"remove {', '.join(names)}?", keep="\n"), err=True)
     except typer.Abort as error:
         say("\nnothing was removed")
         raise typer.Exit(130) from error
@@ -234,18 +247,18 @@ def record(
     runs: Runs,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="The file to write.", show_default="stdout"),
+        typer.Option("-o", "--output", help="File to write.", show_default="stdout"),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Collect finished runs of one experiment into a result file."""
+    """Write finished runs of one experiment to one result file."""
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.study.repeated_runs import collect, write
     from vitcli.runner.study.table import to_json
 
     document = collect([find_run(run) for run in runs])
     if document.dirty:
-        say("note: the code had uncommitted changes; the commit alone does not give these numbers")
+        say("note: the code had uncommitted changes; the commit alone does not reproduce the runs")
     if output is not None:
         write(document, output)
         say(f"wrote {output}")

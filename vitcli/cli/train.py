@@ -1,4 +1,4 @@
-"""`vitcli train`: train an experiment, or continue one."""
+"""`vitcli train`: the training of an experiment."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,41 +17,61 @@ if TYPE_CHECKING:
 
 Name = Annotated[
     str | None,
-    typer.Argument(metavar="EXPERIMENT", help="A name ('vitcli experiments ls') or a file."),
+    typer.Argument(
+        metavar="EXPERIMENT",
+        help="Experiment name ('vitcli experiments ls' lists them) or file.",
+        show_default="quickstart",
+    ),
 ]
 Seed = Annotated[
-    int | None, typer.Option(min=0, help="Of weights, order and dropout.", show_default=False)
+    int | None,
+    typer.Option(
+        min=0,
+        help="Random seed of weights, data order and dropout.",
+        show_default="as in the experiment",
+    ),
 ]
-Epochs = Annotated[int | None, typer.Option(min=0, help="How long to train.", show_default=False)]
+Epochs = Annotated[
+    int | None,
+    typer.Option(min=0, help="Number of training epochs.", show_default="as in the experiment"),
+]
 Precision = Annotated[
-    str | None, typer.Option(help="fp32, bf16, fp16 or auto.", show_default=False)
+    str | None,
+    typer.Option(help="Precision: fp32, bf16, fp16 or auto.", show_default="as in the experiment"),
 ]
 Data = Annotated[
-    str | None, typer.Option(help="A data set, such as imagefolder:PATH.", show_default=False)
+    str | None,
+    typer.Option(
+        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        show_default="as in the experiment",
+    ),
 ]
 Init = Annotated[
     str | None,
-    typer.Option(metavar="RUN", help="Start from this run's weights.", show_default=False),
+    typer.Option(metavar="RUN", help="Start from the weights of this run.", show_default=False),
 ]
 Output = Annotated[
-    Path | None, typer.Option("-o", "--output", help="The run folder.", show_default="runs/...")
+    Path | None,
+    typer.Option("-o", "--output", help="Run folder to write.", show_default="runs/..."),
 ]
 Resume = Annotated[
     str | None,
     typer.Option(
-        metavar="RUN|auto", help="Continue a run; 'auto' starts it if need be.", show_default=False
+        metavar="RUN|auto",
+        help="Continue a run; 'auto' starts the run if it has no checkpoint.",
+        show_default=False,
     ),
 ]
 Inexact = Annotated[
     bool,
     typer.Option(
         "--allow-inexact",
-        help="Continue on other threads, torch or settings; marks the run.",
+        help="Continue with other threads, torch or settings, and mark the run as inexact.",
     ),
 ]
-Rerun = Annotated[bool, typer.Option("--rerun", help="Replace a run that is there.")]
+Rerun = Annotated[bool, typer.Option("--rerun", help="Replace an existing run.")]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show size, cost and configuration; train nothing.")
+    bool, typer.Option("--dry-run", help="Show size, cost and configuration without training.")
 ]
 
 
@@ -74,7 +94,7 @@ def train(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Train an experiment ('quickstart' unless named) and test it."""
+    """Train an experiment and measure its test accuracy."""
     from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.train.start import Request
 
@@ -90,7 +110,7 @@ def train(
     changes |= {key: value for key, value in options.items() if value is not None}
     chosen, output = choose(experiment, changes, resume, output, rerun, allow_inexact)
     if dry_run:
-        show_plan(chosen, device, json)
+        show_estimate(chosen, device, json)
         return
     request = Request(
         device=device,
@@ -112,7 +132,7 @@ def choose(
     rerun: bool,
     allow_inexact: bool,
 ) -> "tuple[Experiment, Path | None]":
-    """The experiment to train and its folder: a new one, or that of the run to continue."""
+    """Return the experiment and its run folder: new ones, or those of the run to continue."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
@@ -129,14 +149,14 @@ def choose(
         return load_experiment(experiment or "quickstart", changes), output
     if experiment or output or rerun or (changes and not allow_inexact):
         raise ConfigError(
-            f"--resume {resume} continues that run as it is; leave out the experiment, --set, -o"
-            " and --rerun (or train anew with changes, or mark the run with --allow-inexact)"
+            f"--resume {resume} continues that run unchanged; leave out the experiment, --set, -o"
+            " and --rerun (or train a new run, or add --allow-inexact, which marks the run)"
         )
     return resume_experiment(str(resume), changes)
 
 
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:
-    """Train, show how it goes, and say what came of it."""
+    """Train with a progress display and print the result."""
     from vitcli.cli.live import view
     from vitcli.runner.train.start import start as run_training
 
@@ -147,12 +167,12 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
         emit_json(outcome.result | {"run": str(outcome.run.path)})
         return
     if not outcome.trained:
-        say("already finished (the data was not read again); --rerun trains it anew")
+        say("already finished, nothing was trained (--rerun trains it again)")
     show_result(outcome.run, experiment.spec, outcome.result)
 
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
-    """Print the last lines of a training."""
+    """Print the result of a training and the next command."""
     from vitcli.core.tasks.rows import task_row
 
     seconds = duration(result["train_seconds"])
@@ -166,12 +186,12 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(f"next           vitcli eval {run.name}")
 
 
-def show_plan(experiment: Any, device: str, json: bool) -> None:
-    """What a training would cost, without training."""
+def show_estimate(experiment: Any, device: str, json: bool) -> None:
+    """Print the estimate of a training."""
     from vitcli.runner.train.estimate import make_estimate
 
-    plan = make_estimate(experiment, device)
+    estimate = make_estimate(experiment, device)
     if json:
-        emit_json(plan.as_json())
+        emit_json(estimate.as_json())
         return
-    emit(plan.as_text())
+    emit(estimate.as_text())

@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from rich.progress import Progress, TaskID
 from rich.text import Text
 
-from vitcli.cli.console import clean, duration, is_live, say
+from vitcli.cli.console import duration, is_live, say
 from vitcli.cli.live import bars, scalars_text
 from vitcli.core.tasks.rows import TaskRow, task_row
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
 from vitcli.runner.study.workers import TrialEvent
+from vitcli.runner.text import printable
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping
 
@@ -119,7 +120,7 @@ class Screen(Lines):
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""
-        self._bars.console.print(Text(clean(text)))
+        self._bars.console.print(Text(printable(text, keep="\n")))
         self._last = time.monotonic()
 
     def show(self, found: TrialEvent) -> None:

@@ -1,4 +1,4 @@
-"""`vitcli visualize`: figures of trained models, and a page that holds them."""
+"""`vitcli visualize`: figures of trained models on one page."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class FigureFormat(StrEnum):
-    """How a figure is written."""
+    """The file formats of figures."""
 
     png = "png"
     svg = "svg"
@@ -23,29 +23,32 @@ class FigureFormat(StrEnum):
 
 def visualize(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN", help="Run folders, or names under runs/.")
+        list[str],
+        typer.Argument(metavar="RUN", help="Run folders, names under runs/, or bundled models."),
     ],
     what: Annotated[
         str,
-        typer.Option(metavar="FIGURES", help="Such as curves,heads.", show_default="all"),
+        typer.Option(
+            metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"
+        ),
     ] = "",
     form: Annotated[
-        FigureFormat, typer.Option("--format", help="Of the figures' files.")
+        FigureFormat, typer.Option("--format", help="File format of the figures.")
     ] = FigureFormat.png,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder to write to.")] = Path(
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.")] = Path(
         "figures"
     ),
     num_images: Annotated[
-        int, typer.Option(min=1, help="Test images that averages are taken over.")
+        int, typer.Option(min=1, help="Number of test images to average over.")
     ] = 500,
     device: Device = "auto",
     data_dir: DataDir = None,
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Draw what a model learned, where it looks, what it gets wrong."""
-    from vitcli.runner.errors import partly
-    from vitcli.runner.evaluate.predict import introduced
+    """Draw what models learned, their attention and their errors."""
+    from vitcli.runner.errors import summarize_failures
+    from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.run.folder import RunDir, find_run
     from vitcli.runner.visualize.multi_run import PAGE, visualize_runs
     from vitcli.runner.visualize.render import check_names
@@ -63,30 +66,38 @@ def visualize(
             offline=offline,
             on_message=say,
         )
-        say(introduced(tested.predictor))
+        say(describe_model(tested.predictor))
         return tested
 
     done, failed = visualize_runs(
-        found, names, output, form.value, load=load, on_figure=tell, on_failure=complain
+        found,
+        names,
+        output,
+        form.value,
+        load=load,
+        on_figure=report_figure,
+        on_failure=report_failure,
     )
     if json:
         emit_json([document(each) for each in done])
     elif done:
         emit("\n".join([*map(text, done), f"page  {output / PAGE}"]))
     if failed:
-        raise partly(failed, len(found), "runs could not be drawn")
+        raise summarize_failures(failed, len(found), "runs could not be drawn")
 
 
-def tell(name: str, outcome: str) -> None:
+def report_figure(name: str, outcome: str) -> None:
+    """Print what became of a figure."""
     say(f"  {name:<13} {outcome}")
 
 
-def complain(error: Exception) -> None:
+def report_failure(error: Exception) -> None:
+    """Print why a run could not be drawn."""
     say(f"error: {error}")
 
 
 def document(each: "VisualizedRun") -> dict[str, Any]:
-    """The JSON document of one run."""
+    """Return the numbers and files of one run as JSON values."""
     return {
         **each.numbers,
         "run": str(each.tested.run.path),
@@ -96,7 +107,7 @@ def document(each: "VisualizedRun") -> dict[str, Any]:
 
 
 def text(each: "VisualizedRun") -> str:
-    """The numbers in short, as tables."""
+    """Return the main numbers as tables."""
     blocks = []
     if found := each.numbers.get("distance"):
         blocks += [distances(found), claims(found)]
@@ -106,6 +117,7 @@ def text(each: "VisualizedRun") -> str:
 
 
 def distances(found: dict[str, Any]) -> str:
+    """Return the table of attention distances by layer."""
     rows = [
         [
             str(row["layer"]),
@@ -121,11 +133,13 @@ def distances(found: dict[str, Any]) -> str:
 
 
 def claims(found: dict[str, Any]) -> str:
+    """Return the table of claims about attention and their verdicts."""
     rows = [[each["claim"], each["verdict"], each["measured"]] for each in found["claims"]]
     return table(["claim", "verdict", "measured"], rows)
 
 
 def faithfulness(found: dict[str, Any]) -> str:
+    """Return the table of deletion and insertion areas by method."""
     rows = [
         [
             row["method"],

@@ -1,67 +1,69 @@
-"""What can go wrong that is not a bug: each error knows the exit code that it becomes."""
+"""Errors that the user can act on, each with its exit code."""
 
 from collections.abc import Sequence
 
 
 class UserError(Exception):
-    """A problem the user can act on; its text says what, where and what to type."""
+    """A problem that the user can solve. Its text says what happened, where, and what to type."""
 
     exit_code = 1
 
 
 class ConfigError(UserError):
-    """The command line or the configuration is wrong."""
+    """An error in the command line or in the configuration."""
 
     exit_code = 2
 
 
 class PartlyError(UserError):
-    """Some of what was asked for is done, and the output says which part is not."""
+    """A part of the work is done. The output names the part that is not."""
 
     exit_code = 3
 
 
 class InputError(UserError):
-    """An input is missing, damaged, hostile or of the wrong kind."""
+    """An input that is missing, damaged, hostile or of the wrong kind."""
 
     exit_code = 4
 
 
 class ResourceError(UserError):
-    """A device, memory or disk space is not there."""
+    """A lack of a device, of memory or of disk space."""
 
     exit_code = 5
 
 
 class CheckError(UserError):
-    """A check that was asked for did not hold."""
+    """A requested check that failed."""
 
     exit_code = 6
 
 
 class InUseError(UserError):
-    """Another process holds the run folder."""
+    """A run folder that another process uses."""
 
     exit_code = 7
 
 
 class DivergedError(UserError):
-    """The loss or a gradient became infinite or NaN."""
+    """A training whose loss or gradient became infinite or NaN."""
 
     exit_code = 8
 
 
 class StoppedError(UserError):
-    """A signal stopped the run after a checkpoint was committed."""
+    """A run that a signal stopped, after a checkpoint was committed."""
 
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
 
 
-def partly(failures: Sequence[UserError], total: int, what: str) -> UserError:
-    """What a call over ``total`` inputs ends with when some failed: 3, or the code of the first
-    where nothing was done. Each failure has been told by then.
+def summarize_failures(failures: Sequence[UserError], total: int, what: str) -> UserError:
+    """Return the final error of a command that failed for some of its ``total`` inputs.
+
+    The exit code is 3. If all inputs failed, it is the exit code of the first failure. The text
+    counts the failures; the caller has already printed each one.
     """
     problem = UserError(f"{len(failures)} of {total} {what}")
     problem.exit_code = 3 if len(failures) < total else failures[0].exit_code

@@ -1,4 +1,4 @@
-"""The one write path: a file is either its old self or its whole new self, whatever happens."""
+"""Atomic writes: after a crash, a file has either its whole old or its whole new content."""
 
 import contextlib
 import hashlib
@@ -14,12 +14,12 @@ from vitcli.runner.errors import ConfigError
 def commit(path: Path, content: bytes) -> None:
     """Replace ``path`` by ``content`` atomically and durably.
 
-    A temporary file in the same folder is written, synced and renamed over ``path``; then the
-    folder is synced, so that the new name survives a power cut. A link is followed; what is there
-    and is no regular file (a device, a folder) is left alone.
+    The content goes to a temporary file in the same folder, which is synced and renamed to
+    ``path``. Then the folder is synced, so that the new name survives a power cut. If ``path`` is a
+    link, its target is replaced.
 
     Raises:
-        ConfigError: ``path`` is there and is no regular file.
+        ConfigError: ``path`` exists and is not a regular file (but a device or a folder).
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -28,7 +28,7 @@ def commit(path: Path, content: bytes) -> None:
     try:
         descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     except OSError as error:
-        error.filename = str(path)  # not the temporary one, of which nobody knows
+        error.filename = str(path)  # the user does not know the name of the temporary file
         raise
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -45,17 +45,18 @@ def commit(path: Path, content: bytes) -> None:
 
 
 def require_folder(path: Path, option: str = "") -> None:
-    """Refuse a file whose folder is not there: before the work, not after it.
+    """Refuse a path whose folder does not exist, before any work is done.
 
     Raises:
-        ConfigError: Begins with ``option``, such as ``--checklist``.
+        ConfigError: The folder does not exist. The text begins with ``option``, for example
+            ``--checklist``.
     """
     if not path.parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it, so that they survive a power cut."""
+    """Create a folder and its missing parents so that they survive a power cut."""
     if path.is_dir():
         return
     if not path.parent.exists():
@@ -65,6 +66,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    """Write the names in a folder to disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -73,18 +75,23 @@ def sync_folder(folder: Path) -> None:
 
 
 def commit_json(path: Path, value: Any) -> None:
+    """Replace ``path`` by a value as JSON; see ``commit``."""
     commit(path, to_json(value))
 
 
 def to_json(value: Any) -> bytes:
+    """Return a value as indented JSON. NaN and infinity are refused."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
-def sealed(value: dict[str, Any]) -> bytes:
-    """As JSON, with the hash of itself: the only bytes that are valid for these values."""
-    seal = sha256(to_json(value))
-    return to_json(value | {"sha256": seal})
+def to_hashed_json(value: dict[str, Any]) -> bytes:
+    """Return values as JSON together with the SHA-256 of that JSON.
+
+    Exactly one sequence of bytes is valid for given values, so every changed byte is detected.
+    """
+    return to_json(value | {"sha256": sha256(to_json(value))})
 
 
 def sha256(content: bytes) -> str:
+    """Return the SHA-256 as hexadecimal text."""
     return hashlib.sha256(content).hexdigest()

@@ -1,4 +1,4 @@
-"""Text that is safe to print and to share: no control characters, no paths of this machine."""
+"""Text that is safe to print and to share: no control characters, no folders of this machine."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -6,29 +6,37 @@ from typing import Any
 
 
 def portable(value: Any) -> Any:
-    """Text without the folders of this machine: of an absolute path only the last name stays."""
+    """Return a text without the folders of this machine: only the last name of an absolute path."""
     if not isinstance(value, str):
         return value
     kind, colon, path = value.rpartition(":")
     return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", "~")) else value
 
 
-def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Values that JSON gives back unchanged, without folders of this machine."""
+def portable_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values that survive a round trip through JSON, without folders of this machine."""
     return {
         name: list(value) if isinstance(value, tuple) else portable(value)
         for name, value in fields.items()
     }
 
 
+def printable(value: object, *, keep: str = "", substitute: str | None = None) -> str:
+    """Return ``str(value)`` without control characters and broken encodings.
+
+    Args:
+        value: Any text, for example the name of a hostile file.
+        keep: Control characters to leave as they are, such as a newline.
+        substitute: A replacement for each control character; by default its escape sequence.
+    """
+
+    def replace(c: str) -> str:
+        return c.encode("unicode_escape").decode("ascii") if substitute is None else substitute
+
+    return "".join(c if c.isprintable() or c in keep else replace(c) for c in str(value))
+
+
 def one_line(text: str, limit: int = 24) -> str:
-    """A name that fits beside the images, whatever a folder was called."""
-    plain = "".join(c if c.isprintable() else "?" for c in text)
-    return plain if len(plain) <= limit else plain[: limit - 3] + "..."
-
-
-def printable(path: object) -> str:
-    """A name as it may be printed: control characters and broken encodings are escaped."""
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in str(path)
-    )
+    """Return a label for a figure: one line of at most ``limit`` characters."""
+    label = printable(text, substitute="?")
+    return label if len(label) <= limit else label[: limit - 3] + "..."

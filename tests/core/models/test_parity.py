@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from tests.core.specs import changed
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.runner.weights.convert import from_timm
+from vitcli.runner.weights.convert import rename_timm_tensors
 
 
 def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[int, int]) -> None:
@@ -59,7 +59,7 @@ def test_timm(fields, options):
     )
     scramble(theirs)
     ours = build_vit(spec)
-    ours.load_state_dict(from_timm(theirs.state_dict()))
+    ours.load_state_dict(rename_timm_tensors(theirs.state_dict()))
     assert_same_logits(ours, theirs, spec.img_size)
 
 
@@ -120,6 +120,6 @@ def test_a_wrong_weight_is_seen():
     )
     scramble(theirs)
     ours = build_vit(changed(pos_embed_prefix=True, norm_eps=1e-2))
-    ours.load_state_dict(from_timm(theirs.state_dict()))
+    ours.load_state_dict(rename_timm_tensors(theirs.state_dict()))
     with pytest.raises(AssertionError):
         assert_same_logits(ours, theirs, (16, 16))

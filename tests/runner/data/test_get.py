@@ -124,7 +124,7 @@ def test_each_failing_source_is_left_for_the_next(server, cache):
     assert "404" in failures[0].lower() or "not found" in failures[0].lower()
     assert "wrong content" in failures[1]
     assert "wrong content" in failures[2]
-    assert "more than the file" in failures[3]
+    assert "more bytes than the file" in failures[3]
     assert status.kind == "archive"
     assert len(status.decoded) == 1
 
@@ -133,9 +133,9 @@ def test_each_failing_source_is_left_for_the_next(server, cache):
 def test_both_sums_are_checked(server, archive, field):
     server("/good")
     file = CATALOGUE["cifar10"].downloads[0]
-    download.check(file, archive)
+    download.check_content(file, archive)
     with pytest.raises(download.UnusableError, match="wrong content"):
-        download.check(replace(file, **{field: "0" * 32}), archive)
+        download.check_content(replace(file, **{field: "0" * 32}), archive)
 
 
 def test_when_no_source_delivers_every_reason_is_given_and_nothing_is_left(server, cache):

@@ -122,7 +122,7 @@ def test_hidden_files_junk_and_empty_classes_are_passed_over(root):
     (root / "train" / "bird").mkdir()
     messages = [""]
     assert load(root, messages).class_names == ("cat", "dog")
-    assert any("bird has no pictures and is passed over" in text for text in messages)
+    assert any("bird has no pictures and is skipped" in text for text in messages)
 
 
 def test_unreadable_files_are_counted_and_the_first_is_named(root):

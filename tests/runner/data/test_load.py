@@ -21,7 +21,7 @@ from torch.testing import assert_close
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import arrays, decode, readers
-from vitcli.runner.data.arrays import canonical, data_hash, fit_to_size, hold_out
+from vitcli.runner.data.arrays import data_hash, fit_to_size, hold_out, sort_canonically
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
@@ -391,7 +391,7 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny, conten
     assert (len(one.train), len(one.val)) == (163, 37)
     assert sorted(torch.bincount(one.val.labels).tolist()) == [3] * 3 + [4] * 7
     whole = load_data(CIFAR, data_dir=tmp_path / "a")
-    assert data_hash([canonical(_joined(one.train, one.val))]) == data_hash([whole.train])
+    assert data_hash([sort_canonically(_joined(one.train, one.val))]) == data_hash([whole.train])
     assert one.data_hash == whole.data_hash
     assert one.mean == whole.mean
 
@@ -402,7 +402,7 @@ def _joined(*parts: Images) -> Images:
 
 def test_small_classes_are_passed_over_and_keep_one_image():
     pixels = torch.randint(256, (12, 1, 2, 2), dtype=torch.uint8)
-    images = canonical(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
+    images = sort_canonically(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
     kept, held = hold_out(images, 8)
     assert torch.bincount(held.labels).tolist() == [1, 7]
     assert torch.bincount(kept.labels).tolist() == [1, 3]
@@ -461,7 +461,7 @@ def test_mnist_in_its_original_format(tmp_path, monkeypatch, name):
     assert data.test.pixels.shape == (20, 1, 28, 28)
     pixels = torch.from_numpy(parts["train-images-idx3-ubyte.gz"])[:, None]
     labels = torch.from_numpy(parts["train-labels-idx1-ubyte.gz"]).long()
-    assert data_hash([canonical(Images(pixels, labels))]) == data_hash([data.train])
+    assert data_hash([sort_canonically(Images(pixels, labels))]) == data_hash([data.train])
     path = tmp_path / reader.__name__ / "raw" / "t10k-labels-idx1-ubyte.gz"
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(InputError, match="MD5 differs"):

@@ -17,9 +17,9 @@ from vitcli.runner.data.arrays import stretch_to_size
 from vitcli.runner.data.pictures import (
     FITS,
     picture_size,
+    picture_to_draw,
     quiet_pillow,
     read_picture,
-    shown_picture,
 )
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
@@ -204,7 +204,7 @@ KINDS = {
 def difference(picture, fit: str, shown_fit: str, size: tuple[int, int]) -> float:
     """Mean difference between what a model sees and the box of what is shown, 0 to 255."""
     content = picture.read_bytes()
-    pixels, (top, left, height, width) = shown_picture(content, picture, size, shown_fit)
+    pixels, (top, left, height, width) = picture_to_draw(content, picture, size, shown_fit)
     box = torch.from_numpy(pixels[top : top + height, left : left + width]).permute(2, 0, 1)
     seen = read_picture(picture, size=size, fit=fit)
     return (seen.float() - stretch_to_size(box[None], size)[0]).abs().mean().item()
@@ -232,7 +232,7 @@ def test_a_corner_is_where_the_fit_puts_it(picture, fit, rows, columns, scale):
     expected = torch.zeros(32, 32, dtype=torch.bool)
     expected[slice(*rows), slice(*columns)] = True
     assert torch.equal(seen[2] > 125, expected)
-    pixels, _ = shown_picture(path.read_bytes(), path, (32, 32), fit)
+    pixels, _ = picture_to_draw(path.read_bytes(), path, (32, 32), fit)
     blue = (pixels[..., 2] > 125).nonzero()
     shares = [(blue[axis].max() + 1) / pixels.shape[axis] for axis in (0, 1)]
     ends = {"crop": (0.25, 0.25), "pad": (0.375, 0.25), "stretch": (0.25, 0.25)}

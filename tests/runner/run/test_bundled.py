@@ -1,4 +1,4 @@
-"""The model that comes with vitcli, and how such a model is made."""
+"""The bundled model, and how a bundled model is made."""
 
 import importlib.util
 import json
@@ -73,9 +73,9 @@ def test_its_card_tells_the_truth(real_places):
 
 
 def test_it_is_only_read(here):
-    with pytest.raises(ConfigError, match="comes with vitcli"):
+    with pytest.raises(ConfigError, match="is a bundled model"):
         remove_runs([find_run(NAME)])
-    with pytest.raises(ConfigError, match="comes with vitcli"):
+    with pytest.raises(ConfigError, match="is a bundled model"):
         resume_experiment(NAME)
     assert (POCKET.path / "config.yaml").exists()
 

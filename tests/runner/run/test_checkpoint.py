@@ -10,7 +10,7 @@ from torch.testing import assert_close
 
 from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import sealed
+from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import (
     TENSORS,
     Checkpoint,
@@ -35,7 +35,7 @@ def reseal(path: Path, **changes: object) -> None:
     """A manifest with other values and a hash that fits them."""
     manifest = json.loads(path.read_text())
     del manifest["sha256"]
-    path.write_bytes(sealed(manifest | changes))
+    path.write_bytes(to_hashed_json(manifest | changes))
 
 
 def test_what_is_saved_is_loaded(tmp_path):

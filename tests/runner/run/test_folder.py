@@ -11,11 +11,11 @@ from vitcli.runner.run.folder import (
     BUNDLED,
     RunDir,
     default_path,
-    exclusive,
     find_run,
+    hold_folder,
     list_runs,
     parse_metrics,
-    temporaries,
+    temporary_files,
 )
 
 
@@ -49,7 +49,7 @@ def test_what_is_no_run_is_said(here):
         find_run("nothing")
     with pytest.raises(InputError, match="no run is called 'unknown'"):
         find_run("unknown")
-    with pytest.raises(ConfigError, match="comes with vitcli and is only read"):
+    with pytest.raises(ConfigError, match="is a bundled model and is only read"):
         RunDir(BUNDLED / "cifar10-pocket").require_own()
     make("runs/own").require_own()
 
@@ -64,9 +64,9 @@ def test_runs_are_listed_by_the_time_of_their_last_status(here):
 def test_a_beginning_sweeps_half_written_files(here):
     run = make("runs/x")
     (run.path / ".config.yaml.abc").write_text("half")
-    assert temporaries(run.path)
+    assert temporary_files(run.path)
     run.create(ExperimentSpec())
-    assert not temporaries(run.path)
+    assert not temporary_files(run.path)
 
 
 def test_a_changed_experiment_has_a_folder_of_its_own():
@@ -100,9 +100,9 @@ def test_a_line_that_is_no_record_is_named(line):
 
 def test_a_folder_is_held_by_one(here):
     with (
-        exclusive(Path("held"), "busy"),
+        hold_folder(Path("held"), "busy"),
         pytest.raises(InUseError, match="held: busy"),
-        exclusive(Path("held"), "busy", timeout=0.01),
+        hold_folder(Path("held"), "busy", timeout=0.01),
     ):
         pass
 

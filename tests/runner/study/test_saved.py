@@ -14,7 +14,7 @@ from tests.runner.study.test_states import ROOT, STUDY, fabricate
 from vitcli.cli.main import app
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.files import commit_json, sealed
+from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import plan as study_plan
 from vitcli.runner.study import run as study_run
@@ -215,7 +215,7 @@ def test_killed_while_it_is_saved_again_it_is_not_there_and_harms_no_other(study
 
     todo = plan_study(study, ROOT, (), rerun=("full",))
     with monkeypatch.context() as patch:
-        patch.setattr(saved_module, "sealed", die)
+        patch.setattr(saved_module, "to_hashed_json", die)
         with pytest.raises(KeyboardInterrupt):
             save_results(todo, SAVED, "full/seed0")
     shutil.rmtree(ROOT)
@@ -272,7 +272,7 @@ def test_a_later_format_is_refused(study):
     path = record_of("full/seed0")
     value = json.loads(path.read_text()) | {"format": 9}
     value.pop("sha256")
-    path.write_bytes(sealed(value))
+    path.write_bytes(to_hashed_json(value))
     with pytest.raises(InputError, match="format 1; update vitcli"):
         read_saved(path)
 

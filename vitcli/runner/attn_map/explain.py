@@ -26,8 +26,8 @@ from vitcli.runner.data.pictures import (
     FORMATS,
     decode,
     picture_bytes,
+    picture_to_draw,
     quiet_pillow,
-    shown_picture,
     software_of,
 )
 from vitcli.runner.errors import ConfigError, InputError
@@ -176,7 +176,7 @@ class Explainer:
         predictor = self.predictor
         with quiet_pillow():
             pixels = decode(content, path, predictor.size, predictor.in_chans, self.fit)
-        picture, box = shown_picture(content, path, predictor.size, self.fit)
+        picture, box = picture_to_draw(content, path, predictor.size, self.fit)
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
         batch = normalize(pixels[None].to(device), mean, std)

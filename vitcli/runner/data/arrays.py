@@ -1,4 +1,4 @@
-"""Whole data sets as uint8 arrays: their one order, their size, their hash, their held-out parts.
+"""Whole data sets as uint8 arrays: canonical order, size, hash and held-out images.
 
 Axes: N images, C channels, H W pixels.
 """
@@ -15,19 +15,20 @@ from vitcli.core.data.source import Images
 from vitcli.runner.errors import ConfigError, ResourceError
 
 CHUNK = 64
-"""Images resized at a time: small enough for the processor's cache."""
+"""Number of images resized at a time; they fit into the processor's cache."""
 
 
 def pixel_digests(pixels: Tensor) -> list[bytes]:
-    """The SHA-256 of each image's bytes, (N, C, H, W) uint8 -> N digests."""
+    """Return the SHA-256 of the bytes of each image, (N, C, H, W) uint8 -> N digests."""
     return [hashlib.sha256(image.data).digest() for image in pixels.contiguous().numpy()]
 
 
-def canonical(images: Images) -> Images:
-    """Sort by label, then by the SHA-256 of the pixels: the order forgets where images came from.
+def sort_canonically(images: Images) -> Images:
+    """Sort images by label, then by the SHA-256 of their pixels.
 
-    Within a class the order is as good as random, and yet a function of the pixels alone, so the
-    first images of each class make a fair and repeatable sample (see ``hold_out``).
+    The order depends on the pixels only, not on file names or their order. Within a class it is
+    pseudo-random, so the first images of each class are an unbiased and repeatable sample (see
+    ``hold_out``).
     """
     labels, digests = images.labels.tolist(), pixel_digests(images.pixels)
     places = sorted(range(len(labels)), key=lambda i: (labels[i], digests[i]))
@@ -36,7 +37,7 @@ def canonical(images: Images) -> Images:
 
 
 def data_hash(splits: Iterable[Images]) -> str:
-    """SHA-256 over shapes, labels and pixels of all splits."""
+    """Return the SHA-256 of the shapes, labels and pixels of all splits."""
     digest = hashlib.sha256()
     for images in splits:
         digest.update(repr(tuple(images.pixels.shape)).encode())
@@ -46,20 +47,20 @@ def data_hash(splits: Iterable[Images]) -> str:
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
-    """For sorted labels (N,): the position of each image within its class, (N,)."""
+    """Return the position of each image within its class, (N,), for sorted labels (N,)."""
     counts = torch.bincount(labels)
     starts = counts.cumsum(0) - counts
     return torch.arange(len(labels)) - starts[labels]
 
 
 def hold_out(images: Images, count: int) -> tuple[Images, Images]:
-    """Split canonical images into (kept, held out), exactly ``count`` of them, balanced by class.
+    """Split images in canonical order into (kept, held out), with ``count`` images held out.
 
-    Images are taken in turns, one of each class, in canonical order; a class that runs out is
-    passed over, and keeps its last image.
+    The held-out images are balanced by class: each round takes one image of each class, in
+    canonical order. A class keeps its last image and is then skipped.
 
     Raises:
-        ConfigError: The classes cannot spare so many.
+        ConfigError: ``count`` is too large.
     """
     ranks, counts = rank_in_class(images.labels), torch.bincount(images.labels)
     spare = (ranks < counts[images.labels] - 1).nonzero().flatten()
@@ -79,7 +80,7 @@ def _pick(images: Images, mask: Tensor) -> Images:
 
 
 def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """The largest centred (top, left, height, width) with the aspect of ``size``."""
+    """Return the largest centred box with the aspect of ``size``: (top, left, height, width)."""
     scale = min(height / size[0], width / size[1])
     h = min(height, max(1, round(size[0] * scale)))
     w = min(width, max(1, round(size[1] * scale)))
@@ -87,7 +88,7 @@ def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, in
 
 
 def inner_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Where a whole picture fits in the middle of ``size``: (top, left, height, width)."""
+    """Return the centred box in ``size`` that holds a whole picture: (top, left, height, width)."""
     scale = min(size[0] / height, size[1] / width)
     h = min(size[0], max(1, round(height * scale)))
     w = min(size[1], max(1, round(width * scale)))
@@ -95,9 +96,10 @@ def inner_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int,
 
 
 def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Centre crop to the target's aspect and resize, (N, C, H, W) uint8 -> (N, C, *size) uint8.
+    """Crop the centre to the aspect of ``size`` and resize, (N, C, H, W) -> (N, C, *size) uint8.
 
-    The same as resizing the shorter side and cropping the centre, without the large middle.
+    The result equals that of resizing the shorter side and then cropping the centre, but needs no
+    large intermediate array.
     """
     rows, columns = pixels.shape[-2:]
     top, left, height, width = central_box(rows, columns, size)
@@ -105,9 +107,10 @@ def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resize each side by itself, (N, C, H, W) uint8 -> (N, C, *size) uint8.
+    """Resize each side independently, (N, C, H, W) -> (N, C, *size) uint8.
 
-    Antialiased bilinear; enlarging twice is exact in fp32, so it has the same bits everywhere.
+    The interpolation is bilinear with antialiasing. Enlarging by a factor of two is exact in fp32,
+    so it is bit-identical on every machine.
     """
     if pixels.shape[-2:] == size:
         return pixels.contiguous()
@@ -118,12 +121,13 @@ def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     return out
 
 
-def resized(images: Images, size: tuple[int, int] | None) -> Images:
+def resize_images(images: Images, size: tuple[int, int] | None) -> Images:
+    """Return images of the given size; unchanged if ``size`` is None."""
     return Images(fit_to_size(images.pixels, size), images.labels) if size else images
 
 
 def available_memory() -> int | None:
-    """Bytes that the kernel and the control group still give; None if unknown."""
+    """Return the free bytes of memory within the limits of the control group; None if unknown."""
     limits = []
     try:
         for line in Path("/proc/meminfo").read_text().splitlines():
@@ -139,10 +143,16 @@ def available_memory() -> int | None:
 
 
 def require_memory(count: int, in_chans: int, size: tuple[int, int], copies: float = 3.0) -> None:
-    """Refuse arrays that will not fit: while they are built, sorted and cached there are three.
+    """Refuse arrays that do not fit into memory.
+
+    Args:
+        count: The number of images.
+        in_chans: The number of channels.
+        size: The height and width of an image in pixels.
+        copies: The number of copies held at once; building, sorting and caching need three.
 
     Raises:
-        ResourceError: Names a smaller ``data.resize``.
+        ResourceError: The arrays do not fit. The text suggests a smaller ``data.resize``.
     """
     free = available_memory()
     needed = int(count * in_chans * size[0] * size[1] * copies)

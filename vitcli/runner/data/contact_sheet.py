@@ -1,4 +1,4 @@
-"""A data set at a glance: one row a class, a few images each, as one picture.
+"""Contact sheet: one picture with a row of training images per class.
 
 Axes: C channels, H W pixels.
 """
@@ -31,8 +31,8 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
     """Write ten training images of each class as a PNG file.
 
     Raises:
-        ConfigError: The file cannot be a PNG there.
-        ResourceError: It cannot be written.
+        ConfigError: The name does not end in .png, or the folder does not exist.
+        ResourceError: The file cannot be written.
     """
     require_png(path)
     with io.BytesIO() as file:
@@ -45,14 +45,14 @@ def write_contact_sheet(data: DataSet, path: Path) -> None:
 
 
 def require_png(path: Path) -> None:
-    """Refuse a name that promises another format, or a folder that is not there."""
+    """Refuse a name that does not end in .png, or a folder that does not exist."""
     if path.suffix.lower() != ".png":
         raise ConfigError(f"{path}: the picture is a PNG; name it {path.with_suffix('.png').name}")
     require_folder(path)
 
 
 def contact_sheet(data: DataSet) -> Image.Image:
-    """The sheet: a title, then a name and up to ten images a class, in label order."""
+    """Return the sheet: a title and one row per class, with its name and up to ten images."""
     names = [one_line(name) for name in data.class_names[:MAX_ROWS]]
     left = MARGIN + max(round(font(LABEL_SIZE).getlength(name)) for name in names) + 2 * GAP
     top = MARGIN + TITLE_SIZE + 3 * GAP
@@ -78,20 +78,20 @@ def _title(draw: ImageDraw.ImageDraw, data: DataSet, num_rows: int, width: int) 
 
 
 def about(data: DataSet, num_rows: int) -> str:
-    """What the sheet was taken from."""
+    """Return the subtitle: number and size of the images, number of classes."""
     height, width = data.img_size
     text = f"{len(data.train):,} training images, {height}x{width}, {data.num_classes} classes"
     return text if num_rows == data.num_classes else f"{text}, the first {num_rows} shown"
 
 
 def examples(data: DataSet, label: int) -> Tensor:
-    """The first images of a class, (n, C, H, W) with n <= 10; their order is a fair sample's."""
+    """Return the first images of a class, (n, C, H, W) with n <= 10: an unbiased sample."""
     found = (data.train.labels == label).nonzero().flatten()[:COLUMNS]
     return data.train.pixels[found]
 
 
 def tile(pixels: Tensor) -> Image.Image:
-    """(C, H, W) uint8 -> a square tile; small images keep their pixels visible."""
+    """Return pixels (C, H, W) uint8 as a square tile; small images are enlarged without blur."""
     array = pixels.permute(1, 2, 0).numpy()
     image = Image.fromarray(np.broadcast_to(array, (*array.shape[:2], 3)).copy())
     scale = TILE / max(image.size)
@@ -107,6 +107,6 @@ def tile(pixels: Tensor) -> Image.Image:
 
 @cache
 def font(size: int) -> ImageFont.FreeTypeFont:
-    """matplotlib's DejaVu Sans: it knows the letters of most languages."""
+    """Return DejaVu Sans of matplotlib, which has the letters of most languages."""
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
     return ImageFont.truetype(str(folder / "DejaVuSans.ttf"), size)

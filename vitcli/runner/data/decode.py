@@ -1,4 +1,4 @@
-"""From files to cached arrays in canonical order: one function for each kind of data set."""
+"""Decoding of files to cached arrays in canonical order: one function per kind of data set."""
 
 import contextlib
 import hashlib
@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 
 from vitcli.core.data.source import Images, channel_stats
-from vitcli.runner.data.arrays import canonical, data_hash, require_memory, resized
-from vitcli.runner.data.cache import FORMAT, Decoded, cached
-from vitcli.runner.data.catalogue import IN_CHANS, NUM_SHAPES, Row
+from vitcli.runner.data.arrays import data_hash, require_memory, resize_images, sort_canonically
+from vitcli.runner.data.cache import FORMAT, Decoded, load_or_build
+from vitcli.runner.data.catalogue import IN_CHANS, NUM_SHAPES, CatalogueRow
 from vitcli.runner.data.find import Source, cache_root
-from vitcli.runner.data.image_folder import Folder, list_folder, split_by_content
+from vitcli.runner.data.image_folder import PictureFolder, list_folder, split_by_content
 from vitcli.runner.data.image_reader import natural_size, read_labelled
 from vitcli.runner.data.readers import read_original
 from vitcli.runner.errors import InputError
@@ -25,23 +25,25 @@ Size = tuple[int, int]
 
 
 def decode_shapes(size: Size | None, on_message: Listener) -> Decoded:
-    """The embedded data set, drawn once in about two seconds and again when its code changes."""
+    """Return the embedded data set. It is drawn in about 2 s, and again when its code changes."""
     from vitcli.core.data import shapes
 
     def build() -> Decoded:
         with _one_thread():
             splits = shapes.shapes(*NUM_SHAPES)
-        return _decoded(shapes.CLASS_NAMES, *(resized(canonical(s), size) for s in splits))
+        return _make_decoded(
+            shapes.CLASS_NAMES, *(resize_images(sort_canonically(s), size) for s in splits)
+        )
 
-    key = _key(NUM_SHAPES, hashlib.sha256(Path(shapes.__file__).read_bytes()).hexdigest())
-    return cached(array_file("shapes", size), key, build, on_message)
+    key = _cache_key(NUM_SHAPES, hashlib.sha256(Path(shapes.__file__).read_bytes()).hexdigest())
+    return load_or_build(array_file("shapes", size), key, build, on_message)
 
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """For many small operations: on a busy machine the threads of each would wait for each other.
+    """Limit torch to one thread, because on busy cores threads of small operations wait long.
 
-    Measured on 2 busy cores: shapes take 2 s in one thread and 9 s in two.
+    Measured on 2 busy cores: drawing the shapes takes 2 s in one thread and 9 s in two threads.
     """
     count = torch.get_num_threads()
     torch.set_num_threads(1)
@@ -51,8 +53,10 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(count)
 
 
-def decode_named(row: Row, source: Source, size: Size | None, on_message: Listener) -> Decoded:
-    """A data set of the catalogue; sorted before it is resized, so every size has one order."""
+def decode_named(
+    row: CatalogueRow, source: Source, size: Size | None, on_message: Listener
+) -> Decoded:
+    """Return a data set of the catalogue. It is sorted before resizing: one order for all sizes."""
     info = row.info
     folder = list_folder(source.path, info.class_names) if source.kind == "folders" else None
 
@@ -63,15 +67,15 @@ def decode_named(row: Row, source: Source, size: Size | None, on_message: Listen
             train, test = _read_class_folders(row, folder, on_message)
         else:
             train, test = read_original(row, source, _scratch())
-        splits = [resized(canonical(images), size) for images in (train, test)]
-        return _decoded(info.class_names, *splits)
+        splits = [resize_images(sort_canonically(images), size) for images in (train, test)]
+        return _make_decoded(info.class_names, *splits)
 
-    key = _key(source.kind, folder.stamp if folder else _file_stamp(row, source))
-    return cached(array_file(info.name, size), key, build, on_message)
+    key = _cache_key(source.kind, folder.stamp if folder else _file_stamp(row, source))
+    return load_or_build(array_file(info.name, size), key, build, on_message)
 
 
 def decode_folder(path: Path, resize: Size | None, on_message: Listener) -> Decoded:
-    """Pictures of one's own, as RGB; without a test set a fifth of them becomes one."""
+    """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out."""
     folder = list_folder(path)
     for note in folder.notes:
         on_message(note)
@@ -86,16 +90,20 @@ def decode_folder(path: Path, resize: Size | None, on_message: Listener) -> Deco
         )
         if not len(files[1]):
             raise InputError(f"{printable(path)}: too few pictures to hold some out for testing")
-        splits = [canonical(read_labelled(part, size, IN_CHANS, on_message)) for part in files]
-        return _decoded(folder.class_names, *splits)
+        splits = [
+            sort_canonically(read_labelled(part, size, IN_CHANS, on_message)) for part in files
+        ]
+        return _make_decoded(folder.class_names, *splits)
 
-    key = _key(folder.stamp, *folder.class_names)
-    decoded = cached(folder_array_file(path, resize), key, build, on_message)
-    _announce(folder, resize, decoded, on_message)
+    key = _cache_key(folder.stamp, *folder.class_names)
+    decoded = load_or_build(folder_array_file(path, resize), key, build, on_message)
+    _announce_split(folder, resize, decoded, on_message)
     return decoded
 
 
-def _announce(folder: Folder, resize: Size | None, decoded: Decoded, on_message: Listener) -> None:
+def _announce_split(
+    folder: PictureFolder, resize: Size | None, decoded: Decoded, on_message: Listener
+) -> None:
     train, test, where = len(decoded.train), len(decoded.test), printable(folder.root)
     if resize is None:
         height, width = decoded.train.pixels.shape[2:]
@@ -107,7 +115,7 @@ def _announce(folder: Folder, resize: Size | None, decoded: Decoded, on_message:
         )
 
 
-def _decoded(class_names: tuple[str, ...], train: Images, test: Images) -> Decoded:
+def _make_decoded(class_names: tuple[str, ...], train: Images, test: Images) -> Decoded:
     mean, std = channel_stats(train.pixels)
     return Decoded(
         class_names=class_names,
@@ -119,7 +127,9 @@ def _decoded(class_names: tuple[str, ...], train: Images, test: Images) -> Decod
     )
 
 
-def _read_class_folders(row: Row, folder: Folder, on_message: Listener) -> tuple[Images, Images]:
+def _read_class_folders(
+    row: CatalogueRow, folder: PictureFolder, on_message: Listener
+) -> tuple[Images, Images]:
     info, test = row.info, folder.test
     assert test is not None
     if (len(folder.train), len(test)) != (info.num_train, info.num_test):
@@ -132,20 +142,22 @@ def _read_class_folders(row: Row, folder: Folder, on_message: Listener) -> tuple
 
 
 def array_file(name: str, size: Size | None) -> Path:
+    """Return the cache file of a named data set."""
     suffix = f"{size[0]}x{size[1]}" if size else "native"
     return cache_root() / "arrays" / f"{name}-{suffix}.safetensors"
 
 
 def folder_array_file(path: Path, size: Size | None) -> Path:
+    """Return the cache file of a folder of pictures."""
     where = str(path.resolve()).encode(errors="surrogateescape")
     return array_file(f"imagefolder-{hashlib.sha256(where).hexdigest()[:12]}", size)
 
 
-def _key(*parts: object) -> str:
+def _cache_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
 
 
-def _file_stamp(row: Row, source: Source) -> list[tuple[str, int, int]]:
+def _file_stamp(row: CatalogueRow, source: Source) -> list[tuple[str, int, int]]:
     files = [source.path]
     if source.kind == "files":
         files = [source.path / name for name in row.files]
@@ -153,7 +165,7 @@ def _file_stamp(row: Row, source: Source) -> list[tuple[str, int, int]]:
 
 
 def _scratch() -> Path | None:
-    """A folder beside the cache, where there is room; the system's where it cannot be written."""
+    """Return a folder for temporary files in the cache; None if the cache cannot be written."""
     root = cache_root()
     try:
         root.mkdir(parents=True, exist_ok=True)

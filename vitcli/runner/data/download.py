@@ -1,4 +1,4 @@
-"""Fetch files over the network: announced, from several sources, checked, all or nothing."""
+"""Download of files: announced, from several URLs, checked, and written only if complete."""
 
 import hashlib
 import http.client
@@ -17,22 +17,22 @@ TIMEOUT_SECONDS = 30.0
 REPORT_SECONDS = 5.0
 CHUNK = 1 << 18
 SLACK = 1 << 20
-# A source slower than this after the patience below is left for the next one.
+# A URL slower than this after PATIENCE_SECONDS is given up for the next one.
 MIN_BYTES_PER_SECOND = 200_000
 PATIENCE_SECONDS = 30.0
 
 
 class UnusableError(Exception):
-    """A source that did not deliver; the next one is tried."""
+    """A URL that did not deliver the file. The next URL is tried."""
 
 
 def download(
     file: Download, folder: Path, on_message: Callable[[str], None], urls: tuple[str, ...] = ()
 ) -> Path:
-    """Bring one file into ``folder``, from the first of its sources that delivers the right bytes.
+    """Download one file into ``folder`` from the first URL that delivers the right bytes.
 
     Raises:
-        InputError: None of them did; every reason is given.
+        InputError: All URLs failed. The text gives the reason for each.
     """
     target, reasons = folder / file.name, []
     urls = urls or file.urls
@@ -42,7 +42,7 @@ def download(
         )
         try:
             content = _receive(url, file, on_message, last=left == 0)
-            check(file, content)
+            check_content(file, content)
         except UnusableError as error:
             reasons.append(f"{printable(url)}: {error}")
             on_message(f"failed: {reasons[-1]}")
@@ -52,13 +52,13 @@ def download(
         return target
     raise InputError(
         f"{file.name} could not be downloaded ({'; '.join(reasons)}).\n"
-        "Bring a copy by hand: vitcli data get NAME --from URL|PATH   "
-        "Train without any download, on the embedded shapes: vitcli train"
+        "Use a copy of your own: vitcli data get NAME --from URL|PATH   "
+        "Train on the embedded data set, without a download: vitcli train"
     )
 
 
-def check(file: Download, content: bytes) -> None:
-    """Refuse bytes other than the published ones."""
+def check_content(file: Download, content: bytes) -> None:
+    """Raise UnusableError if the content differs from the published file."""
     if hashlib.md5(content, usedforsecurity=False).hexdigest() != file.md5:
         raise UnusableError(f"wrong content ({len(content):,} bytes of {file.size:,}, MD5 differs)")
     if file.sha256 and hashlib.sha256(content).hexdigest() != file.sha256:
@@ -75,7 +75,7 @@ def _receive(url: str, file: Download, on_message: Callable[[str], None], *, las
                 content += chunk
                 now = time.monotonic()
                 if len(content) > file.size + SLACK:
-                    raise UnusableError("sends more than the file's size")
+                    raise UnusableError("the server sends more bytes than the file has")
                 rate = len(content) / max(now - started, 1e-6)
                 if not last and now - started > PATIENCE_SECONDS and rate < MIN_BYTES_PER_SECOND:
                     raise UnusableError(f"too slow ({rate / 1e3:.0f} kB/s)")

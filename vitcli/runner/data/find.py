@@ -1,4 +1,4 @@
-"""Where a named data set lies on this machine, and what to type when it does not."""
+"""Search for a named data set on this machine."""
 
 import contextlib
 import os
@@ -9,7 +9,7 @@ from typing import Literal
 
 import platformdirs
 
-from vitcli.runner.data.catalogue import CATALOGUE, Row
+from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
 from vitcli.runner.errors import InputError, ResourceError
 from vitcli.runner.text import printable
 
@@ -27,7 +27,7 @@ class Source:
 
 
 def cache_root() -> Path:
-    """The folder for downloads and decoded arrays; ``VITCLI_CACHE`` overrides the system's."""
+    """Return the folder for downloads and decoded arrays: ``VITCLI_CACHE`` or the default."""
     chosen = os.environ.get(CACHE_VARIABLE)
     return (
         Path(os.path.expanduser(chosen)) if chosen else Path(platformdirs.user_cache_dir("vitcli"))
@@ -35,39 +35,45 @@ def cache_root() -> Path:
 
 
 def download_folder(name: str) -> Path:
+    """Return the folder in the cache for the downloads of a data set."""
     return cache_root() / "downloads" / name
 
 
 @contextlib.contextmanager
-def writing(folder: Path) -> Iterator[None]:
-    """Turn a full or forbidden disk into the error that says where to write instead."""
+def explain_write_errors(folder: Path) -> Iterator[None]:
+    """Turn an OSError into a ResourceError that names the variable to set."""
     try:
         yield
     except OSError as error:
         raise ResourceError(
             f"{printable(folder)} cannot be written: {printable(error.strerror or error)};"
-            f" set {CACHE_VARIABLE} to a folder with room"
+            f" set {CACHE_VARIABLE} to a folder with free space"
         ) from error
 
 
 def is_offline(offline: bool) -> bool:
+    """Return whether downloads are forbidden, by the argument or by ``VITCLI_OFFLINE``."""
     return offline or os.environ.get(OFFLINE_VARIABLE, "").lower() not in ("", "0", "false", "no")
 
 
 def find_source(name: str, data_dir: Path | None) -> Source | None:
-    """Look in ``data_dir`` alone, or else in ``VITCLI_DATA`` and then in the cache."""
-    return next(filter(None, (find_in(name, place) for place in places(name, data_dir))), None)
+    """Search in ``data_dir`` only; without one, in ``VITCLI_DATA`` and then in the cache."""
+    return next(
+        filter(None, (find_source_in(name, place) for place in search_folders(name, data_dir))),
+        None,
+    )
 
 
-def places(name: str, data_dir: Path | None) -> list[Path]:
+def search_folders(name: str, data_dir: Path | None) -> list[Path]:
+    """Return the folders in which a data set is searched, in order."""
     if data_dir is not None:
         return [data_dir]
     chosen = os.environ.get(DATA_VARIABLE)
     return [*([Path(os.path.expanduser(chosen))] if chosen else []), download_folder(name)]
 
 
-def find_in(name: str, place: Path) -> Source | None:
-    """A data set in ``place`` or in a folder of its name there."""
+def find_source_in(name: str, place: Path) -> Source | None:
+    """Search for a data set in ``place`` and in the subfolder of its name."""
     row = CATALOGUE[name]
     for base in (place, place / name):
         for folder in (base / row.folder, base):
@@ -80,22 +86,22 @@ def find_in(name: str, place: Path) -> Source | None:
     return None
 
 
-def _has_class_folders(row: Row, base: Path) -> bool:
+def _has_class_folders(row: CatalogueRow, base: Path) -> bool:
     names = row.info.class_names
     return all((base / split / name).is_dir() for split in ("train", "test") for name in names)
 
 
-def missing(name: str, data_dir: Path | None) -> InputError:
-    """The error that says where was looked, for what, and what to type."""
+def missing_data_error(name: str, data_dir: Path | None) -> InputError:
+    """Return the error for a missing data set: searched folders, wanted files, what to type."""
     row = CATALOGUE[name]
     wanted = [f"{row.folder}/" if row.archive else ", ".join(row.files)]
     wanted += [row.archive] if row.archive else []
     wanted += ["{train,test}/<class>/*.png"] if row.class_folders else []
-    looked = " or ".join(printable(place) for place in places(name, data_dir))
+    looked = " or ".join(printable(place) for place in search_folders(name, data_dir))
     megabytes = row.download_bytes / 1e6
     return InputError(
         f"{name} is not in {looked} (looked for {' or '.join(wanted)}).\n"
         f"Download it ({megabytes:.0f} MB): vitcli data get {name}   "
         f"Use a copy: vitcli data get {name} --from URL|PATH, or --data-dir FOLDER   "
-        "Train without any download, on the embedded shapes: vitcli train"
+        "Train on the embedded data set, without a download: vitcli train"
     )

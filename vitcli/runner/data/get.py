@@ -1,4 +1,4 @@
-"""Bring named data sets to this machine, and say what is here: for ``vitcli data``."""
+"""Download or copy of named data sets into the cache, and their status."""
 
 import difflib
 import os
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.core.spec import DATA_SETS
-from vitcli.runner.data.cache import sidecar
-from vitcli.runner.data.catalogue import CATALOGUE, Row, folder_path
+from vitcli.runner.data.cache import sidecar_path
+from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
 from vitcli.runner.data.decode import Listener, array_file, decode_named, folder_array_file
-from vitcli.runner.data.download import UnusableError, check, download
+from vitcli.runner.data.download import UnusableError, check_content, download
 from vitcli.runner.data.find import (
     Source,
     download_folder,
-    find_in,
+    explain_write_errors,
     find_source,
+    find_source_in,
     is_offline,
-    missing,
-    writing,
+    missing_data_error,
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
@@ -27,9 +27,9 @@ from vitcli.runner.text import printable
 
 @dataclass(frozen=True, kw_only=True)
 class DataStatus:
-    """Where a data set is: ``place`` is None where it is nowhere on disk.
+    """The place of a data set on disk; ``place`` is None if it is embedded or missing.
 
-    ``kind`` is embedded, archive, files, folders or missing; ``decoded`` are its cached arrays.
+    ``kind`` is embedded, archive, files, folders or missing. ``decoded`` lists its cached arrays.
     """
 
     name: str
@@ -38,49 +38,58 @@ class DataStatus:
     decoded: tuple[Path, ...]
 
 
-def silent(_: str) -> None:
-    """The default listener."""
+def ignore_message(_: str) -> None:
+    """Ignore a message: the default for ``on_message``."""
 
 
 def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
-    """Where a data set is found and which decoded copies the cache has; reads no image.
+    """Return where a data set is and which decoded copies the cache has. Reads no image.
 
     Raises:
-        ConfigError: No data set has this name.
+        ConfigError: There is no data set of this name.
     """
-    kind, place = _whereabouts(name, data_dir)
+    kind, place = _locate(name, data_dir)
     path = folder_path(name)
     first = folder_array_file(path, None) if path else array_file(name, None)
     files = sorted(first.parent.glob(first.name.replace("-native", "-*")))
-    decoded = tuple(path for path in files if sidecar(path).is_file())
+    decoded = tuple(path for path in files if sidecar_path(path).is_file())
     return DataStatus(name=name, place=place, kind=kind, decoded=decoded)
 
 
-def _whereabouts(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
+def _locate(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
     if path := folder_path(name):
         return ("folders", path) if path.is_dir() else ("missing", None)
-    if _known(name) == "shapes":
+    if _check_name(name) == "shapes":
         return "embedded", None
     source = find_source(name, data_dir)
     return (source.kind, source.path) if source else ("missing", None)
 
 
 def get_data(
-    name: str, source: str | None = None, *, offline: bool = False, on_message: Listener = silent
+    name: str,
+    source: str | None = None,
+    *,
+    offline: bool = False,
+    on_message: Listener = ignore_message,
 ) -> DataStatus:
-    """Bring a data set into the cache, from its sources, or from a URL or PATH; then decode it.
+    """Download or copy a data set into the cache, and decode it.
 
-    A URL is that of the archive, or of the folder that holds the files.
+    Args:
+        name: The name of the data set.
+        source: The URL of the archive or of the folder with the files, or a path on disk. By
+            default the published URLs.
+        offline: Never open a connection.
+        on_message: Receives messages for the user.
 
     Raises:
-        InputError: It could not be had, or is not the published one.
-        ConfigError: No data set has this name, or it needs no download.
+        InputError: The data set cannot be fetched, or differs from the published one.
+        ConfigError: There is no data set of this name, or it needs no download.
     """
-    if folder_path(name) or _known(name) == "shapes":
+    if folder_path(name) or _check_name(name) == "shapes":
         raise ConfigError(f"{name} needs no download; use it: vitcli train -s data.name={name}")
     row = CATALOGUE[name]
     if source is None:
-        _renew(row, offline, on_message)
+        _refresh(row, offline, on_message)
     elif source.startswith(("http://", "https://")):
         if is_offline(offline):
             raise InputError(f"{printable(source)} cannot be fetched offline; give a PATH")
@@ -90,10 +99,10 @@ def get_data(
     return data_status(name)
 
 
-def _renew(row: Row, offline: bool, on_message: Listener) -> None:
-    """Decode what is there, or fetch it; a damaged copy in the cache is fetched again."""
+def _refresh(row: CatalogueRow, offline: bool, on_message: Listener) -> None:
+    """Decode the data set on disk, or download it. Replace a damaged copy in the cache."""
     name = row.info.name
-    found = obtain(name, None, offline, on_message)
+    found = find_or_download(name, None, offline, on_message)
     try:
         decode_named(row, found, None, on_message)
     except InputError as error:
@@ -104,20 +113,22 @@ def _renew(row: Row, offline: bool, on_message: Listener) -> None:
         decode_named(row, _fetch(name, on_message), None, on_message)
 
 
-def obtain(name: str, data_dir: Path | None, offline: bool, on_message: Listener) -> Source:
-    """Find a named data set, or download it where that is allowed.
+def find_or_download(
+    name: str, data_dir: Path | None, offline: bool, on_message: Listener
+) -> Source:
+    """Find a named data set on disk, or download it if that is allowed.
 
     Raises:
-        InputError: It is not there; the text says what to type.
+        InputError: The data set is missing. The text says what to type.
     """
     if source := find_source(name, data_dir):
         return source
     if data_dir is not None or is_offline(offline):
-        raise missing(name, data_dir)
+        raise missing_data_error(name, data_dir)
     return _fetch(name, on_message)
 
 
-def _known(name: str) -> str:
+def _check_name(name: str) -> str:
     if name not in DATA_SETS:
         close = difflib.get_close_matches(name, DATA_SETS, n=1)
         hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATA_SETS)}"
@@ -127,46 +138,49 @@ def _known(name: str) -> str:
 
 def _fetch(name: str, on_message: Listener, url: str | None = None) -> Source:
     row, folder = CATALOGUE[name], download_folder(name)
-    with writing(folder):
+    with explain_write_errors(folder):
         for file in row.downloads:
             urls = file.urls
             if url:
                 urls = (url,) if row.archive else (f"{url}/{file.name}",)
             download(file, folder, on_message, urls)
-    return _found(name)
+    return _downloaded_source(name)
 
 
-def _found(name: str) -> Source:
-    source = find_in(name, download_folder(name))
+def _downloaded_source(name: str) -> Source:
+    source = find_source_in(name, download_folder(name))
     assert source is not None
     return source
 
 
-def _copy(row: Row, path: Path, on_message: Listener) -> None:
+def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> None:
     """Check an archive, original files or class folders, and copy them into the cache.
 
-    Folders are decoded where they lie; their copy keeps its times, so the arrays fit it too.
+    Folders are decoded before they are copied. The copy keeps the modification times, so the cached
+    arrays stay valid for it.
     """
     name = row.info.name
-    source = Source("archive", path) if path.is_file() and row.archive else find_in(name, path)
+    source = (
+        Source("archive", path) if path.is_file() and row.archive else find_source_in(name, path)
+    )
     if source is None:
-        raise missing(name, path)
+        raise missing_data_error(name, path)
     target = download_folder(name)
     if source.kind == "archive":
         content = _checked_archive(row, source.path)
-        with writing(target):
+        with explain_write_errors(target):
             target.mkdir(parents=True, exist_ok=True)
             commit(target / row.downloads[0].name, content)
-        source = _found(name)
+        source = _downloaded_source(name)
     decode_named(row, source, None, on_message)
     if source.kind != "archive":
         on_message(f"copying {printable(source.path)} to {printable(target)}")
-        with writing(target):
+        with explain_write_errors(target):
             _copy_folder(row, source, target)
 
 
-def _copy_folder(row: Row, source: Source, target: Path) -> None:
-    """Copy beside the target, then put the copy in its place."""
+def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> None:
+    """Copy to a temporary folder beside the target, then rename it to the target."""
     staging = target.parent / f".{target.name}.new"
     shutil.rmtree(staging, ignore_errors=True)
     if source.kind == "files":
@@ -180,10 +194,10 @@ def _copy_folder(row: Row, source: Source, target: Path) -> None:
     staging.rename(target)
 
 
-def _checked_archive(row: Row, path: Path) -> bytes:
+def _checked_archive(row: CatalogueRow, path: Path) -> bytes:
     try:
         content = path.read_bytes()
-        check(row.downloads[0], content)
+        check_content(row.downloads[0], content)
     except (OSError, UnusableError) as error:
         raise InputError(
             f"{printable(path)} is not the published archive: {printable(error)}"

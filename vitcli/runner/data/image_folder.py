@@ -1,4 +1,4 @@
-"""Pictures in folders named after their classes: what lies where; no picture is decoded."""
+"""Lists of pictures in folders named after their classes; no picture is decoded."""
 
 import hashlib
 import os
@@ -12,12 +12,12 @@ from vitcli.runner.text import printable
 
 TEST_SHARE = 0.2
 JUNK = ("thumbs.db", "desktop.ini")
-LAYOUT = "wanted: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
+LAYOUT = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """Paths of pictures and the label of each."""
+class LabelledFiles:
+    """Picture files with one label each."""
 
     paths: list[str]
     labels: list[int]
@@ -26,17 +26,17 @@ class Labelled:
         return len(self.paths)
 
 
-def split_by_content(files: Labelled) -> tuple[Labelled, Labelled]:
-    """Split into (train, test): a fifth of each class, by the SHA-256 of the files.
+def split_by_content(files: LabelledFiles) -> tuple[LabelledFiles, LabelledFiles]:
+    """Split into (train, test), with a fifth of each class in test, by the SHA-256 of the files.
 
-    So the split does not depend on names, or on the size at which the pictures are read. Identical
-    files stay on one side; a class of one file stays in train.
+    The split does not depend on file names or on the size at which pictures are read. Identical
+    files stay on the same side. A class with one file stays in train.
     """
     by_class: dict[int, dict[bytes, list[str]]] = {}
     for path, label in zip(files.paths, files.labels, strict=True):
         digest = hashlib.sha256(picture_bytes(path)).digest()
         by_class.setdefault(label, {}).setdefault(digest, []).append(path)
-    train, test = Labelled([], []), Labelled([], [])
+    train, test = LabelledFiles([], []), LabelledFiles([], [])
     for label, by_digest in by_class.items():
         share = max(1, round(TEST_SHARE * len(by_digest))) if len(by_digest) > 1 else 0
         for rank, digest in enumerate(sorted(by_digest)):
@@ -47,13 +47,13 @@ def split_by_content(files: Labelled) -> tuple[Labelled, Labelled]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Folder:
-    """What lies in a folder of pictures. ``stamp`` changes when a file does."""
+class PictureFolder:
+    """The pictures in a folder. ``stamp`` changes when a file changes."""
 
     root: Path
     class_names: tuple[str, ...]
-    train: Labelled
-    test: Labelled | None
+    train: LabelledFiles
+    test: LabelledFiles | None
     stamp: str
     notes: tuple[str, ...] = ()
 
@@ -65,13 +65,18 @@ class _File:
     mtime: int
 
 
-def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Folder:
-    """List a folder of pictures; the classes are its sub-folders by name, or those given.
+def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
+    """List the pictures in a folder.
 
-    Hidden files, and class folders without pictures, are passed over.
+    Hidden files and class folders without pictures are skipped.
+
+    Args:
+        root: The folder.
+        class_names: The classes; by default the names of the class folders, sorted.
 
     Raises:
-        InputError: No such folder, fewer than two classes, or a test class that train lacks.
+        InputError: The folder is missing, has fewer than two classes, or has a class in test that
+            is not in train.
     """
     if not root.is_dir():
         raise InputError(f"{printable(root)} is not a folder; {LAYOUT}")
@@ -82,14 +87,14 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Folde
         raise InputError(f"{where} cannot be listed: {error.strerror}") from error
 
 
-def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> Folder:
+def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFolder:
     notes: list[str] = []
     train_at, test_at = _layout(root, notes)
     train = _classes(train_at, notes)
     names = class_names or tuple(sorted(train))
     if len(train) < 2:
         raise InputError(
-            f"{printable(train_at)} has {len(train)} class(es) with pictures, two are needed;"
+            f"{printable(train_at)} has {len(train)} class(es) with pictures; two are needed;"
             f" {LAYOUT}"
         )
     test = _classes(test_at, notes) if test_at else None
@@ -98,7 +103,7 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> Folder:
     if strange := sorted({*(test or {}), *train} - {*names}):
         known = "is not a class of this data set" if class_names else "has no pictures in train"
         raise InputError(f"{printable(root)}: {printable(strange[0])!r} {known}")
-    return Folder(
+    return PictureFolder(
         root=root,
         class_names=names,
         train=_labelled(train, names),
@@ -117,7 +122,7 @@ def _layout(root: Path, notes: list[str]) -> tuple[Path, Path | None]:
         return root / "train", held_out[0] if held_out else None
     if held_out:
         raise InputError(
-            f"{printable(held_out[0])} is there but {printable(root / 'train')} is not; {LAYOUT}"
+            f"{printable(held_out[0])} exists but {printable(root / 'train')} does not; {LAYOUT}"
         )
     return root, None
 
@@ -128,7 +133,7 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
         if not entry.name.startswith(".") and entry.is_dir():
             found[entry.name] = _files(entry.path)
             if not found[entry.name]:
-                notes.append(f"{printable(entry.path)} has no pictures and is passed over")
+                notes.append(f"{printable(entry.path)} has no pictures and is skipped")
     return {name: files for name, files in found.items() if files}
 
 
@@ -138,16 +143,16 @@ def _files(folder: str) -> list[_File]:
         if entry.name.startswith(".") or entry.name.lower() in JUNK or entry.is_dir():
             continue
         try:
-            facts = entry.stat()
-            files.append(_File(entry.path, facts.st_size, facts.st_mtime_ns))
-        except OSError:  # a dangling link: reading it will say so
+            status = entry.stat()
+            files.append(_File(entry.path, status.st_size, status.st_mtime_ns))
+        except OSError:  # a dangling link: the error comes when it is read
             files.append(_File(entry.path, 0, 0))
     return sorted(files, key=lambda file: file.path)
 
 
-def _labelled(classes: dict[str, list[_File]], names: tuple[str, ...]) -> Labelled:
+def _labelled(classes: dict[str, list[_File]], names: tuple[str, ...]) -> LabelledFiles:
     pairs = [(f.path, i) for i, name in enumerate(names) for f in classes.get(name, [])]
-    return Labelled([path for path, _ in pairs], [label for _, label in pairs])
+    return LabelledFiles([path for path, _ in pairs], [label for _, label in pairs])
 
 
 def _stamp(root: Path, groups: Iterable[list[_File]]) -> str:

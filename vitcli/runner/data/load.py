@@ -1,7 +1,7 @@
-"""Data sets by name: find or download, verify, decode, put in order, cache.
+"""Data sets by name: found or downloaded, verified, decoded, sorted and cached.
 
-``load_data`` is what training needs, ``describe_data`` what can be said without reading an image,
-``data_status`` and ``get_data`` are for ``vitcli data``.
+``load_data`` reads the images. ``describe_data`` gives sizes and classes without reading images.
+``data_status`` and ``get_data`` serve ``vitcli data``.
 """
 
 from dataclasses import replace
@@ -13,7 +13,13 @@ from vitcli.runner.data.arrays import hold_out
 from vitcli.runner.data.cache import Decoded
 from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_SHAPES, DataInfo, folder_path
 from vitcli.runner.data.decode import Listener, decode_folder, decode_named, decode_shapes
-from vitcli.runner.data.get import DataStatus, data_status, get_data, obtain, silent
+from vitcli.runner.data.get import (
+    DataStatus,
+    data_status,
+    find_or_download,
+    get_data,
+    ignore_message,
+)
 from vitcli.runner.data.image_folder import TEST_SHARE, list_folder
 from vitcli.runner.data.image_reader import natural_size
 from vitcli.runner.errors import ConfigError
@@ -26,24 +32,24 @@ def load_data(
     *,
     data_dir: Path | None = None,
     offline: bool = False,
-    on_message: Listener = silent,
+    on_message: Listener = ignore_message,
 ) -> DataSet:
-    """Read a data set into memory, on the CPU, in canonical order.
+    """Read a data set into CPU memory in canonical order.
 
-    ``data_dir`` is the only place searched where it is given; else ``VITCLI_DATA``, then the cache,
-    then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and ``std`` are those
-    of the whole training set, the part held out by ``val_split`` included.
+    If ``data_dir`` is given, only this folder is searched. Otherwise ``VITCLI_DATA`` is searched,
+    then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
+    ``std`` are those of the whole training set, including images held out by ``val_split``.
 
     Raises:
-        InputError: The data set is missing, damaged, or not what it says it is.
+        InputError: The data set is missing, damaged, or differs from the published one.
         ConfigError: The spec does not fit the data set.
-        ResourceError: It does not fit in memory.
+        ResourceError: The data set does not fit into memory.
     """
     if spec.name == "shapes":
         return _finish(spec, decode_shapes(spec.resize, on_message))
     if path := folder_path(spec.name):
         return _finish(spec, decode_folder(path, spec.resize, on_message))
-    source = obtain(spec.name, data_dir, offline, on_message)
+    source = find_or_download(spec.name, data_dir, offline, on_message)
     return _finish(spec, decode_named(CATALOGUE[spec.name], source, spec.resize, on_message))
 
 
@@ -72,10 +78,10 @@ def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
 
 
 def describe_data(spec: DataSpec) -> DataInfo:
-    """What is known of a data set without reading its images.
+    """Return sizes and classes of a data set without reading its images.
 
-    A folder's pictures are counted, and their size is looked up in their headers. Where it has no
-    test set, the counts are those of the coming split, give or take duplicates and rounding.
+    In a folder, the pictures are counted and their size is read from their headers. If the folder
+    has no test set, the counts estimate the later split; duplicates and rounding may change them.
     """
     if spec.name == "shapes":
         info = _describe_shapes()
@@ -84,7 +90,9 @@ def describe_data(spec: DataSpec) -> DataInfo:
     else:
         info = CATALOGUE[spec.name].info
     if spec.val_split >= info.num_train:
-        raise ConfigError(f"data.val_split {spec.val_split} is too large for {info.num_train}")
+        raise ConfigError(
+            f"data.val_split {spec.val_split} is too large for {info.num_train} training images"
+        )
     size, left = spec.resize or info.img_size, info.num_train - spec.val_split
     return replace(info, img_size=size, num_train=left)
 

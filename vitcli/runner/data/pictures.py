@@ -1,4 +1,4 @@
-"""One picture file, of any size and kind, as pixels of a wanted size; hostile files are refused.
+"""Single picture files as pixels of a given size; hostile files are refused.
 
 Axes: C channels, H W pixels.
 """
@@ -30,7 +30,7 @@ MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
 MAX_SHOWN = 1024
 ORIENTATION = 0x0112
-"""The EXIF tag; its values 5 to 8 stand for a quarter turn."""
+"""The EXIF tag of the orientation; its values 5 to 8 mean a quarter turn."""
 
 
 def read_picture(
@@ -38,13 +38,13 @@ def read_picture(
 ) -> Tensor:
     """Read a picture as (in_chans, *size) uint8; ``-`` is standard input.
 
-    The EXIF rotation is applied, transparency is laid on white, 16-bit grey is scaled to 8 bits,
-    the first frame of an animation is taken. Then a row of ``FITS`` says which part of it is
-    resized, and to what. A JPEG much larger than needed is decoded at a half, quarter or
-    eighth; other such pictures are first averaged over whole blocks.
+    The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
+    and of an animation the first frame is used. The row ``fit`` of ``FITS`` selects the part of the
+    picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
+    a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
 
     Raises:
-        InputError: Not a picture that can be read; the text names file, reason and what to do.
+        InputError: The file is not a readable picture. The text gives the reason and what to do.
     """
     if in_chans not in (1, 3):
         raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
@@ -53,8 +53,8 @@ def read_picture(
 
 
 def picture_bytes(path: Path | str) -> bytes:
-    """The content of a regular file, or of standard input for ``-``."""
-    with _opened(path) as file:
+    """Return the content of a regular file, or of standard input for ``-``."""
+    with _open_file(path) as file:
         try:
             content = file.read(MAX_BYTES + 1)
         except OSError as error:
@@ -65,22 +65,22 @@ def picture_bytes(path: Path | str) -> bytes:
 
 
 def picture_size(path: Path | str) -> tuple[int, int]:
-    """(H, W) as shown, from the header alone; call it inside ``quiet_pillow``."""
-    with _opened(path) as file, _reasons(path, b""):
-        return _upright(_checked(file))
+    """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
+    with _open_file(path) as file, _explain_errors(path, b""):
+        return _upright_size(_open_checked(file))
 
 
 def software_of(path: Path | str) -> str:
-    """The program that a PNG file names as its writer; empty where there is none."""
+    """Return the program that a PNG file names as its writer; empty if it names none."""
     try:
-        with quiet_pillow(), _opened(path) as file:
+        with quiet_pillow(), _open_file(path) as file:
             return str(Image.open(file, formats=("PNG",)).info.get("Software", ""))
-    except Exception:  # no PNG, or a broken one: that is said by who decodes it
+    except Exception:  # not a PNG file, or damaged: decoding reports it
         return ""
 
 
-def _upright(image: Image.Image) -> tuple[int, int]:
-    """(H, W) after the rotation that EXIF asks for, as the header says it."""
+def _upright_size(image: Image.Image) -> tuple[int, int]:
+    """Return (H, W) after EXIF rotation, from the header."""
     turned = image.getexif().get(ORIENTATION, 1) >= 5
     return (image.width, image.height) if turned else (image.height, image.width)
 
@@ -88,11 +88,11 @@ def _upright(image: Image.Image) -> tuple[int, int]:
 def decode(
     content: bytes, name: object, size: tuple[int, int], in_chans: int, fit: str = "crop"
 ) -> Tensor:
-    """Encoded bytes to (in_chans, *size) uint8; call it inside ``quiet_pillow``."""
-    with _reasons(name, content):
-        image = _checked(io.BytesIO(content))
+    """Decode bytes to (in_chans, *size) uint8. Call it inside ``quiet_pillow``."""
+    with _explain_errors(name, content):
+        image = _open_checked(io.BytesIO(content))
         where, part = FITS[fit]
-        top, left, height, width = where(*_upright(image), size)
+        top, left, height, width = where(*_upright_size(image), size)
         image.draft(image.mode, (2 * max(size), 2 * max(size)))
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
@@ -103,35 +103,35 @@ def decode(
     return F.pad(stretch_to_size(tensor, (height, width)), bars)[0]
 
 
-def shown_picture(
+def picture_to_draw(
     content: bytes, name: object, size: tuple[int, int], fit: str = "crop"
 ) -> tuple[np.ndarray, tuple[int, int, int, int]]:
-    """A picture to draw on, and the box in it that a model of this input size is given.
+    """Return a picture to draw on, and the box in it that a model of this input size sees.
 
-    (H, W, 3) uint8 with sides up to ``MAX_SHOWN``, and (top, left, height, width). The black bars
-    of ``pad`` are part of the picture; what ``stretch`` does is not done to it, so that there the
-    patches of a model are not square on it.
+    The picture is (H, W, 3) uint8 with sides up to ``MAX_SHOWN``; the box is (top, left, height,
+    width). The picture includes the black bars of ``pad``. It is not stretched for ``stretch``, so
+    the patches of the model are not square on it.
     """
-    with quiet_pillow(), _reasons(name, content):
-        image = _checked(io.BytesIO(content))
-        filled = FITS[fit][0](*_upright(image), size)
+    with quiet_pillow(), _explain_errors(name, content):
+        image = _open_checked(io.BytesIO(content))
+        filled = FITS[fit][0](*_upright_size(image), size)
         image.draft(image.mode, (MAX_SHOWN, MAX_SHOWN))
         image.load()
         ImageOps.exif_transpose(image, in_place=True)
-        image = _eight_bits(image).convert("RGB")
-        image = _with_bars(image, filled, size)
+        image = _to_eight_bits(image).convert("RGB")
+        image = _add_bars(image, filled, size)
         whole = (0, 0, image.height, image.width)
         box = central_box(image.height, image.width, size) if fit == "crop" else whole
         return np.array(image), box
 
 
-def _with_bars(
+def _add_bars(
     image: Image.Image, box: tuple[int, int, int, int], size: tuple[int, int]
 ) -> Image.Image:
-    """A picture that fills ``box`` of a model's ``size``, with black for the rest, as it is shown.
+    """Add the black bars that the model sees around a picture which fills ``box`` of ``size``.
 
-    Sides are up to ``MAX_SHOWN``. With bars a small picture is enlarged, pixel by pixel, so that
-    the bars end where they end for the model.
+    The sides are at most ``MAX_SHOWN``. A small picture with bars is enlarged by a whole factor, so
+    that the bars end at the same place as for the model.
     """
     top, left, height, width = box
     whole = (image.width * size[1] / width, image.height * size[0] / height)
@@ -140,20 +140,20 @@ def _with_bars(
     if (share := MAX_SHOWN / max(whole)) < 1:
         sides = max(1, round(image.width * share)), max(1, round(image.height * share))
         image = image.resize(sides, Image.Resampling.LANCZOS, reducing_gap=2)
-    across, down = image.width / width, image.height / height  # of one pixel of the model
+    across, down = image.width / width, image.height / height  # size of one pixel of the model
     x, y = round(left * across), round(top * down)
     return image.crop((-x, -y, round(size[1] * across) - x, round(size[0] * down) - y))
 
 
 @contextlib.contextmanager
-def _opened(path: Path | str) -> Iterator[BinaryIO]:
+def _open_file(path: Path | str) -> Iterator[BinaryIO]:
     if str(path) == "-":
         if sys.stdin is None:
             raise InputError("-: standard input is closed")
         yield sys.stdin.buffer
         return
     try:
-        # O_NONBLOCK: opening a pipe that nobody writes to must not wait for ever.
+        # O_NONBLOCK: opening a pipe without a writer would wait forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
@@ -167,57 +167,59 @@ def _opened(path: Path | str) -> Iterator[BinaryIO]:
         yield file
 
 
-def _checked(file: BinaryIO) -> Image.Image:
-    """Read the header, and refuse from it what would be expensive to decode."""
+def _open_checked(file: BinaryIO) -> Image.Image:
+    """Open a picture and refuse it if its header announces a picture expensive to decode."""
     image = Image.open(file, formats=FORMATS)
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:
         raise _RefusedError(f"{width}x{height} is more than {MAX_PIXELS // 10**6} megapixels")
     if max(height, width) > MAX_RATIO * min(height, width):
-        raise _RefusedError(f"{width}x{height} is longer than {MAX_RATIO}:1")
+        raise _RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1")
     return image
 
 
-def _cropped(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
-    """The largest centred part with the target's aspect, at least twice as large where it can."""
+def _crop_and_shrink(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
+    """Crop to the aspect of ``size``, then shrink to no less than twice ``size``."""
     _, _, height, width = central_box(image.height, image.width, size)
     shrink = max(1, min(height // (2 * size[0]), width // (2 * size[1])))
-    image = _centre(image, height - height % shrink, width - width % shrink)
-    image = _eight_bits(image).convert(mode).reduce(shrink)
-    return _centre(image, *central_box(image.height, image.width, size)[2:])
+    image = _crop_centre(image, height - height % shrink, width - width % shrink)
+    image = _to_eight_bits(image).convert(mode).reduce(shrink)
+    return _crop_centre(image, *central_box(image.height, image.width, size)[2:])
 
 
-def _whole(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
-    """All of it, at least twice as large where it can, with an aspect of its own."""
+def _shrink_whole(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
+    """Shrink the whole picture, each side to no less than twice that of ``size``."""
     rows, columns = max(1, image.height // (2 * size[0])), max(1, image.width // (2 * size[1]))
-    image = _centre(image, image.height - image.height % rows, image.width - image.width % columns)
-    return _eight_bits(image).convert(mode).reduce((columns, rows))
+    image = _crop_centre(
+        image, image.height - image.height % rows, image.width - image.width % columns
+    )
+    return _to_eight_bits(image).convert(mode).reduce((columns, rows))
 
 
-def _everywhere(_: int, __: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+def _fill_all(_: int, __: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
     return (0, 0, *size)
 
 
 Where = Callable[[int, int, tuple[int, int]], tuple[int, int, int, int]]
 Part = Callable[[Image.Image, tuple[int, int], str], Image.Image]
 FITS: dict[str, tuple[Where, Part]] = {
-    "crop": (_everywhere, _cropped),
-    "pad": (inner_box, _whole),
-    "stretch": (_everywhere, _whole),
+    "crop": (_fill_all, _crop_and_shrink),
+    "pad": (inner_box, _shrink_whole),
+    "stretch": (_fill_all, _shrink_whole),
 }
-"""Ways to bring a picture into a model's shape: the box that is filled (the rest is black, which
-is what the training's random crop pads with), and the part of the picture that fills it."""
+"""Ways to fit a picture to the input size of a model: the box that is filled, and the part of the
+picture that fills it. The rest is black, like the padding of the random crop during training."""
 
 
-def _centre(image: Image.Image, height: int, width: int) -> Image.Image:
+def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
     if (height, width) == (image.height, image.width):
         return image
     top, left = (image.height - height) // 2, (image.width - width) // 2
     return image.crop((left, top, left + width, top + height))
 
 
-def _eight_bits(image: Image.Image) -> Image.Image:
-    """16-bit grey scaled (not clipped) to 8 bits; anything transparent laid on white."""
+def _to_eight_bits(image: Image.Image) -> Image.Image:
+    """Scale 16-bit grey to 8 bits (without clipping); put transparent pixels on white."""
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64).clip(0, 65535)
         return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
@@ -228,12 +230,12 @@ def _eight_bits(image: Image.Image) -> Image.Image:
 
 
 class _RefusedError(Exception):
-    """A reason of ours, on its way through ``_reasons``."""
+    """A reason for refusing a picture; ``_explain_errors`` adds the file name."""
 
 
 @contextlib.contextmanager
-def _reasons(name: object, content: bytes) -> Iterator[None]:
-    """Turn whatever a hostile or broken file makes Pillow raise into one line."""
+def _explain_errors(name: object, content: bytes) -> Iterator[None]:
+    """Turn every exception of Pillow into an InputError of one line."""
     try:
         yield
     except MemoryError:
@@ -245,12 +247,12 @@ def _reasons(name: object, content: bytes) -> Iterator[None]:
         raise InputError(
             f"{printable(name)}: over {limit} megapixels; save a smaller copy"
         ) from error
-    except Exception as error:  # decoders raise almost anything, SyntaxError and KeyError too
-        raise InputError(f"{printable(name)}: {_diagnosis(content)}") from error
+    except Exception as error:  # decoders raise many kinds, even SyntaxError and KeyError
+        raise InputError(f"{printable(name)}: {_diagnose(content)}") from error
 
 
-def _diagnosis(content: bytes) -> str:
-    """What a file that Pillow refused seems to be, and what to do with it."""
+def _diagnose(content: bytes) -> str:
+    """Return what a file refused by Pillow seems to be, and what to do."""
     readable = "PNG, JPEG, WebP, BMP and GIF can be read"
     if not content:
         return "the file is empty"
@@ -271,10 +273,10 @@ _PILLOW_LOCK = threading.Lock()
 
 @contextlib.contextmanager
 def quiet_pillow() -> Iterator[None]:
-    """Silence Pillow's warnings: sizes are checked here, and a file is either read or refused.
+    """Silence Pillow's warnings, because sizes are checked here and each file is read or refused.
 
-    Warning filters belong to the whole process, so this wraps a pool of decoding threads once,
-    from outside.
+    Warning filters apply to the whole process. Therefore enter this context once around a pool of
+    decoding threads, not inside each thread.
     """
     with _PILLOW_LOCK, warnings.catch_warnings():
         warnings.simplefilter("ignore")

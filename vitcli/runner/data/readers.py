@@ -1,8 +1,9 @@
-"""The original files of a data set, checked byte by byte, through torchvision's readers.
+"""Original files of a data set, checked by MD5 and read with torchvision.
 
-CIFAR's batches are pickles, and this is the one place where a pickle is read. Each file is read
-once; the bytes whose MD5 is right are written to a private folder, and torchvision unpickles that
-copy, so nothing can be exchanged between the check and the use. Anything else is refused.
+The batches of CIFAR are pickles. (The other pickles that vitcli reads are .pt files, in
+``runner/weights/unpickle.py``.) Each file is read once. If its MD5 is right, its bytes are written
+to a private folder, and torchvision reads that copy, so a file cannot be replaced between the check
+and the use. Files with another MD5 are refused.
 """
 
 import gzip
@@ -19,8 +20,8 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import Images
-from vitcli.runner.data.catalogue import Row
-from vitcli.runner.data.find import Source, writing
+from vitcli.runner.data.catalogue import CatalogueRow
+from vitcli.runner.data.find import Source, explain_write_errors
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
 
@@ -28,11 +29,13 @@ MAX_FILE = 256 * 2**20
 MAX_MEMBERS = 1000
 
 
-def read_original(row: Row, source: Source, scratch: Path | None = None) -> tuple[Images, Images]:
-    """Check and read (train, test) from an archive or a folder of original files.
+def read_original(
+    row: CatalogueRow, source: Source, scratch: Path | None = None
+) -> tuple[Images, Images]:
+    """Check an archive or a folder of original files and return (train, test).
 
     Raises:
-        InputError: A file is damaged, missing, or not the published one.
+        InputError: A file is damaged, missing, or differs from the published one.
     """
     import torchvision.datasets
 
@@ -47,14 +50,14 @@ def read_original(row: Row, source: Source, scratch: Path | None = None) -> tupl
                     f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
                     f" get a fresh copy: vitcli data get {row.info.name}"
                 )
-            path, plain = _unzipped(private / name, content)
-            with writing(private):
+            path, plain = _unzip(private / name, content)
+            with explain_write_errors(private):
                 path.write_bytes(plain)
         return _read(reader, Path(folder), True), _read(reader, Path(folder), False)
 
 
 def checksums(reader: Any) -> dict[str, str]:
-    """File name -> MD5, from torchvision's own tables."""
+    """Return the MD5 of each file name, from the tables of torchvision."""
     if hasattr(reader, "split_list"):  # SVHN
         return {name: md5 for _, name, md5 in reader.split_list.values()}
     if hasattr(reader, "resources"):  # MNIST and Fashion-MNIST
@@ -63,7 +66,7 @@ def checksums(reader: Any) -> dict[str, str]:
     return batches | {reader.meta["filename"]: reader.meta["md5"]}
 
 
-def _contents(row: Row, source: Source) -> Iterator[tuple[str, bytes]]:
+def _contents(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
     try:
         if source.kind == "archive":
             yield from _from_archive(row, source.path)
@@ -78,8 +81,8 @@ def _contents(row: Row, source: Source) -> Iterator[tuple[str, bytes]]:
         ) from error
 
 
-def _from_archive(row: Row, path: Path) -> Iterator[tuple[str, bytes]]:
-    """The wanted members, by exact name, in memory: nothing is extracted to a path of its own."""
+def _from_archive(row: CatalogueRow, path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield the wanted members by exact name. Members are read in memory, never extracted."""
     wanted = {f"{row.folder}/{name}": name for name in row.files}
     with tarfile.open(path, "r|gz") as archive:
         for count, member in enumerate(archive):
@@ -91,11 +94,11 @@ def _from_archive(row: Row, path: Path) -> Iterator[tuple[str, bytes]]:
             if not wanted:
                 return
     raise InputError(
-        f"{printable(path)} is not the published archive: {', '.join(sorted(wanted))} is not in it"
+        f"{printable(path)} is not the published archive: {', '.join(sorted(wanted))} is missing"
     )
 
 
-def _unzipped(path: Path, content: bytes) -> tuple[Path, bytes]:
+def _unzip(path: Path, content: bytes) -> tuple[Path, bytes]:
     if path.suffix != ".gz":
         return path, content
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:

@@ -1,4 +1,4 @@
-"""What ``vitcli data`` tells: which data sets there are, and what is in one of them."""
+"""The content of ``vitcli data ls`` and ``vitcli data info``."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ NOTES = {
 
 @dataclass(frozen=True, kw_only=True)
 class DataReport:
-    """A data set that was read: where from, what it holds, images per class and split."""
+    """A data set that was read: its place, its images, and their number per split and class."""
 
     status: DataStatus
     data: DataSet
@@ -29,25 +29,25 @@ class DataReport:
     note: str | None
 
 
-def catalogue() -> list[tuple[DataInfo, DataStatus]]:
-    """Every data set with a name; reads no image."""
+def list_data_sets() -> list[tuple[DataInfo, DataStatus]]:
+    """Return all named data sets with their status. Reads no image."""
     return [(describe_data(DataSpec(name=name)), data_status(name)) for name in DATA_SETS]
 
 
-def report(name: str, data_dir: Path | None, on_message: Callable[[str], None]) -> DataReport:
-    """Read a data set that is here; nothing is downloaded.
+def read_report(name: str, data_dir: Path | None, on_message: Callable[[str], None]) -> DataReport:
+    """Read a data set from disk, without a download.
 
     Raises:
-        ConfigError: No data set has this name.
-        InputError: It is not here.
+        ConfigError: There is no data set of this name.
+        InputError: The data set is not on disk.
     """
     status = data_status(name, data_dir)
     data = load_data(DataSpec(name=name), data_dir=data_dir, offline=True, on_message=on_message)
-    counts = {"train": per_class(data.train, data), "test": per_class(data.test, data)}
+    counts = {"train": count_by_class(data.train, data), "test": count_by_class(data.test, data)}
     return DataReport(status=status, data=data, counts=counts, note=NOTES.get(name))
 
 
-def per_class(images: Images, data: DataSet) -> tuple[int, ...]:
-    """Images of each class, in label order."""
+def count_by_class(images: Images, data: DataSet) -> tuple[int, ...]:
+    """Return the number of images per class, in label order."""
     counts = torch.bincount(images.labels, minlength=data.num_classes)
     return tuple(counts.tolist())

@@ -1,4 +1,4 @@
-"""Classify single pictures with a trained run."""
+"""Classification of single pictures with a trained run."""
 
 from dataclasses import dataclass
 
@@ -15,14 +15,14 @@ from vitcli.runner.run.folder import RunDir
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """The likeliest classes of one picture, best first, with their probabilities."""
+    """The most likely classes of one picture with their probabilities, best first."""
 
     path: str
     top: tuple[tuple[str, float], ...]
 
 
 class Predictor:
-    """A run's model with the pre-processing that it was trained with."""
+    """The model of a run with its pre-processing."""
 
     def __init__(self, run: RunDir, device: str = "auto") -> None:
         self.run = run
@@ -35,7 +35,7 @@ class Predictor:
         self.model = load_model(run, str(self.device))
 
     def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
-        """Classify one picture file (or ``-``, standard input); ``fit`` is a row of ``FITS``."""
+        """Classify one picture file (``-`` is standard input); ``fit`` is a key of ``FITS``."""
         pixels = read_picture(path, size=self.size, in_chans=self.in_chans, fit=fit)
         images = Images(
             pixels[None].to(self.device), torch.zeros(1, dtype=torch.long, device=self.device)
@@ -46,8 +46,8 @@ class Predictor:
         return Prediction(path=path, top=tuple((self.names[i], share) for i, share in rows))
 
 
-def introduced(predictor: Predictor) -> str:
-    """Which model answers, in a line."""
+def describe_model(predictor: Predictor) -> str:
+    """Return one line that names the model and its data set."""
     run = predictor.run
-    kind = "packaged model" if run.is_bundled else "run"
+    kind = "bundled model" if run.is_bundled else "run"
     return f"{kind} {run.name} ({predictor.spec.data.name})"

@@ -1,4 +1,4 @@
-"""Measure a trained run on a split of its data set."""
+"""Measurement of a trained run on a split of its data set."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,22 +10,23 @@ from vitcli.core.tasks.rows import Metric, task_row
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import ignore, load_module
+from vitcli.runner.evaluate.weights import ignore_message, load_module
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.predictions import save_outputs
+from vitcli.runner.run.record import other_images
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """What ``vitcli eval`` reports."""
+    """The result of ``vitcli eval``."""
 
     run: RunDir
     measured: dict[str, float]
     """Every number that the task measures, by name."""
     headline: Metric
     scores: Scores | None
-    """What only a classifier has: intervals, classes, confusions."""
+    """Intervals, accuracy per class and confusion matrix; None unless the task classifies."""
     num_images: int
     class_names: tuple[str, ...]
     parameters: int
@@ -44,17 +45,33 @@ def evaluate_run(
     offline: bool = False,
     limit_batches: int | None = None,
     predictions: Path | None = None,
-    on_message: Callable[[str], None] = ignore,
+    on_message: Callable[[str], None] = ignore_message,
 ) -> Evaluation:
-    """Measure a run on its own data set, in fp32."""
+    """Measure a run on its own data set, in fp32.
+
+    Args:
+        name: A run folder, a name under runs/, or a bundled model.
+        split: ``test``, ``val`` or ``train``.
+        tta: Average the logits of each image and its mirror image.
+        step: The step of the checkpoint; by default the last.
+        device: cpu, cuda, mps or auto.
+        data_dir: The only folder in which the data set is searched.
+        offline: Never open a connection.
+        limit_batches: The number of batches of 500 images to measure; by default all.
+        predictions: An .npz file to write logits and labels to.
+        on_message: Receives notes for the user.
+
+    Raises:
+        ConfigError: The run has no validation split.
+        InputError: The run, a checkpoint or the data set is missing or does not fit.
+    """
     run = find_run(name)
     spec = run.spec()
     where = pick_device(device)
     module = load_module(run, spec, str(where), step, on_message)
     data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
-    seen = run.read("meta.json").get("data_hash")
-    if seen and seen != data.data_hash:
-        on_message(f"note: these images differ from those of the training (hash {seen[:12]})")
+    if problem := other_images(run.read("meta.json").get("data_hash"), data):
+        on_message(f"note: {run.name} was trained on {problem}")
     images = {"test": data.test, "val": data.val, "train": data.train}[split]
     if images is None:
         raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")

@@ -1,4 +1,4 @@
-"""Load the weights of a trained run."""
+"""Weights of trained runs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,18 +15,18 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run, list_runs, steps
 
-DEFAULT = "cifar10-pocket"
-"""The packaged model that is taken where nothing was trained."""
+DEFAULT_MODEL = "cifar10-pocket"
+"""The bundled model that is used where no run was trained."""
 
 
-def ignore(_: str) -> None:
-    """The default listener."""
+def ignore_message(_: str) -> None:
+    """Ignore a message: the default for ``on_message``."""
 
 
 def run_weights(
-    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = ignore
+    run: RunDir, step: int | None = None, on_message: Callable[[str], None] = ignore_message
 ) -> dict[str, Tensor]:
-    """The weights that count in a run: those of its last checkpoint, averaged where EMA is used."""
+    """Return the weights of a checkpoint, the last by default; with EMA the averaged weights."""
     if step is not None:
         if step not in steps(run.checkpoints):
             raise InputError(f"{run.path}: no checkpoint of step {step}")
@@ -39,11 +39,13 @@ def run_weights(
                 f" train it: vitcli train --resume {run.name}"
             )
         checkpoint = found
-        if checkpoint.step < (promised := run.status()["step"]):
-            on_message(f"the checkpoint of step {promised} is gone, {checkpoint.step} is taken")
+        if checkpoint.step < (last_step := run.status()["step"]):
+            on_message(
+                f"the checkpoint of step {last_step} is missing; step {checkpoint.step} is used"
+            )
     own = model_hash(run.spec().model)
     if checkpoint.state.get("model", own) != own:
-        raise InputError(f"{run.path}: its checkpoints are those of another model")
+        raise InputError(f"{run.path}: its checkpoints belong to another model")
     weights = checkpoint.part(str(checkpoint.state.get("weights")))
     if not weights or not all(tensor.isfinite().all() for tensor in weights.values()):
         raise InputError(f"{run.path}: the weights of step {checkpoint.step} are not finite")
@@ -54,17 +56,18 @@ def load_model(
     run: RunDir | str | Path,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = ignore,
+    on_message: Callable[[str], None] = ignore_message,
 ) -> ImageModel:
-    """A run's trained model in eval mode.
+    """Return the trained model of a run in eval mode.
 
     Args:
-        run: A run folder, or a name under runs/.
-        device: Where to put it: cpu, cuda, mps or auto.
-        step: Which checkpoint; the last unless given.
+        run: A run folder, a name under runs/, or a bundled model.
+        device: The device of the model: cpu, cuda, mps or auto.
+        step: The step of the checkpoint; by default the last.
+        on_message: Receives notes for the user.
 
     Raises:
-        InputError: No such run, or no whole checkpoint in it.
+        InputError: There is no such run, or it has no undamaged checkpoint.
     """
     run = run if isinstance(run, RunDir) else find_run(str(run))
     spec = run.spec()
@@ -76,12 +79,12 @@ def load_module(
     spec: ExperimentSpec,
     device: str = "cpu",
     step: int | None = None,
-    on_message: Callable[[str], None] = ignore,
+    on_message: Callable[[str], None] = ignore_message,
 ) -> nn.Module:
-    """Return everything that a run trained, in eval mode.
+    """Return the whole trained module of a run in eval mode.
 
     Raises:
-        InputError: There is no whole checkpoint, or it does not fit the configuration.
+        InputError: There is no undamaged checkpoint, or it does not fit the configuration.
     """
     weights = run_weights(run, step, on_message)
     try:
@@ -104,14 +107,14 @@ def encoder_weights(run: RunDir) -> dict[str, Tensor]:
 
 
 def default_run() -> RunDir:
-    """The newest finished training here, else the model that comes with vitcli.
+    """Return the newest finished run, or the bundled model if there is none.
 
-    Trials of a study are left out, since most of them lack a part on purpose, and so are models of
-    the embedded shapes, which know no photo.
+    Trials of a study are skipped, because most of them lack a part on purpose. Runs on the embedded
+    shapes are skipped, because they cannot classify photos.
     """
     for run in reversed(list_runs()):
         meta = run.read("meta.json")
         is_real = not meta.get("variant") and meta.get("data") != "shapes"
         if is_real and run.status()["state"] == "finished":
             return run
-    return RunDir(BUNDLED / DEFAULT)
+    return RunDir(BUNDLED / DEFAULT_MODEL)

@@ -1,7 +1,7 @@
-"""Keep freed memory in the process.
+"""A setting of glibc that keeps freed memory in the process.
 
-On a CPU glibc hands every large tensor back to the system and asks for it again: thousands of page
-faults a training step.
+By default glibc returns the memory of every large tensor to the system and requests it again. On a
+CPU this causes thousands of page faults per training step.
 """
 
 import ctypes
@@ -9,11 +9,11 @@ import platform
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGEST = 2**30
-"""Blocks up to this size come from the heap, which is kept."""
+"""Size in bytes of the largest blocks that come from the heap, which the process keeps."""
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep what is freed, in the whole process; False where there is no glibc."""
+    """Make glibc keep freed memory in this process. Return False if the C library is not glibc."""
     if platform.libc_ver()[0] != "glibc":
         return False
     mallopt = ctypes.CDLL(None).mallopt

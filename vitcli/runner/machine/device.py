@@ -1,4 +1,4 @@
-"""The machine: which device, which arithmetic, what it is called."""
+"""Device and precision of a run, and facts about the machine."""
 
 import os
 import platform
@@ -18,7 +18,12 @@ DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def pick_device(name: str = "auto") -> torch.device:
-    """``auto`` is cuda, else mps, else cpu; an absent device is an error naming what there is."""
+    """Return the device of this name; ``auto`` is the first available of cuda, mps and cpu.
+
+    Raises:
+        ConfigError: The name is not that of a device.
+        ResourceError: This machine has no such device.
+    """
     present = ["cpu"]
     if torch.backends.mps.is_available():
         present.insert(0, "mps")
@@ -33,12 +38,18 @@ def pick_device(name: str = "auto") -> torch.device:
     index = device.index or 0
     absent = device.type == "cuda" and index >= torch.cuda.device_count()
     if device.type not in present or absent:
-        raise ResourceError(f"--device {name}: not on this machine (there is {', '.join(present)})")
+        raise ResourceError(
+            f"--device {name}: not on this machine (available: {', '.join(present)})"
+        )
     return device
 
 
 def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
-    """The autocast type; None is fp32. ``auto`` is bf16 where the hardware computes in it."""
+    """Return the autocast type; None is fp32. ``auto`` is bf16 if the hardware computes in bf16.
+
+    Raises:
+        ConfigError: The precision is fp16 and the device is not CUDA.
+    """
     if name == "auto":
         name = "bf16" if has_bf16(device) else "fp32"
     if name == "fp16" and device.type != "cuda":
@@ -49,9 +60,9 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
 
 
 def has_bf16(device: torch.device) -> bool:
-    """Whether bf16 matrix products are done by the hardware rather than emulated.
+    """Return whether the hardware computes bf16 matrix products, rather than emulating them.
 
-    A CPU that torch was told to use below AVX-512 (``ATEN_CPU_CAPABILITY``) would emulate them.
+    A CPU emulates them if ``ATEN_CPU_CAPABILITY`` limits torch to instructions below AVX-512.
     """
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
@@ -62,6 +73,7 @@ def has_bf16(device: torch.device) -> bool:
 
 
 def precision_name(dtype: torch.dtype | None) -> str:
+    """Return the name of an autocast type: fp32, bf16 or fp16."""
     return next(name for name, value in DTYPES.items() if value is dtype)
 
 
@@ -71,7 +83,10 @@ def compile_model(
     autocast: torch.dtype | None,
     on_message: Callable[[str], None],
 ) -> nn.Module:
-    """torch.compile, tried on one batch so that a failure is seen and told here, not in mid-run."""
+    """Return the compiled model, or the model itself if torch.compile fails.
+
+    The compiled model is tried on one batch, so that a failure is reported before the training.
+    """
     buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     compiled: nn.Module = torch.compile(model)  # type: ignore[assignment]
     try:
@@ -80,18 +95,19 @@ def compile_model(
         loss.backward()
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # a missing compiler is no reason not to train
+    except Exception as error:  # without a compiler, training continues uncompiled
         reason = str(error).partition("\n")[0]
         on_message(f"torch.compile failed, training without it: {reason}")
         torch._dynamo.reset()
         compiled = model
     for name, buffer in model.named_buffers():
-        buffer.copy_(buffers[name])  # the trial batch must leave no trace in running statistics
+        buffer.copy_(buffers[name])  # undo the changes of running statistics by the trial batch
     model.zero_grad(set_to_none=True)
     return compiled
 
 
 def cpu_name() -> str:
+    """Return the model name of the processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -101,7 +117,7 @@ def cpu_name() -> str:
 
 
 def hardware(device: torch.device) -> str:
-    """One line for tables, such as ``AMD EPYC, 2 threads``."""
+    """Return the name of a device for tables, such as ``AMD EPYC, 2 threads``."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
@@ -109,7 +125,7 @@ def hardware(device: torch.device) -> str:
 
 
 def source_commit() -> tuple[str | None, bool | None]:
-    """Commit of the checkout that this code runs from and whether it has changes; None: unknown."""
+    """Return the commit of the running checkout and whether it has changes; None if unknown."""
     root = PACKAGE.parent
     if not (root / ".git").exists():
         return None, None
@@ -128,7 +144,7 @@ def _git(root: Path, *words: str) -> str:
 
 
 def environment(device: torch.device) -> dict[str, Any]:
-    """Versions and hardware for meta.json: what a second person would need to get the same bits."""
+    """Return versions and hardware for meta.json, as needed to reproduce a run bit by bit."""
     commit, dirty = source_commit()
     return {
         "vitcli": __version__,

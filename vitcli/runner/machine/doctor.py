@@ -1,4 +1,4 @@
-"""What this machine has for vitcli, as text that can be shown to strangers."""
+"""Checks of this machine for `vitcli doctor`, as text without names of persons or hosts."""
 
 import getpass
 import os
@@ -37,7 +37,7 @@ COMPILERS = ("g++", "clang++", "c++")
 
 @dataclass
 class Report:
-    """Facts by section; ``problems`` stop the work, ``notes`` do not. Both say what to type."""
+    """Facts by section. ``problems`` prevent training, ``notes`` do not; both say what to type."""
 
     facts: dict[str, dict[str, Any]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Report:
 
 
 def examine() -> Report:
-    """Look at everything; a part that fails is reported, not raised."""
+    """Run all checks. A failed check is reported, not raised."""
     report = Report()
     _versions(report)
     if not report.problems:
@@ -66,15 +66,15 @@ def examine() -> Report:
     return report
 
 
-def private(text: object) -> str:
-    """Paths without their owner: ~ for the home folder, no user or host name."""
-    shown, home = str(text), os.path.expanduser("~")
+def hide_owner(text: object) -> str:
+    """Return a path with ~ for the home folder, USER for the user name and HOST for the host."""
+    path, home = str(text), os.path.expanduser("~")
     homes = {home, os.path.realpath(home)} - {"/"}
     for home in sorted(homes, key=len, reverse=True):
-        if shown == home or shown.startswith(home + "/"):
-            shown = "~" + shown.removeprefix(home)
+        if path == home or path.startswith(home + "/"):
+            path = "~" + path.removeprefix(home)
     names = {_user(): "USER", platform.node(): "HOST"}
-    return "/".join(names.get(part, part) if part else part for part in shown.split("/"))
+    return "/".join(names.get(part, part) if part else part for part in path.split("/"))
 
 
 def _user() -> str:
@@ -100,7 +100,7 @@ def _versions(report: Report) -> None:
         import torch
         import torchvision  # noqa: F401  (this fails where it was built for another torch)
     except Exception as error:
-        reason = private(str(error).partition("\n")[0])
+        reason = hide_owner(str(error).partition("\n")[0])
         report.problems.append(
             f"torch cannot be imported ({reason});"
             " type: pip install --force-reinstall torch torchvision"
@@ -155,29 +155,29 @@ def _folders(report: Report) -> None:
 
     places = {"runs": RUNS.resolve(), "cache": cache_root()}
     for name, folder in places.items():
-        there = nearest(folder)
-        writable, free = can_write(there), shutil.disk_usage(there).free
+        existing = nearest_existing(folder)
+        writable, free = can_write(existing), shutil.disk_usage(existing).free
         report.facts[name] = {
-            "path": private(folder),
+            "path": hide_owner(folder),
             "writable": writable,
             "free_bytes": free,
         }
         where = "change to a folder of your own" if name == "runs" else f"set {CACHE_VARIABLE}"
         if not writable:
-            message = f"the {name} folder {private(folder)} cannot be written; {where}"
+            message = f"the {name} folder {hide_owner(folder)} cannot be written; {where}"
             (report.problems if name == "runs" else report.notes).append(message)
         elif free < ENOUGH_BYTES:
-            message = f"only {gibibytes(free)} are free for {private(folder)}; free some space"
+            message = f"only {gibibytes(free)} are free for {hide_owner(folder)}; free some space"
             (report.problems if name == "runs" else report.notes).append(message)
 
 
-def nearest(folder: Path) -> Path:
-    """The folder itself, or the closest one around it that exists."""
+def nearest_existing(folder: Path) -> Path:
+    """Return the folder, or its nearest parent that exists."""
     return next(place for place in (folder, *folder.absolute().parents) if os.path.exists(place))
 
 
 def can_write(folder: Path) -> bool:
-    """Whether a file can be made there; permission bits alone do not know read-only disks."""
+    """Return whether a file can be written; permission bits do not show a read-only disk."""
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             file.write(b"vitcli")
@@ -190,16 +190,16 @@ def can_write(folder: Path) -> bool:
 def _compiler(report: Report) -> None:
     names = (os.environ.get("CXX", ""), *COMPILERS)
     found = next(filter(None, (shutil.which(name) for name in names if name)), None)
-    report.facts["compiler"] = {"c++": private(found) if found else None}
+    report.facts["compiler"] = {"c++": hide_owner(found) if found else None}
     report.facts["compiler"]["kernels"] = _kernels(report)
     if found is None:
         report.notes.append(
-            "no C++ compiler, so torch.compile falls back to plain torch; install g++ for it"
+            "no C++ compiler, so torch.compile has no effect on the CPU; install g++ to use it"
         )
 
 
 def _kernels(report: Report) -> str:
-    """What ``train.kernels=auto`` comes to on this CPU in bf16."""
+    """Return the kernels that ``train.kernels=auto`` selects on this CPU in bf16."""
     if report.problems:
         return "unknown"
     from vitcli.runner.machine.kernels import NoKernelsError, find_compiler, has_amx
@@ -209,7 +209,9 @@ def _kernels(report: Report) -> str:
     try:
         find_compiler()
     except NoKernelsError as error:
-        report.notes.append(f"{error}, so training on this CPU is slower; install gcc for it")
+        report.notes.append(
+            f"{error}, so training on this CPU is slower; install gcc to speed it up"
+        )
         return "torch"
     return "native"
 
@@ -220,20 +222,23 @@ def _data(report: Report) -> None:
 
     chosen = os.environ.get(DATA_VARIABLE)
     facts: dict[str, Any] = {"offline": is_offline(False)}
-    facts[DATA_VARIABLE] = private(Path(os.path.expanduser(chosen))) if chosen else None
+    facts[DATA_VARIABLE] = hide_owner(Path(os.path.expanduser(chosen))) if chosen else None
     on_disk = False
     for name in DATA_SETS:
         try:
             status = data_status(name)
-        except OSError as error:  # a folder that may not be looked into
+        except OSError as error:  # no permission to list a folder
             facts[name] = f"unknown: {error.strerror}"
             continue
-        facts[name] = private(status.place) if status.place else status.kind
+        facts[name] = hide_owner(status.place) if status.place else status.kind
         on_disk = on_disk or status.place is not None
     report.facts["data"] = facts
     if not on_disk:
-        report.notes.append("only the embedded data set is here; type: vitcli data get cifar10")
+        report.notes.append(
+            "only the embedded data set is on this machine; type: vitcli data get cifar10"
+        )
 
 
 def gibibytes(count: int) -> str:
+    """Return a number of bytes in GiB as text."""
     return f"{count / 2**30:.1f} GiB"

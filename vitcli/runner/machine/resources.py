@@ -1,4 +1,4 @@
-"""Exhausted memory and disk, as errors that name the smaller setting to try."""
+"""Errors for exhausted memory and disk that suggest a setting to try."""
 
 import contextlib
 import errno
@@ -13,7 +13,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextlib.contextmanager
 def resource_errors() -> Iterator[None]:
-    """Turn what the system says of memory and disk into a ResourceError."""
+    """Turn errors of memory and disk into a ResourceError."""
     try:
         yield
     except (OSError, MemoryError, RuntimeError) as error:

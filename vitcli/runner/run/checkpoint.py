@@ -1,8 +1,8 @@
-"""Checkpoints: a folder of tensors.safetensors and manifest.json, the manifest written last.
+"""Checkpoints: folders with tensors.safetensors and manifest.json; the manifest is written last.
 
-The manifest holds the SHA-256 and size of the tensors and, since format 2, the SHA-256 of all else
-that it says, so a folder without a valid manifest is no checkpoint and every flipped bit is seen.
-Nothing here is a pickle.
+The manifest holds the size and the SHA-256 of the tensors. Since format 2 it also holds the SHA-256
+of its own other entries, so every flipped bit is detected. A folder without a valid manifest is not
+a checkpoint. No file is a pickle.
 """
 
 import json
@@ -17,49 +17,49 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, sealed, sha256, sync_folder
+from vitcli.runner.files import commit, sha256, sync_folder, to_hashed_json
 from vitcli.runner.run.folder import MANIFEST, steps
 
 FORMAT = 2
 READABLE = (1, FORMAT)
 TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
-"""What is left of the tensors once only the weights are kept."""
+"""The file that replaces ``TENSORS`` when only the weights are kept."""
 
 
 class FormatError(InputError):
-    """A whole checkpoint of another vitcli; it must not be taken for a damaged one."""
+    """A checkpoint in the format of another vitcli version. It is not damaged."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Tensors by dotted name, and plain state that JSON can hold."""
+    """Tensors by dotted name, and other state as JSON values."""
 
     step: int
     tensors: dict[str, Tensor]
     state: dict[str, Any]
 
     def part(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors under ``prefix.``, without it."""
+        """Return the tensors whose names start with ``prefix.``, named without the prefix."""
         start = prefix + "."
         return {k.removeprefix(start): v for k, v in self.tensors.items() if k.startswith(start)}
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write ``folder/<step>/`` so that it exists whole or not at all."""
+    """Write ``folder/<step>/`` completely or not at all."""
     path = folder / str(checkpoint.step)
-    path.mkdir(exist_ok=True)  # not the folders above it: who removed them meant it
+    path.mkdir(exist_ok=True)  # no parents: if somebody removed the run, do not bring it back
     sync_folder(folder)
     tensors = {name: tensor.detach().cpu() for name, tensor in checkpoint.tensors.items()}
     content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
-    (path / MANIFEST).unlink(missing_ok=True)  # an old one must not vouch for new tensors
+    (path / MANIFEST).unlink(missing_ok=True)  # else an old manifest might stand beside new tensors
     commit(path / TENSORS, content)
     commit(path / MANIFEST, _manifest(checkpoint, TENSORS, content))
     return path
 
 
 def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
-    return sealed(
+    return to_hashed_json(
         {
             "format": FORMAT,
             "step": checkpoint.step,
@@ -70,10 +70,10 @@ def _manifest(checkpoint: Checkpoint, name: str, content: bytes) -> bytes:
 
 
 def load_checkpoint(path: Path) -> Checkpoint:
-    """Read one checkpoint folder after checking every byte of it.
+    """Read a checkpoint folder and check every byte.
 
     Raises:
-        InputError: It is damaged, or of another format.
+        InputError: The checkpoint is damaged or has another format.
     """
     try:
         manifest = parse_manifest((path / MANIFEST).read_bytes(), path)
@@ -90,31 +90,41 @@ def load_checkpoint(path: Path) -> Checkpoint:
 
 
 def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; InputError where it is none."""
+    """Return the tensors of a safetensors file.
+
+    Raises:
+        InputError: The content is not a safetensors file.
+    """
     try:
         tensors = safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path}: checkpoint is damaged: {error}") from error
-    return {name: _shaped_as_today(name, tensor) for name, tensor in tensors.items()}
+    return {name: _convert_linformer(name, tensor) for name, tensor in tensors.items()}
 
 
-def _shaped_as_today(name: str, tensor: Tensor) -> Tensor:
-    """Up to 0.7.0 Linformer's projections of each head were (h, r, N), now they are (h r, N)."""
-    is_of_heads = name.endswith(("attend.key_proj", "attend.value_proj")) and tensor.ndim == 3
-    return tensor.flatten(0, 1) if is_of_heads else tensor
+def _convert_linformer(name: str, tensor: Tensor) -> Tensor:
+    """Reshape Linformer's projections of vitcli 0.7.0 and older: (h, r, N) -> (h r, N)."""
+    is_by_head = name.endswith(("attend.key_proj", "attend.value_proj")) and tensor.ndim == 3
+    return tensor.flatten(0, 1) if is_by_head else tensor
 
 
 def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
-    """What a manifest says; InputError where it is none of the checkpoint folder ``path``."""
+    """Return the content of a manifest.
+
+    Raises:
+        InputError: The content is not a valid manifest of the checkpoint folder ``path``.
+    """
     try:
         manifest = json.loads(content)
         version = manifest.get("format") if isinstance(manifest, dict) else None
-        has_seal = type(version) is int and (version > 1 or "sha256" in manifest)
-        if has_seal and content != sealed({k: v for k, v in manifest.items() if k != "sha256"}):
+        has_hash = type(version) is int and (version > 1 or "sha256" in manifest)
+        if has_hash and content != to_hashed_json(
+            {k: v for k, v in manifest.items() if k != "sha256"}
+        ):
             raise InputError(f"{path}: checkpoint is damaged: its manifest does not match its hash")
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
-    if has_seal and version not in READABLE:
+    if has_hash and version not in READABLE:
         raise FormatError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
     if version not in READABLE or not _is_complete(manifest, path.name):
         raise InputError(f"{path}: no readable checkpoint manifest")
@@ -135,10 +145,12 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
 
 
 def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkpoint | None:
-    """The newest whole checkpoint; None where there never was one.
+    """Return the newest undamaged checkpoint; None if there is no checkpoint.
 
-    A damaged one is named and the next older is taken; if all are damaged, that is an error:
-    starting over silently would hide it.
+    A damaged checkpoint is reported and the next older one is tried.
+
+    Raises:
+        InputError: All checkpoints are damaged. Starting over silently would hide this.
     """
     found = steps(folder)
     for step in found:
@@ -154,9 +166,9 @@ def latest_checkpoint(folder: Path, on_message: Callable[[str], None]) -> Checkp
 
 
 def keep_weights(folder: Path) -> None:
-    """Of a finished run's checkpoints, keep the weights of the last one, and nothing else.
+    """Keep only the weights of a finished run's last checkpoint.
 
-    The manifest changes hands in one rename, so at any instant the last step can be read.
+    One rename replaces the manifest, so the last step can be read at any moment.
     """
     found = steps(folder)
     path = folder / str(found[0])
@@ -172,7 +184,7 @@ def keep_weights(folder: Path) -> None:
 
 
 def prune(folder: Path, keep: Collection[int]) -> None:
-    """Remove step folders other than ``keep``, the manifest first: none is left half valid."""
+    """Remove the folders of all steps except ``keep``. Remove each manifest first."""
     for path in folder.iterdir():
         if path.name.isdecimal() and int(path.name) not in keep:
             (path / MANIFEST).unlink(missing_ok=True)

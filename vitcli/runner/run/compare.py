@@ -1,4 +1,4 @@
-"""Two configurations or two runs side by side."""
+"""Comparison of two runs."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ FACTS = ("data_hash", "commit", "dirty", "torch", "hardware", "device", "threads
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What differs between two runs, and what both measured; each value is a pair."""
+    """The differences between two runs and their measures; each value is a pair."""
 
     config: dict[str, Change]
     facts: dict[str, Change]
@@ -33,7 +33,7 @@ class Comparison:
 
 
 def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
-    """The epochs of a run; none where metrics.jsonl is damaged."""
+    """Return the records of metrics.jsonl; an empty list if the file is damaged."""
     try:
         return run.metrics()
     except InputError:
@@ -41,7 +41,7 @@ def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
 
 
 def last_measures(run: RunDir) -> dict[str, Any]:
-    """result.json, or what the epochs so far have measured."""
+    """Return the numbers of result.json, or the latest numbers of metrics.jsonl."""
     measured: dict[str, Any] = {}
     for record in readable_metrics(run):
         measured |= {name: value for name, value in record.items() if value is not None}
@@ -52,7 +52,7 @@ def last_measures(run: RunDir) -> dict[str, Any]:
 
 
 def compare_runs(one: RunDir, other: RunDir) -> Comparison:
-    """What differs between two runs, and what both measured."""
+    """Compare the configurations, environments and measures of two runs."""
     facts = [run.read("meta.json") for run in (one, other)]
     measures = [last_measures(run) for run in (one, other)]
     return Comparison(
@@ -63,6 +63,6 @@ def compare_runs(one: RunDir, other: RunDir) -> Comparison:
 
 
 def _pairs(sides: list[dict[str, Any]], names: tuple[str, ...]) -> dict[str, Change]:
-    """The values of both sides, for the names that at least one of them has."""
+    """Return both values of each name that at least one side has."""
     pairs = {name: (sides[0].get(name), sides[1].get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if pair != (None, None)}

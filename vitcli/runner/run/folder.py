@@ -1,4 +1,4 @@
-"""The run folder: plain files that survive being copied. Its status.json is the contract."""
+"""The run folder: plain files that can be copied. status.json holds the state of the run."""
 
 import json
 import math
@@ -19,9 +19,9 @@ from vitcli.version import PACKAGE
 
 RUNS = Path("runs")
 BUNDLED = PACKAGE / "pretrained"
-"""Trained models that come with vitcli: run folders of weights and records, never written to."""
-PLAIN = Path("train/seed0")
-"""The run of an experiment as it is written."""
+"""The folder of the bundled models: run folders that are only read."""
+DEFAULT_RUN = Path("train/seed0")
+"""The run of an unchanged experiment, below the folder of the experiment."""
 FILES = (
     "status.json",
     "result.json",
@@ -30,14 +30,16 @@ FILES = (
     "predictions.npz",
     "config.yaml",
 )
-"""In the order in which they are removed: what makes the folder a run goes last."""
+"""In order of removal: config.yaml, which makes the folder a run, comes last."""
 MANIFEST = "manifest.json"
-"""Written last into a checkpoint's folder; without it there is no checkpoint."""
+"""Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
+RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
+"""The states of a run that has a result; such a run is not trained again."""
 
 
 class RunDir:
-    """Paths and records of one run."""
+    """One run: the paths and records in its folder."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +51,7 @@ class RunDir:
 
     @property
     def name(self) -> str:
-        """Relative to runs/ where it lies there; a packaged model's own name."""
+        """The path relative to runs/, or the name of a bundled model, or else the whole path."""
         path = self.path.resolve()
         for folder in (RUNS.resolve(), BUNDLED.resolve()):
             if folder in path.parents:
@@ -61,56 +63,59 @@ class RunDir:
         return BUNDLED.resolve() in self.path.resolve().parents
 
     def require_own(self) -> None:
-        """
+        """Refuse to change a bundled model.
+
         Raises:
-            ConfigError: It is a packaged model, which is only read.
+            ConfigError: The run is a bundled model.
         """
         if self.is_bundled:
-            raise ConfigError(f"{self.name} comes with vitcli and is only read")
+            raise ConfigError(f"{self.name} is a bundled model and is only read")
 
     def create(self, spec: ExperimentSpec) -> None:
-        """Write the configuration; half-written files of a killed process are removed."""
+        """Write config.yaml. Remove the temporary files of a killed process."""
         make_folder(self.checkpoints)
-        for path in temporaries(self.path):
+        for path in temporary_files(self.path):
             path.unlink(missing_ok=True)
         commit(self.path / "config.yaml", config_text(spec).encode())
 
     def config_sha256(self) -> str:
-        """Of config.yaml as it lies there: a cut one may still be a valid configuration."""
+        """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
         return sha256((self.path / "config.yaml").read_bytes())
 
     def last_step(self) -> int:
-        """The step of the newest checkpoint; 0 where there is none."""
+        """Return the step of the newest checkpoint; 0 if there is none."""
         return max(steps(self.checkpoints), default=0)
 
     def spec(self) -> ExperimentSpec:
+        """Read config.yaml."""
         document = read_mapping(self.path / "config.yaml")
         return check(document.data, document, is_stored=True)
 
     def status(self) -> dict[str, Any]:
-        """``state``, ``step``, ``reason``; an unreadable file counts as failed."""
+        """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed."""
         status = self.read("status.json")
         if status.get("state") in get_args(State) and isinstance(status.get("step"), int):
             return {"reason": "", **status}
         return {"state": "failed", "step": 0, "reason": "unknown"}
 
     def set_status(self, state: State, step: int, reason: str = "") -> None:
+        """Write status.json."""
         commit_json(self.path / "status.json", {"state": state, "step": step, "reason": reason})
 
     def read(self, name: str) -> dict[str, Any]:
-        """A JSON file of the folder; {} where it is missing or damaged."""
+        """Return the content of a JSON file; {} if the file is missing or damaged."""
         try:
             text = (self.path / name).read_text()
-            value = _strict_json(text)
+            value = _parse_strict_json(text)
         except (OSError, ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
 
     def metrics(self) -> list[dict[str, Any]]:
-        """The records of metrics.jsonl; a torn last line is dropped.
+        """Return the records of metrics.jsonl; an incomplete last line is ignored.
 
         Raises:
-            InputError: Another line is no record.
+            InputError: The file cannot be read, or another line is not a record.
         """
         path = self.path / "metrics.jsonl"
         try:
@@ -121,26 +126,27 @@ class RunDir:
             raise InputError(f"{path}: cannot be read: {error}") from error
 
     def set_metrics(self, records: list[dict[str, Any]]) -> None:
+        """Replace metrics.jsonl."""
         text = "".join(json.dumps(record, allow_nan=False) + "\n" for record in records)
         commit(self.path / "metrics.jsonl", text.encode())
 
     @contextmanager
     def lock(self, timeout: float = 0.5) -> Iterator[None]:
-        """Hold the folder; a second process is refused."""
-        with exclusive(self.path, "another process is using this run", timeout):
+        """Lock the folder; raise InUseError if another process holds the lock."""
+        with hold_folder(self.path, "another process is using this run", timeout):
             yield
 
 
 def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
-    """The records of a metrics.jsonl; a torn last line is dropped.
+    """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored.
 
     Raises:
-        InputError: Another line is no record.
+        InputError: Another line is not a record.
     """
     records = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
-            record = _strict_json(line)
+            record = _parse_strict_json(line)
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or type(record.get("step")) is not int:
@@ -150,13 +156,13 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def exclusive(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[None]:
-    """Hold a folder, which is made where it is missing.
+def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[None]:
+    """Lock a folder, and create it if it does not exist.
 
-    Half a second is waited for who only looks whether it is held.
+    By default, wait 0.5 s in case another process is only checking the lock.
 
     Raises:
-        InUseError: Another process holds it.
+        InUseError: Another process holds the lock.
     """
     make_folder(folder)
     lock = filelock.FileLock(folder / ".lock", timeout=timeout)
@@ -170,25 +176,25 @@ def exclusive(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[None
         lock.release()
 
 
-def temporaries(run: Path) -> list[Path]:
-    """Files that ``commit`` was about to put in place when its process was killed."""
+def temporary_files(run: Path) -> list[Path]:
+    """Return temporary files of ``commit`` that a killed process left behind."""
     tensors = ("manifest.json", "tensors.safetensors", "weights.safetensors")
     found = [path for name in FILES for path in run.glob(f".{name}.*")]
     return found + [path for n in tensors for path in run.glob(f"checkpoints/*/.{n}.*")]
 
 
 def steps(checkpoints: Path) -> list[int]:
-    """The steps of a run's checkpoints, newest first."""
+    """Return the steps of a run's checkpoints, newest first."""
     names = [path.parent.name for path in checkpoints.glob(f"*/{MANIFEST}")]
     return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
 
 
-def _strict_json(text: str) -> Any:
-    """Without NaN and infinity, which are no JSON, however they are written (such as 1e999)."""
-    return json.loads(text, parse_constant=_finite, parse_float=_finite)
+def _parse_strict_json(text: str) -> Any:
+    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999."""
+    return json.loads(text, parse_constant=_parse_finite, parse_float=_parse_finite)
 
 
-def _finite(text: str) -> float:
+def _parse_finite(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise ValueError(f"{text} is no number")
@@ -196,7 +202,7 @@ def _finite(text: str) -> float:
 
 
 def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
-    """runs/<experiment>/train/seed<k>, with ``train-<hash8>`` for a changed experiment."""
+    """Return runs/<experiment>/train/seed<k>; a changed experiment has ``train-<hash8>``."""
     if name.startswith("."):
         raise ConfigError(f"an experiment cannot be called {name!r}; rename its file")
     variant = f"train-{config_hash(spec)[:8]}" if changed else "train"
@@ -204,7 +210,7 @@ def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
 
 
 def list_runs(folder: Path = RUNS) -> list[RunDir]:
-    """Every run below a folder, oldest first by the time its status was last written."""
+    """Return every run below a folder, ordered by the time of the last status change."""
     found = [RunDir(path.parent) for path in folder.rglob("config.yaml")]
     return sorted(found, key=lambda run: (_changed_at(run), str(run.path)))
 
@@ -217,9 +223,14 @@ def _changed_at(run: RunDir) -> float:
 
 
 def find_run(text: str) -> RunDir:
-    """A run by folder, by name under runs/, or the packaged model of that name.
+    """Find a run by its folder or its name under runs/, or a bundled model by its name.
 
-    An experiment's name stands for its only run, or for the unchanged one of seed 0.
+    The name of an experiment means its only run. If it has several, the name means the run of the
+    unchanged experiment with random seed 0.
+
+    Raises:
+        ConfigError: The text is empty or names several runs.
+        InputError: There is no such run.
     """
     if not text:
         raise ConfigError("the name of a run is empty; is a shell variable unset?")
@@ -229,8 +240,8 @@ def find_run(text: str) -> RunDir:
         if folder.is_dir() and (inside := list_runs(folder)):
             if len(inside) == 1:
                 return inside[0]
-            if (folder / PLAIN / "config.yaml").is_file():
-                return RunDir(folder / PLAIN)
+            if (folder / DEFAULT_RUN / "config.yaml").is_file():
+                return RunDir(folder / DEFAULT_RUN)
             names = ", ".join(run.name for run in inside[:6])
             raise ConfigError(f"{text} holds {len(inside)} runs; name one of them: {names}")
     if text in bundled_models():
@@ -241,5 +252,5 @@ def find_run(text: str) -> RunDir:
 
 
 def bundled_models() -> list[str]:
-    """The names of the models that come with vitcli."""
+    """Return the names of the bundled models."""
     return sorted(path.parent.name for path in BUNDLED.glob("*/config.yaml"))

@@ -1,4 +1,4 @@
-"""What runs/ holds: a line about each run, and how one is removed."""
+"""Summaries of runs, and the removal of runs."""
 
 import contextlib
 import shutil
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.run.compare import last_measures
-from vitcli.runner.run.folder import FILES, RUNS, RunDir, temporaries
+from vitcli.runner.run.folder import FILES, RUNS, RunDir, temporary_files
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
-    """One run as ``runs ls`` shows it; what is not known is None."""
+    """One row of ``vitcli runs ls``; unknown values are None."""
 
     name: str
     path: str
@@ -29,7 +29,7 @@ class RunSummary:
 
 
 def summarize(run: RunDir) -> RunSummary:
-    """What the files of a run say, however incomplete they are."""
+    """Summarize a run from its files, even if some are missing or damaged."""
     meta, measured = run.read("meta.json"), last_measures(run)
     try:
         spec = run.spec()
@@ -52,16 +52,16 @@ def summarize(run: RunDir) -> RunSummary:
 
 
 def live_state(run: RunDir) -> tuple[str, str]:
-    """State and reason; a run that says "running" while nobody holds its folder was killed."""
+    """Return state and reason. A "running" run that no process holds was interrupted."""
     status = run.status()
     state, reason = str(status["state"]), str(status.get("reason") or "")
-    if state == "running" and not in_use(run):
+    if state == "running" and not is_in_use(run):
         return "interrupted", "its process is gone"
     return state, reason
 
 
-def in_use(run: RunDir) -> bool:
-    """Whether a process holds the run's lock; never creates one."""
+def is_in_use(run: RunDir) -> bool:
+    """Return whether a process holds the run's lock. Creates no lock file."""
     if not (run.path / ".lock").exists():
         return False
     try:
@@ -69,18 +69,18 @@ def in_use(run: RunDir) -> bool:
             return False
     except InUseError:
         return True
-    except OSError:  # a copy that cannot be written: nobody trains there
+    except OSError:  # a read-only copy: no process can train in it
         return False
 
 
-def best(summaries: Sequence[RunSummary], count: int) -> list[RunSummary]:
-    """The ``count`` runs with the highest test accuracy, best first."""
+def most_accurate(summaries: Sequence[RunSummary], count: int) -> list[RunSummary]:
+    """Return the ``count`` runs with the highest test accuracy, best first."""
     measured = [run for run in summaries if run.test_accuracy is not None]
     return sorted(measured, key=lambda run: run.test_accuracy or 0, reverse=True)[:count]
 
 
 def is_run_folder(run: RunDir) -> bool:
-    """Whether vitcli wrote this folder: other programs have a config.yaml too."""
+    """Return whether vitcli wrote this folder; other programs also write a config.yaml."""
     if {"state", "step"} <= run.read("status.json").keys():
         return True
     try:
@@ -91,12 +91,16 @@ def is_run_folder(run: RunDir) -> bool:
 
 
 def remove_runs(runs: Sequence[RunDir]) -> list[str]:
-    """Remove the files of runs, all or none; the names of foreign files that were left alone.
+    """Remove the files of all given runs, or of none of them.
+
+    Returns:
+        Files that vitcli did not write; they are not removed.
 
     Raises:
-        InUseError: Another process holds one of them; nothing was removed.
-        InputError: One of them is not a run folder; nothing was removed.
-        ConfigError: One of them comes with vitcli; nothing was removed.
+        InUseError: Another process uses one of the runs; nothing was removed.
+        InputError: One of the folders is not a run; nothing was removed.
+        ConfigError: One of the runs is a bundled model; nothing was removed.
+        ResourceError: A file cannot be removed.
     """
     distinct = {run.path.resolve(): run for run in runs}
     for path, run in distinct.items():
@@ -115,9 +119,9 @@ def remove_runs(runs: Sequence[RunDir]) -> list[str]:
     return left
 
 
-def clear(folder: Path) -> None:
-    """Delete what a run consists of, and nothing else."""
-    for path in temporaries(folder):
+def delete_run_files(folder: Path) -> None:
+    """Delete the files of a run and no other files."""
+    for path in temporary_files(folder):
         path.unlink(missing_ok=True)
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
     for name in FILES:
@@ -128,16 +132,16 @@ def clear(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> list[str]:
-    """Delete a run, then the folders that this leaves empty."""
-    clear(folder)
+    """Delete a run and the folders that become empty; return the files of others."""
+    delete_run_files(folder)
     left = [str(path) for path in sorted(folder.iterdir()) if path.name != ".lock"]
     if not left:
-        drop_empty(folder)
+        remove_empty_folders(folder)
     return left
 
 
-def drop_empty(folder: Path) -> None:
-    """Remove a folder that holds a lock at most and, under runs/, the empty folders around it."""
+def remove_empty_folders(folder: Path) -> None:
+    """Remove a folder that is empty except for a lock, and its empty parents under runs/."""
     if any(path.name != ".lock" for path in folder.iterdir()):
         return
     (folder / ".lock").unlink(missing_ok=True)
@@ -148,5 +152,5 @@ def drop_empty(folder: Path) -> None:
             return
         try:
             parent.rmdir()
-        except OSError:  # it holds other runs
+        except OSError:  # the parent holds other runs
             return

@@ -1,6 +1,6 @@
-"""predictions.npz: what a run gave for its test images, the file that statistics are made from.
+"""predictions.npz: the outputs of a run for its test images, from which statistics are computed.
 
-Reading needs no torch.
+Reading the file needs no torch.
 """
 
 import io
@@ -25,11 +25,11 @@ BROKEN_ARCHIVE = (
     *(OSError, EOFError, ValueError, KeyError, IndexError, TypeError, ArithmeticError),
     *(NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error),
 )
-"""Errors that numpy raises for bytes that are no archive of arrays, or for unexpected arrays."""
+"""The exceptions of numpy for damaged archives and unexpected arrays."""
 
 
 def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
-    """Write what a task gave for every image as one .npz file."""
+    """Write the outputs of a task for every image to one .npz file."""
     arrays = {name: tensor.cpu().numpy() for name, tensor in outputs.items()}
     with io.BytesIO() as file:
         np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -40,20 +40,20 @@ def read_outputs(content: bytes) -> Arrays:
     """Return the arrays of a predictions.npz by name.
 
     Raises:
-        ValueError: These are not the bytes of such a file.
+        ValueError: The content is not such a file.
     """
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
-    except BROKEN_ARCHIVE as error:  # numpy's own message advises to unpickle the file
+    except BROKEN_ARCHIVE as error:  # numpy's own message advises to allow pickles
         raise ValueError("not an archive of predictions") from error
 
 
 def recomputed(content: bytes, row: TaskRow) -> tuple[float, int] | None:
-    """Return the task's headline and the number of images; None where the task stores neither.
+    """Return the main number of the task and the number of images; None if neither is stored.
 
     Raises:
-        ValueError: These are not the bytes of a predictions.npz of this task.
+        ValueError: The content is not a predictions.npz of this task.
     """
     arrays = read_outputs(content)
     if row.recompute is None:
@@ -70,7 +70,7 @@ def condensed(content: bytes, row: TaskRow) -> bytes:
     """Return the same predictions, small enough to commit.
 
     Raises:
-        ValueError: These are not the bytes of a predictions.npz of this task.
+        ValueError: The content is not a predictions.npz of this task.
     """
     arrays = read_outputs(content)
     if row.condense is not None:

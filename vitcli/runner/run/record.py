@@ -1,4 +1,4 @@
-"""meta.json: what was run, on which data, from which code."""
+"""meta.json: the experiment, the data and the code of a run."""
 
 import shlex
 import sys
@@ -20,9 +20,16 @@ def run_metadata(
     meta: dict[str, Any],
     command: str | None = None,
 ) -> dict[str, Any]:
-    """meta.json: what was run, on what, from which code.
+    """Return the content of meta.json.
 
-    A run that is continued keeps what it was, and gains a line in ``sessions``.
+    A resumed run keeps its entries and gains one entry in ``sessions``.
+
+    Args:
+        experiment: The experiment of the run.
+        data: The images that were read.
+        numerical_environment: Versions, hardware and settings that determine the numbers.
+        meta: The previous content; {} for a new run.
+        command: The command that started the run; by default that of this process.
     """
     session = {
         "command": command or shlex.join(["vitcli", *sys.argv[1:]]),
@@ -47,3 +54,17 @@ def run_metadata(
         "sessions": [],
         **meta,
     }
+
+
+def other_images(recorded_hash: str | None, data: DataSet) -> str | None:
+    """Return how the images differ from those of a training; None where they are the same.
+
+    The text completes a sentence such as ``RUN was trained on ...``.
+
+    Args:
+        recorded_hash: ``data_hash`` in the run's meta.json; empty or None where it has none.
+        data: The images that were read now.
+    """
+    if not recorded_hash or recorded_hash == data.data_hash:
+        return None
+    return f"other images (hash {recorded_hash[:12]}, now {data.data_hash[:12]})"

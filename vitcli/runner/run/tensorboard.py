@@ -1,4 +1,4 @@
-"""TensorBoard as a view of metrics.jsonl: scalars can be thrown away and rebuilt at any time."""
+"""TensorBoard event files, which can be rebuilt from metrics.jsonl except for their pictures."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ TAGS = {
 }
 SPLITS = ("train", "val", "test")
 PICTURES = "attention"
-"""The tag of pictures that come with a step of the training."""
+"""The tag of the pictures that are drawn during training."""
 
 
 def tag_of(key: str) -> str | None:
@@ -28,17 +28,17 @@ def tag_of(key: str) -> str | None:
 
 
 class Board:
-    """Writes one event file into a run folder, replacing older ones.
+    """Writer of one event file in a run folder; the file replaces older event files.
 
-    Scalars are written anew from the records. Pictures are in no record: those of steps up to the
-    last record are copied from the older files, so that a resumed run neither loses them nor has
-    them twice (later ones it draws again). Where an event file was deleted or cut short, its
-    pictures are gone.
+    Scalars are written again from the records of metrics.jsonl. Pictures are not in these records.
+    Pictures of steps up to the last record are therefore copied from the older event files; the
+    training draws the later ones again. If an event file was deleted or truncated, its pictures are
+    lost.
     """
 
     def __init__(self, folder: Path, records: list[dict[str, Any]]) -> None:
         old = sorted(folder.glob("events.out.tfevents.*"))
-        pictures = [*pictures_in(old, records[-1]["step"])] if old and records else []
+        pictures = [*read_picture_events(old, records[-1]["step"])] if old and records else []
         self.writer = SummaryWriter(str(folder))
         for record in records:
             self.scalars(record)
@@ -50,13 +50,14 @@ class Board:
             file.unlink()
 
     def scalars(self, record: dict[str, Any]) -> None:
+        """Write the numbers of one record."""
         for key, value in record.items():
             if value is not None and (tag := tag_of(key)):
                 self.writer.add_scalar(tag, value, record["step"])
         self.writer.flush()
 
     def images(self, tag: str, images: Tensor, step: int) -> None:
-        """A grid of (N, C, H, W) pictures, stretched to the full range together."""
+        """Write a grid of pictures (N, C, H, W), scaled together to the full value range."""
         low, high = images.amin(), images.amax()
         images = (images - low) / (high - low).clamp(min=1e-12)
         if images.shape[1] not in (1, 3):
@@ -64,16 +65,16 @@ class Board:
         self.writer.add_images(tag, images.float().cpu(), step)
 
     def picture(self, pixels: np.ndarray, step: int) -> None:
-        """A picture (height, width, 3) uint8 of this step."""
+        """Write a picture (H, W, 3) uint8 of this step."""
         self.writer.add_image(PICTURES, pixels, step, dataformats="HWC")
         self.writer.flush()
 
     def hparams(
         self, spec: ExperimentSpec, result: dict[str, float], labels: dict[str, Any]
     ) -> None:
-        """The three hparams records in this file; ``add_hparams`` would start a second run.
+        """Write the three hparams records into this file; ``add_hparams`` would start a second run.
 
-        ``labels``, such as study and variant, are columns to group by; None is left out.
+        ``labels``, such as study and variant, become columns to group by. None values are omitted.
         """
         fields = labels | spec.model_dump(mode="json")
         flat = {k: v for k, v in flatten(fields).items() if v is not None}
@@ -91,22 +92,22 @@ class Board:
         self.writer.close()
 
 
-def pictures_in(files: list[Path], last_step: int) -> Iterator[Any]:
-    """The events with a picture, one a step, up to ``last_step``; a damaged file ends early."""
-    # A third of a second to import: a training should not start later for it.
+def read_picture_events(files: list[Path], last_step: int) -> Iterator[Any]:
+    """Yield one event with a picture per step up to ``last_step``; stop where a file is damaged."""
+    # Imported here because the import takes 0.3 s and few runs need it.
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     seen = set()
     for file in files:
         for event in LegacyEventFileLoader(str(file)).Load():
-            shown = {value.tag for value in event.summary.value if value.HasField("image")}
-            if shown == {PICTURES} and event.step <= last_step and event.step not in seen:
+            tags = {value.tag for value in event.summary.value if value.HasField("image")}
+            if tags == {PICTURES} and event.step <= last_step and event.step not in seen:
                 seen.add(event.step)
                 yield event
 
 
 def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings to dotted keys."""
+    """Return nested mappings as one mapping with dotted keys."""
     out: dict[str, Any] = {}
     for key, value in data.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""`vitcli runs verify`: read every file of a run, and say which of them can be relied on."""
+"""`vitcli runs verify`: check every file of a run."""
 
 import json
 from collections.abc import Callable
@@ -9,19 +9,19 @@ from typing import get_args
 
 from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.files import sealed
+from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import load_checkpoint
-from vitcli.runner.run.folder import MANIFEST, RunDir, State, temporaries
+from vitcli.runner.run.folder import MANIFEST, RunDir, State, temporary_files
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, recomputed
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One file or checkpoint of a run."""
+    """The verdict on one file or checkpoint of a run."""
 
     name: str
     state: str
-    """``ok``, ``damaged``, ``missing``, or ``incomplete``: left by a kill, never used."""
+    """``ok``, ``damaged``, ``missing``, or ``incomplete`` (left by a killed process, not used)."""
     reason: str = ""
 
     @property
@@ -30,31 +30,32 @@ class Verdict:
 
 
 def verify_run(run: RunDir) -> list[Verdict]:
-    """A verdict about each file that a run of this state has."""
+    """Return a verdict on each file that a run in this state must have."""
     imported = bool(run.read("meta.json").get("imported"))
     finished = run.status()["state"] == "finished" and not imported
     verdicts = [
-        _verdict("config.yaml", partial(_config, run)),
-        _verdict("status.json", partial(_status, run)),
-        _verdict("meta.json", partial(_json, run, "meta.json", {"experiment", "data_hash"})),
-        *([] if imported else [_verdict("metrics.jsonl", partial(_metrics, run, finished))]),
-        *_checkpoints(run),
+        _verdict("config.yaml", partial(_check_config, run)),
+        _verdict("status.json", partial(_check_status, run)),
+        _verdict("meta.json", partial(_check_json, run, "meta.json", {"experiment", "data_hash"})),
+        *([] if imported else [_verdict("metrics.jsonl", partial(_check_metrics, run, finished))]),
+        *_checkpoint_verdicts(run),
     ]
     if finished:
-        keys, is_sealed = {_headline(run), "num_test"}, _has_sealed_result(run)
-        result = partial(_json, run, "result.json", keys, is_sealed=is_sealed)
+        keys, is_hashed = {_headline_key(run), "num_test"}, _has_hashed_result(run)
+        result = partial(_check_json, run, "result.json", keys, is_hashed=is_hashed)
         verdicts.append(_verdict("result.json", result))
         if not run.is_bundled:
-            verdicts.append(_verdict("predictions.npz", partial(_predictions, run)))
+            verdicts.append(_verdict("predictions.npz", partial(_check_predictions, run)))
     return verdicts + [
         Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
-        for path in temporaries(run.path)
+        for path in temporary_files(run.path)
     ]
 
 
-def _verdict(name: str, read: Callable[[], object]) -> Verdict:
+def _verdict(name: str, check: Callable[[], object]) -> Verdict:
+    """Run a check of a file and return the verdict."""
     try:
-        read()
+        check()
     except FileNotFoundError:
         return Verdict(name, "missing")
     except UserError as error:
@@ -64,44 +65,45 @@ def _verdict(name: str, read: Callable[[], object]) -> Verdict:
     return Verdict(name, "ok")
 
 
-def _config(run: RunDir) -> None:
-    """It must be the one that the run was begun with."""
+def _check_config(run: RunDir) -> None:
+    """Check that config.yaml is valid and unchanged since the start of the run."""
     run.spec()
     if run.read("meta.json").get("config_sha256", own := run.config_sha256()) != own:
-        raise ValueError("it is not the one of the run any more")
+        raise ValueError("it was changed after the run was started")
 
 
-def _status(run: RunDir) -> None:
-    _json(run, "status.json", {"state", "step"})
+def _check_status(run: RunDir) -> None:
+    """Check that status.json has a known state and a step."""
+    _check_json(run, "status.json", {"state", "step"})
     if run.read("status.json")["state"] not in get_args(State):
-        raise ValueError("there is no such state")
+        raise ValueError("its state is not a known one")
 
 
-def _has_sealed_result(run: RunDir) -> bool:
-    """Whether the vitcli that trained it was one that gives result.json a hash."""
+def _has_hashed_result(run: RunDir) -> bool:
+    """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote the run."""
     version = str(run.read("meta.json").get("vitcli", "0")).split(".")
     return all(part.isdecimal() for part in version) and [int(part) for part in version] >= [0, 7]
 
 
-def _json(run: RunDir, name: str, keys: set[str], *, is_sealed: bool = False) -> None:
-    """An object with these keys, and with the hash of the others if it holds one."""
+def _check_json(run: RunDir, name: str, keys: set[str], *, is_hashed: bool = False) -> None:
+    """Check that a file is a JSON object with these keys and, if it has a hash, a correct one."""
     content = (run.path / name).read_bytes()
     value = json.loads(content)
     if not isinstance(value, dict) or not keys <= value.keys():
-        raise ValueError(f"without {', '.join(sorted(keys))}")
-    seal = value.pop("sha256", None)
-    if (seal or is_sealed) and content != sealed(value):
+        raise ValueError(f"it lacks one of {', '.join(sorted(keys))}")
+    own_hash = value.pop("sha256", None)
+    if (own_hash or is_hashed) and content != to_hashed_json(value):
         raise ValueError("it does not match its hash")
 
 
-def _metrics(run: RunDir, finished: bool) -> None:
-    """They must go up to the last step of a finished run."""
+def _check_metrics(run: RunDir, finished: bool) -> None:
+    """Check metrics.jsonl; in a finished run it must reach the last step."""
     records, step = run.metrics(), run.status()["step"]
     if finished and step and (not records or records[-1]["step"] != step):
         raise ValueError(f"it does not reach step {step}")
 
 
-def _headline(run: RunDir) -> str:
+def _headline_key(run: RunDir) -> str:
     """Return the key in result.json of the number that the run's task is judged by."""
     try:
         return f"test_{task_row(run.spec()).headline.name}"
@@ -109,34 +111,37 @@ def _headline(run: RunDir) -> str:
         return "num_test"
 
 
-def _predictions(run: RunDir) -> None:
+def _check_predictions(run: RunDir) -> None:
     """Check that the predictions agree with result.json."""
     row = task_row(run.spec())
     found = recomputed((run.path / "predictions.npz").read_bytes(), row)
     if found is None:
         return
     result, (value, count) = run.read("result.json"), found
-    if abs(value - result[_headline(run)]) > 1e-6 or count != result["num_test"]:
-        raise ValueError(f"they give {row.headline.label} {value:.4f}, result.json has another")
+    if abs(value - result[_headline_key(run)]) > 1e-6 or count != result["num_test"]:
+        raise ValueError(
+            f"{row.headline.label} {value:.4f} of {count} images differs from result.json"
+        )
 
 
-def _checkpoints(run: RunDir) -> list[Verdict]:
-    """Newest first; one without a manifest was never complete."""
+def _checkpoint_verdicts(run: RunDir) -> list[Verdict]:
+    """Return a verdict on each checkpoint, newest first."""
     folders = [path for path in run.checkpoints.glob("*") if path.name.isdecimal()]
     verdicts = [
-        _verdict(f"checkpoints/{path.name}", partial(_checkpoint, path))
+        _verdict(f"checkpoints/{path.name}", partial(_check_checkpoint, path))
         if (path / MANIFEST).exists()
         else Verdict(f"checkpoints/{path.name}", "incomplete", "without a manifest")
         for path in sorted(folders, key=lambda path: int(path.name), reverse=True)
     ]
-    promised = run.status()["step"]  # written after its checkpoint, never before
-    if promised > run.last_step():
-        verdicts = [verdict for verdict in verdicts if verdict.name != f"checkpoints/{promised}"]
-        verdicts.insert(0, Verdict(f"checkpoints/{promised}", "missing", "its manifest is gone"))
+    last_step = run.status()["step"]  # status.json is written after the checkpoint
+    if last_step > run.last_step():
+        verdicts = [verdict for verdict in verdicts if verdict.name != f"checkpoints/{last_step}"]
+        verdicts.insert(0, Verdict(f"checkpoints/{last_step}", "missing", "its manifest is gone"))
     return verdicts
 
 
-def _checkpoint(path: Path) -> None:
+def _check_checkpoint(path: Path) -> None:
+    """Check the hashes of a checkpoint, and that its values are finite."""
     for name, tensor in load_checkpoint(path).tensors.items():
         if not tensor.isfinite().all():
             raise InputError(f"{name} has values that are not finite")

@@ -22,7 +22,7 @@ from vitcli.runner.study.result import (
 )
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import RESULTS, TrialState, trial_states
-from vitcli.runner.text import plain, portable
+from vitcli.runner.text import portable, portable_fields
 
 States = Mapping[str, TrialState]
 """Trial folder -> state."""
@@ -111,7 +111,7 @@ def collect(
 
 def _base_config(study: Study) -> dict[str, Any]:
     """The baseline's own fields; of what is tuned each variant has another value."""
-    changed = plain(changed_fields(study.baseline.spec.replace(seed=0)))
+    changed = portable_fields(changed_fields(study.baseline.spec.replace(seed=0)))
     return {name: value for name, value in changed.items() if name not in study.tune}
 
 
@@ -174,7 +174,7 @@ def _row(
     ]
     return VariantResult(
         variant=variant.name,
-        changes=plain(variant.changes),
+        changes=portable_fields(variant.changes),
         parameters=(measured[0].parameters if measured else None) or parameters.get(variant.name),
         forward_flops=measured[0].forward_flops if measured else None,
         trials=tuple(results[index]),
@@ -206,7 +206,7 @@ def choose(
         whole = [value for value in known if value is not None]
         mean = fmean(whole) if len(whole) == len(trials) else None
         numbers = {} if mean is None else in_fields(Candidate, {f"val_{headline.name}": mean})
-        setting = plain(trials[0].setting)
+        setting = portable_fields(trials[0].setting)
         candidates.append(Candidate(setting=setting, num_diverged=diverged, **numbers))
         sign = 1 if headline.higher_is_better else -1
         scores.append((1, sign * mean) if mean is not None else (0, -diverged))

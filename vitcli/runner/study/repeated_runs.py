@@ -24,7 +24,7 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult, in_fields
 from vitcli.runner.study.states import RESULTS
 from vitcli.runner.study.table import to_json
-from vitcli.runner.text import plain, portable
+from vitcli.runner.text import portable, portable_fields
 
 SHARED = ("experiment", "data_hash", "commit", "hardware", "torch")
 MEASURED = ("train_loss", "train_seconds", "images_per_second")
@@ -70,7 +70,7 @@ def collect(runs: Sequence[RunDir]) -> StudyResult:
         num_test=result.get("num_test"),
         epochs=spec.train.epochs,
         num_comparisons=0,
-        base_config=plain(changed_fields(spec.replace(seed=0))),
+        base_config=portable_fields(changed_fields(spec.replace(seed=0))),
         task=spec.task.name,
         rows=(row,),
     )

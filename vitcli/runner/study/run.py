@@ -17,8 +17,8 @@ from vitcli.runner.errors import (
 )
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RunDir, exclusive
-from vitcli.runner.run.listing import in_use
+from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import PLAN, Trial
 from vitcli.runner.study.plan import Options, StudyPlan, states_now, worker_count
 from vitcli.runner.study.saved import save_trial
@@ -47,7 +47,7 @@ def run_study(
         return todo.found
     from vitcli.runner.run.checkpoint import keep_weights
 
-    with exclusive(todo.root, "another process is running this study"):
+    with hold_folder(todo.root, "another process is running this study"):
         for checkpoints in left:
             keep_weights(checkpoints)
         if not todo.trials:
@@ -86,7 +86,7 @@ def _wait_for_orphans(todo: StudyPlan) -> None:
     until = time.monotonic() + ORPHAN_SECONDS
     for trial in todo.trials:
         run = RunDir(todo.root / trial.folder)
-        while in_use(run):
+        while is_in_use(run):
             if time.monotonic() > until:
                 raise InUseError(f"{run.path}: another process is training this trial")
             time.sleep(0.2)

@@ -17,12 +17,12 @@ from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import changed_fields
-from vitcli.runner.files import commit, make_folder, sealed, sha256
+from vitcli.runner.files import commit, make_folder, sha256, to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import condensed
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.records import TrialRecord, other_threads
-from vitcli.runner.text import plain
+from vitcli.runner.text import portable_fields
 
 FORMAT = 1
 SAVED = Path("experiments/results/trials")
@@ -114,7 +114,7 @@ def read_saved(path: Path) -> TrialRecord:
             raise InputError(f"{path}: not a saved trial of format {FORMAT}; update vitcli")
         value.pop("sha256", None)
         predictions = value["predictions_sha256"]
-        if content != sealed(value):
+        if content != to_hashed_json(value):
             raise ValueError("it does not match its hash")
         if predictions and sha256(path.with_suffix(".npz").read_bytes()) != predictions:
             raise ValueError("its predictions do not match their hash")
@@ -150,9 +150,9 @@ def save_trial(
         "format": FORMAT,
         "study": study,
         "variant": trial.variant,
-        "config": plain(changed_fields(trial.spec)),
+        "config": portable_fields(changed_fields(trial.spec)),
         "record": record.model_dump(mode="json"),
         "predictions_sha256": digest,
     }
-    commit(target, sealed(value))
+    commit(target, to_hashed_json(value))
     return target

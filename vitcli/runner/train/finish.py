@@ -5,7 +5,7 @@ from typing import Any
 
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.runner.experiment.build import abstract_module, encoder_of
-from vitcli.runner.files import commit, sealed
+from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.run.folder import steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.run.tensorboard import Board
@@ -29,7 +29,7 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         board.hparams(spec, shown, groups)
         show_images(trainer, board)
     result = summarise(trainer, measured, num_test=len(next(iter(outputs.values()))))
-    commit(run.path / "result.json", sealed(result))
+    commit(run.path / "result.json", to_hashed_json(result))
     run.set_status("finished", trainer.step)
     return run.read("result.json")
 

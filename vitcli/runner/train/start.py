@@ -27,7 +27,7 @@ from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir, default_path, find_run
-from vitcli.runner.run.listing import clear, drop_empty, is_run_folder
+from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import run_metadata
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import described, may_change, refuse
@@ -92,7 +92,7 @@ def start(
                     return Outcome(run, finish(trainer), trained=True)
         except UserError:
             if not run.exists:
-                drop_empty(run.path)
+                remove_empty_folders(run.path)
             raise
         except Exception as error:
             if isinstance(error, FileNotFoundError) and not run.path.is_dir():
@@ -190,7 +190,7 @@ def prepare(
         trainer.restore(checkpoint)
         mark_inexact(run, meta, checkpoint.step, inexact, on_message)
     if request.rerun:
-        clear(run.path)
+        delete_run_files(run.path)
     arithmetic = {"precision": trainer.precision, "kernels": trainer.kernels}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())

@@ -1,4 +1,4 @@
-"""Weights of other programs: read by a child process, renamed, and laid down as a run."""
+"""Import of weights that another program trained, as a run."""
 
 import os
 import subprocess
@@ -27,8 +27,9 @@ from vitcli.runner.weights.unpickle import SECONDS
 from vitcli.version import PACKAGE, __version__
 
 PREFIXES = ("module.", "_orig_mod.", "model.")
-"""What DistributedDataParallel, torch.compile and wrappers put before every name."""
-SHOWN = 5
+"""Prefixes that DistributedDataParallel, torch.compile and wrappers add to every name."""
+MAX_DIFFERENCES = 5
+"""Number of differences that an error names."""
 TIMM_BLOCK = {
     "norm1": "attn.norm",
     "norm2": "ffn.norm",
@@ -48,28 +49,28 @@ def import_weights(
     offline: bool = False,
     on_message: Callable[[str], None],
 ) -> RunDir:
-    """Lay down a file's weights as a run of an experiment, which nothing was trained in.
+    """Write the weights in a file as a finished run of an experiment, without training.
 
-    ``.safetensors`` is read here, everything else only by a child process with limits; nothing of
-    the run folder is written unless every tensor fits.
+    A ``.safetensors`` file is read in this process. Every other file is read by a child process
+    with limits. The run folder is written only if every tensor fits the model.
 
     Raises:
         InputError: The file is damaged, hostile, or holds another model.
-        ConfigError: There is something in the run folder.
+        ConfigError: The run folder already holds files.
     """
     run = RunDir(output)
     if output.exists() and not (output.is_dir() and is_free(output)):
-        raise ConfigError(f"{output} holds files; choose another -o")
-    state = own_names(read_tensors(file))
+        raise ConfigError(f"{output} already holds files; choose another -o")
+    state = rename_tensors(read_tensors(file))
     data = load_data(
         experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
     )
     spec = resolve(experiment.spec, data)
     model = encoder_of(spec, new_module(spec))
-    weights = fitting(state, model, file)
+    weights = match_tensors(state, model, file)
     with run.lock():
         if not is_free(output):
-            raise ConfigError(f"{output} holds files by now; choose another -o")
+            raise ConfigError(f"{output} now holds files of another process; choose another -o")
         run.create(spec)
         meta = {
             "experiment": experiment.name,
@@ -82,19 +83,19 @@ def import_weights(
             "seed": spec.seed,
         }
         commit_json(run.path / "meta.json", meta)
-        facts = {"weights": "model", "model": model_hash(spec.model)}
+        checkpoint_state = {"weights": "model", "model": model_hash(spec.model)}
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, facts))
+        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, checkpoint_state))
         keep_weights(run.checkpoints)
         run.set_status("finished", 0, "imported")
     return run
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
-    """The tensors of a file, by whatever names they have there.
+    """Return the tensors of a file under their names in the file.
 
     Raises:
-        InputError: It cannot be read, or is refused.
+        InputError: The file cannot be read, or is refused.
     """
     if not file.is_file():
         raise InputError(f"{file}: not a file")
@@ -115,7 +116,7 @@ def _load(path: Path, named: Path) -> dict[str, Tensor]:
 
 def _unpickle(file: Path, target: Path) -> None:
     package = str(PACKAGE.parent)
-    words = [
+    command = [
         sys.executable,
         "-P",
         "-m",
@@ -127,7 +128,7 @@ def _unpickle(file: Path, target: Path) -> None:
     environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
     try:
         done = subprocess.run(
-            words,
+            command,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -137,25 +138,25 @@ def _unpickle(file: Path, target: Path) -> None:
     except subprocess.TimeoutExpired as error:
         raise InputError(f"{file}: refused: it took more than {3 * SECONDS} s to read") from error
     if done.returncode:
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = said[-1] if said and done.returncode > 0 else "it used too much memory or time"
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines and done.returncode > 0 else "it used too much memory or time"
         raise InputError(f"{file}: refused: {reason}")
 
 
-def own_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors under vitcli's names, where they have those or timm's."""
+def rename_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return tensors with the names of vitcli or timm under the names of vitcli."""
     names = list(state)
     for prefix in PREFIXES:
         if names and all(name.startswith(prefix) for name in names):
-            return own_names({name.removeprefix(prefix): state[name] for name in names})
+            return rename_tensors({name.removeprefix(prefix): state[name] for name in names})
     is_timm = any(name.startswith(("patch_embed.proj.", "blocks.0.norm1.")) for name in names)
-    return from_timm(state) if is_timm else dict(state)
+    return rename_timm_tensors(state) if is_timm else dict(state)
 
 
-def from_timm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The state dict of timm's VisionTransformer under vitcli's names.
+def rename_timm_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the state dict of timm's VisionTransformer under the names of vitcli.
 
-    Its convolution over patches becomes the linear layer that it is.
+    The patch embedding, a convolution in timm, becomes the equivalent linear layer.
     """
     found = {}
     for name, value in state.items():
@@ -170,11 +171,11 @@ def from_timm(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return found
 
 
-def fitting(state: Mapping[str, Tensor], model: ImageModel, file: Path) -> dict[str, Any]:
-    """The tensors in the model's own types.
+def match_tensors(state: Mapping[str, Tensor], model: ImageModel, file: Path) -> dict[str, Any]:
+    """Return the tensors in the types of the model.
 
     Raises:
-        InputError: They are not exactly those of the model; names the first differences.
+        InputError: The tensors are not exactly those of the model. The text names differences.
     """
     wanted = model.state_dict()
     problems = [f"{name} is missing" for name in wanted if name not in state]
@@ -185,10 +186,10 @@ def fitting(state: Mapping[str, Tensor], model: ImageModel, file: Path) -> dict[
         if name in state and state[name].shape != wanted[name].shape
     ]
     if problems:
-        more = f" and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise InputError(
-            f"{file} does not fit the experiment's model: {'; '.join(problems[:SHOWN])}{more}"
-        )
+        left = len(problems) - MAX_DIFFERENCES
+        more = f" and {left} more" if left > 0 else ""
+        first = "; ".join(problems[:MAX_DIFFERENCES])
+        raise InputError(f"{file} does not fit the experiment's model: {first}{more}")
     found = {name: state[name].to(wanted[name].dtype) for name in wanted}
     for name, value in found.items():
         if not value.isfinite().all():

@@ -1,11 +1,12 @@
-"""A child process that reads one stranger's ``.pt`` file, under limits, and writes safetensors.
+"""A child process that converts one untrusted ``.pt`` file to safetensors, under limits.
 
     python -m vitcli.runner.weights.unpickle FILE TARGET
 
-The only place where a pickle is read. ``weights_only=True`` lets it build tensors and containers,
-and has been got round before (CVE-2025-32434, CVE-2026-24747); so it runs in a process of its own
-that may use little memory, time and disk, and there is no other way in where this one fails. What
-it has to say is its last line on stderr; its exit code is 0 or 4.
+A ``.pt`` file is a pickle. vitcli reads pickles here and in ``runner/data/readers.py``, which reads
+only published files of known MD5. ``weights_only=True`` restricts the pickle to tensors and
+containers, but this restriction has been bypassed before (CVE-2025-32434, CVE-2026-24747).
+Therefore the file is read in a process of its own with limited memory, time and disk, and there is
+no fallback. The exit code is 0 or 4; the last line on stderr says why a file was refused.
 """
 
 import os
@@ -23,16 +24,17 @@ MAX_PICKLE = 16 << 20
 MAX_DEPTH = 4
 SECONDS = 60
 REFUSED = 4
-PLACES = ("state_dict", "model_state_dict", "model", "ema", "net", "weights")
-"""Where training programs put the weights in what they save."""
+WEIGHT_KEYS = ("state_dict", "model_state_dict", "model", "ema", "net", "weights")
+"""Keys under which training programs save weights."""
 
 
 def main(source: Path, target: Path) -> None:
+    """Read a file of ``torch.save`` and write its tensors to ``target``."""
     import safetensors.torch
     import torch
 
     with source.open("rb") as file:
-        limit(size_of(file))
+        limit_resources(regular_file_size(file))
         check_archive(file)
         file.seek(0)
         saved = torch.load(file, map_location="cpu", weights_only=True)
@@ -41,41 +43,45 @@ def main(source: Path, target: Path) -> None:
     safetensors.torch.save_file(tensors, target)
 
 
-def size_of(file: IO[bytes]) -> int:
-    """Bytes of a regular file; ValueError where it is none, or too large."""
-    facts = os.fstat(file.fileno())
-    if not stat.S_ISREG(facts.st_mode):
+def regular_file_size(file: IO[bytes]) -> int:
+    """Return the size of a regular file in bytes.
+
+    Raises:
+        ValueError: The file is not regular, or is too large.
+    """
+    status = os.fstat(file.fileno())
+    if not stat.S_ISREG(status.st_mode):
         raise ValueError("not a regular file")
-    if facts.st_size > MAX_BYTES:
+    if status.st_size > MAX_BYTES:
         raise ValueError(f"larger than {MAX_BYTES >> 30} GiB")
-    return facts.st_size
+    return status.st_size
 
 
 def check_archive(file: IO[bytes]) -> None:
-    """Make sure that it is what ``torch.save`` writes, with nothing compressed in it.
+    """Check that a file is an archive of ``torch.save`` without compressed parts.
 
     Raises:
-        ValueError: It is not.
+        ValueError: The file is not such an archive.
     """
     try:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-        raise ValueError("not a file of torch.save (since torch 1.6 that is a ZIP)") from error
+        raise ValueError("not a file of torch.save, which is a ZIP since torch 1.6") from error
     if len(entries) > MAX_ENTRIES:
         raise ValueError(f"more than {MAX_ENTRIES:,} parts")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-        raise ValueError("compressed parts, which torch.save never writes")
-    if sum(entry.file_size for entry in entries) > size_of(file):
-        raise ValueError("its parts are larger than itself")
+        raise ValueError("it has compressed parts, which torch.save never writes")
+    if sum(entry.file_size for entry in entries) > regular_file_size(file):
+        raise ValueError("its parts are larger than the file")
     pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
-        raise ValueError("not one data.pkl of ordinary size")
+        raise ValueError("it does not hold exactly one data.pkl of ordinary size")
 
 
-def limit(size: int) -> None:
-    """Processor time, and memory and disk for a few copies of so many bytes beyond what is used."""
-    memory = Path("/proc/self/statm")  # Linux only; elsewhere there is no such limit
+def limit_resources(size: int) -> None:
+    """Limit processor time, and memory and disk to a few copies of ``size`` bytes."""
+    memory = Path("/proc/self/statm")  # Linux only: without it, memory is not limited
     used = int(memory.read_text().split()[0]) * resource.getpagesize() if memory.exists() else 0
     for kind, most in (
         (resource.RLIMIT_AS, used + 4 * size + (256 << 20) if used else resource.RLIM_INFINITY),
@@ -87,10 +93,10 @@ def limit(size: int) -> None:
 
 
 def find_state(saved: Any, depth: int = 0) -> dict[str, Any]:
-    """The mapping of names to tensors in what was saved.
+    """Return the mapping of names to tensors in a saved object.
 
     Raises:
-        ValueError: There is none.
+        ValueError: There is no such mapping.
     """
     import torch
 
@@ -98,19 +104,19 @@ def find_state(saved: Any, depth: int = 0) -> dict[str, Any]:
         raise ValueError(f"it holds a {type(saved).__name__}, not a dict of tensors")
     if saved and all(isinstance(value, torch.Tensor) for value in saved.values()):
         if not all(isinstance(name, str) for name in saved):
-            raise ValueError("its tensors have names that are no text")
+            raise ValueError("the names of its tensors are not text")
         return dict(saved)
-    inside = [saved[place] for place in PLACES if isinstance(saved.get(place), Mapping)]
+    inside = [saved[key] for key in WEIGHT_KEYS if isinstance(saved.get(key), Mapping)]
     if not inside or depth == MAX_DEPTH:
         keys = ", ".join(sorted(str(key)[:40] for key in saved)[:6])
-        raise ValueError(f"no dict of tensors in it (it has: {keys or 'nothing'})")
+        raise ValueError(f"it holds no dict of tensors (its keys: {keys or 'none'})")
     return find_state(inside[0], depth + 1)
 
 
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), Path(sys.argv[2]))
-    except Exception as problem:  # of whatever kind: the file is refused, and nothing else happens
+    except Exception as problem:  # every exception means: refuse the file
         kind = "" if type(problem) is ValueError else f"{type(problem).__name__}: "
         reason = str(problem).partition("\n")[0][:300]
         print(f"{kind}{reason}", file=sys.stderr)  # noqa: T201
