@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark_tables import attention_growth, checkpoints, faults, peers, sizes
+from slot_tables import slots
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -210,31 +211,6 @@ def printed(*words: str) -> Any:
     command = [sys.executable, "-m", "vitcli", *words]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
-
-
-def slots() -> str:
-    """Every field with a choice of names, and the names."""
-    schema = printed("experiments", "schema")
-    found: dict[str, list[str]] = {}
-
-    def walk(node: dict[str, Any], path: str) -> None:
-        while "$ref" in node:
-            node = schema["$defs"][node["$ref"].rpartition("/")[2]]
-        names = [node["const"]] if "const" in node else node.get("enum", [])
-        known = found.setdefault(path, [])
-        known += [name for name in names if isinstance(name, str) and name not in known]
-        for key in ("anyOf", "oneOf", "allOf"):
-            for option in node.get(key, []):
-                walk(option, path)
-        for name, child in node.get("properties", {}).items():
-            walk(child, f"{path}.{name}".lstrip("."))
-
-    walk(schema, "")
-    rows = ["| field | choices |", "|---|---|"]
-    for path, names in found.items():
-        if path.startswith(("model.", "optim.", "data.")) and len(names) > 1:
-            rows.append(f"| `{path}` | {', '.join(f'`{name}`' for name in names)} |")
-    return "\n".join(rows)
 
 
 def questions(kind: str) -> str:

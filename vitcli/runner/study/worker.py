@@ -107,11 +107,12 @@ class DataOnce:
         return self._data
 
     def _checked(self, data: Any) -> Any:
-        if self._expected and data.data_hash != self._expected:
+        from vitcli.runner.run.record import other_images
+
+        if problem := other_images(self._expected, data):
             raise InputError(
-                f"finished trials were trained on other images (hash {self._expected[:12]}, now"
-                f" {data.data_hash[:12]}); point --data-dir at the old ones, or train all anew"
-                " with --rerun"
+                f"finished trials were trained on {problem}; point --data-dir at the images of"
+                " those trials, or train all trials again with --rerun"
             )
         return data
 

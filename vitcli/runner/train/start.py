@@ -28,7 +28,7 @@ from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
-from vitcli.runner.run.record import run_metadata
+from vitcli.runner.run.record import other_images, run_metadata
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import described, may_change, refuse
 from vitcli.runner.train.finish import finish
@@ -205,11 +205,10 @@ def prepare(
 
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
-    seen = run.read("meta.json").get("data_hash")
-    if seen and seen != data.data_hash:
+    if problem := other_images(run.read("meta.json").get("data_hash"), data):
         raise InputError(
-            f"{run.path} was trained on other images (hash {seen[:12]}, now {data.data_hash[:12]});"
-            " start over with --rerun, or point --data-dir at the old ones"
+            f"{run.path} was trained on {problem}; start over with --rerun, or point --data-dir at"
+            " the images of the training"
         )
 
 

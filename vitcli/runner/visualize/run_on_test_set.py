@@ -20,6 +20,7 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import other_images
 
 MAX_BATCH = 50
 MAX_BYTES = 2**28
@@ -164,10 +165,6 @@ def load_run_on_test_set(
         )
     if not len(data.test):
         raise InputError(f"{spec.name} has no test images")
-    trained_on = run.read("meta.json").get("data_hash")
-    if trained_on and trained_on != data.data_hash:
-        on_message(
-            "note: the images are not those of the training, whose data hash begins with"
-            f" {trained_on[:12]}"
-        )
+    if problem := other_images(run.read("meta.json").get("data_hash"), data):
+        on_message(f"note: {run.name} was trained on {problem}")
     return RunOnTestSet(predictor, data, num_images)
