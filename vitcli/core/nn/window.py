@@ -128,10 +128,6 @@ class WindowAttention(SelfAttention):
         out = super().forward(grid.flatten(1, 2)).unflatten(1, (bottom, right))
         return out[:, :height, :width].flatten(1, 2)
 
-    @property
-    def softmax_scale(self) -> None:
-        """None: backends compute attention over the whole sequence only."""
-
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(B, N, 3 D) -> q, k, v, each (B, windows h, n, d)."""
         windows = self.windows.cut(qkv.unflatten(1, self.windows.padded))
