@@ -197,7 +197,7 @@ def refuse_to_replace(files: list[str], target: Path) -> None:
 
 
 def parse_numbers(option: str, text: str) -> list[int] | None:
-    """Return the parse_numbers in a text such as ``1,3,-1``; None if it is empty or ``all``."""
+    """Return the numbers in a text such as ``1,3,-1``; None if it is empty or ``all``."""
     from vitcli.runner.errors import ConfigError
 
     if text in ("", "all"):
@@ -242,7 +242,10 @@ def is_file_name(output: Path) -> bool:
 def target_of(
     explanation: "Explanation", form: Format, output: Path | None, taken: set[Path]
 ) -> Path:
-    """``-o`` itself, or a name of picture and method; a second ``x.png`` becomes ``x-2``."""
+    """Return the file to write: ``-o``, or a name made of picture and method.
+
+    The map of a second picture called ``x.png`` gets the name ``x-2``.
+    """
     if output is not None and is_file_name(output):
         return output
     stem = "stdin" if explanation.path == "-" else Path(explanation.path).stem
