@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.mutants import MUTANTS
+
 ROOT = Path(__file__).parents[2]
 SHORT = {"kills": 8, "crash_points": 12, "power_loss": 2, "races": 2, "stops": 1, "damage": 60}
 """In the order of one process, which never trains itself; the last one starts torch's threads."""
@@ -78,3 +80,9 @@ def test_every_planted_bug_is_caught():
     words = [sys.executable, "-m", "tests.faults.mutants"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_the_code_that_a_mutant_changes_is_there_once(mutant):
+    """Code that was moved would otherwise be noticed only when all mutants are run."""
+    assert (ROOT / mutant.file).read_text().count(mutant.old) == 1
