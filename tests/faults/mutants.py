@@ -152,8 +152,18 @@ MUTANTS = (
     Mutant(
         "saves in the middle of a step",
         "vitcli/core/train/state.py",
-        "            if self.ema:\n                self.ema.update(self.step)\n            self._add(step)\n            yield step\n",
-        "            yield step\n            if self.ema:\n                self.ema.update(self.step)\n            self._add(step)\n",
+        (
+            "            if self.ema:\n"
+            "                self.ema.update(self.step)\n"
+            "            self._add(step)\n"
+            "            yield step\n"
+        ),
+        (
+            "            yield step\n"
+            "            if self.ema:\n"
+            "                self.ema.update(self.step)\n"
+            "            self._add(step)\n"
+        ),
         STOPS,
     ),
     Mutant(
