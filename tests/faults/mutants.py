@@ -190,8 +190,8 @@ MUTANTS = (
     Mutant(
         "does not try a killed trial again",
         "vitcli/runner/study/workers.py",
-        "ATTEMPTS = 3",
-        "ATTEMPTS = 1",
+        "MAX_ATTEMPTS = 3",
+        "MAX_ATTEMPTS = 1",
         tests("tests/runner/study/test_run.py", "-k", "killed_or_hung"),
     ),
     Mutant(
