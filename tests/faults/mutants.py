@@ -204,7 +204,7 @@ MUTANTS = (
     Mutant(
         "continues on other hardware without a word",
         "vitcli/runner/train/start.py",
-        "            refuse(run.name, inexact)\n",
+        "            refuse_inexact(run.name, inexact)\n",
         "            pass\n",
         tests("tests/runner/train/test_exactness.py"),
     ),
