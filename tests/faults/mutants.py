@@ -182,9 +182,9 @@ MUTANTS = (
     ),
     Mutant(
         "tries a diverged trial again",
-        "vitcli/runner/study/states.py",
-        'RESULTS = ("finished", "diverged")',
-        'RESULTS = ("finished",)',
+        "vitcli/runner/run/folder.py",
+        'RESULT_STATES: tuple[State, ...] = ("finished", "diverged")',
+        'RESULT_STATES: tuple[State, ...] = ("finished",)',
         tests("tests/runner/study/test_run.py"),
     ),
     Mutant(

@@ -6,10 +6,10 @@ answer what the runs do not know; the text marks these places.
 
 from collections.abc import Callable
 
+from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.formats import escape_markdown
 from vitcli.runner.study.notes import UNCERTAINTY, format_seconds, notes
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.states import RESULTS
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import setting_text
 
@@ -32,7 +32,7 @@ def reproducibility(doc: StudyResult) -> list[str]:
     seeds = sorted({trial.seed for row in doc.rows for trial in row.trials})
     code = ", ".join(commit[:12] for commit in doc.commits) or "unknown"
     states = [trial.state for row in doc.rows for trial in row.trials]
-    num_open = sum(state not in RESULTS for state in states)
+    num_open = sum(state not in RESULT_STATES for state in states)
     answers = [
         f"One command trains every model and prints the table: {doc.command}.",
         f"Code: vitcli at commit {code}{' with uncommitted changes' if doc.dirty else ''}.",

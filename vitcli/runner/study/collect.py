@@ -10,6 +10,7 @@ from vitcli.core.tasks.rows import Metric, task_row
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash, typed_name
 from vitcli.runner.experiment.diff import changed_fields
+from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting, read_plan
 from vitcli.runner.study.records import TrialRecord
 from vitcli.runner.study.result import (
@@ -21,7 +22,7 @@ from vitcli.runner.study.result import (
     assign_fields,
 )
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import RESULTS, TrialState, trial_states
+from vitcli.runner.study.states import TrialState, trial_states
 from vitcli.runner.text import portable, portable_fields
 
 States = Mapping[str, TrialState]
@@ -187,7 +188,7 @@ def _row(
 
 def _entry_without_numbers(trial: TrialResult) -> TrialResult:
     """Return the entry of a trial while the variant's setting is not chosen."""
-    done = trial.state in RESULTS
+    done = trial.state in RESULT_STATES
     state: State = "missing" if done else trial.state
     reason = "not all settings are trained yet" if done else trial.reason
     return TrialResult(seed=trial.seed, state=state, reason=reason, config_hash=trial.config_hash)
@@ -213,7 +214,7 @@ def choose_setting(
         candidates.append(Candidate(setting=setting, num_diverged=diverged, **numbers))
         sign = 1 if headline.higher_is_better else -1
         scores.append((1, sign * mean) if mean is not None else (0, -diverged))
-    is_done = all(states[t.folder].state in RESULTS for trials in per_setting for t in trials)
+    is_done = all(states[t.folder].state in RESULT_STATES for trials in per_setting for t in trials)
     return tuple(candidates), scores.index(max(scores)) if is_done else None
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.run.folder import RUNS
+from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import RESULTS, TrialState, trial_states
+from vitcli.runner.study.states import TrialState, trial_states
 
 EXTRA_BYTES = 2_000_000
 """Approximate size of one trial's predictions, curves and pictures."""
@@ -41,7 +41,7 @@ class StudyPlan:
     root: Path
     names: tuple[str, ...]
     """Variants to train."""
-    found: dict[str, TrialState]
+    states: dict[str, TrialState]
     """Trial folder -> state."""
     saved: SavedTrials | None
     """Saved trials, used where the study's folder has no result."""
@@ -82,18 +82,20 @@ def plan_study(
         ConfigError: A variant does not fit the data set.
     """
     parameters = model_sizes(study)
-    found = trial_states(study, root, only, saved, ignore=rerun)
+    states = trial_states(study, root, only, saved, ignore=rerun)
     requested = study.trials(only)
     replaced = {
-        t.folder for t in requested if t.variant in rerun and found[t.folder].state != "missing"
+        t.folder for t in requested if t.variant in rerun and states[t.folder].state != "missing"
     }
-    trials = [t for t in requested if t.folder in replaced or found[t.folder].state not in RESULTS]
+    trials = [
+        t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
+    ]
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return StudyPlan(
         study=study,
         root=root,
         names=only,
-        found=found,
+        states=states,
         saved=saved,
         trials=trials,
         replaced=frozenset(replaced),
@@ -140,15 +142,15 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
     return SavedTrials(folder, precision, data_hash)
 
 
-def unfinished(found: Mapping[str, TrialState]) -> dict[str, TrialState]:
+def states_without_result(states: Mapping[str, TrialState]) -> dict[str, TrialState]:
     """Return the states of the trials without a result."""
-    return {folder: state for folder, state in found.items() if state.state not in RESULTS}
+    return {name: state for name, state in states.items() if state.state not in RESULT_STATES}
 
 
-def summary(found: Mapping[str, TrialState]) -> str:
+def count_states(states: Mapping[str, TrialState]) -> str:
     """Return the number of trials in each state, such as ``12 finished, 5 missing``."""
-    states = [state.state for state in found.values()]
-    return ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(sorted(states)))
+    names = [state.state for state in states.values()]
+    return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +175,7 @@ def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
     seconds: dict[str, float] = {}
     for name in {trial.variant for trial in plan.trials}:
         trials = plan.study.trials([name])
-        states = [plan.found[trial.folder] for trial in trials]
+        states = [plan.states[trial.folder] for trial in trials]
         own = [state.record for state in states if state.record and not state.source]
         known = [record.result.train_seconds for record in own if record.result.train_seconds]
         experiment = Experiment(plan.study.name, trials[0].spec, plan.study.path)

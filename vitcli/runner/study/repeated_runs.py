@@ -20,9 +20,8 @@ from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit
 from vitcli.runner.run.compare import readable_metrics
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult, assign_fields
-from vitcli.runner.study.states import RESULTS
 from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable, portable_fields
 
@@ -83,7 +82,7 @@ def _as_tuple(value: str | None) -> tuple[str, ...]:
 def _read_meta(run: RunDir) -> dict[str, Any]:
     """Return meta.json of a run that has ended and has every file that a document needs."""
     meta, state = run.read("meta.json"), run.status()["state"]
-    if state not in RESULTS:
+    if state not in RESULT_STATES:
         raise InputError(
             f"{run.name} is not finished ({state}); finish it: vitcli train --resume {run.name}"
         )

@@ -17,12 +17,12 @@ from vitcli.runner.errors import (
 )
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.run.folder import RESULT_STATES, RunDir, hold_folder
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import PLAN, Trial
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
-from vitcli.runner.study.states import RESULTS, TrialState, trial_state
+from vitcli.runner.study.states import TrialState, trial_state
 from vitcli.runner.study.worker import GRACE_SECONDS
 from vitcli.runner.study.workers import Job, LocalEngine, TrialEvent
 from vitcli.runner.train.events import Ended, Message, Started, Stopping
@@ -44,14 +44,14 @@ def run_study(
     """
     full_checkpoints = _find_full_checkpoints(plan)
     if not (plan.trials or full_checkpoints):
-        return plan.found
+        return plan.states
     from vitcli.runner.run.checkpoint import keep_weights
 
     with hold_folder(plan.root, "another process is running this study"):
         for checkpoints in full_checkpoints:
             keep_weights(checkpoints)
         if not plan.trials:
-            return plan.found
+            return plan.states
         _wait_for_orphans(plan)
         _check_disk(plan, worker_count(plan.study, options))
         write_plan(plan, options)
@@ -68,7 +68,7 @@ def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
     """Return checkpoints of finished trials whose worker died before reducing them to weights."""
     from vitcli.runner.run.checkpoint import TENSORS
 
-    own = {folder: state for folder, state in plan.found.items() if not state.source}
+    own = {folder: state for folder, state in plan.states.items() if not state.source}
     finished = [folder for folder, state in own.items() if state.state == "finished"]
     folders = [RunDir(plan.root / f).checkpoints for f in finished if f not in plan.replaced]
     return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
@@ -135,7 +135,7 @@ def write_plan(plan: StudyPlan, options: Options) -> None:
 
 def kept_data_hash(plan: StudyPlan) -> str | None:
     """Return the hash of the images of the results that stay; None without such results."""
-    kept = [state for folder, state in plan.found.items() if folder not in plan.replaced]
+    kept = [state for folder, state in plan.states.items() if folder not in plan.replaced]
     return next((state.record.data_hash for state in kept if state.record), None)
 
 
@@ -143,7 +143,7 @@ def _keep_stale_trial(
     plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]
 ) -> None:
     """Keep a stale trial under another name, because it may have taken hours."""
-    state = plan.found[trial.folder]
+    state = plan.states[trial.folder]
     if state.state != "stale":
         return
     path = plan.root / trial.folder
@@ -202,7 +202,7 @@ def _error_of(event: Ended) -> UserError:
 def _raise_unless_done(plan: StudyPlan, options: Options, number: int | None) -> None:
     """Raise an error that says how to continue, unless every trial has a result."""
     states = current_states(plan)
-    done = sum(state.state in RESULTS for state in states.values())
+    done = sum(state.state in RESULT_STATES for state in states.values())
     if done == len(states):
         return
     text = f"{done} of {len(states)} trials are done. Continue: {options.command}"

@@ -12,16 +12,13 @@ from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.compare import readable_metrics
-from vitcli.runner.run.folder import FILES, RunDir
+from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir
 from vitcli.runner.run.listing import live_state
 from vitcli.runner.run.predictions import recomputed
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.records import Meta, TrialRecord, read_record, thread_mismatch
 from vitcli.runner.study.result import State
 from vitcli.runner.study.saved import SavedTrials
-
-RESULTS = ("finished", "diverged")
-"""States with a result; such trials are not trained again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +113,7 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     if state != "running" and meta.config_hash == config_hash(trial.spec, version=1):
         reason = f"trained by vitcli {meta.vitcli}, which computes other bits"
         return TrialState(state="stale", reason=reason)
-    if state not in RESULTS:
+    if state not in RESULT_STATES:
         return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]
     if (meta.config_hash, meta.seed) != (config_hash(trial.spec), trial.spec.seed):
         return TrialState(

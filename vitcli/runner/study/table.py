@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitcli.runner.errors import InputError
+from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
 from vitcli.runner.study.notes import format_seconds, notes
 from vitcli.runner.study.result import StudyResult, VariantResult
-from vitcli.runner.study.states import RESULTS
 from vitcli.runner.study.statistics import RowStatistics, compare
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
@@ -68,7 +68,7 @@ def _columns(doc: StudyResult) -> list[_FilledColumn]:
         (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
         (doc.compares_models, (Column("MFLOP an image", "r"), _flops)),
         (True, (Column("n", "r"), lambda line: str(line.found.n))),
-        (states - set(RESULTS), (Column("not finished", "l"), _unfinished)),
+        (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
         (True, (Column(doc.headline.title, "r"), _score)),
         (True, (Column("difference [95 % CI]", "r"), _difference)),
         (True, (Column("p (Holm)", "r"), _p)),
@@ -123,7 +123,7 @@ def _count(value: float | None) -> str:
 def _unfinished(line: _TableRow) -> str:
     """Return the open trials, such as ``2 of 3 missing, 1 failed``."""
     states = Counter(trial.state for trial in line.row.trials)
-    parts = [f"{n} {state}" for state, n in states.items() if state not in RESULTS]
+    parts = [f"{n} {state}" for state, n in states.items() if state not in RESULT_STATES]
     return ", ".join(parts).replace(" ", f" of {len(line.row.trials)} ", 1)
 
 
