@@ -1,4 +1,4 @@
-"""Every test starts from the same random state; some share a tiny data set and experiment."""
+"""Fixtures of all tests: the same random state, a tiny data set and a tiny experiment."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-# Tiny tensors gain nothing from a second thread, and lose much where cores are shared.
+# A second thread does not help tiny tensors, and slows tests down where cores are shared.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from PIL import Image
 
 REAL_PLACES = {name: os.environ.get(name) for name in ("VITCLI_DATA", "VITCLI_CACHE")}
-"""Where CIFAR-10 may be, before any test moves them."""
+"""Folders where CIFAR-10 may be, before any test changes the variables."""
 TINY = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
         proj_drop: 0.1, drop_path: 0.1}
@@ -33,7 +33,7 @@ def _seed() -> None:
 
 @pytest.fixture(autouse=True)
 def _save_after_every_epoch(request, monkeypatch) -> None:
-    """However short the epochs of these tests are; as a training does whose epochs are longer.
+    """Save a checkpoint after every epoch, as a training with longer epochs does.
 
     A test marked ``shipped_save_policy`` saves as often as a user's training.
     """
@@ -45,23 +45,23 @@ def _save_after_every_epoch(request, monkeypatch) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """Workers take over what others have left, so that none is idle while a long test waits."""
+    """Let idle workers take over tests of busy workers."""
     from xdist.scheduler import WorkStealingScheduling
 
     return WorkStealingScheduling(config, log)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:
-    """Say in a line for each reason what was not tested on this machine."""
+    """Print a line for each reason why tests were skipped on this machine."""
     for line in skipped_by_reason(terminalreporter.stats.get("skipped", [])):
         terminalreporter.write_line(line)
 
 
 def skipped_by_reason(reports: Iterable[Any]) -> list[str]:
-    """Such as ``not tested here: 57 tests (the CPU has no AMX)``, most tests first.
+    """Return lines such as ``not tested here: 57 tests (the CPU has no AMX)``, most tests first.
 
     Args:
-        reports: Skipped tests, whose ``longrepr`` is (file, line, reason).
+        reports: Reports of skipped tests, whose ``longrepr`` is (file, line, reason).
     """
     texts = (report.longrepr[2].partition("\n")[0] for report in reports)
     reasons = Counter(text.removeprefix("Skipped: ") for text in texts)
@@ -73,7 +73,10 @@ def skipped_by_reason(reports: Iterable[Any]) -> list[str]:
 
 @pytest.fixture
 def here(tmp_path, tmp_path_factory, monkeypatch) -> Path:
-    """An empty working folder; no data set but the embedded one, cached once for all tests."""
+    """Change into an empty folder and return it.
+
+    Only the embedded data set is available; its cache is shared by all tests.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("VITCLI_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("VITCLI_OFFLINE", "1")
@@ -98,13 +101,13 @@ def native_machine(here, tmp_path_factory, monkeypatch) -> None:
 
 @pytest.fixture
 def real_places(monkeypatch) -> None:
-    """For tests marked ``data``: data sets are searched where this machine has them."""
+    """Search data sets where this machine has them, for tests marked ``data``."""
     for name, value in REAL_PLACES.items():
         monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
 
 
 def draw_pictures(place: Path) -> Path:
-    """Two classes of 8x8 pictures, dark and bright: 2 x 40 for training, 2 x 12 for testing."""
+    """Draw 8x8 pictures of two classes, dark and bright: 2 x 40 to train on, 2 x 12 to test."""
     rng = np.random.default_rng(0)
     for split, count in (("train", 40), ("test", 12)):
         for name, level in (("dark", 60), ("bright", 190)):
@@ -118,13 +121,13 @@ def draw_pictures(place: Path) -> Path:
 
 @pytest.fixture
 def pictures(here) -> Path:
-    """The folder that ``draw_pictures`` makes."""
+    """Return the folder that ``draw_pictures`` makes."""
     return draw_pictures(here)
 
 
 @pytest.fixture
 def tiny(pictures, here) -> Path:
-    """An experiment on those pictures, with dropout, mixing and EMA: 4 epochs of 5 steps."""
+    """Return an experiment on those pictures with dropout, mixing and EMA: 4 epochs of 5 steps."""
     path = here / "tiny.yaml"
     path.write_text(TINY % pictures)
     return path
@@ -132,7 +135,7 @@ def tiny(pictures, here) -> Path:
 
 @pytest.fixture(scope="session")
 def workshop(tmp_path_factory) -> Path:
-    """A folder of this worker with pictures and ``tiny.yaml``, for trainings that are shared."""
+    """Return a folder per worker with pictures and ``tiny.yaml``, for shared trainings."""
     place = tmp_path_factory.mktemp("workshop")
     (place / "tiny.yaml").write_text(TINY % draw_pictures(place))
     return place
@@ -140,9 +143,9 @@ def workshop(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def copy_of_run(here, workshop) -> Callable[..., Path]:
-    """Put a finished run of ``tiny``, with some fields changed, into a folder.
+    """Return a function that copies a finished run of ``tiny``, with some fields changed.
 
-    It is trained once a worker, on pictures like those of ``pictures``, but in another place.
+    The run is trained once per worker, on pictures like those of ``pictures`` in another folder.
     """
 
     def copy(target: Path, changes: dict[str, Any] | None = None) -> Path:
@@ -161,5 +164,5 @@ def copy_of_run(here, workshop) -> Callable[..., Path]:
 
 @pytest.fixture
 def environment(here) -> dict[str, str]:
-    """For subprocesses: this environment, importing this checkout."""
+    """Return the environment of a subprocess that imports this checkout."""
     return dict(os.environ) | {"PYTHONPATH": str(Path(__file__).parents[1])}

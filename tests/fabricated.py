@@ -1,4 +1,4 @@
-"""Run folders without a training, for the commands that only read them."""
+"""Run folders made without a training, for commands that only read them."""
 
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ def make_run(
     result: dict[str, Any] | None = None,
     changes: dict[str, Any] | None = None,
 ) -> RunDir:
-    """A run of ``quickstart`` that looks as if it had been trained for its 6 epochs, or for 3."""
+    """Make a run that looks trained, for 6 epochs if it is finished, else for 3."""
     asked = load_experiment(experiment, changes).spec.replace(seed=seed)
     spec = resolved(asked)
     run = RunDir(folder or RUNS / experiment / "train" / f"seed{seed}")
@@ -61,7 +61,7 @@ def make_run(
 
 
 def resolved(spec: ExperimentSpec) -> ExperimentSpec:
-    """With what a training fills in from its data set."""
+    """Return a spec with the fields that a training takes from its data set."""
     facts = {
         "class_names": ("cat", "dog"),
         "mean": spec.data.mean or (0.5, 0.5, 0.5),
@@ -72,7 +72,7 @@ def resolved(spec: ExperimentSpec) -> ExperimentSpec:
 
 
 def record(epoch: int, accuracy: float) -> dict[str, Any]:
-    """A line of metrics.jsonl."""
+    """Return a line of metrics.jsonl."""
     return {
         "step": 100 * epoch,
         "epoch": epoch,

@@ -1,4 +1,4 @@
-"""Study documents without a training: what a table or a figure is made from."""
+"""Study documents made without a training, for tables and figures."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -37,9 +37,9 @@ HOSTILE = (
 
 
 def make_study(rows: Mapping[str, Sequence[float | str]], /, **changes: Any) -> StudyResult:
-    """A study of variant -> a test accuracy (a share) or a state for each seed 0, 1, ...
+    """Return a study from variant -> a test accuracy (a share) or a state for each seed.
 
-    The first variant is the baseline; ``changes`` replace fields of the document.
+    The first variant is the baseline. ``changes`` replace fields of the document.
     """
     fields: dict[str, Any] = {
         "name": "made-up",
@@ -69,7 +69,7 @@ def make_row(variant: str, results: Sequence[float | str], **changes: Any) -> Va
 
 
 def make_trial(seed: int, result: float | str, **changes: Any) -> TrialResult:
-    """A finished trial with this accuracy, or one in this state."""
+    """Return a finished trial with this accuracy, or a trial in this state."""
     fields: dict[str, Any] = {"seed": seed, "state": "finished", "config_hash": "a" * 64}
     if isinstance(result, str):
         fields |= {"state": result, "reason": REASONS.get(result, "")}
@@ -87,13 +87,13 @@ def make_trial(seed: int, result: float | str, **changes: Any) -> TrialResult:
 
 
 def make_reference(accuracies: Mapping[str, float], **fields: float) -> Reference:
-    """Variant -> percent; ``fields`` (parameters, hours) are the same in every row."""
+    """Return a source from variant -> percent; ``fields`` (parameters, hours) are in every row."""
     rows = {name: ReferenceRow(accuracy=value, **fields) for name, value in accuracies.items()}
     return Reference(source="A. Author, A Report, section 5", rows=rows)
 
 
 def make_hostile_study() -> StudyResult:
-    """Names that are markup, commands or no letters at all."""
+    """Return a study whose names are markup, commands or unusual characters."""
     text = " ".join(HOSTILE)
     return make_study(
         dict.fromkeys(HOSTILE, (0.5, 0.25)),

@@ -1,4 +1,4 @@
-"""Which module imports which, lazy imports and those for type checkers included."""
+"""The imports between modules, including lazy imports and imports for type checkers."""
 
 import ast
 from collections.abc import Container, Iterator, Mapping
@@ -23,7 +23,7 @@ def import_graph(modules: Mapping[str, str]) -> Graph:
 
 
 def imported(text: str, modules: Container[str]) -> Iterator[str]:
-    """Yield those of ``modules`` that a source text imports."""
+    """Yield the names in ``modules`` that a source text imports."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names if alias.name in modules)
@@ -37,7 +37,7 @@ def imported(text: str, modules: Container[str]) -> Iterator[str]:
 
 
 def circles(graph: Graph) -> list[list[str]]:
-    """Return each import that closes a circle, as the path from a module back to itself."""
+    """Return each import circle as the path from a module back to itself."""
     found, done = [], set()
 
     def visit(name: str, path: list[str]) -> None:
@@ -73,7 +73,7 @@ def upward(graph: Graph, order: tuple[str, ...]) -> list[str]:
     return found
 
 
-def homeless(graph: Graph, order: tuple[str, ...]) -> list[str]:
-    """Return modules that belong to no room."""
+def without_room(graph: Graph, order: tuple[str, ...]) -> list[str]:
+    """Return the modules that belong to no room."""
     rooms = {n for n in graph for room in order if f"{n}.".startswith(f"{room}.")}
     return sorted(set(graph) - rooms)

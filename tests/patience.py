@@ -1,4 +1,4 @@
-"""How long a test waits for another process."""
+"""The longest time that a test waits for another process."""
 
 HANG = 900
-"""Seconds after which a process counts as hung: nothing here is about speed."""
+"""Seconds after which a process counts as hung. No test depends on speed."""

@@ -1,10 +1,11 @@
-"""Two runs that must have ended with the same bits."""
+"""Comparison of two runs that must have ended with the same bits."""
 
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 
 
 def final_tensors(run: RunDir) -> dict:
+    """Return the tensors of a run's latest checkpoint."""
     checkpoint = latest_checkpoint(run.checkpoints, print)
     assert checkpoint is not None
     return checkpoint.tensors
@@ -13,7 +14,7 @@ def final_tensors(run: RunDir) -> dict:
 def assert_same_run(
     one: RunDir, other: RunDir, measures: tuple[str, ...] = ("test_accuracy",)
 ) -> None:
-    """The same weights, averages, optimiser state and metrics, to the bit; only times differ."""
+    """Check that weights, averages, optimiser state and metrics (without times) are equal."""
     left, right = final_tensors(one), final_tensors(other)
     assert left.keys() == right.keys()
     assert all(left[name].equal(right[name]) for name in left)

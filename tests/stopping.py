@@ -1,4 +1,4 @@
-"""Stop a training after so many steps, without signals."""
+"""Stop a training after a number of steps, without signals."""
 
 import signal
 
@@ -7,7 +7,7 @@ from vitcli.runner.train.signals import StopFlag
 
 
 class StopAt(StopFlag):
-    """Stands in for the signals: asks to stop after so many looks."""
+    """A stop flag that is set after it has been read ``step`` times."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -20,6 +20,7 @@ class StopAt(StopFlag):
 
 
 def stop_after(monkeypatch, count: int) -> None:
+    """Make every training stop after its flag has been read ``count`` times."""
     original = training.Trainer.train
     monkeypatch.setattr(
         training.Trainer, "train", lambda self, _stop: original(self, StopAt(count))

@@ -1,4 +1,4 @@
-"""The Python interface, beyond what README shows."""
+"""The Python interface, beyond the examples in README."""
 
 import subprocess
 import sys
@@ -18,7 +18,7 @@ def test_unknown_names_are_attribute_errors():
     assert not hasattr(vitcli, "build_modle")
 
 
-def test_the_reports_model_in_one_line():
+def test_one_line_builds_the_model_of_cifar10_small():
     model = vitcli.build_model(
         img_size=32, patch_size=4, num_classes=10, embed_dim=400, depth=6, num_heads=8,
         mlp_dim=512, pos_embed="sincos2d",

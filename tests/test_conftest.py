@@ -1,11 +1,11 @@
-"""What the test suite itself promises."""
+"""The summary of skipped tests."""
 
 from types import SimpleNamespace
 
 from tests.conftest import skipped_by_reason
 
 
-def test_a_backend_that_is_not_there_is_one_line_of_the_summary():
+def test_skipped_tests_are_counted_by_reason():
     amx, gpu = "Skipped: native kernels: this CPU has no AMX", "Skipped: no CUDA device here"
     reports = [SimpleNamespace(longrepr=("f.py", 1, reason)) for reason in (gpu, amx, amx)]
     assert skipped_by_reason(reports) == [

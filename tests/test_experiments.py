@@ -1,4 +1,4 @@
-"""Every file in experiments/ says what it asks, parses and builds: no rename orphans one."""
+"""Every file in experiments/ has a header, parses and builds."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def resolved(path: Path) -> ExperimentSpec:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_header_says_what_is_asked_and_how(path):
+def test_the_header_has_a_question_a_command_a_cost_and_a_result(path):
     entries = header(path.read_text())
     assert list(entries)[:4] == ["Question", "Run", "Cost", "Result"]
     assert entries["Question"].endswith("?")

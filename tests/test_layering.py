@@ -1,4 +1,4 @@
-"""cli -> runner -> core, never upwards; each floor keeps to what it may know. Files stay short."""
+"""Imports go down: cli -> runner -> core. Files and functions stay short."""
 
 import ast
 from collections.abc import Iterator
@@ -10,11 +10,11 @@ import pytest
 from tests.import_graph import (
     Graph,
     circles,
-    homeless,
     import_graph,
     imported,
     sources,
     upward,
+    without_room,
 )
 
 PACKAGE = Path(__file__).parents[1] / "vitcli"
@@ -41,7 +41,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
-    """The full names that import statements ask for."""
+    """Yield the full names in import statements."""
     for node in nodes:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -50,7 +50,7 @@ def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
 
 
 def at_module_level(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs when a module is imported: no function bodies, nothing for type checkers."""
+    """Yield the nodes that run on import: no function bodies, no code for type checkers."""
     for child in ast.iter_child_nodes(node):
         is_function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
         if is_function or (
@@ -66,18 +66,18 @@ def is_one_of(name: str, modules: tuple[str, ...]) -> bool:
 
 
 def offences(source: str, forbidden: tuple[str, ...]) -> list[str]:
-    """Forbidden or relative imports anywhere in a source text."""
+    """Return forbidden or relative imports anywhere in a source text."""
     names = imports(ast.walk(ast.parse(source)))
     return [name for name in names if is_one_of(name, forbidden) or name.startswith(".")]
 
 
 def heavy(source: str) -> list[str]:
-    """Heavy modules that importing this source would load."""
+    """Return the heavy modules that importing this source would load."""
     return [name for name in imports(at_module_level(ast.parse(source))) if is_one_of(name, HEAVY)]
 
 
 def side_effects(source: str) -> list[str]:
-    """Uses of the environment, files and the console that need no import."""
+    """Return uses of the environment, files and the console that need no import."""
     calls = {"print", "open", "input", "exec", "eval", "__import__"}
     return [
         node.id
@@ -116,7 +116,7 @@ def test_a_layer_imports_only_downwards(layer):
         ("core", "from ..runner import files"),
     ],
 )
-def test_an_offence_would_be_seen(layer, source):
+def test_the_check_finds_forbidden_imports(layer, source):
     assert len(offences(source, FORBIDDEN[layer])) == 1
 
 
@@ -129,7 +129,7 @@ def test_an_offence_would_be_seen(layer, source):
         ("runner", "import richness"),
     ],
 )
-def test_what_is_allowed_is_not_an_offence(layer, source):
+def test_the_check_accepts_allowed_imports(layer, source):
     assert offences(source, FORBIDDEN[layer]) == []
 
 
@@ -190,7 +190,7 @@ def whole_graph() -> Graph:
 
 
 def rooms(**planted: str) -> Graph:
-    """The imports between rooms, with a line added to modules named ``room__module``."""
+    """Return the imports between rooms, with a line added to modules named ``room__module``."""
     graph = {name: set(targets) for name, targets in whole_graph().items()}
     for place, line in planted.items():
         name = f"vitcli.{place.replace('__', '.')}"
@@ -200,7 +200,7 @@ def rooms(**planted: str) -> Graph:
 
 def test_imports_go_down_from_room_to_room_and_never_in_a_circle():
     graph = rooms()
-    assert homeless(graph, ORDER) == []
+    assert without_room(graph, ORDER) == []
     assert upward(graph, ORDER) == []
     assert circles(graph) == []
     assert sum(map(len, graph.values())) > 500, "the imports were seen"
@@ -216,13 +216,13 @@ def test_imports_go_down_from_room_to_room_and_never_in_a_circle():
         "if TYPE_CHECKING:\n    from vitcli.runner.train.start import Request",
     ],
 )
-def test_an_arrow_upward_would_be_seen(line):
+def test_the_check_finds_an_upward_import(line):
     graph = rooms(runner__run__folder=line)
     assert upward(graph, ORDER) == ["vitcli.runner.run.folder -> vitcli.runner.train.start"]
     assert circles(graph), "what it imports imports it"
 
 
-def test_a_circle_inside_a_room_would_be_seen():
+def test_the_check_finds_a_circle_inside_a_room():
     graph = rooms(runner__run__folder="def f():\n    from vitcli.runner.run import listing")
     assert upward(graph, ORDER) == []
     assert any("vitcli.runner.run.listing" in circle for circle in circles(graph))
@@ -233,7 +233,7 @@ def test_the_runner_has_rooms_and_no_loose_files():
     assert loose == ROOMS_OF_ONE_FILE
 
 
-def test_nobody_imports_click():
+def test_no_module_imports_click():
     """Typer no longer brings it."""
     assert [p.name for p in files(PACKAGE) if offences(p.read_text(), ("click",))] == []
 
@@ -264,12 +264,12 @@ def test_importing_the_command_line_loads_nothing_heavy():
         ("import torchlight", 0),
     ],
 )
-def test_heavy_imports_would_be_seen(source, loaded):
+def test_the_check_finds_heavy_imports(source, loaded):
     assert len(heavy(source)) == loaded
 
 
 def code_runners(source: str) -> list[str]:
-    """What would run code that data brings along; one module may load a tensor file's pickle."""
+    """Return calls that would run code from data; one module may load a pickle."""
     tree = ast.parse(source)
     found = [name for name in imports(ast.walk(tree)) if is_one_of(name, PICKLES)]
     for node in ast.walk(tree):
@@ -312,7 +312,7 @@ def code_of(path: Path) -> str:
         "yaml.load(text, Loader=yaml.Loader)",
     ],
 )
-def test_code_from_data_would_be_seen(source):
+def test_the_check_finds_code_from_data(source):
     assert len(code_runners(source)) == 1
 
 
@@ -323,7 +323,7 @@ def test_files_are_short():
 
 
 def body_length(function: ast.FunctionDef) -> int:
-    """Lines of code below the signature and the docstring."""
+    """Return the number of lines of code below the signature and the docstring."""
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 

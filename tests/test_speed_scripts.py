@@ -1,4 +1,4 @@
-"""The scripts in experiments/speed/ run, at toy size."""
+"""The scripts in experiments/speed/ run at toy size."""
 
 import json
 import os

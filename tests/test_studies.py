@@ -1,4 +1,4 @@
-"""Every shipped study builds; each of its rows removes what it names, and nothing else."""
+"""Every shipped study builds, and each variant changes only the part that it names."""
 
 from pathlib import Path
 
@@ -45,7 +45,7 @@ def test_every_row_builds_and_differs(path):
     assert study.threads == 1
 
 
-def test_the_studies_are_there():
+def test_all_studies_are_shipped():
     assert {
         *TABLES, "ablation-positions", "ablation-norm", "ablation-heads", "ablation-patch-size",
         "ablation-pooling", "ablation-depth", "ablation-augmentation", "ablation-fair",
@@ -65,7 +65,7 @@ def test_each_row_of_the_table_changes_the_field_it_names_and_no_other(name):
 
 
 @pytest.mark.parametrize("name", TABLES[1:])
-def test_the_drops_are_the_reports(name):
+def test_the_reference_drops_are_those_of_the_source(name):
     reference = load_study(name).reference
     assert reference is not None
     full = reference.rows["baseline"].accuracy
@@ -75,7 +75,7 @@ def test_the_drops_are_the_reports(name):
 
 
 @pytest.mark.parametrize("name", TABLES)
-def test_parameters_go_by_arithmetic(name):
+def test_each_variant_removes_the_expected_parameters(name):
     study = load_study(name)
     model, sizes = study.baseline.spec.model, model_sizes(study)
     D, L, hidden, patches = model.embed_dim, model.depth, model.hidden_dim, 64
@@ -90,7 +90,7 @@ def test_parameters_go_by_arithmetic(name):
     }
 
 
-def test_parameters_are_given_back_where_the_study_says_so():
+def test_the_fair_study_keeps_the_parameter_count():
     study = load_study("ablation-fair")
     sizes = model_sizes(study)
     assert all(abs(size / sizes["baseline"] - 1) < 0.05 for size in sizes.values())
@@ -102,7 +102,7 @@ def test_parameters_are_given_back_where_the_study_says_so():
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_variants_of_one_seed_start_with_the_baselines_weights(path):
-    """Every tensor of the same name and shape is equal; otherwise seeds would not pair."""
+    """Tensors of the same name and shape must be equal, or seeds would not pair."""
     study = load_study(str(path))
     base = initial_tensors(study, study.baseline.name)
     same_family = [
@@ -121,7 +121,7 @@ def test_variants_of_one_seed_start_with_the_baselines_weights(path):
 
 
 def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
-    """Parameters and buffers of a variant as a training with seed 0 starts, at most two blocks."""
+    """Return a variant's tensors at the start of a training with seed 0, at most two blocks."""
     spec = resolved(study, name)
     if isinstance(spec.model, VitSpec):
         spec = spec.replace(model=spec.model.replace(depth=min(2, spec.model.depth)))
@@ -134,7 +134,7 @@ def resolved(study: Study, name: str) -> ExperimentSpec:
 
 
 def build(name: str, depth: int = 2) -> VisionTransformer:
-    """A variant of the small table in float64, its weights moved off their starting values."""
+    """Return a variant of the small table in float64, with weights moved off their start."""
     spec = resolved(load_study("ablation-cifar10-tiny"), name).model.replace(depth=depth)
     model = build_vit(spec).double().eval()
     with torch.no_grad():
@@ -149,21 +149,21 @@ def images() -> torch.Tensor:
 
 
 def shuffled(images: torch.Tensor) -> torch.Tensor:
-    """The same patches in another order."""
+    """Return images with the same patches in another order."""
     patches = images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # (B, C, 64, 4, 4)
     patches = patches[:, :, torch.randperm(64)].unflatten(2, (8, 8))
     return patches.permute(0, 1, 2, 4, 3, 5).reshape(images.shape)
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_only_without_positions_is_an_image_a_bag_of_patches(name, images):
+def test_only_without_positions_the_order_of_patches_does_not_matter(name, images):
     model = build(name)
     same = torch.allclose(model(images), model(shuffled(images)))
     assert same == (name == "no-positional-encoding")
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_only_with_residuals_does_a_silent_branch_let_the_signal_through(name, images):
+def test_only_residuals_pass_the_signal_around_a_zero_branch(name, images):
     model = build(name, depth=1)
     for part in ("attn", "ffn"):
         if hasattr(model.blocks[0], part):
@@ -177,7 +177,7 @@ def test_only_with_residuals_does_a_silent_branch_let_the_signal_through(name, i
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_only_without_norms_does_scaling_the_stream_scale_the_branch(name, images):
+def test_only_without_norms_scaling_the_input_scales_the_branch(name, images):
     """Norms make a branch blind to the scale of what it reads; the FFN's ReLU-like part is not."""
     model = build(name, depth=1)
     tokens = torch.randn(2, 64, 64, dtype=torch.float64)
@@ -190,7 +190,7 @@ def test_only_without_norms_does_scaling_the_stream_scale_the_branch(name, image
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_only_without_ffn_does_a_token_that_attends_to_nothing_stay_itself(name):
+def test_only_without_ffn_a_token_without_attention_is_unchanged(name):
     model = build(name, depth=1)
     block = model.blocks[0]
     for parameter in block.attn.inner.parameters():
@@ -201,7 +201,7 @@ def test_only_without_ffn_does_a_token_that_attends_to_nothing_stay_itself(name)
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_only_with_one_head_is_there_one_map(name, images):
+def test_a_single_head_gives_one_attention_map(name, images):
     model = build(name)
     weights = model.attention_weights(images)[0]
     assert weights.shape[1] == (1 if name == "single-head" else 4)
@@ -209,7 +209,7 @@ def test_only_with_one_head_is_there_one_map(name, images):
 
 
 @pytest.mark.parametrize("name", SIX)
-def test_every_parameter_of_every_row_learns(name, images):
+def test_every_parameter_gets_a_gradient(name, images):
     model = build(name)
     model(images).square().sum().backward()
     still = [n for n, p in model.named_parameters() if p.grad is None or not p.grad.any()]

@@ -1,4 +1,4 @@
-"""The wheel, in an environment of its own and away from the checkout, is the whole program."""
+"""The wheel, installed in its own environment outside the checkout, runs the first commands."""
 
 import os
 import subprocess
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(*command: object, cwd: Path) -> str:
-    """What a command prints; it must not find this checkout."""
+    """Return the output of a command that must not find this checkout."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
     done = subprocess.run(
         list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True
@@ -25,7 +25,7 @@ def run(*command: object, cwd: Path) -> str:
 
 @pytest.fixture
 def installed(here) -> Path:
-    """The programs of a new environment that holds the wheel, and the dependencies of this one."""
+    """Return the programs of a new environment with the wheel and our dependencies."""
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     run(*pip, "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", "dist", ROOT, cwd=here)
     (wheel,) = (here / "dist").glob("vitcli-*.whl")

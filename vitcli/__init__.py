@@ -1,4 +1,4 @@
-"""vitcli: train, ablate and look inside small Vision Transformers.
+"""vitcli: train, ablate and inspect small Vision Transformers.
 
 The names below are imported on first use, so ``import vitcli`` alone does not load torch.
 """

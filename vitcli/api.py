@@ -1,4 +1,4 @@
-"""The Python interface: build, train, predict and look inside, in a few lines each."""
+"""The Python interface: build, train, predict and look at attention in a few lines."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,13 +29,15 @@ SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
 
 
 def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
-    """A new model, (B, C, H, W) normalised images -> (B, num_classes) logits; a ViT by default.
+    """Return a new model, by default a ViT.
+
+    The model maps normalised images (B, C, H, W) to logits (B, num_classes).
 
     Args:
-        experiment: Take the ``model`` part of this experiment; the defaults unless given.
-        seed: Of the initial weights.
-        fields: Any field of the model. Without an experiment, images are 32x32 RGB and
-            classes ten unless set.
+        experiment: Take the ``model`` part of this experiment; the defaults if None.
+        seed: Random seed of the initial weights.
+        fields: Any field of ``ModelSpec``. Without an experiment, the defaults are 32x32 RGB images
+            and 10 classes.
     """
     spec = resolved(experiment).spec.model if experiment else model_spec(**SHAPE)
     return build_from(model_spec(**(spec.model_dump() | fields)), seed)
@@ -44,11 +46,13 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
 def load_data(
     name: str = "shapes", *, data_dir: str | Path | None = None, **fields: Any
 ) -> DataSet:
-    """A data set as uint8 tensors: ``train``, ``test``, ``class_names``, ``normalize(pixels)``.
+    """Return a data set as uint8 tensors.
+
+    It has ``train``, ``test``, ``class_names`` and ``normalize(pixels)``.
 
     Args:
         name: shapes, cifar10, cifar100, svhn, fashion-mnist, mnist or imagefolder:PATH.
-        data_dir: The only place to search; VITCLI_DATA, the cache and the web unless given.
+        data_dir: The only folder to search. If None: VITCLI_DATA, the cache and the web.
         fields: Any other field of ``DataSpec``, such as ``resize=64``.
     """
     return read_data(DataSpec(name=name, **fields), data_dir=Path(data_dir) if data_dir else None)
@@ -65,7 +69,7 @@ def fit(
     label_smoothing: float = 0.0,
     seed: int = 0,
 ) -> Iterator[dict[str, float]]:
-    """Train where model and data are, yielding after each epoch; nothing is written.
+    """Train a model on its device, and yield after each epoch. Writes no files.
 
     Yields:
         ``epoch`` (from 1), ``train_loss`` and ``test_accuracy``.

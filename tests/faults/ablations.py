@@ -34,7 +34,7 @@ variants:
 """
 LONGEST = 900
 """Seconds for 18 trainings beside other programs."""
-PATIENCE, BEGINNING = 10.0, 30.0
+EVENT_TIMEOUT, START_TIMEOUT = 10.0, 30.0
 """Seconds after which a silent worker counts as hanging (an hour, at its start four, elsewhere)."""
 
 
@@ -75,7 +75,11 @@ def run_all(study: Path, folder: Path) -> None:
 
 
 def run_all_here(study: Path, folder: Path) -> None:
-    engine.PATIENCE, engine.BEGINNING, engine.EXIT_TIMEOUT = PATIENCE, BEGINNING, PATIENCE
+    engine.EVENT_TIMEOUT, engine.START_TIMEOUT, engine.EXIT_TIMEOUT = (
+        EVENT_TIMEOUT,
+        START_TIMEOUT,
+        EVENT_TIMEOUT,
+    )
     todo = plan_study(load_study(str(study)), folder, ())
     run_study(todo, Options(jobs=2, device="cpu", command="again"), lambda event: None)
 

@@ -189,16 +189,16 @@ MUTANTS = (
     ),
     Mutant(
         "tries a diverged trial again",
-        "vitcli/runner/study/states.py",
-        'RESULTS = ("finished", "diverged")',
-        'RESULTS = ("finished",)',
+        "vitcli/runner/run/folder.py",
+        'RESULT_STATES: tuple[State, ...] = ("finished", "diverged")',
+        'RESULT_STATES: tuple[State, ...] = ("finished",)',
         tests("tests/runner/study/test_run.py"),
     ),
     Mutant(
         "does not try a killed trial again",
         "vitcli/runner/study/workers.py",
-        "ATTEMPTS = 3",
-        "ATTEMPTS = 1",
+        "MAX_ATTEMPTS = 3",
+        "MAX_ATTEMPTS = 1",
         tests("tests/runner/study/test_run.py", "-k", "killed_or_hung"),
     ),
     Mutant(
@@ -211,7 +211,7 @@ MUTANTS = (
     Mutant(
         "continues on other hardware without a word",
         "vitcli/runner/train/start.py",
-        "            refuse(run.name, inexact)\n",
+        "            refuse_inexact(run.name, inexact)\n",
         "            pass\n",
         tests("tests/runner/train/test_exactness.py"),
     ),

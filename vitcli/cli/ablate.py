@@ -220,15 +220,15 @@ def run(
 def announce(plan: "StudyPlan") -> None:
     """Print the study, the number of trials in each state, and why trials are trained again."""
     from vitcli.runner.run.folder import RESULT_STATES
-    from vitcli.runner.study.plan import summary
+    from vitcli.runner.study.plan import count_states
 
     study = plan.study
     say(f"study {study.name} ({study.path})")
     seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
-    say(f"{len(plan.names)} variants x {seeds}: {summary(plan.found)}")
-    announce_saved(plan.found, plan.saved)
+    say(f"{len(plan.names)} variants x {seeds}: {count_states(plan.states)}")
+    announce_saved(plan.states, plan.saved)
     for trial in plan.trials:
-        state = plan.found[trial.folder]
+        state = plan.states[trial.folder]
         if state.state not in ("missing", *RESULT_STATES):
             say(f"  {trial.folder}: {state.state}{f' ({state.reason})' if state.reason else ''}")
 
@@ -267,7 +267,7 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
     rows = [
         [
             trial.folder,
-            plan.found[trial.folder].state,
+            plan.states[trial.folder].state,
             f"{plan.parameters[trial.variant]:,}",
             duration(estimate.by_variant[trial.variant]),
         ]
@@ -275,7 +275,7 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
     ]
     if rows:
         emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
-    emit(f"to train  {len(rows)} of {len(plan.found)} trials")
+    emit(f"to train  {len(rows)} of {len(plan.states)} trials")
     emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
     emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
 
@@ -284,7 +284,7 @@ def show_status(
     study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
 ) -> None:
     """Print the state of each trial and the reasons for the states."""
-    from vitcli.runner.study.plan import summary
+    from vitcli.runner.study.plan import count_states
     from vitcli.runner.study.states import trial_states
 
     states = trial_states(study, root, names, saved)
@@ -296,7 +296,7 @@ def show_status(
     for folder, state in states.items():
         if state.reason:
             emit(f"{folder}: {state.state}: {state.reason}")
-    emit(summary(states))
+    emit(count_states(states))
     announce_saved(states, saved)
 
 
@@ -331,9 +331,9 @@ def show_table(
 def refuse_gaps(states: "Mapping[str, TrialState]", hint: str) -> None:
     """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
     from vitcli.runner.errors import PartlyError
-    from vitcli.runner.study.plan import unfinished
+    from vitcli.runner.study.plan import states_without_result
 
-    left = unfinished(states)
+    left = states_without_result(states)
     for folder, state in left.items():
         if state.reason:
             say(f"{folder}: {state.state} ({state.reason})")

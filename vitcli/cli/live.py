@@ -1,4 +1,4 @@
-"""What a person sees while a model trains: a live bar on a terminal, plain lines elsewhere."""
+"""The display of a running training: a live bar on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -18,8 +18,8 @@ from vitcli.runner.train.events import EpochDone, Event, Started
 LINE_SECONDS = 30.0
 
 
-def summary(event: Started) -> str:
-    """Return what is trained on what, in two lines."""
+def start_text(event: Started) -> str:
+    """Return the model, the data and the folder of a training, in two lines."""
     kernels = ", native kernels" if event.kernels == "native" else ""
     line = (
         f"{event.parameters:,} parameters, {event.num_train:,} training and"
@@ -33,7 +33,7 @@ def summary(event: Started) -> str:
 
 
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
-    """Return one finished epoch as a line."""
+    """Return the numbers of an epoch as a line."""
     headline = row.headline
     parts = [f"epoch {record['epoch']:3d}", f"loss {record['train_loss']:.3f}"]
     for split in ("train", "val", "test"):
@@ -45,7 +45,7 @@ def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
 
 
 def scalars_text(event: events.Progress, row: TaskRow) -> str:
-    """Return what the task reports of a step, such as ``loss 1.234  acc 56 %``."""
+    """Return the task's scalars of a step, such as ``loss 1.234  acc 56 %``."""
     headline = row.headline
     parts = [f"loss {event.scalars['loss']:.3f}"]
     if (value := event.scalars.get(headline.name)) is not None:
@@ -55,7 +55,7 @@ def scalars_text(event: events.Progress, row: TaskRow) -> str:
 
 
 def step_line(event: events.Progress, row: TaskRow) -> str:
-    """Return where the training is."""
+    """Return the progress of a training as a line."""
     memory = f"  {event.gpu_bytes / 2**30:.1f} GiB" if event.gpu_bytes else ""
     return (
         f"{scalars_text(event, row)}  lr {event.lr:.1e}  {event.images_per_second:,.0f} images/s"
@@ -64,7 +64,7 @@ def step_line(event: events.Progress, row: TaskRow) -> str:
 
 
 class Lines:
-    """For logs: a line an epoch, and one every half minute."""
+    """The display in logs: a line per epoch, and one every half minute."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -75,10 +75,10 @@ class Lines:
         say(text)
 
     def show(self, event: Event) -> None:
-        """Print what is due."""
+        """Print an event, if it is time to."""
         if isinstance(event, Started):
             self._row = TASKS[event.task]
-            self.say(summary(event))
+            self.say(start_text(event))
         elif self._row and isinstance(event, EpochDone):
             self.say(epoch_line(event.record, self._row))
         elif self._row and isinstance(event, events.Progress):
@@ -89,7 +89,7 @@ class Lines:
 
 
 class Screen(Lines):
-    """For a terminal: finished epochs scroll by above a bar for the running one."""
+    """The display on a terminal: lines of finished epochs above a bar for the running epoch."""
 
     def __init__(self, progress: Progress) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class Screen(Lines):
         self._progress.console.print(Text(printable(text, keep="\n")))
 
     def show(self, event: Event) -> None:
-        """Print what is due, or move the bar."""
+        """Print an event, or move the bar."""
         if not isinstance(event, events.Progress):
             super().show(event)
         if isinstance(event, Started):
@@ -117,7 +117,7 @@ class Screen(Lines):
 
 @contextmanager
 def view() -> Iterator[Lines]:
-    """Yield the display that fits the place where stderr goes."""
+    """Yield the display for stderr: bars on a terminal, lines elsewhere."""
     if not is_live():
         yield Lines()
         return
@@ -126,7 +126,7 @@ def view() -> Iterator[Lines]:
 
 
 def bars() -> Progress:
-    """Return bars on stderr, each with a name and an ``info``; they vanish when all is done."""
+    """Return bars on stderr, each with a name and an ``info``; they disappear at the end."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(bar_width=24),

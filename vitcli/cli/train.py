@@ -108,7 +108,7 @@ def train(
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     changes |= {key: value for key, value in options.items() if value is not None}
-    chosen, output = choose(experiment, changes, resume, output, rerun, allow_inexact)
+    chosen, output = choose_experiment(experiment, changes, resume, output, rerun, allow_inexact)
     if dry_run:
         show_estimate(chosen, device, json)
         return
@@ -124,7 +124,7 @@ def train(
     run(chosen, request, json)
 
 
-def choose(
+def choose_experiment(
     experiment: str | None,
     changes: dict[str, Any],
     resume: str | None,
@@ -162,13 +162,13 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
 
     say(f"experiment {experiment.name} ({experiment.path})")
     with view() as screen:
-        outcome = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
+        training = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
     if json:
-        emit_json(outcome.result | {"run": str(outcome.run.path)})
+        emit_json(training.result | {"run": str(training.run.path)})
         return
-    if not outcome.trained:
+    if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
-    show_result(outcome.run, experiment.spec, outcome.result)
+    show_result(training.run, experiment.spec, training.result)
 
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:

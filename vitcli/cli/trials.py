@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: a bar a trial on a terminal, plain lines elsewhere."""
+"""The display of a running study: a bar per trial on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -19,47 +19,48 @@ from vitcli.runner.train.events import Ended, Message, Started, Stopping
 LINE_SECONDS = 30.0
 
 
-class Progression:
-    """Which trials are done, which are under way, and how long the rest may take."""
+class StudyProgress:
+    """Number of finished and running trials, and the time left."""
 
     def __init__(self, plan: StudyPlan, count: int) -> None:
         self.total, self.count = len(plan.trials), max(1, min(count, len(plan.trials)))
         self.done = 0
         self.left: dict[str, float] = {}
-        self._begun: dict[str, float] = {}
-        self._lengths: list[float] = []
+        self._started_at: dict[str, float] = {}
+        self._durations: list[float] = []
 
-    def take(self, found: TrialEvent) -> None:
-        """Note what an event says of the work that is left."""
-        folder, event = found.folder, found.event
+    def add_event(self, trial_event: TrialEvent) -> None:
+        """Update the progress with an event."""
+        folder, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
-            self._begun[folder] = time.monotonic()
+            self._started_at[folder] = time.monotonic()
         elif isinstance(event, events.Progress):
             self.left[folder] = event.seconds_left
         elif isinstance(event, Ended):
             self.done += 1
             self.left.pop(folder, None)
-            if folder in self._begun:
-                self._lengths.append(time.monotonic() - self._begun.pop(folder))
+            if folder in self._started_at:
+                self._durations.append(time.monotonic() - self._started_at.pop(folder))
 
     def seconds_left(self) -> float | None:
-        """Work left, spread over the workers; None until there is something to go by."""
+        """Return the remaining work divided by the workers; None until a trial reports progress."""
         running = list(self.left.values())
-        elapsed = [time.monotonic() - begun for begun in self._begun.values()]
-        known = self._lengths or [a + b for a, b in zip(elapsed, running, strict=False)]
+        elapsed = [time.monotonic() - begun for begun in self._started_at.values()]
+        known = self._durations or [a + b for a, b in zip(elapsed, running, strict=False)]
         if not known:
             return None
-        waiting = max(0, self.total - self.done - len(self._begun))
+        waiting = max(0, self.total - self.done - len(self._started_at))
         return (sum(running) + waiting * sum(known) / len(known)) / self.count
 
     def line(self) -> str:
+        """Return the progress as a line."""
         left = self.seconds_left()
         time_left = f", about {duration(left)} left" if left is not None else ""
         return f"{self.done} of {self.total} trials{time_left}"
 
 
-def ended(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str:
-    """Return one trial's end as a line."""
+def end_line(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str:
+    """Return the end of a trial as a line."""
     what = event.state if event.score is None else f"test {row.headline.text(event.score)}"
     took = f"  {duration(seconds)}" if seconds is not None else ""
     reason = f"  {event.reason}" if event.reason and event.state == "failed" else ""
@@ -67,14 +68,14 @@ def ended(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str
 
 
 class Lines:
-    """For logs: a line a trial, and one every half minute."""
+    """The display in logs: a line per trial, and one every half minute."""
 
     def __init__(self, plan: StudyPlan, count: int) -> None:
-        self._progress = Progression(plan, count)
+        self._progress = StudyProgress(plan, count)
         self._row = task_row(plan.study.baseline.spec)
         self._began: dict[str, float] = {}
         self._running: dict[str, str] = {}
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
         self._last = time.monotonic()
 
     def say(self, text: str) -> None:
@@ -82,20 +83,20 @@ class Lines:
         say(text)
         self._last = time.monotonic()
 
-    def show(self, found: TrialEvent) -> None:
-        """Print what is due."""
-        self._progress.take(found)
-        folder, event = found.folder, found.event
+    def show(self, trial_event: TrialEvent) -> None:
+        """Print an event, if it is time to."""
+        self._progress.add_event(trial_event)
+        folder, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
             self._began[folder] = time.monotonic()
         elif isinstance(event, Ended):
             self._running.pop(folder, None)
             begun = self._began.pop(folder, None)
-            self.say(ended(folder, event, begun and time.monotonic() - begun, self._row))
+            self.say(end_line(folder, event, begun and time.monotonic() - begun, self._row))
         elif isinstance(event, Message):
             self._message(folder, event.text)
         elif isinstance(event, Stopping):
-            self.say("stopping: every trial under way saves a checkpoint")
+            self.say("stopping: every running trial saves a checkpoint")
         elif isinstance(event, events.Progress):
             loss = event.scalars["loss"]
             self._running[folder] = f"{folder} epoch {event.epoch} loss {loss:.3f}"
@@ -103,14 +104,14 @@ class Lines:
                 self.say(f"{self._progress.line()}; {'; '.join(self._running.values())}")
 
     def _message(self, folder: str, text: str) -> None:
-        """Print a message once: each trial says the same about the data."""
-        if text not in self._told:
-            self._told.add(text)
+        """Print a message once, because every trial reports the same about the data."""
+        if text not in self._printed:
+            self._printed.add(text)
             self.say(f"{folder}: {text}")
 
 
 class Screen(Lines):
-    """For a terminal: finished trials scroll by above a bar for each that is under way."""
+    """The display on a terminal: lines of finished trials above a bar for each running trial."""
 
     def __init__(self, plan: StudyPlan, count: int, progress: Progress) -> None:
         super().__init__(plan, count)
@@ -123,10 +124,10 @@ class Screen(Lines):
         self._bars.console.print(Text(printable(text, keep="\n")))
         self._last = time.monotonic()
 
-    def show(self, found: TrialEvent) -> None:
-        """Print what is due, and move the bars."""
-        super().show(found)
-        folder, event = found.folder, found.event
+    def show(self, trial_event: TrialEvent) -> None:
+        """Print an event, and move the bars."""
+        super().show(trial_event)
+        folder, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
             steps = event.epochs * event.steps_per_epoch
             self._tasks[folder] = self._bars.add_task(
@@ -142,7 +143,7 @@ class Screen(Lines):
 
 @contextmanager
 def view(plan: StudyPlan, options: Options) -> Iterator[Lines]:
-    """The display that fits the place where stderr goes; none where nothing is to be done."""
+    """Yield the display for stderr: bars on a terminal, lines elsewhere or without trials."""
     count = worker_count(plan.study, options) if plan.trials else 1
     if plan.trials:
         say(f"{len(plan.trials)} to train, {min(count, len(plan.trials))} at once")

@@ -103,5 +103,5 @@ def test_the_state_of_other_parameters_is_refused():
     tensors = dict(state_tensors(optimizers))
     load_state_tensors(optimizers, tensors)
     swapped = {name: tensors[name.replace("0.0.", "0.1.", 1)] for name in tensors if ".0." in name}
-    with pytest.raises(ValueError, match="state 0 is that of another parameter"):
+    with pytest.raises(ValueError, match="state 0 belongs to another parameter"):
         load_state_tensors(optimizers, tensors | swapped)

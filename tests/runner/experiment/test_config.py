@@ -239,7 +239,7 @@ def test_a_problem_of_a_field_that_is_not_written_is_told_at_the_one_around_it()
 
 def test_words_for_what_is_missing_or_too_short():
     assert describe(("rows", 0), "missing", {}) == "'rows.0' is missing"
-    assert "needs 1 at least" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
+    assert "needs at least 1" in describe(("seeds",), "too_short", {"ctx": {"min_length": 1}})
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def test_a_flipped_bit_is_refused_or_read(save):
 @pytest.mark.parametrize("labels", [[0, 2], [0, -1], [0], [], [[0], [1]]], ids=str)
 def test_labels_that_do_not_belong_to_the_logits_are_refused(labels):
     content = archive(logits=np.eye(2), labels=np.array(labels, dtype=np.int64))
-    with pytest.raises(ValueError, match="labels do not belong to its logits"):
+    with pytest.raises(ValueError, match="labels do not fit its logits"):
         recomputed(content, ROW)
 
 

@@ -1,4 +1,4 @@
-"""Answers to a reproducibility checklist: from the study, or left to the author."""
+"""Answers to a reproducibility checklist, from the study or left to the author."""
 
 from tests.fabricated_study import make_hostile_study, make_row, make_study
 from vitcli.runner.study import checklist as checklists
@@ -11,7 +11,7 @@ def section(text: str, number: int) -> str:
     return text.partition(f"## {number}. ")[2].partition("\n## ")[0]
 
 
-def test_the_answers_are_those_of_the_study():
+def test_the_answers_come_from_the_study():
     doc = make_study({"full": [0.9, 0.8], "less": [0.7, "missing"]})
     text = checklist(doc)
     assert "vitcli ablate made-up" in section(text, 4)
@@ -25,7 +25,7 @@ def test_the_answers_are_those_of_the_study():
     assert "have no result yet" not in checklist(make_study({"full": [0.9]}))
 
 
-def test_what_runs_cannot_know_is_left_to_the_author():
+def test_unknown_facts_are_left_to_the_author():
     text = checklist(make_study({"full": [0.9]}, data="imagefolder:mine"))
     for number in (5, 6, 8, 12):
         assert TO_DO in section(text, number)
@@ -40,7 +40,7 @@ def test_a_tuned_study_says_how_settings_were_chosen():
     assert TO_DO not in section(text, 6)
 
 
-def test_names_make_no_headings_and_no_markup():
+def test_hostile_names_add_no_headings_and_no_markup():
     text = checklist(make_hostile_study())
     headings = [line for line in text.splitlines() if line.startswith("#")]
     assert len(headings) == 1 + len(ITEMS)
@@ -48,9 +48,9 @@ def test_names_make_no_headings_and_no_markup():
     assert "\x1b" not in text
 
 
-def test_what_is_said_of_uncertainty_does_not_depend_on_its_words(monkeypatch):
-    said = dict.fromkeys(UNCERTAINTY, "words that were changed") | {"training": "not about this"}
-    monkeypatch.setattr(checklists, "notes", lambda doc, found: said)
+def test_the_uncertainty_answer_selects_notes_by_subject(monkeypatch):
+    texts = dict.fromkeys(UNCERTAINTY, "words that were changed") | {"training": "not about this"}
+    monkeypatch.setattr(checklists, "notes", lambda doc, rows: texts)
     answers = section(checklist(make_study({"full": [0.9, 0.8]})), 7)
     assert answers.count("words that were changed") == len(UNCERTAINTY)
     assert "not about this" not in answers

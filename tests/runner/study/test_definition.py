@@ -1,4 +1,4 @@
-"""Study files: what they mean, and what is refused before anything runs."""
+"""Study files: what they mean, and which mistakes are refused before training."""
 
 from pathlib import Path
 
@@ -33,7 +33,7 @@ def study(text: str, folder: Path, name: str = "mine") -> str:
     return str(path)
 
 
-def test_a_variant_is_the_base_with_its_changes_and_nothing_else(here):
+def test_a_variant_is_the_base_with_its_changes_only(here):
     loaded = load_study(study(STUDY, here))
     full, no_norm, other = loaded.variants
     assert full.spec.train.epochs == 2, "the study's own field lies over its base"
@@ -52,7 +52,7 @@ def test_trials_are_paired_seed_by_seed(here):
     assert len({config_hash(trial.spec) for trial in trials}) == 3, "the seed names the folder"
 
 
-def test_seeds_can_be_replaced_and_the_files_are_remembered(here):
+def test_other_seeds_replace_those_of_the_file(here):
     loaded = load_study(study(STUDY, here), [7])
     assert (loaded.seeds, loaded.file_seeds) == ((7,), (0, 3))
 
@@ -64,7 +64,7 @@ def test_nested_and_dotted_fields_mean_the_same(here):
     assert flatten({"a": {"b": {"c": 1}}, "d.e": 2}) == {"a.b.c": 1, "d.e": 2}
 
 
-def test_rows_of_ones_own_replace_those_of_the_base(here):
+def test_own_variants_replace_those_of_the_base(here):
     study(STUDY, here, "above")
     child = "base: above.yaml\nvariants: {a: {}, b: {model.depth: 1}}"
     loaded = load_study(study(child, here))
@@ -75,7 +75,7 @@ def test_rows_of_ones_own_replace_those_of_the_base(here):
     assert inherited.baseline.spec.train.epochs == 1
 
 
-def test_tuned_settings_are_the_grid_each_in_its_folder(here):
+def test_each_tuned_setting_has_its_own_folder(here):
     text = STUDY.replace("seeds:", "data: {val_split: 100}\ntune: {optim.lr: [1.0e-3, 2.0e-3],"
                          " optim.weight_decay: [0.0, 0.1]}\nseeds:")  # fmt: skip
     text = text.replace("data.name: shapes", "data.name: shapes, data.val_split: 100")
@@ -99,22 +99,24 @@ BROKEN = {
     "other images": ("variants: {a: {}, b: {data.name: cifar10}}", "cannot be compared"),
     "unknown experiment": ("variants: {a: {}, b: {experiment: quickstrat}}", "'quickstart'"),
     "a study as variant": ("variants: {a: {}, b: {experiment: ablation-quickstart}}", "is a study"),
-    "experiment is no name": ("variants: {a: {}, b: {experiment: 3}}", "names one file, got 3"),
+    "experiment is no name": (
+        "variants: {a: {}, b: {experiment: 3}}", "must name one experiment, got 3",
+    ),
     "path as name": ("variants: {a: {}, ../b: {model.depth: 1}}", "becomes a folder"),
     "reserved name": ("variants: {a: {}, logs: {model.depth: 1}}", "becomes a folder"),
-    "seed in a variant": ("variants: {a: {}, b: {seed: 3}}", "'seed' cannot be changed"),
-    "duplicate seeds": ("variants: {a: {}}\nseeds: [1, 2, 1]", "seed 1 is named twice"),
+    "seed in a variant": ("variants: {a: {}, b: {seed: 3}}", "a variant cannot change 'seed'"),
+    "duplicate seeds": ("variants: {a: {}}\nseeds: [1, 2, 1]", "seed 1 appears twice"),
     "no seeds": ("variants: {a: {}}\nseeds: []", "seeds"),
     "negative seed": ("variants: {a: {}}\nseeds: [-1]", "seeds.0"),
     "one seed": ("variants: {a: {}}\nseed: 3", "a study has 'seeds'"),
     "no threads": ("variants: {a: {}}\nthreads: 0", "threads"),
     "tune without split": (
         "variants: {a: {}}\ntune: {optim.lr: [0.1]}",
-        "chooses on data.val_split",
+        "needs a validation split",
     ),
     "tune twice": (
         "data: {val_split: 9}\nvariants: {a: {}}\ntune: {optim.lr: [0.1, 0.1]}",
-        "named twice",
+        "appears twice",
     ),
     "too fine a grid": (
         "data: {val_split: 9}\nvariants: {a: {}}\n"
@@ -134,7 +136,7 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("case", BROKEN)
-def test_what_is_wrong_is_said_with_file_and_line(here, case):
+def test_a_mistake_is_reported_with_file_and_line(here, case):
     body, message = BROKEN[case]
     seeds = "" if "seeds:" in body else "seeds: [0]\n"
     path = study(f"base: quickstart\n{seeds}{body}\n", here)
@@ -180,7 +182,7 @@ def test_the_baseline_is_always_selected(here):
 
 
 @pytest.mark.parametrize("name", ["logs", "Figures", "report.html", "plan.json", "table.TEX"])
-def test_names_that_the_folder_needs_are_refused(here, name):
+def test_reserved_variant_names_are_refused(here, name):
     (here / "mine.yaml").write_text(
         f"base: quickstart\nseeds: [0]\nvariants: {{{name}: {{}}, b: {{model.norm: none}}}}\n"
     )
@@ -188,12 +190,12 @@ def test_names_that_the_folder_needs_are_refused(here, name):
         load_study("mine.yaml")
 
 
-def test_other_seeds_named_twice_are_the_command_lines_fault(here):
-    with pytest.raises(ConfigError, match="--seeds: seed 1 is named twice"):
+def test_duplicate_seeds_on_the_command_line_are_refused(here):
+    with pytest.raises(ConfigError, match="--seeds: seed 1 appears twice"):
         load_study("ablation-quickstart", [0, 1, 1])
 
 
-def test_a_reference_is_the_same_setting_only_with_its_model_data_and_length():
+def test_the_same_setting_needs_the_same_model_data_and_length():
     assert is_same_setting(load_study("ablation-cifar10"))
     assert not is_same_setting(load_study("ablation-cifar10-short")), "50 epochs are not 300"
     assert not is_same_setting(load_study("ablation-cifar10-tiny")), "another model"

@@ -1,4 +1,4 @@
-"""Figures of a study: what they draw, and that they are drawn the same each time."""
+"""Figures of a study: what they show, and that they always have the same bytes."""
 
 import itertools
 
@@ -62,7 +62,7 @@ def test_other_numbers_give_other_bytes():
 
 
 def points(doc: StudyResult, colour: str) -> list[list[float]]:
-    """x of the lines of this colour in the forest plot."""
+    """Return the x values of each line of this colour in the forest plot."""
     lines = forest(doc).axes[0].get_lines()
     return [np.asarray(line.get_xdata()).tolist() for line in lines if line.get_color() == colour]
 
@@ -79,11 +79,11 @@ def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
     assert [len(p) for p in pairs] == [3, 1, 0]
 
 
-def test_the_forest_plot_says_what_is_not_in_it():
-    said = [text.get_text() for text in forest(DOCUMENTS["mixed"]).axes[0].texts]
-    assert said[0].endswith("n = 3")
-    assert said[1].endswith("n = 1, 1 diverged, 1 not finished")
-    assert said[2] == "1 diverged, 2 not finished"
+def test_the_forest_plot_names_trials_without_a_number():
+    texts = [text.get_text() for text in forest(DOCUMENTS["mixed"]).axes[0].texts]
+    assert texts[0].endswith("n = 3")
+    assert texts[1].endswith("n = 1, 1 diverged, 1 not finished")
+    assert texts[2] == "1 diverged, 2 not finished"
 
 
 def test_curves_are_means_of_finished_seeds_over_common_epochs():
@@ -105,7 +105,7 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
 @pytest.mark.parametrize(
     ("changes", "split"), [({}, "test images"), ({"data.val_split": 5}, "val")]
 )
-def test_curves_say_which_images_they_are_of(changes, split):
+def test_curves_name_their_images(changes, split):
     doc = make_study({"a": [0.6]}, base_config=changes)
     assert split in curves(doc).axes[0].get_ylabel()
 

@@ -1,4 +1,4 @@
-"""A study that is killed again and again ends with the table of one that was left alone."""
+"""A study that is killed repeatedly ends with the table of an uninterrupted study."""
 
 import csv
 import io
@@ -36,11 +36,11 @@ def timeless(text: str) -> list[dict[str, str]]:
 
 
 def epochs_of(folder: Path) -> int:
-    """Epochs that all trials of a study have recorded, of 72."""
+    """Return the number of epochs (of 72) that all trials of a study have recorded."""
     return sum(path.read_bytes().count(b"\n") for path in folder.rglob("metrics.jsonl"))
 
 
-def test_f50_killed_five_times_the_table_is_the_same(tiny, environment):
+def test_a_study_killed_five_times_gives_the_same_table(tiny, environment):
     Path("mine.yaml").write_text(STUDY)
     calm, _ = start(environment, Path("calm")).communicate()
     chance = random.Random(0)
@@ -56,7 +56,7 @@ def test_f50_killed_five_times_the_table_is_the_same(tiny, environment):
         time.sleep(chance.uniform(0, 2))
         states = [json.loads(path.read_text()) for path in Path("killed").rglob("status.json")]
         assert not [status for status in states if status["state"] == "failed"], states
-    assert killed >= 2, "it was never killed at work"
+    assert killed >= 2, "the study was hardly ever killed while it ran"
     last = start(environment, Path("killed"))
     table, _ = last.communicate()
     assert last.returncode == 0

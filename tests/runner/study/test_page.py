@@ -1,4 +1,4 @@
-"""The page of a study: complete, inert, the same bytes each time."""
+"""The page of a study: complete, inert, and always the same bytes."""
 
 import re
 from html.parser import HTMLParser
@@ -25,7 +25,7 @@ ALLOWED = (
 
 
 class Page(HTMLParser):
-    """Elements, attributes and text; refuses what is not balanced."""
+    """Elements, attributes and text of a page whose tags must balance."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -62,19 +62,19 @@ def doc() -> StudyResult:
     return make_study({}, rows=rows, reference=make_reference({"no-ffn": 86.7}))
 
 
-def test_the_page_says_what_the_study_found(doc, tmp_path):
+def test_the_page_shows_the_results(doc, tmp_path):
     seen = Page(page(doc, tmp_path))
-    said = " ".join(seen.text.split())
+    shown = " ".join(seen.text.split())
     for cell in [cell for row in build(doc).rows for cell in row]:
-        assert " ".join(cell.split()) in said
+        assert " ".join(cell.split()) in shown
     for text in ('model.ffn: "none"', 'experiment: "other"', "model.depth: 4", "AMD EPYC"):
-        assert text in said
-    assert "diverged: loss or gradient is not finite in epoch 2" in said
-    assert "failed: RuntimeError: out of memory" in said
-    assert "3 of 6 trials finished" in said
+        assert text in shown
+    assert "diverged: loss or gradient is not finite in epoch 2" in shown
+    assert "failed: RuntimeError: out of memory" in shown
+    assert "3 of 6 trials finished" in shown
 
 
-def test_f79_the_page_is_inert_whatever_things_are_called(tmp_path):
+def test_hostile_names_leave_the_page_inert(tmp_path):
     text = page(make_hostile_study(), tmp_path)
     seen = Page(text)
     policies = [value for tag, name, value in seen.attributes if name == "content"]
@@ -88,18 +88,18 @@ def test_f79_the_page_is_inert_whatever_things_are_called(tmp_path):
     assert not re.search(r"https?://", text.partition("</style>")[0])
 
 
-def test_a_tuned_study_shows_what_was_tried(tmp_path):
+def test_a_tuned_study_shows_its_settings(tmp_path):
     settings = tuple(
         Candidate(setting={"optim.lr": lr}, val_accuracy=value)
         for lr, value in ((0.001, 0.8), (0.01, None))
     )
     row = make_row("full", [0.9]).replace(candidates=settings, chosen={"optim.lr": 0.001})
-    said = Page(page(make_study({}, rows=(row,)), tmp_path)).text
-    assert "lr=0.001 (chosen)" in said
-    assert "80.00" in said
+    shown = Page(page(make_study({}, rows=(row,)), tmp_path)).text
+    assert "lr=0.001 (chosen)" in shown
+    assert "80.00" in shown
 
 
-def test_publishing_twice_writes_once_and_the_same(doc, tmp_path):
+def test_publishing_twice_writes_the_files_once(doc, tmp_path):
     first = publish(doc, tmp_path)
     content = {path: path.read_bytes() for path in first}
     assert {path.name for path in first} >= {"report.html", "results.json", "table.tex"}

@@ -1,4 +1,4 @@
-"""Result files say what was trained, on what, and how to get it again, and mix nothing."""
+"""Result files of repeated runs: their configuration, data and command, without mixing runs."""
 
 import shlex
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from tests.fabricated import make_run
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import load_experiment, parse_set
-from vitcli.runner.experiment.yaml_text import flow
+from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.study.repeated_runs import collect, write
 from vitcli.runner.study.table import read_document, to_json
 from vitcli.runner.text import portable
@@ -16,7 +16,7 @@ from vitcli.runner.text import portable
 pytestmark = pytest.mark.usefixtures("here")
 
 
-def test_the_schema():
+def test_the_document_has_every_field():
     document = collect([make_run(1, accuracy=0.75), make_run(0, accuracy=0.5)])
     found = document.model_dump(mode="json")
     rows = found.pop("rows")
@@ -54,7 +54,7 @@ def test_one_dirty_run_makes_the_document_dirty():
     assert collect([make_run(0), make_run(1, meta={"dirty": True})]).dirty
 
 
-def test_a_diverged_seed_is_a_result_and_not_left_out():
+def test_a_diverged_seed_is_a_result():
     document = collect([make_run(0), make_run(1, state="diverged")])
     trials = document.rows[0].trials
     assert [trial.state for trial in trials] == ["finished", "diverged"]
@@ -91,13 +91,13 @@ def test_runs_that_differ_in_more_than_the_seed_are_refused(other, named):
         collect([first, make_run(1, **other)])
 
 
-def test_a_seed_counts_once():
+def test_the_same_seed_twice_is_refused():
     with pytest.raises(ConfigError, match="the same seed"):
         collect([make_run(0), make_run(0, folder=Path("runs/again"))])
 
 
 @pytest.mark.parametrize("file", ["meta.json", "result.json"])
-def test_a_run_without_its_records_is_refused(file):
+def test_a_run_without_its_files_is_refused(file):
     run = make_run(0)
     (run.path / file).unlink()
     with pytest.raises(InputError, match=f"its {file} is missing or damaged"):
@@ -131,12 +131,12 @@ def test_the_command_gives_the_same_configuration_again():
     assert len(sets) == len(CHANGES)
 
 
-def test_an_experiment_that_nobody_could_name_is_refused():
-    with pytest.raises(ConfigError, match="put the file that was trained into experiments/"):
+def test_an_experiment_without_a_file_is_refused():
+    with pytest.raises(ConfigError, match="put its file into experiments/"):
         collect([make_run(0, meta={"experiment": "mine"})])
 
 
-def test_the_document_names_no_folder_of_this_machine(here):
+def test_the_document_has_no_path_of_this_machine(here):
     changes = {"data.name": f"imagefolder:{here}/flowers", "train.init": f"{here}/runs/other"}
     text = to_json(collect([make_run(0, changes=changes)]))
     assert str(here) not in text
@@ -162,13 +162,13 @@ def test_only_absolute_paths_are_shortened(value, kept):
 @pytest.mark.parametrize(
     "value", [3, 1e-5, 0.1, 1e16, None, True, "cls", "true", "3", "1e3", "a b", "", (1, 2), "a: b"]
 )
-def test_values_are_written_as_set_reads_them(value):
-    back = parse_set(f"field={flow(value)}")["field"]
+def test_set_reads_back_formatted_values(value):
+    back = parse_set(f"field={format_value(value)}")["field"]
     assert back == (list(value) if isinstance(value, tuple) else value)
     assert type(back) is (list if isinstance(value, tuple) else type(value))
 
 
-def test_writing_where_one_cannot_is_told(here):
+def test_a_path_that_cannot_be_written_is_an_error(here):
     (here / "file").touch()
     with pytest.raises(ResourceError, match="cannot be written"):
         write(collect([make_run(0)]), here / "file" / "result.json")

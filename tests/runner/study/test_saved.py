@@ -1,4 +1,4 @@
-"""Results that are committed: saved after a seed, they stand in for its trainings elsewhere."""
+"""Saved trials: committed results that replace the same training elsewhere."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def save_all(study: Study) -> None:
 
 
 def record_of(folder: str) -> Path:
-    """The file that a trial of the study is saved in."""
+    """Return the JSON file of a saved trial of the study."""
     (path,) = (SAVED / "mine").glob(f"{folder}-*.json")
     return path
 
@@ -52,7 +52,7 @@ def states(study: Study, saved: SavedTrials | None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("has_folders", [False, True])
-def test_a_saved_trial_counts_where_there_is_none(study, has_folders):
+def test_a_saved_trial_counts_if_the_study_has_no_result(study, has_folders):
     fabricate("full", 0, 0.75)
     fabricate("no-norm", 0, state="diverged")
     save_all(study)
@@ -70,7 +70,7 @@ def test_a_saved_trial_counts_where_there_is_none(study, has_folders):
     assert saved.refused == {}
 
 
-def test_it_holds_labels_predictions_and_probabilities(study):
+def test_a_saved_trial_holds_labels_predictions_and_probabilities(study):
     fabricate("full", 0, 0.75)
     save_all(study)
     with np.load(record_of("full/seed0").with_suffix(".npz")) as file:
@@ -80,7 +80,7 @@ def test_it_holds_labels_predictions_and_probabilities(study):
         np.testing.assert_allclose(file["probability"], expected, atol=1e-3)
 
 
-def test_no_folder_of_this_machine_is_in_it(here, pictures):
+def test_a_saved_trial_holds_no_path_of_this_machine(here, pictures):
     base = f"base: quickstart\ndata: {{name: 'imagefolder:{pictures}'}}\n"
     (here / "mine.yaml").write_text(base + "seeds: [0]\nvariants: {full: {}}\n")
     fabricate("full", 0, changes={"data.name": f"imagefolder:{pictures}"})
@@ -90,7 +90,7 @@ def test_no_folder_of_this_machine_is_in_it(here, pictures):
     assert str(here) not in text
 
 
-def test_it_is_found_by_its_configuration_whatever_the_study(study, here):
+def test_any_study_finds_a_saved_trial_by_its_configuration(study, here):
     fabricate("full", 0, 0.75)
     save_all(study)
     shutil.rmtree(ROOT)
@@ -105,12 +105,12 @@ def test_it_is_found_by_its_configuration_whatever_the_study(study, here):
 @pytest.mark.parametrize(
     ("meta", "result", "reason"),
     [
-        ({}, {"precision": "bf16"}, "saved in bf16, here in fp32"),
+        ({}, {"precision": "bf16"}, "saved in bf16, needed in fp32"),
         ({"data_hash": "e" * 64}, {}, "trained on other images (eeeeeeeeeeee)"),
-        ({"threads": 4}, {}, "trained with 4 threads; the study fixes 1"),
+        ({"threads": 4}, {}, "trained with 4 threads; the study uses 1"),
     ],
 )
-def test_what_does_not_fit_is_not_taken_and_named(study, meta, result, reason):
+def test_a_saved_trial_that_differs_is_refused_with_a_reason(study, meta, result, reason):
     run = fabricate("full", 0, 0.75, meta=meta, result=result)
     four = Study(**vars(study) | {"threads": meta.get("threads", 1)})
     save_all(four)
@@ -121,27 +121,27 @@ def test_what_does_not_fit_is_not_taken_and_named(study, meta, result, reason):
     assert saved.refused == {"full/seed0": reason}
 
 
-def test_where_a_training_follows_its_precision_decides(study):
+def test_before_a_training_this_machines_precision_decides(study):
     fabricate("full", 0, 0.75, result={"precision": "bf16"})
     save_all(study)
     shutil.rmtree(ROOT)
-    assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished", "to look at, it counts"
+    assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished", "it counts for display"
     for precision, state in (("bf16", "finished"), ("fp32", "missing")):
         saved = SavedTrials(SAVED, lambda spec, here=precision: here)
         assert states(study, saved)["full/seed0"] == state
 
 
-def test_own_results_decide_about_the_precision_too(study):
+def test_the_precision_of_own_results_decides_too(study):
     fabricate("full", 0, 0.75, result={"precision": "bf16"})
     save_all(study)
     shutil.rmtree(ROOT)
     fabricate("no-norm", 0)
     saved = SavedTrials(SAVED, lambda spec: "bf16")
     assert states(study, saved)["full/seed0"] == "missing"
-    assert saved.refused == {"full/seed0": "saved in bf16, here in fp32"}
+    assert saved.refused == {"full/seed0": "saved in bf16, needed in fp32"}
 
 
-def test_an_image_folder_of_the_same_name_is_asked_for_its_images(here, pictures):
+def test_an_image_folder_is_compared_by_its_images_and_not_its_name(here, pictures):
     base = f"base: quickstart\ndata: {{name: 'imagefolder:{pictures}'}}\n"
     (here / "mine.yaml").write_text(base + "seeds: [0]\nvariants: {full: {}}\n")
     study = load_study("mine.yaml")
@@ -156,31 +156,31 @@ def test_an_image_folder_of_the_same_name_is_asked_for_its_images(here, pictures
 
 
 @pytest.mark.parametrize("state", ["running", "failed", "interrupted"])
-def test_work_under_way_is_not_replaced(study, state):
+def test_a_saved_trial_does_not_replace_a_started_one(study, state):
     fabricate("full", 0)
     save_all(study)
     RunDir(ROOT / "full/seed0").set_status(state, 300)
-    expected = "interrupted" if state == "running" else state  # nobody holds its folder
+    expected = "interrupted" if state == "running" else state  # no process holds its folder
     assert states(study, SavedTrials(SAVED))["full/seed0"] == expected
 
 
-def test_a_rerun_takes_nothing_that_was_saved(study, monkeypatch):
+def test_a_rerun_uses_no_saved_trial(study, monkeypatch):
     fabricate("full", 0)
     save_all(study)
     saved = SavedTrials(SAVED)
-    todo = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
-    assert [trial.folder for trial in todo.trials][:2] == ["full/seed0", "no-norm/seed0"]
-    monkeypatch.setattr(study_run, "_train", lambda *_: None)  # as if every worker had been killed
-    found = run_study(todo, Options(jobs=1, device="cpu", command="x"), lambda event: None)
-    assert found["full/seed0"].state == "missing", "not the saved result of what was thrown away"
+    plan = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
+    assert [trial.folder for trial in plan.trials][:2] == ["full/seed0", "no-norm/seed0"]
+    monkeypatch.setattr(study_run, "_train", lambda *_: None)  # no worker trains
+    found = run_study(plan, Options(jobs=1, device="cpu", command="x"), lambda event: None)
+    assert found["full/seed0"].state == "missing", "the deleted trial has no saved result"
     assert (
         read_results(study, ROOT, (), saved, ignore=("full",)).rows[0].trials[0].state != "finished"
     )
-    todo = plan_study(study, ROOT, (), saved=saved)
-    assert [trial.folder for trial in todo.trials][:2] == ["no-norm/seed0", "full/seed1"]
+    plan = plan_study(study, ROOT, (), saved=saved)
+    assert [trial.folder for trial in plan.trials][:2] == ["no-norm/seed0", "full/seed1"]
 
 
-def test_results_of_two_machines_lie_side_by_side_and_the_one_that_fits_is_taken(study):
+def test_of_two_machines_results_the_matching_one_is_used(study):
     for precision, accuracy in (("bf16", 0.25), ("fp32", 0.75)):
         fabricate("full", 0, accuracy, result={"precision": precision})
         save_all(study)
@@ -193,7 +193,7 @@ def test_results_of_two_machines_lie_side_by_side_and_the_one_that_fits_is_taken
         assert record.result.test_accuracy == accuracy
 
 
-def test_a_committed_result_stays_unless_it_is_trained_anew(study):
+def test_a_committed_result_stays_unless_it_is_trained_again(study):
     fabricate("full", 0, 0.75)
     save_all(study)
     before = record_of("full/seed0").read_bytes()
@@ -204,7 +204,7 @@ def test_a_committed_result_stays_unless_it_is_trained_anew(study):
     assert read_saved(record_of("full/seed0")).result.test_accuracy == 0.25
 
 
-def test_killed_while_it_is_saved_again_it_is_not_there_and_harms_no_other(study, monkeypatch):
+def test_a_kill_while_saving_removes_one_saved_trial_and_harms_no_other(study, monkeypatch):
     fabricate("full", 0, 0.75)
     fabricate("no-norm", 0)
     save_all(study)
@@ -213,25 +213,25 @@ def test_killed_while_it_is_saved_again_it_is_not_there_and_harms_no_other(study
     def die(value: dict) -> bytes:
         raise KeyboardInterrupt
 
-    todo = plan_study(study, ROOT, (), rerun=("full",))
+    plan = plan_study(study, ROOT, (), rerun=("full",))
     with monkeypatch.context() as patch:
         patch.setattr(saved_module, "to_hashed_json", die)
         with pytest.raises(KeyboardInterrupt):
-            save_results(todo, SAVED, "full/seed0")
+            save_results(plan, SAVED, "full/seed0")
     shutil.rmtree(ROOT)
     found = states(study, SavedTrials(SAVED))
     assert (found["full/seed0"], found["no-norm/seed0"]) == ("missing", "finished")
 
 
-def test_an_estimate_is_not_made_of_another_machines_times(study, monkeypatch):
+def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
     fabricate("full", 0, result={"train_seconds": 3.0})
     save_all(study)
     shutil.rmtree(ROOT)
-    todo = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
-    plan = SimpleNamespace(seconds=1000.0)
-    monkeypatch.setattr("vitcli.runner.train.estimate.make_estimate", lambda *_: plan)
+    plan = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
+    estimate = SimpleNamespace(seconds=1000.0)
+    monkeypatch.setattr("vitcli.runner.train.estimate.make_estimate", lambda *_: estimate)
     assert (
-        study_plan.estimate_study(todo, Options(jobs=1, device="cpu")).by_variant["full"] == 1000.0
+        study_plan.estimate_study(plan, Options(jobs=1, device="cpu")).by_variant["full"] == 1000.0
     )
 
 
@@ -252,7 +252,7 @@ DAMAGES = {
 def test_other_documents_are_no_saved_trials(study):
     SAVED.mkdir(parents=True)
     (SAVED / "table.json").write_text('{"rows": []}')
-    with pytest.raises(InputError, match=r"table\.json: not a saved trial; keep those in a folder"):
+    with pytest.raises(InputError, match=r"table\.json: not a saved trial; keep saved trials in"):
         SavedTrials(SAVED)
 
 
@@ -286,15 +286,15 @@ def timeless(doc: StudyResult) -> dict:
 
 
 def train_study(name: str, seeds: Sequence[int], root: Path, save: Path | None = None) -> list[int]:
-    """Train as the command does; how many files were saved after each trial."""
-    todo, counts = plan_study(load_study(name, seeds), root, ()), []
+    """Train as the command does; return the number of saved files after each trial."""
+    plan, counts = plan_study(load_study(name, seeds), root, ()), []
 
     def listen(event: TrialEvent) -> None:
         if save and isinstance(event.event, Ended):
-            save_results(todo, save, event.folder)
+            save_results(plan, save, event.folder)
             counts.append(len(list(save.rglob("*.json"))))
 
-    run_study(todo, Options(jobs=1, device="cpu", command="vitcli ablate mine"), listen)
+    run_study(plan, Options(jobs=1, device="cpu", command="vitcli ablate mine"), listen)
     return counts
 
 
@@ -309,7 +309,7 @@ def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
     train_study("mine.yaml", [0, 1], Path("whole"))
     whole = read_results(load_study("mine.yaml"), Path("whole"))
     saved = train_study("mine.yaml", [0], Path("first"), SAVED)
-    assert saved == [1, 2], "each when it ends, not when the study does"
+    assert saved == [1, 2], "each trial is saved when it ends"
 
     clone = here / "clone"
     clone.mkdir()
@@ -329,14 +329,14 @@ def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
     assert timeless(document) == timeless(whole)
     assert len(list(SAVED.rglob("*.json"))) == 4
     shown = CliRunner().invoke(app, ["ablate", "mine.yaml", "--table-only", "-o", "elsewhere"])
-    assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "nothing is trained for it"
+    assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "the table needs no training"
 
 
 @pytest.mark.parametrize("state", ["finished", "interrupted"])
-def test_a_trial_of_a_version_with_other_bits_is_neither_counted_nor_continued(study, state):
+def test_a_trial_of_a_version_with_other_bits_is_stale(study, state):
     run = fabricate("full", 0, state=state)
     version_1 = config_hash(study.trials()[0].spec, version=1)
     commit_json(run.path / "meta.json", run.read("meta.json") | {"config_hash": version_1})
     found = trial_states(study, ROOT)["full/seed0"]
     assert found.state == "stale"
-    assert "whose trainings have other bits" in found.reason
+    assert "which computes other bits" in found.reason

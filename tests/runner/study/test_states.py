@@ -1,4 +1,4 @@
-"""What lies on disk for a trial, and what of it may enter the table."""
+"""The state of a trial's folder, and which trials enter the table."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def study(here) -> Study:
 
 
 def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunDir:
-    """A trial that looks trained: 2,000 predictions of the accuracy that it says."""
+    """Make a trial that looks trained, with 2,000 predictions of the given accuracy."""
     folder = ROOT / variant / f"seed{seed}"
     meta = {"threads": 1, "device": "cpu"} | options.pop("meta", {})
     changes = CHANGES[variant] | options.pop("changes", {})
@@ -54,7 +54,7 @@ def fabricate(variant: str, seed: int, accuracy: float = 0.5, **options) -> RunD
     return run
 
 
-def test_nothing_there_is_missing(study):
+def test_a_trial_without_a_folder_is_missing(study):
     assert {state.state for state in trial_states(study, ROOT).values()} == {"missing"}
 
 
@@ -67,7 +67,7 @@ def test_a_finished_trial_is_finished_and_counted(study):
 
 
 def pair(study: Study) -> tuple[str, str]:
-    """State and reason of the first trial."""
+    """Return the state and reason of the first trial."""
     found = trial_states(study, ROOT)["full/seed0"]
     return found.state, found.reason
 
@@ -95,9 +95,9 @@ def test_a_study_that_was_edited_makes_its_trials_stale(study, here):
     assert stale(load_study("mine.yaml")) == "train.epochs is 6 in its folder, 9 in the study"
 
 
-def test_other_threads_are_other_bits(study):
+def test_a_trial_with_other_threads_is_stale(study):
     fabricate("full", 0, meta={"threads": 2})
-    assert stale(study) == "trained with 2 threads; the study fixes 1"
+    assert stale(study) == "trained with 2 threads; the study uses 1"
     fabricate("full", 0, meta={"threads": 1, "sessions": [{"threads": 4}]})
     assert "4 threads" in stale(study)
 
@@ -107,10 +107,10 @@ def test_threads_do_not_matter_on_a_gpu(study):
     assert trial_states(study, ROOT)["full/seed0"].state == "finished"
 
 
-def test_an_accuracy_that_its_predictions_do_not_have_is_stale(study):
+def test_an_accuracy_unlike_its_predictions_is_stale(study):
     run = fabricate("full", 0, 0.5)
     commit_json(run.path / "result.json", run.read("result.json") | {"test_accuracy": 0.99})
-    assert stale(study) == "its result.json says 0.9900, its predictions 0.5000"
+    assert stale(study) == "its result.json says 0.9900, but its predictions give 0.5000"
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04nonsense"])
@@ -142,7 +142,7 @@ def test_a_trial_whose_process_is_gone_is_interrupted(study):
     assert trial_states(study, ROOT)["full/seed0"].state == "interrupted"
 
 
-def test_a_trial_under_way_elsewhere_is_running(study):
+def test_a_trial_of_another_process_is_running(study):
     run = fabricate("full", 0, state="running")
     with run.lock():
         assert trial_states(study, ROOT)["full/seed0"].state == "running"
@@ -182,7 +182,7 @@ def test_the_document_says_where_its_numbers_come_from(study):
     assert doc.num_comparisons == 1
 
 
-def test_the_command_repeats_what_was_asked(study):
+def test_the_command_names_the_requested_seeds_and_variants(study):
     other = load_study("mine.yaml", [0, 1, 2, 3, 9])
     found = trial_states(other, ROOT, ["full"])
     doc = collect(other, ROOT, found, {}, ["full"])
@@ -235,7 +235,7 @@ def test_text_for_a_number_makes_a_trial_stale(study, field):
     assert trial_states(study, ROOT)["full/seed0"].state == "stale"
 
 
-def test_a_copied_seed_is_no_second_seed(study):
+def test_a_copied_seed_does_not_count_twice(study):
     run = fabricate("full", 0)
     copy = ROOT / "full" / "seed1"
     shutil.copytree(run.path, copy)
@@ -244,7 +244,7 @@ def test_a_copied_seed_is_no_second_seed(study):
     assert trial_states(study, ROOT)["full/seed1"].state == "stale"
 
 
-def test_facts_come_from_what_is_counted(study):
+def test_the_document_ignores_stale_trials(study):
     fabricate("full", 0)
     fabricate("full", 1, result={"num_test": 7, "precision": "bogus"})
     doc = read_results(study, ROOT)
@@ -253,7 +253,7 @@ def test_facts_come_from_what_is_counted(study):
     assert doc.rows[0].parameters == 140618
 
 
-def test_what_is_tuned_is_not_the_baselines(here):
+def test_the_base_config_has_no_tuned_fields(here):
     study = tuned(here, {"0.001": [0.6], "0.002": [0.9]})
     assert "optim.lr" not in read_results(study, ROOT).base_config
     assert "data.val_split" in read_results(study, ROOT).base_config
@@ -264,7 +264,7 @@ def test_the_command_of_the_baseline_alone(study):
     assert doc.command == "vitcli ablate mine.yaml --only full"
 
 
-def test_ranges():
+def test_seeds_are_written_as_ranges():
     assert ranges([0, 1, 2, 5, 7, 8]) == "0-2,5,7-8"
 
 
@@ -272,7 +272,7 @@ TUNED = STUDY + "data: {val_split: 1000}\ntune: {optim.lr: [1.0e-3, 2.0e-3]}\n"
 
 
 def tuned(here, scores: dict[str, list[float | None]]) -> Study:
-    """``full`` in two settings; a score None is a diverged trial."""
+    """Return a study with ``full`` trained in two settings; a score None is a diverged trial."""
     (here / "mine.yaml").write_text(TUNED)
     for lr, values in scores.items():
         for seed, val in enumerate(values):
@@ -290,7 +290,7 @@ def tuned(here, scores: dict[str, list[float | None]]) -> Study:
     return load_study("mine.yaml")
 
 
-def test_the_setting_with_the_best_validation_accuracy_is_taken(here):
+def test_the_setting_with_the_best_validation_accuracy_is_chosen(here):
     study = tuned(here, {"0.001": [0.6, 0.7], "0.002": [0.9, 0.5]})
     row = read_results(study, ROOT).rows[0]
     assert row.chosen == {"optim.lr": 0.002}
@@ -298,7 +298,7 @@ def test_the_setting_with_the_best_validation_accuracy_is_taken(here):
     assert [c.val_accuracy for c in row.candidates] == pytest.approx([0.65, 0.7])
 
 
-def test_no_setting_is_taken_before_all_are_done(here):
+def test_no_setting_is_chosen_before_all_have_results(here):
     study = tuned(here, {"0.001": [0.6, 0.7], "0.002": [0.9]})
     row = read_results(study, ROOT).rows[0]
     assert row.chosen is None
@@ -306,7 +306,7 @@ def test_no_setting_is_taken_before_all_are_done(here):
     assert {trial.test_accuracy for trial in row.trials} == {None}
 
 
-def test_a_setting_that_diverged_is_not_taken(here):
+def test_a_diverged_setting_is_not_chosen(here):
     study = tuned(here, {"0.001": [0.6, 0.6], "0.002": [0.9, None]})
     row = read_results(study, ROOT).rows[0]
     assert row.chosen == {"optim.lr": 0.001}
@@ -319,8 +319,8 @@ def test_the_document_survives_json(study):
     assert type(doc).model_validate(json.loads(doc.model_dump_json())) == doc
 
 
-def test_a_bug_does_not_retire_finished_work(study, monkeypatch):
-    """Only what means damage makes a trial stale: a stale one is moved aside and trained anew."""
+def test_a_bug_does_not_make_finished_trials_stale(study, monkeypatch):
+    """Only damage makes a trial stale, because a stale trial is renamed and trained again."""
     fabricate("full", 0)
 
     def broken(*_: object) -> None:
@@ -335,7 +335,7 @@ def test_a_bug_does_not_retire_finished_work(study, monkeypatch):
 def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
     run = fabricate("full", 0)
     (run.path / name).unlink()
-    (run.path / name).mkdir()  # for root, too, a folder cannot be read as a file
+    (run.path / name).mkdir()  # even root cannot read a folder as a file
     with pytest.raises(InputError, match=f"{name}: cannot be read"):
         trial_states(study, ROOT)
     assert (run.path / "config.yaml").exists()

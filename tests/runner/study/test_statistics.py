@@ -1,4 +1,4 @@
-"""The statistics of a study: by hand, against scipy, and against an independent count."""
+"""The statistics of a study, checked by hand, with scipy and with an independent count."""
 
 import dataclasses
 import itertools
@@ -35,7 +35,7 @@ def close(value):
 
 
 def shifted(values, *points):
-    """Each value less so many points; ``points`` are repeated."""
+    """Return each value minus ``points`` percentage points; ``points`` repeats."""
     return [v - p / 100 for v, p in zip(values, itertools.cycle(points), strict=False)]
 
 
@@ -61,7 +61,7 @@ def test_a_baseline_has_no_difference_and_no_test():
     assert [getattr(base, name) for name in nothing] == [None] * len(nothing)
 
 
-def test_one_sample_has_no_spread_and_one_pair_no_interval():
+def test_one_value_has_no_spread_and_one_pair_no_interval():
     base, less = compare(make_study({"base": [0.9], "less": [0.8]}))
     assert (base.score_mean, base.score_sd) == (90.0, None)
     assert (less.difference, less.num_pairs) == (-10.0, 1)
@@ -77,7 +77,7 @@ def test_only_seeds_that_finished_in_both_are_paired():
     assert (base.n, less.n) == (3, 3)
 
 
-def test_pairs_are_found_by_seed_and_not_by_place():
+def test_pairs_share_a_seed_and_not_a_position():
     doc = make_study({"base": [0.1, 0.5], "less": [0.1, 0.5]})
     base, less = doc.rows
     turned = doc.replace(rows=(base, less.replace(trials=less.trials[::-1])))
@@ -105,7 +105,7 @@ def test_sign_flips_by_hand():
     assert sign_flip_p([-1, 2, 4]) == 4 / 8
 
 
-def test_float_dust_breaks_no_tie():
+def test_rounding_noise_breaks_no_tie():
     # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
     assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
     assert sign_flip_p([0.0] * 8) == 1.0
@@ -129,7 +129,7 @@ def test_zero_spread_gives_an_interval_of_zero_width():
 
 
 @pytest.mark.parametrize(("m", "needed"), [(1, 6), (2, 7), (3, 7), (5, 8), (6, 8), (7, 9)])
-def test_p_only_where_it_could_be_small_enough(m, needed):
+def test_p_needs_enough_pairs(m, needed):
     assert seeds_needed(m) == needed
     assert m * 2 / 2**needed <= 0.05 < m * 2 / 2 ** (needed - 1)
     for n in (needed - 1, needed):
@@ -191,7 +191,7 @@ def verdicts(rows, reference, **changes):
     return [row.verdict for row in compare(doc)]
 
 
-def test_the_sources_drop_is_free_of_float_dust():
+def test_the_sources_drop_has_no_rounding_noise():
     assert 84.4 - 93.1 != -8.7
     rows = {"base": [0.937, 0.927], "less": [0.85, 0.84]}
     doc = make_study(rows, reference=make_reference({"base": 93.1, "less": 84.4}))
@@ -231,7 +231,7 @@ def test_sampling_error_by_hand():
 
 @st.composite
 def studies(draw):
-    """Any mix of states; what is not finished carries numbers that must not be used."""
+    """Draw studies with any mix of states; unfinished trials have numbers that must not count."""
     num_seeds = draw(st.integers(0, 9))
     result = st.one_of(
         st.integers(0, 2000).map(lambda right: right / 2000), st.sampled_from(get_args(State)[1:])
@@ -295,7 +295,7 @@ def check_order(found: RowStatistics) -> None:
     assert all(value == value for value in dataclasses.astuple(found)), "no NaN"
 
 
-def test_survivors_of_a_divergence_are_not_tested():
+def test_a_row_with_a_diverged_trial_has_no_p():
     rows: dict[str, list[float | str]] = {
         "base": [0.9 + i / 1000 for i in range(9)],
         "less": [0.8 + i / 500 for i in range(9)],

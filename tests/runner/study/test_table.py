@@ -56,7 +56,7 @@ def all_notes(doc: StudyResult) -> str:
     return "\n".join(build(doc).notes)
 
 
-def test_a_small_table_in_full():
+def test_a_small_table_as_text():
     doc = make_study({"base": [0.90, 0.92, 0.94], "less": [0.86, 0.87, 0.88]}, question="")
     head = render(doc, "text").splitlines()[:8]
     line = "-" * len(head[1])
@@ -72,7 +72,7 @@ def test_a_small_table_in_full():
     ]
 
 
-def test_incomplete_rows_say_so_in_words(doc):
+def test_incomplete_rows_name_their_open_trials(doc):
     assert cell(doc, "single-head", "not finished") == "2 of 3 missing"
     assert cell(doc, "wide", "not finished") == "1 of 3 failed, 2 running"
     assert cell(doc, "wide", "accuracy, %") == "no result yet"
@@ -84,7 +84,7 @@ def test_incomplete_rows_say_so_in_words(doc):
     assert cell(mixed, "base", "diverged") == "2 of 3"
 
 
-def test_a_difference_tells_its_pairs_where_they_are_not_n(doc):
+def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n(doc):
     assert cell(doc, "single-head", "difference [95 % CI]") == "\u22120.10 (1 pair)"
     rows = {"base": [0.9, "failed", 0.9], "less": [0.8, 0.8, 0.8], "none": ["failed", 0.8, "stale"]}
     found = [row["difference [95 % CI]"] for row in cells(make_study(rows))]
@@ -92,7 +92,7 @@ def test_a_difference_tells_its_pairs_where_they_are_not_n(doc):
     assert found == ["baseline", f"{minus} [{minus}, {minus}] (2 pairs)", "no pair"]
 
 
-def test_columns_appear_where_they_have_something_to_say(doc):
+def test_empty_columns_are_left_out(doc):
     plain = make_study({"base": [0.9], "less": [0.8]})
     own = {"variant", "parameters", "n", "accuracy, %", "difference [95 % CI]", "p (Holm)"}
     own |= {"training time per trial"}
@@ -133,33 +133,35 @@ def test_p_is_shown_only_for_enough_seeds():
     assert "exact two-sided sign-flip permutation test" in all_notes(make_study(rows))
     few = make_study({"base": base[:5], "less": base[:5]})
     assert cell(few, "less", "p (Holm)") == "1 more seed"
-    assert "No test: with 1 comparison no p-value can" in all_notes(few)
+    assert "No test: with 1 comparison, no p-value can" in all_notes(few)
     many = {name: values * 3 for name, values in rows.items()}
     assert "Monte Carlo (99,999 draws, fixed seed" in all_notes(make_study(many))
     assert cell(make_study(many), "less", "p (Holm)") == "< 0.001"
 
 
-def test_notes_carry_what_a_reader_needs(doc):
-    told = all_notes(doc.replace(dirty=True, commits=("1" * 40, "2" * 40)))
+def test_notes_hold_the_method_and_the_environment(doc):
+    text = all_notes(doc.replace(dirty=True, commits=("1" * 40, "2" * 40)))
     for fact in (
-        "n: finished trials",
+        "n: number of finished trials",
         "standard deviation over seeds",
         "initialisation, data order and augmentation",
         "last epoch",
         "paired by seed",
         "95 % t interval",
-        "2,000 test images would move",
+        "Sampling error of the test set",
         "6 epochs on shapes (10,000 training images, hash dddddddddddd)",
         "AMD EPYC, 2 threads; 1 CPU thread a trial; fp32; torch 2.15.0",
         "commit 111111111111, 222222222222; with uncommitted changes; 2026-11-21",
         "A. Author, A Report, section 5",
         "Command: vitcli ablate made-up",
-        "flatters their row",
+        "look better than it is",
     ):
-        assert fact in told
+        assert fact in text
     assert "uncommitted" not in all_notes(doc)
-    assert "not exactly continued: base/seed1" in all_notes(doc.replace(inexact=("base/seed1",)))
-    assert "exactly continued" not in all_notes(doc)
+    assert "continued, not bit-identical: base/seed1" in all_notes(
+        doc.replace(inexact=("base/seed1",))
+    )
+    assert "bit-identical" not in all_notes(doc)
 
 
 def test_rows_of_another_length_are_named():
@@ -176,11 +178,11 @@ def test_shortened_epochs_are_named():
     ("value", "text"),
     [(-8.7, "\u22128.70"), (2.4, "+2.40"), (-0.001, "0.00"), (0.0, "0.00"), (None, "")],
 )
-def test_signs(value, text):
+def test_differences_have_a_sign(value, text):
     assert signed(value) == text
 
 
-def test_signs_are_each_formats_own(doc):
+def test_each_format_writes_its_own_signs(doc):
     # no-ffn: -6.4, -6.6, -6.2, so -6.40 +- 4.303 * 0.2 / sqrt(3).
     assert re.search(r"86.70 \+- 0.10 +-6.40 \[-6.90, -5.90\]", render(doc, "text"))
     assert r"86.70 +- 0.10 | -6.40 [-6.90, -5.90] |" in render(doc, "md")
@@ -205,7 +207,7 @@ def test_json_is_the_document_and_its_statistics(doc):
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", "{}", '{"name": "x"}', "[" * 100_000, "\0"])
-def test_what_is_no_document_is_refused_in_one_line(text):
+def test_other_files_are_refused_in_one_line(text):
     with pytest.raises(InputError, match="not the document of a study") as error:
         read_document(text)
     assert "\n" not in str(error.value)
@@ -217,7 +219,9 @@ def test_csv_is_plain_numbers(doc):
     for row, found in zip(rows, compare(doc), strict=True):
         for name in ("score_mean", "score_sd", "difference", "ci_low", "ci_high", "p_holm"):
             value = getattr(found, name)
-            assert row[name] == ("" if value is None else str(round(value, 6)))
+            assert row[name.replace("score", "accuracy")] == (
+                "" if value is None else str(round(value, 6))
+            )
         assert int(row["n"]) == found.n
     assert rows[0]["seeds_missing"] == ""
     assert rows[0]["parameters"] == "305002"
@@ -252,7 +256,7 @@ def test_markdown_leaves_names_readable():
 
 
 class Page(HTMLParser):
-    """The text of each cell; every tag must be one of the table's, and closed in order."""
+    """The text of each cell. Every tag must belong to a table and be closed in order."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -281,7 +285,7 @@ class Page(HTMLParser):
             self.rows[-1][-1] += data
 
 
-def test_html_says_what_the_table_says(doc, hostile):
+def test_html_has_the_cells_of_the_table(doc, hostile):
     for each in (doc, hostile):
         table, page = build(each), Page(render(each, "html"))
         heads = [column.header for column in table.columns]
@@ -294,7 +298,7 @@ TOKEN = re.compile(r"\\(begin|end)\{([a-z]+)\}(\{[lr]+\})?|\\([A-Za-z]+|.)|([{}$
 
 
 def check_latex(text: str) -> None:
-    """Balanced braces, environments and mathematics; no special character by accident."""
+    """Check that groups and environments balance and that special characters are escaped."""
     stack, cells, columns = ["document"], 0, 0
     assert text.isascii()
     for environment, name, spec, command, special in TOKEN.findall(text):
@@ -303,7 +307,9 @@ def check_latex(text: str) -> None:
             columns = len(spec) - 2 if spec else columns
         elif environment == "end":
             assert stack.pop() == name
-        elif command == "\\" and stack[-1] != "{":  # in braces: the lines of a stacked head
+        elif (
+            command == "\\" and stack[-1] != "{"
+        ):  # in braces there are the lines of a stacked header
             assert cells == columns - 1, "a row with another number of cells"
             cells = 0
         elif special == "{":
@@ -333,7 +339,7 @@ def check_latex(text: str) -> None:
         ),
     ],
 )
-def test_the_latex_check_sees_faults(broken):
+def test_the_latex_check_finds_faults(broken):
     with pytest.raises((AssertionError, IndexError)):
         check_latex(broken)
 
@@ -343,8 +349,8 @@ def test_latex_is_well_formed(doc, hostile):
         check_latex(render(each, "latex"))
 
 
-def test_latex_rows_start_with_no_argument_of_the_row_above(hostile):
-    # A bracket or star after the end of a row, even on the next line, is read as its argument.
+def test_no_latex_row_starts_with_a_bracket_or_star(hostile):
+    # LaTeX takes a bracket or star after a row end as its argument, even on the next line.
     lines = render(hostile, "latex").splitlines()
     assert [line for line in lines if line.startswith(("[", "*"))] == []
     assert any(line.startswith("{}[x] &") for line in lines)

@@ -1,4 +1,4 @@
-"""The estimate follows the settings that exist for it."""
+"""The estimate follows the settings of an experiment."""
 
 import pytest
 
@@ -7,24 +7,24 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.train.estimate import make_estimate
 
 
-def plan(**changes):
+def estimate(**changes):
     named = {key.replace("__", "."): value for key, value in changes.items()}
     return make_estimate(load_experiment("cifar10-tiny", named))
 
 
-def test_parts_and_recomputing_save_memory():
-    whole = plan().memory_bytes
-    assert plan(train__accumulate=4).memory_bytes < 0.4 * whole
-    assert plan(train__grad_checkpointing=True).memory_bytes < 0.6 * whole
+def test_accumulation_and_recomputing_save_memory():
+    whole = estimate().memory_bytes
+    assert estimate(train__accumulate=4).memory_bytes < 0.4 * whole
+    assert estimate(train__grad_checkpointing=True).memory_bytes < 0.6 * whole
 
 
 def test_time_and_steps_follow_the_epochs():
-    one = plan(train__epochs=1)
+    one = estimate(train__epochs=1)
     assert one.steps_per_epoch == 390
-    assert plan(train__limit_batches=7).steps_per_epoch == 7
+    assert estimate(train__limit_batches=7).steps_per_epoch == 7
     assert one.seconds > 0
 
 
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(ConfigError, match="do not fill one batch"):
-        plan(train__batch_size=60_000)
+        estimate(train__batch_size=60_000)

@@ -1,4 +1,4 @@
-"""A continuation that cannot be exact is refused, or marked for ever."""
+"""An inexact continuation is refused, or marked permanently."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def stopped(tiny, here, monkeypatch) -> RunDir:
     return RunDir(here / "stopped")
 
 
-def proceed(run: RunDir, *, allow: bool = False, **changes: object):
+def continue_run(run: RunDir, *, allow: bool = False, **changes: object):
     experiment, path = resume_experiment(str(run.path), changes)
     return start(experiment, Request(output=path, resume=True, allow_inexact=allow))
 
@@ -38,99 +38,101 @@ def content(run: RunDir) -> dict:
     ("name", "value", "hint"),
     [
         ("threads", 7, "set OMP_NUM_THREADS="),
-        ("torch", "1.0", "continue it as before"),
-        ("cpu_capability", "NO AVX", "continue it as before"),
-        ("hardware", "another machine", "continue it as before"),
-        ("vitcli", "0.0.1", "continue it as before"),
+        ("torch", "1.0", "continue it in the first environment"),
+        ("cpu_capability", "NO AVX", "continue it in the first environment"),
+        ("hardware", "another machine", "continue it in the first environment"),
+        ("vitcli", "0.0.1", "continue it in the first environment"),
     ],
 )
-def test_f19_other_circumstances_are_refused_and_nothing_is_touched(
+def test_another_environment_is_refused_and_changes_no_file(
     stopped, monkeypatch, name, value, hint
 ):
     before, real = content(stopped), exactness.numerical_environment(torch.device("cpu"))
     monkeypatch.setattr(exactness, "numerical_environment", lambda _: real | {name: value})
     with pytest.raises(ConfigError, match=hint) as caught:
-        proceed(stopped)
+        continue_run(stopped)
     assert f"({name} {real[name]} -> {value})" in str(caught.value)
     assert content(stopped) == before
-    result = proceed(stopped, allow=True).result
+    result = continue_run(stopped, allow=True).result
     assert result["exact"] is False
     assert stopped.read("meta.json")["inexact"] == [f"from step 5: {name} {real[name]} -> {value}"]
 
 
-def test_the_same_circumstances_leave_no_mark(stopped):
-    assert proceed(stopped, allow=True).result["exact"] is True
+def test_the_same_environment_leaves_no_mark(stopped):
+    assert continue_run(stopped, allow=True).result["exact"] is True
     assert "inexact" not in stopped.read("meta.json")
 
 
-def test_another_number_of_threads_is_noticed(stopped):
+def test_another_number_of_threads_is_refused(stopped):
     torch.set_num_threads(2)
     try:
         with pytest.raises(ConfigError, match="threads 1 -> 2"):
-            proceed(stopped)
+            continue_run(stopped)
     finally:
         torch.set_num_threads(1)
 
 
 def test_a_finished_run_is_trained_further_and_marked(stopped, here):
-    assert proceed(stopped).result["epochs"] == 4
+    assert continue_run(stopped).result["epochs"] == 4
     with pytest.raises(ConfigError, match="another configuration"):
-        proceed(stopped, **{"train.epochs": 6})
-    with pytest.raises(ConfigError, match=r"cannot go on with another model\.depth; train anew"):
-        proceed(stopped, allow=True, **{"model.depth": 3, "train.epochs": 9})
-    with pytest.raises(ConfigError, match="no step left"):
-        proceed(stopped, allow=True, **{"optim.lr": 1e-4})
-    further = proceed(stopped, allow=True, **{"train.epochs": 6})
+        continue_run(stopped, **{"train.epochs": 6})
+    with pytest.raises(
+        ConfigError, match=r"cannot continue with another model\.depth; train a new run"
+    ):
+        continue_run(stopped, allow=True, **{"model.depth": 3, "train.epochs": 9})
+    with pytest.raises(ConfigError, match="no steps left"):
+        continue_run(stopped, allow=True, **{"optim.lr": 1e-4})
+    further = continue_run(stopped, allow=True, **{"train.epochs": 6})
     assert further.trained
     assert further.result["epochs"] == 6
     assert further.result["exact"] is False
     assert stopped.spec().train.epochs == 6
     assert [record["epoch"] for record in stopped.metrics()] == [1, 2, 3, 4, 5, 6]
-    with pytest.raises(ConfigError, match="6 are behind this run already"):
-        proceed(stopped, allow=True, **{"train.epochs": 5})
-    assert not proceed(stopped).trained
+    with pytest.raises(ConfigError, match="this run already has 6 epochs"):
+        continue_run(stopped, allow=True, **{"train.epochs": 5})
+    assert not continue_run(stopped).trained
     assert "from step 20: train.epochs 4 -> 6" in stopped.read("meta.json")["inexact"]
 
 
-def test_the_mark_outlives_a_kill_between_the_files(stopped, monkeypatch):
+def test_a_kill_between_two_files_keeps_the_mark(stopped, monkeypatch):
     """The mark is written before the new configuration that it is about."""
     with monkeypatch.context() as patch:
         patch.setattr(RunDir, "create", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
-            proceed(stopped, allow=True, **{"optim.lr": 1e-4})
+            continue_run(stopped, allow=True, **{"optim.lr": 1e-4})
     assert stopped.spec().optim.lr == 2e-3
-    assert proceed(stopped).result["exact"] is False
+    assert continue_run(stopped).result["exact"] is False
 
 
-def test_a_trial_of_which_only_the_weights_are_left_is_not_touched(stopped):
-    proceed(stopped)
+def test_a_trial_reduced_to_weights_is_not_changed(stopped):
+    continue_run(stopped)
     keep_weights(stopped.checkpoints)
     before = content(stopped)
     with pytest.raises(InputError, match=r"does not fit config\.yaml"):
-        proceed(stopped, allow=True, **{"train.epochs": 6})
+        continue_run(stopped, allow=True, **{"train.epochs": 6})
     assert content(stopped) == before
 
 
-def test_a_checkpoint_without_circumstances_has_those_of_its_session(stopped):
+def test_a_checkpoint_without_environment_uses_that_of_its_session(stopped):
     checkpoint = load_checkpoint(stopped.checkpoints / "5")
     del checkpoint.state["circumstances"]
     save_checkpoint(stopped.checkpoints, checkpoint)
     meta = stopped.read("meta.json")
     commit_json(stopped.path / "meta.json", meta | {"torch": "1.0"})
     with pytest.raises(ConfigError, match=r"torch 1\.0 -> "):
-        proceed(stopped)
+        continue_run(stopped)
     commit_json(stopped.path / "meta.json", meta)
-    assert proceed(stopped).result["exact"] is True
+    assert continue_run(stopped).result["exact"] is True
 
 
 @pytest.mark.parametrize(
     "field", ["train.batch_size", "optim.name", "seed", "model.depth", "data.name", "train.kernels"]
 )
-def test_some_fields_cannot_change_at_all(field):
+def test_some_fields_can_never_change(field):
     assert not exactness.may_change(field)
 
 
-def test_what_changes_only_the_course_may_change():
+def test_fields_that_keep_the_tensors_may_change():
     for field in ("optim.lr", "train.epochs", "data.augment.mixup"):
         assert exactness.may_change(field)
 
@@ -140,12 +142,12 @@ def test_a_marked_run_is_marked_in_a_result_file(tiny, here, monkeypatch):
     (here / "experiments").mkdir()
     tiny.rename(here / "experiments" / "tiny.yaml")
     calm = start(load_experiment("tiny"), Request(output=here / "calm"))
-    assert collect([calm.run])["inexact"] is False
-    proceed(calm.run, allow=True, **{"train.epochs": 5})
-    assert collect([calm.run])["inexact"] is True
+    assert collect([calm.run]).inexact == ()
+    continue_run(calm.run, allow=True, **{"train.epochs": 5})
+    assert collect([calm.run]).inexact == (calm.run.name,)
 
 
 def test_an_exact_continuation_is_exact(stopped, tiny, here):
-    proceed(stopped)
+    continue_run(stopped)
     calm = start(load_experiment(str(tiny)), Request(output=here / "calm"))
     assert_same_run(calm.run, stopped)

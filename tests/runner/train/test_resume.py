@@ -1,4 +1,4 @@
-"""Killed or stopped at any instant and continued, a run ends with the same bits."""
+"""A run that is killed or stopped at any instant, and continued, ends with the same bits."""
 
 import shutil
 import signal
@@ -35,7 +35,7 @@ def launch(tiny: Path, folder: str, environment: dict, *options: str) -> subproc
 
 
 def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
-    """Until the first checkpoint is there."""
+    """Wait for the first checkpoint."""
     deadline = time.monotonic() + HANG
     while not steps(folder / "checkpoints"):
         assert process.poll() is None, process.communicate()
@@ -44,7 +44,7 @@ def wait_for_step(process: subprocess.Popen, folder: Path) -> None:
 
 
 @pytest.mark.ci
-def test_f01_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environment):
+def test_a_killed_training_resumes_to_the_same_bits(tiny, here, environment):
     calm = launch(tiny, "calm", environment, "--epochs", "30")
     killed = launch(tiny, "killed", environment, "--epochs", "30")
     wait_for_step(killed, here / "killed")
@@ -62,7 +62,7 @@ def test_f01_kill_9_and_resume_auto_ends_with_the_same_bits(tiny, here, environm
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, *(pytest.param(n, marks=pytest.mark.ci) for n in OTHER_SIGNALS)]
 )
-def test_f05_f07_f09_a_signal_saves_says_how_to_continue_and_exits_with_its_code(
+def test_a_signal_saves_prints_how_to_continue_and_sets_the_exit_code(
     tiny, here, environment, number
 ):
     process = launch(tiny, "stopped", environment, "--epochs", "2000")
@@ -82,7 +82,7 @@ def run(tiny: Path, folder: str, **options):
 
 
 @pytest.mark.parametrize("count", [1, 4, 5, 6, 13])
-def test_stopped_inside_or_between_epochs_it_ends_with_the_same_bits(
+def test_a_run_stopped_inside_or_between_epochs_ends_with_the_same_bits(
     tiny, here, monkeypatch, count
 ):
     calm = run(tiny, "calm").run
@@ -97,12 +97,12 @@ def test_stopped_inside_or_between_epochs_it_ends_with_the_same_bits(
 
 
 class Killed(BaseException):
-    """Nothing in a training handles it, as nothing handles SIGKILL."""
+    """An exception that no part of a training handles, like SIGKILL."""
 
 
 @pytest.mark.shipped_save_policy
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_saving_as_shipped_a_kill_costs_steps_and_no_bits(tiny, here, epoch):
+def test_with_the_default_save_policy_a_kill_costs_steps_and_no_bits(tiny, here, epoch):
     """Short epochs share a checkpoint, so more than one epoch may be lost."""
     assert training.SAVE_SHARE < 0.1
     calm = run(tiny, "calm").run
@@ -121,12 +121,12 @@ def test_saving_as_shipped_a_kill_costs_steps_and_no_bits(tiny, here, epoch):
 
 
 @pytest.mark.shipped_save_policy
-def test_saving_as_shipped_a_stop_is_continued_to_the_same_bits(tiny, here, monkeypatch):
+def test_with_the_default_save_policy_a_stop_resumes_to_the_same_bits(tiny, here, monkeypatch):
     assert_stopping_changes_nothing(load_experiment(str(tiny)), monkeypatch)
 
 
 def test_the_bits_depend_on_the_step_seed(tiny, here, monkeypatch):
-    """A control: were dropout not a function of the step, the comparison above would see it."""
+    """Control: if dropout did not depend on the step, the tests above would notice."""
     calm = run(tiny, "calm").run
     with monkeypatch.context() as patch:
         stop_after(patch, 6)
@@ -138,7 +138,7 @@ def test_the_bits_depend_on_the_step_seed(tiny, here, monkeypatch):
         assert_same_run(calm, RunDir(here / "stopped"))
 
 
-def test_f17_a_finished_run_is_left_alone(tiny, here):
+def test_a_finished_run_is_not_changed(tiny, here):
     first = run(tiny, "done")
     before = {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()}
     again = run(tiny, "done", resume=True)
@@ -147,14 +147,14 @@ def test_f17_a_finished_run_is_left_alone(tiny, here):
     assert {p: p.read_bytes() for p in first.run.path.rglob("*") if p.is_file()} == before
 
 
-def test_f18_another_configuration_is_refused_by_name(tiny, here):
+def test_another_configuration_is_refused_with_its_fields(tiny, here):
     run(tiny, "done")
     tiny.write_text(tiny.read_text().replace("epochs: 4", "epochs: 5"))
     with pytest.raises(ConfigError, match=r"another configuration \(train\.epochs\)"):
         run(tiny, "done")
 
 
-def test_an_unfinished_run_is_not_started_over(tiny, here, monkeypatch):
+def test_an_unfinished_run_is_not_trained_from_the_start(tiny, here, monkeypatch):
     stop_after(monkeypatch, 6)
     with pytest.raises(StoppedError):
         run(tiny, "stopped")
@@ -172,14 +172,14 @@ def test_other_pictures_are_refused(tiny, here, pictures, monkeypatch):
         run(tiny, "stopped", resume=True)
 
 
-def test_f31_a_folder_in_use_is_refused_and_untouched(tiny, here):
+def test_a_folder_in_use_is_refused_and_not_changed(tiny, here):
     held = RunDir(here / "held")
     with held.lock(), pytest.raises(InUseError, match="another process"):
         run(tiny, "held")
     assert not held.exists
 
 
-def test_f39_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
+def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     original = Classify.batches
 
     def poisoned(self, data, epoch, first_batch=0):
@@ -200,7 +200,7 @@ def test_f39_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch
 @pytest.mark.parametrize(
     "change", [{"depth": 1}, {"embed_dim": 8}, {"num_heads": 4}, {"pool": "seq"}, {"ffn": "relu"}]
 )
-def test_f66_a_whole_checkpoint_of_another_model_is_refused(tiny, here, monkeypatch, change):
+def test_a_valid_checkpoint_of_another_model_is_refused(tiny, here, monkeypatch, change):
     fields = {f"model.{name}": value for name, value in change.items()}
     start(load_experiment(str(tiny), fields), Request(output=here / "other"))
     with monkeypatch.context() as patch:
@@ -237,7 +237,7 @@ def test_every_attention_trains_and_resumes_to_the_same_bits(tiny, here, monkeyp
 
 
 @pytest.mark.parametrize("change", ["train.accumulate=4", "optim.name=sgd", "optim.name=muon"])
-def test_other_ways_to_train_resume_too(tiny, here, monkeypatch, change):
+def test_other_settings_resume_to_the_same_bits(tiny, here, monkeypatch, change):
     name, _, value = change.partition("=")
     experiment = load_experiment(str(tiny), {name: int(value) if value.isdecimal() else value})
     assert_stopping_changes_nothing(experiment, monkeypatch)

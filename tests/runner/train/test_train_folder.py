@@ -1,4 +1,4 @@
-"""What training does to folders: nothing is lost that was not asked for, nothing false is left."""
+"""Run folders: a training deletes no file unasked and leaves no false state."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def files(folder: Path) -> dict[Path, bytes]:
     return {p: p.read_bytes() for p in folder.rglob("*") if p.is_file() and p.name != ".lock"}
 
 
-def test_rerun_removes_a_run_and_nothing_else(tiny, here):
+def test_rerun_removes_only_the_run(tiny, here):
     run(tiny)
     (here / "run" / "thesis.txt").write_text("mine")
     assert run(tiny, rerun=True).trained
@@ -40,7 +40,7 @@ def test_rerun_refuses_a_folder_that_is_no_run(tiny, here):
 
 @pytest.mark.parametrize("rerun", [True, False])
 @pytest.mark.parametrize("inside", ["notes.txt", "checkpoints/20240101/weights.bin"])
-def test_a_folder_of_other_files_is_left_alone(tiny, here, inside, rerun):
+def test_a_folder_with_other_files_is_not_changed(tiny, here, inside, rerun):
     path = here / "proj" / inside
     path.parent.mkdir(parents=True)
     path.write_text("mine")
@@ -50,7 +50,7 @@ def test_a_folder_of_other_files_is_left_alone(tiny, here, inside, rerun):
     assert not (here / "proj" / "config.yaml").exists()
 
 
-def test_checkpoints_without_their_config_are_not_trained_over(tiny, here):
+def test_checkpoints_without_their_config_are_not_overwritten(tiny, here):
     run(tiny)
     (here / "run" / "config.yaml").unlink()
     with pytest.raises(ConfigError, match="vitcli did not write"):
@@ -76,7 +76,7 @@ def test_a_run_is_not_replaced_by_one_that_cannot_start(tiny, here, changes):
 @pytest.mark.parametrize(
     "change", [{"model.layer_scale_init": 0.1}, {"model.mlp_dim": 8}, {"data.mean": [0.5] * 3}]
 )
-def test_a_field_that_was_set_is_a_difference(tiny, here, change):
+def test_an_explicitly_set_field_is_a_difference(tiny, here, change):
     run(tiny, "set", change)
     with pytest.raises(ConfigError, match=next(iter(change)).replace(".", r"\.")):
         run(tiny, "set")
@@ -85,7 +85,7 @@ def test_a_field_that_was_set_is_a_difference(tiny, here, change):
         run(tiny, "plain", change)
 
 
-def test_the_written_config_names_the_same_run(tiny, here):
+def test_the_stored_config_gives_the_same_run(tiny, here):
     run(tiny)
     assert not run(here / "run" / "config.yaml", "run", {}).trained
 
@@ -112,7 +112,7 @@ def test_a_resumed_run_keeps_its_provenance(tiny, here, monkeypatch):
     assert collect([stopped]).command == collect([calm]).command
 
 
-def test_stopping_after_a_nan_says_diverged(tiny, here, monkeypatch):
+def test_a_stop_after_a_nan_counts_as_diverged(tiny, here, monkeypatch):
     stop_after(monkeypatch, 3)
     original = Classify.batches
 
@@ -127,7 +127,7 @@ def test_stopping_after_a_nan_says_diverged(tiny, here, monkeypatch):
     assert RunDir(here / "run").status()["state"] == "diverged"
 
 
-def test_logits_that_are_not_finite_are_a_divergence(tiny, here, monkeypatch):
+def test_infinite_logits_are_a_divergence(tiny, here, monkeypatch):
     original = evaluate.compute_logits
     monkeypatch.setattr(
         "vitcli.core.train.evaluate.compute_logits",
@@ -170,7 +170,7 @@ def test_initial_weights_are_those_of_the_other_run_and_need_it_only_once(tiny, 
     assert run(tiny, "more", {"train.init": "source"}, resume=True).trained
 
 
-def test_an_mlp_head_is_replaced_too(tiny, here, pictures):
+def test_an_mlp_head_is_replaced_for_other_classes(tiny, here, pictures):
     mlp = {"model.head": "mlp"}
     run(tiny, "source", mlp)
     other = pictures / "train" / "other"
@@ -182,11 +182,11 @@ def test_an_mlp_head_is_replaced_too(tiny, here, pictures):
 
 def test_the_best_validation_checkpoint_is_kept_and_named(tiny, here):
     changes = {"data.val_split": 16, "train.epochs": 6, "train.batch_size": 8}
-    outcome = run(tiny, changes=changes)
-    records = outcome.run.metrics()
+    training = run(tiny, changes=changes)
+    records = training.run.metrics()
     best = max(records, key=lambda r: (r["val_accuracy"], r["step"]))
-    assert outcome.result["best_val_step"] == best["step"]
-    assert (outcome.run.checkpoints / str(best["step"]) / "manifest.json").is_file()
+    assert training.result["best_val_step"] == best["step"]
+    assert (training.run.checkpoints / str(best["step"]) / "manifest.json").is_file()
     assert all("test_accuracy" not in record for record in records[:-1])
     assert "test_accuracy" in records[-1]
 
@@ -221,8 +221,8 @@ def test_every_setting_reaches_the_training(copy_of_run, tiny, here, change):
     assert changed["test_loss"] != plain["test_loss"]
 
 
-def test_what_must_not_change_the_result_does_not(tiny, here):
-    """Recomputing blocks changes memory only; parts of a batch change rounding only."""
+def test_recomputing_blocks_does_not_change_the_result(tiny, here):
+    """Recomputing blocks changes the memory only."""
     plain = run(tiny, "plain", {"train.precision": "fp32", "model.proj_drop": 0.0}).result
     for name, change in {"a": {"train.grad_checkpointing": True}}.items():
         changes = {"train.precision": "fp32", "model.proj_drop": 0.0} | change

@@ -1,4 +1,4 @@
-"""A model that is no ViT is trained, continued, measured and planned like one."""
+"""A ResNet is trained, continued, measured and estimated like a ViT."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ train: {epochs: 2, batch_size: 8, limit_batches: 2, ema_decay: 0.5}
 
 @pytest.fixture
 def experiment(pictures, here) -> Experiment:
-    """On 8x8 pictures of two classes: 2 epochs of 2 steps."""
+    """Return an experiment on 8x8 pictures of two classes: 2 epochs of 2 steps."""
     (here / "small.yaml").write_text(TEXT % pictures)
     return load_experiment("./small.yaml")
 
@@ -45,7 +45,7 @@ def stopped_run(experiment: Experiment, monkeypatch, looks: int) -> RunDir:
 
 
 @pytest.mark.parametrize(("looks", "step"), [(2, 2), (4, 3)])
-def test_stopped_between_or_inside_epochs_it_ends_with_the_same_bits(
+def test_a_run_stopped_between_or_inside_epochs_ends_with_the_same_bits(
     experiment, monkeypatch, looks, step
 ):
     calm = run(experiment, "calm")
@@ -58,7 +58,7 @@ def test_stopped_between_or_inside_epochs_it_ends_with_the_same_bits(
 
 
 def test_the_bits_depend_on_the_running_statistics(experiment, monkeypatch):
-    """A control: were they not restored, the comparison above would see it."""
+    """Control: if they were not restored, the test above would notice."""
     calm = run(experiment, "calm")
     stopped_run(experiment, monkeypatch, 2)
     original = TrainState.load
@@ -75,7 +75,7 @@ def test_the_bits_depend_on_the_running_statistics(experiment, monkeypatch):
         assert_same_run(calm, RunDir(Path("stopped")))
 
 
-def test_it_is_read_measured_and_asked_like_any_run(experiment, pictures):
+def test_a_resnet_is_loaded_evaluated_and_used_like_any_run(experiment, pictures):
     done = run(experiment, "done")
     model = load_model(done)
     assert not model.training
@@ -87,7 +87,7 @@ def test_it_is_read_measured_and_asked_like_any_run(experiment, pictures):
     assert sum(share for _, share in prediction.top) == pytest.approx(1)
 
 
-def test_its_head_is_replaced_where_the_classes_differ(experiment, pictures, here):
+def test_the_head_is_replaced_if_the_classes_differ(experiment, pictures, here):
     first = run(experiment, "first")
     other = pictures / "train" / "other"
     other.mkdir()
@@ -110,12 +110,12 @@ def test_weights_of_another_family_do_not_fit(experiment, tiny):
         start(load_experiment(str(tiny), {"train.init": "first"}), Request(output=Path("no")))
 
 
-def test_the_plan_counts_it_by_stages(experiment):
-    plan = make_estimate(experiment)
-    assert list(plan.parts) == ["stem", "stage 1", "stage 2", "stage 3", "stage 4", "head"]
-    assert sum(plan.parts.values()) == plan.parameters
-    assert plan.steps_per_epoch == 2
-    assert "stage 4" in plan.as_text()
+def test_the_estimate_counts_parameters_by_stage(experiment):
+    estimate = make_estimate(experiment)
+    assert list(estimate.parts) == ["stem", "stage 1", "stage 2", "stage 3", "stage 4", "head"]
+    assert sum(estimate.parts.values()) == estimate.parameters
+    assert estimate.steps_per_epoch == 2
+    assert "stage 4" in estimate.as_text()
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_the_plan_counts_it_by_stages(experiment):
     ],
     ids=str,
 )
-def test_what_it_cannot_do_is_one_line(experiment, changes, message):
+def test_an_impossible_setting_is_refused_in_one_line(experiment, changes, message):
     with pytest.raises(ConfigError) as caught:
         load_experiment(str(experiment.path), changes)
     assert message in str(caught.value)

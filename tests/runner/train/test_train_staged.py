@@ -1,4 +1,4 @@
-"""Models with stages are trained, continued, measured, benched and asked like any other."""
+"""Models with stages are trained, continued, evaluated and timed like a ViT."""
 
 import json
 from dataclasses import replace
@@ -32,7 +32,7 @@ train: {epochs: 3, batch_size: 8, limit_batches: 3, ema_decay: 0.5}
 
 @pytest.fixture(params=STAGED)
 def experiment(request, pictures, here) -> Experiment:
-    """On 8x8 pictures of two classes: 3 epochs of 3 steps."""
+    """Return an experiment on 8x8 pictures of two classes: 3 epochs of 3 steps."""
     Path("small.yaml").write_text(TEXT % pictures)
     fields = {f"model.{name}": value for name, value in REQUIRED[request.param].items()}
     fields |= {"model.family": request.param, "train.grad_checkpointing": True}
@@ -43,7 +43,7 @@ def experiment(request, pictures, here) -> Experiment:
 
 
 @pytest.mark.parametrize("looks", [3, 5])
-def test_stopped_between_or_inside_epochs_it_ends_with_the_same_bits(
+def test_a_run_stopped_between_or_inside_epochs_ends_with_the_same_bits(
     experiment, monkeypatch, looks
 ):
     calm = start(experiment, Request(output=Path("calm"))).run
@@ -58,7 +58,7 @@ def test_stopped_between_or_inside_epochs_it_ends_with_the_same_bits(
         assert_same_run(calm, start(control, Request(output=Path("other"))).run)
 
 
-def test_it_is_measured_and_asked_like_any_run(experiment, pictures):
+def test_a_staged_model_is_evaluated_and_used_like_any_run(experiment, pictures):
     done = start(experiment, Request(output=Path("done"))).run
     result = done.read("result.json")
     measured = evaluate_run("done")
@@ -77,7 +77,7 @@ def test_it_is_measured_and_asked_like_any_run(experiment, pictures):
 
 
 @pytest.mark.parametrize("family", STAGED)
-def test_it_is_benched(family):
+def test_the_bench_times_a_staged_model(family):
     sets = ["-s", f"model.family={family}", "-s", "model.embed_dim=12", "-s", "model.patch_size=4"]
     for name, value in REQUIRED[family].items():
         sets += ["-s", f"model.{name}={list(value) if isinstance(value, tuple) else value}"]
@@ -89,7 +89,7 @@ def test_it_is_benched(family):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", STAGED)
-def test_compiled_it_computes_the_same(family):
+def test_a_compiled_model_computes_the_same(family):
     spec = changed(family=family, **REQUIRED[family])
     model = build_model(spec).eval()
     compiled = torch.compile(model)

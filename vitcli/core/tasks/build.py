@@ -1,4 +1,4 @@
-"""From an experiment to the class of its task."""
+"""The class of an experiment's task."""
 
 from vitcli.core.make import maker
 from vitcli.core.spec import ExperimentSpec

@@ -24,7 +24,7 @@ class Classify(Task):
         return build_model(spec.model, spec.seed)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the loss, and the share of images whose likeliest target was predicted."""
+        """Return the loss and the share of images whose most likely target was predicted."""
         targets = batch["targets"]
         logits = self.network(batch["images"]).float()  # (B, K)
         smoothing = self.spec.train.label_smoothing

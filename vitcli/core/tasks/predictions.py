@@ -9,28 +9,28 @@ from numpy.typing import NDArray
 Arrays = Mapping[str, NDArray[Any]]
 
 
-def checked(arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return logits (N, K) and labels (N,).
+def check_predictions(arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return logits (N, K) and labels (N,) after checking that they fit.
 
     Raises:
-        ValueError: The labels do not belong to the logits.
+        ValueError: The labels do not fit the logits.
     """
     logits, labels = arrays["logits"], arrays["labels"]
     fits = logits.ndim == 2 and labels.shape == logits.shape[:1] and len(labels) > 0
     if not (fits and bool(((labels >= 0) & (labels < logits.shape[1])).all())):
-        raise ValueError("its labels do not belong to its logits")
+        raise ValueError("its labels do not fit its logits")
     return logits, labels
 
 
 def accuracy(arrays: Arrays) -> tuple[float, int]:
     """Return the share of images whose largest logit is at the label, and their number."""
-    logits, labels = checked(arrays)
+    logits, labels = check_predictions(arrays)
     return float((logits.argmax(1) == labels).mean()), len(labels)
 
 
 def condense(arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Return ``label``, ``prediction`` and ``probability`` (of the label, float16), each (N,)."""
-    logits, labels = checked(arrays)
+    logits, labels = check_predictions(arrays)
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True).astype(np.float64))
     share = shifted[np.arange(len(labels)), labels] / shifted.sum(axis=1)
     kind = np.min_scalar_type(logits.shape[1] - 1)

@@ -1,4 +1,4 @@
-"""What others may ask of an experiment's objective without importing torch."""
+"""The row of an experiment's task, which can be read without importing torch."""
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.tasks import ACCURACY, DEFAULT_TASK, TASKS, Metric, TaskRow

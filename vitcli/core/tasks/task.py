@@ -1,7 +1,7 @@
 """The interface of an objective. Axes: B batch, N images, C channels, H W pixels.
 
-A training, its estimate, its result and its study know an objective by this interface and by its
-row in the table of tasks, never by its name.
+A training, its estimate, its result and its study use this interface and the objective's row in the
+table of tasks. They never use its name.
 """
 
 from abc import ABC, abstractmethod
@@ -19,24 +19,24 @@ from vitcli.core.tasks.rows import task_row
 from vitcli.core.train.evaluate import images_at_once
 
 Outputs = dict[str, Tensor]
-"""What a model gives for every image of a split; the first axis of each tensor is N."""
+"""Tensors of a model for every image of a split; the first axis is N."""
 
 
 class Task(ABC):
-    """What is learned from a batch, and what an evaluation measures.
+    """The losses of a batch and the measures of an evaluation.
 
     Args:
         spec: The experiment, with every field that follows from the data set.
-        module: What ``make_module`` returned, on its device.
+        module: The module that ``make_module`` returned, on its device.
     """
 
     encoder_name: ClassVar[str] = ""
-    """Name of the encoder inside the module; empty where the module is the encoder."""
+    """Name of the encoder inside the module; empty if the module is the encoder."""
 
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         self.spec, self.module = spec, module
         self.network = module
-        """The module, or the module compiled: what ``losses`` calls."""
+        """The module, compiled or not, that ``losses`` calls."""
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -46,17 +46,17 @@ class Task(ABC):
     @classmethod
     @abstractmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
-        """Return everything that is trained and saved, with the initial weights of the seed."""
+        """Return everything that is trained and saved, with the seed's initial weights."""
 
     @classmethod
     def encoder(cls, module: nn.Module) -> ImageModel:
-        """Return the part that other trainings may start from and that maps look into."""
+        """Return the part that other trainings may start from and that attention maps show."""
         found = module.get_submodule(cls.encoder_name)
         assert isinstance(found, ImageModel)
         return found
 
     def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        """Yield the training batches of an epoch: functions of seed, epoch and image."""
+        """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
         assert self.spec.data.mean is not None
         assert self.spec.data.std is not None
         return train_batches(
@@ -87,24 +87,24 @@ class Task(ABC):
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the scalars that the task's row names; ``loss`` is minimised."""
+        """Return the scalars that the task's row names; the training minimises ``loss``."""
 
     def after_step(self, step: int) -> None:  # noqa: B027  (most tasks have nothing to do)
-        """Update what is outside the optimiser, such as a teacher; ``step`` counts from 0."""
+        """Update what the optimiser does not update, such as a teacher; ``step`` counts from 0."""
 
     @abstractmethod
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
-        """Return what ``measure`` needs of every image of a split, in order.
+        """Return the tensors that ``measure`` needs, for every image of a split, in order.
 
         Args:
             module: The trained module, or the average of its weights.
-            images: The split; ``train.limit_batches`` limits it too.
+            images: The split. ``train.limit_batches`` limits it too.
             flip: Average over each image and its mirror image.
         """
 
     @abstractmethod
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return every number of an evaluation by name, the row's headline among them.
+        """Return every number of an evaluation by name, including the row's headline.
 
         Raises:
             ValueError: An output is infinite or NaN.

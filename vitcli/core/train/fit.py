@@ -1,4 +1,4 @@
-"""The optimisation loop: no files, no clock, no waiting for the device."""
+"""The optimisation loop. It opens no file, reads no clock and does not wait for the device."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -16,25 +16,25 @@ Batch = dict[str, Tensor]
 
 
 class Objective(Protocol):
-    """What one step needs to know of a task."""
+    """The part of a task that a training step uses."""
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return scalars to report; the one named ``loss`` is minimised."""
+        """Return the scalars to report; the training minimises ``loss``."""
         ...
 
     def after_step(self, step: int) -> None:
-        """Update what is outside the optimiser, such as a teacher network."""
+        """Update what the optimiser does not update, such as a teacher network."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """What one optimiser step reports."""
+    """The report of one optimiser step."""
 
     step: int
-    """Steps taken so far, this one included."""
+    """Number of steps so far, including this one."""
     lr: float
     scalars: dict[str, Tensor]
-    """Scalars still on the device; calling ``.item()`` is the caller's choice."""
+    """Scalars on the device; the caller decides when to read them with ``.item()``."""
 
 
 def fit(
@@ -50,21 +50,22 @@ def fit(
     autocast: torch.dtype | None = None,
     scaler: torch.amp.GradScaler | None = None,
 ) -> Iterator[Step]:
-    """Take one optimisation step per batch, yielding after each one.
+    """Take one optimisation step per batch, and yield after each step.
 
-    What step s draws, such as dropout, is a function of (seed, s), so a resumed run needs no saved
-    random state.
+    The random draws of step s, such as dropout, are a function of (seed, s). A resumed run
+    therefore needs no saved random state.
 
     Args:
-        task: Knows the model and the loss.
-        batches: Dictionaries of tensors on one device, the first axis being the batch.
-        optimizers: Their groups carry ``peak_lr``.
-        lr_factor: Share of the peak rate at a step (from 0).
+        task: Computes the losses of a batch.
+        batches: Dictionaries of tensors on one device; the first axis is the batch.
+        optimizers: Their groups have a ``peak_lr``.
+        lr_factor: Returns the share of the peak learning rate at a step (from 0).
+        seed: Random seed of the steps.
         first_step: Number of the first step taken here.
-        max_grad_norm: The gradient's norm is clipped to it; None does not clip.
-        accumulate: Each batch is cut into so many equal parts whose gradients are averaged.
+        max_grad_norm: Largest norm of the gradient, by clipping; None does not clip.
+        accumulate: Number of equal parts of a batch whose gradients are averaged.
         autocast: Type of the forward pass; None keeps fp32.
-        scaler: Loss scaling for fp16; a step with infinite gradients is skipped by it.
+        scaler: Loss scaling for fp16; it skips a step with infinite gradients.
     """
     params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     for step, batch in enumerate(batches, start=first_step):
@@ -85,7 +86,7 @@ def backward(
     autocast: torch.dtype | None,
     scaler: torch.amp.GradScaler | None,
 ) -> dict[str, Tensor]:
-    """Add the gradients of all parts of a batch; return the mean of what they report."""
+    """Add the gradients of all parts of a batch; return the mean of their scalars."""
     parts = [dict(zip(batch, values, strict=True)) for values in _split(batch, accumulate)]
     totals: dict[str, Tensor] = {}
     for part in parts:
@@ -113,7 +114,7 @@ def take_step(
     max_grad_norm: float | None,
     scaler: torch.amp.GradScaler | None,
 ) -> Tensor:
-    """Clip and step; return the gradient's norm before clipping."""
+    """Clip the gradient and take a step; return the gradient's norm before clipping."""
     if scaler:
         for optimizer in optimizers:
             scaler.unscale_(optimizer)
@@ -124,7 +125,7 @@ def take_step(
         for optimizer in optimizers:
             optimizer.step()
         return grad_norm
-    # The scaler skips an optimiser whose own gradients overflowed; all must be skipped together.
+    # The scaler skips only an optimiser whose own gradients overflowed, but all must be skipped.
     if len(optimizers) == 1 or grad_norm.isfinite():
         for optimizer in optimizers:
             scaler.step(optimizer)

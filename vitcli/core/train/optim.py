@@ -1,4 +1,4 @@
-"""Optimisers from their spec, with the usual groups: no decay for vectors, positions and tokens."""
+"""Optimisers and their parameter groups: vectors, positions and tokens have no weight decay."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,17 +17,20 @@ UNDECAYED = ("cls_token", "reg_tokens", "pos_embed", "relative", "temperature")
 
 
 def is_decayed(name: str, parameter: Parameter) -> bool:
-    """Matrices and filters decay; norms, biases, scales, positions and tokens do not."""
+    """Return whether a parameter has weight decay: matrices and filters do, all others do not."""
     return parameter.ndim > 1 and not any(part in name for part in UNDECAYED)
 
 
 def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
-    """Muon is meant for the matrices of the blocks; what lies between stages is left to AdamW."""
+    """Return whether Muon trains a parameter: the matrices inside blocks.
+
+    AdamW trains the layers between stages.
+    """
     return ".blocks." in f".{name}" and parameter.ndim == 2 and is_decayed(name, parameter)
 
 
 def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
-    """Split into decayed and undecayed parameters; ``peak_lr`` is what the schedule scales."""
+    """Return groups with and without weight decay; the schedule scales their ``peak_lr``."""
     decayed = [p for n, p in named if spec.decay_all or is_decayed(n, p)]
     kept = [p for n, p in named if not (spec.decay_all or is_decayed(n, p))]
     rows = [(decayed, spec.weight_decay), (kept, 0.0)]
@@ -39,36 +42,43 @@ def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
 
 
 def adamw(named: Named, spec: OptimSpec) -> list[Optimizer]:
-    """Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101"""
+    """Return AdamW. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101"""
     groups = param_groups(named, spec, spec.lr)
     return [torch.optim.AdamW(groups, betas=spec.betas, eps=spec.eps, fused=True)]
 
 
 def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
-    """Kingma and Ba 2015, https://arxiv.org/abs/1412.6980; weight_decay is an L2 penalty."""
+    """Return Adam; ``weight_decay`` is an L2 penalty.
+
+    Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
+    """
     groups = param_groups(named, spec, spec.lr)
     return [torch.optim.Adam(groups, betas=spec.betas, eps=spec.eps, fused=True)]
 
 
 def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
-    """Stochastic gradient descent with (Nesterov) momentum; weight_decay is an L2 penalty."""
+    """Return stochastic gradient descent with (Nesterov) momentum.
+
+    ``weight_decay`` is an L2 penalty.
+    """
     groups = param_groups(named, spec, spec.lr)
     nesterov = spec.nesterov and spec.momentum > 0
     return [torch.optim.SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)]
 
 
 def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
-    """Muon for the hidden matrices, AdamW for the rest. Jordan et al. 2024,
-    https://kellerjordan.github.io/posts/muon/
+    """Return Muon for the hidden matrices and AdamW for the other parameters.
 
-    The authors take "2D parameters of hidden layers" and leave embeddings, head, gains and biases
-    to AdamW, so Linformer's E and F, linear maps inside a layer, are taken. The fused qkv matrix,
-    and projections of several heads, are each orthogonalised as one matrix.
+    The authors take the "2D parameters of hidden layers", and leave embeddings, head, gains and
+    biases to AdamW. Linformer's E and F are linear maps inside a layer, so Muon trains them. The
+    fused qkv matrix and the projections of several heads are each orthogonalised as one matrix.
+
+    Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/
     """
     hidden = [(n, p) for n, p in named if is_hidden_matrix(n, p)]
     rest = [(n, p) for n, p in named if not is_hidden_matrix(n, p)]
     if not hidden:
-        raise ValueError("muon takes the matrices of transformer blocks, and the model has none")
+        raise ValueError("muon trains the matrices of transformer blocks, but the model has none")
     groups = param_groups(hidden, spec, spec.muon_lr)
     return [
         torch.optim.Muon(groups, momentum=spec.muon_momentum, nesterov=True),
@@ -77,14 +87,17 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
 
 
 def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
-    """One optimiser, or two where the parameters need different ones."""
+    """Return one optimiser, or two if the parameters need different ones."""
     named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
     optimizers: list[Optimizer] = make(OPTIMIZERS[spec.name], named, spec)
     return optimizers
 
 
 def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:
-    """Scale every group's peak rate; return that of the last optimiser, which follows ``lr``."""
+    """Scale the peak learning rate of every group.
+
+    Return the rate of the last optimiser, which follows ``optim.lr``.
+    """
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["lr"] = group["peak_lr"] * factor
@@ -93,7 +106,7 @@ def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:
 
 
 def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
-    """All that optimisers remember, as ``<optimiser>.<parameter>.<name>`` -> tensor."""
+    """Return the optimisers' state as ``<optimiser>.<parameter>.<name>`` -> tensor."""
     return {
         f"{i}.{index}.{name}": value
         for i, optimizer in enumerate(optimizers)
@@ -104,10 +117,10 @@ def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:
 
 
 def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Tensor]) -> None:
-    """Give optimisers back what ``state_tensors`` took from them.
+    """Restore the state that ``state_tensors`` returned.
 
     Raises:
-        ValueError: The names or shapes are those of other optimisers.
+        ValueError: The names or shapes belong to other optimisers.
     """
     states: list[dict[int, dict[str, Tensor]]] = [{} for _ in optimizers]
     for name, tensor in tensors.items():
@@ -118,5 +131,5 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
         for place, entry in state.items():
             sizes = {tensor.numel() for tensor in entry.values() if tensor.ndim > 0}
             if sizes and sizes != {params[place].numel()}:
-                raise ValueError(f"the optimiser's state {place} is that of another parameter")
+                raise ValueError(f"the optimiser's state {place} belongs to another parameter")
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})

@@ -1,4 +1,4 @@
-"""A training in progress: everything that a checkpoint restores, and the steps of an epoch.
+"""The state of a training: everything that a checkpoint restores, and the steps of an epoch.
 
 The command line and the Python interface train with it. It opens no file and reads no clock.
 """
@@ -22,8 +22,8 @@ Parts = Callable[[str], dict[str, Tensor]]
 """Name of a part of a checkpoint -> its tensors."""
 
 
-class Learnable(Objective, Protocol):
-    """What a training needs to know of a task."""
+class TrainableTask(Objective, Protocol):
+    """The part of a task that a training uses."""
 
     module: nn.Module
     """Everything that is trained and saved."""
@@ -37,12 +37,12 @@ class Learnable(Objective, Protocol):
 
 
 class TrainState:
-    """Weights, optimisers, weight average and sums of a training.
+    """Weights, optimisers, weight average and epoch sums of a training.
 
     Args:
         spec: The experiment, with every field that follows from the data set.
-        task: Its module is on the device of the data.
-        data: The training split is read; a batch lies on its device.
+        task: Its module must be on the device of the data.
+        data: The training split is read; batches are on its device.
         autocast: Type of the forward pass; None keeps fp32.
 
     Raises:
@@ -52,7 +52,7 @@ class TrainState:
     def __init__(
         self,
         spec: ExperimentSpec,
-        task: Learnable,
+        task: TrainableTask,
         data: DataSet,
         autocast: torch.dtype | None = None,
     ) -> None:
@@ -76,12 +76,12 @@ class TrainState:
 
     @property
     def num_steps(self) -> int:
-        """Steps of the whole training."""
+        """Return the number of steps of the whole training."""
         return self.steps_per_epoch * self.spec.train.epochs
 
     @property
-    def evaluated(self) -> nn.Module:
-        """The weights that count: the average where there is one."""
+    def evaluated_module(self) -> nn.Module:
+        """Return the module to evaluate: the weight average if there is one."""
         return self.ema.model if self.ema else self.module
 
     def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
@@ -91,7 +91,7 @@ class TrainState:
             yield batch
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
-        """Take the steps of an epoch that are left, yielding after each one."""
+        """Take the remaining steps of an epoch, and yield after each step."""
         optim = self.spec.optim
         factor = partial(
             lr_factor,
@@ -121,12 +121,12 @@ class TrainState:
 
     def _add(self, step: Step) -> None:
         values = torch.stack([step.scalars[name].to(self.sums) for name in self.summed])
-        if self.scaler and not values[-1].isfinite():  # fp16 skipped this step
+        if self.scaler and not values[-1].isfinite():  # fp16 skips this step
             values[-1] = 0
         self.sums += values
 
     def take_means(self) -> dict[str, float]:
-        """Return the epoch's mean of each report and of the gradient's norm; reset the sums."""
+        """Return the epoch's mean of each scalar and of the gradient's norm; reset the sums."""
         means = [total / self.steps_per_epoch for total in self.sums.tolist()]
         self.sums = self._zeros()
         return dict(zip(self.summed, means, strict=True))
@@ -140,11 +140,11 @@ class TrainState:
         return tensors | {f"optim.{k}": v for k, v in state_tensors(self.optimizers).items()}
 
     def load(self, step: int, part: Parts, scaler: Mapping[str, object] | None) -> None:
-        """Restore what ``tensors`` returned after ``step``.
+        """Restore the tensors that ``tensors`` returned after ``step``.
 
         Raises:
-            RuntimeError: The tensors are those of another model.
-            ValueError: The tensors are those of other optimisers.
+            RuntimeError: The tensors belong to another model.
+            ValueError: The tensors belong to other optimisers.
         """
         self.module.load_state_dict(part("model"))
         if self.ema:

@@ -1,4 +1,4 @@
-"""The one door between text and experiments: YAML files and ``--set`` in, checked specs out."""
+"""YAML files and ``--set`` in, checked experiments out. All text enters through this module."""
 
 import difflib
 import hashlib
@@ -21,18 +21,18 @@ from vitcli.version import PACKAGE
 
 FORMAT = 2
 """Raised when the meaning of a field or the bits of a training change, so that old results are not
-taken for new ones. 1: up to 0.7.0. 2: initial weights and the randomness of a step by key."""
+mistaken for new ones. 1: up to 0.7.0. 2: initial weights and the randomness of a step by key."""
 MAX_BASES = 4
 SIZES = ("img_size", "in_chans", "num_classes")
-"""Fields of the model that follow the data set unless they are set."""
+"""Fields of the model that come from the data set unless they are set."""
 ROWS = ("variants", "tune", "reference")
-"""What a study does not take from its base once it has variants of its own."""
+"""Fields that a study with its own variants does not take from its base."""
 STATISTICS = ("mean", "std")
-"""Fields of the data that follow the data set unless they are set."""
+"""Fields of the data that come from the data set unless they are set."""
 
 
 class DataFacts(Protocol):
-    """What a model must know about its data."""
+    """The facts about a data set that a model needs."""
 
     @property
     def img_size(self) -> tuple[int, int]: ...
@@ -46,24 +46,24 @@ class DataFacts(Protocol):
 
 @dataclass(frozen=True)
 class Experiment:
-    """A named spec; ``changed`` says that the command line differs from the file."""
+    """A named spec. ``changed`` tells whether the command line differs from the file."""
 
     name: str
     spec: ExperimentSpec
     path: Path
     changed: bool = False
     variant: str | None = None
-    """The row of a study that this is."""
+    """The variant of a study that this experiment is."""
 
 
 def folders() -> list[Path]:
-    """Where experiments are found by name: here, then in the package, then in its checkout."""
+    """Return the folders with experiments: here, then in the package, then in its checkout."""
     places = [Path("experiments"), PACKAGE / "experiments", PACKAGE.parent / "experiments"]
     return [place for place in places if place.is_dir()]
 
 
 def experiment_files() -> dict[str, Path]:
-    """Name -> file for everything that can be named; the first folder wins."""
+    """Return name -> file for every named experiment; the first folder takes precedence."""
     found: dict[str, Path] = {}
     for folder in folders():
         for path in sorted(folder.glob("*.yaml")):
@@ -73,7 +73,7 @@ def experiment_files() -> dict[str, Path]:
 
 
 def find_experiment(name: str, beside: Path | None = None) -> Path:
-    """The file that a name or path stands for."""
+    """Return the file of an experiment, given its name or path."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = (beside / name) if beside else Path(name)
         if not path.is_file():
@@ -91,17 +91,18 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
 
 
 def typed_name(path: Path) -> str:
-    """What to type for an experiment's file: its name where it is a shipped one."""
+    """Return what to type for an experiment's file: its name if it is found by name."""
     return path.stem if experiment_files().get(path.stem) == path else path.name
 
 
 def did_you_mean(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
+    """Return a suggestion for a misspelt word; empty without a similar word."""
     close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def load_experiment(name: str, changes: Mapping[str, Any] | None = None) -> Experiment:
-    """Read an experiment by name or path and apply dotted ``changes`` before it is checked."""
+    """Read an experiment by name or path; apply dotted ``changes`` before checking it."""
     path = find_experiment(name)
     document = read_mapping(path)
     raw = resolve_bases(document, path)
@@ -117,24 +118,25 @@ def load_experiment(name: str, changes: Mapping[str, Any] | None = None) -> Expe
 
 
 def resolve_bases(document: Document, path: Path, depth: int = 0) -> dict[str, Any]:
-    """Lay the file over the experiment its ``base:`` names, if any."""
+    """Return a file's fields laid over those of the experiment in ``base:``, if any."""
     data = dict(document.data)
     base = data.pop("base", None)
     if base is None:
         return data
     if not isinstance(base, str) or depth == MAX_BASES:
         raise ConfigError(
-            f"{document.where(('base',))}: base names one experiment, not in a circle"
+            f"{document.where(('base',))}: 'base' must name one experiment; bases must not form a"
+            " circle"
         )
     base_path = find_experiment(base, beside=path.parent)
     below = resolve_bases(read_mapping(base_path), base_path, depth + 1)
-    if "variants" in data:  # a study's own rows replace those of its base, and what belongs to them
+    if "variants" in data:  # a study's own variants replace those of its base
         below = {key: value for key, value in below.items() if key not in ROWS}
     return merge(below, data)
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay one mapping over another; nested mappings are merged, everything else is replaced."""
+    """Return one mapping laid over another; nested mappings are merged, other values replaced."""
     out = dict(below)
     for key, value in above.items():
         both = isinstance(value, Mapping) and isinstance(out.get(key), Mapping)
@@ -155,20 +157,20 @@ def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
 
 
 def parse_set(text: str) -> dict[str, Any]:
-    """``"model.depth=4"`` -> ``{"model.depth": 4}``."""
+    """Return the change in a text such as ``"model.depth=4"``: ``{"model.depth": 4}``."""
     path, equals, value = text.partition("=")
     if not (path.strip() and equals):
-        raise ConfigError(f"--set wants FIELD=VALUE, such as model.depth=4, got {text!r}")
+        raise ConfigError(f"--set takes FIELD=VALUE, such as model.depth=4, got {text!r}")
     data = Document(f"value: {value}", f"--set {text!r}").data
     if set(data) != {"value"}:
-        raise ConfigError(f"--set wants one FIELD=VALUE, got {text!r}")
+        raise ConfigError(f"--set takes one FIELD=VALUE, got {text!r}")
     return {path.strip(): data["value"]}
 
 
 def check(raw: Mapping[str, Any], document: Document, *, is_stored: bool = False) -> ExperimentSpec:
-    """Validate a raw mapping; the first problem becomes one line that names field and place.
+    """Return a checked spec; the first mistake becomes one line with its field and place.
 
-    A configuration that ``is_stored`` may hold what is refused for a new training.
+    A stored configuration (``is_stored``) may have values that are refused for a new training.
     """
     try:
         spec = ExperimentSpec.model_validate(raw)
@@ -191,14 +193,14 @@ def describe(
     error: Mapping[str, Any],
     raw: Mapping[str, Any] | None = None,
 ) -> str:
-    """Say what is wrong with one field of ``raw``, and what was probably meant."""
+    """Return what is wrong with one field of ``raw``, and what was probably meant."""
     field = ".".join(map(str, loc)) or "experiment"
     if kind == "extra_forbidden":
-        return f"unknown field {field!r}{_meant(loc, raw or {})}"
+        return f"unknown field {field!r}{_suggest_field(loc, raw or {})}"
     if kind == "missing":
         return f"{field!r} is missing"
     if kind == "too_short":
-        return f"{field}: needs {error['ctx']['min_length']} at least"
+        return f"{field}: needs at least {error['ctx']['min_length']}"
     message = error["msg"].removeprefix("Value error, ")
     message = message.removeprefix("Input should be ").strip()
     message = {"dict_type": "a mapping, name: value"}.get(kind, message)
@@ -215,8 +217,8 @@ def describe(
     return f"{field}: should be {message}, got {shown}"
 
 
-def _meant(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
-    """Suggest a field beside the unknown one, of the chosen family first, or one elsewhere."""
+def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
+    """Return a suggestion for an unknown field, first from the chosen family, then from others."""
     *group, last = map(str, loc)
     known = field_names(raw=raw)
     own = field_names(raw=raw, only_chosen=True)
@@ -236,9 +238,9 @@ def field_names(
     *,
     only_chosen: bool = False,
 ) -> list[str]:
-    """Every field of an experiment, dotted, those of every model family and task among them.
+    """Return every dotted field of an experiment, for all model families and tasks.
 
-    The fields of the family and task that ``raw`` asks for come first, or alone.
+    The fields of the family and task in ``raw`` come first, or alone with ``only_chosen``.
     """
     names: list[str] = []
     for name, field in spec.model_fields.items():
@@ -252,7 +254,7 @@ def field_names(
 
 
 def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
-    """The classes that a field's spec may have, the one that ``raw`` asks for first."""
+    """Return the classes that a field's spec may have, the one in ``raw`` first."""
     choice = choice_of(field)
     if choice is None:
         kind = field.annotation
@@ -262,7 +264,7 @@ def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
 
 
 def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
-    """Fill what follows the data set; a field that was set to something else is a clash."""
+    """Return a spec with the fields that come from the data set; refuse other values in them."""
     facts = {name: getattr(data, name) for name in SIZES}
     for name, fact in facts.items():
         _refuse_clash(f"model.{name}", getattr(spec.model, name), fact, spec.data.name)
@@ -288,21 +290,24 @@ def _refuse_clash(field: str, given: Any, fact: Any, data_name: str) -> None:
 
 
 def config_text(spec: ExperimentSpec) -> str:
-    """The complete config as YAML; it is itself a valid experiment file."""
+    """Return the complete configuration as YAML, which is itself a valid experiment file."""
     return dump(spec.model_dump(mode="json"))
 
 
 def model_hash(spec: ModelSpec) -> str:
-    """Tells models apart whose tensors have the same names and shapes, such as by their heads."""
-    return hashlib.sha256(json.dumps(_changed(spec), sort_keys=True).encode()).hexdigest()[:16]
+    """Return a hash that differs for models with equal tensor shapes but, say, other heads."""
+    return hashlib.sha256(json.dumps(_changed_fields(spec), sort_keys=True).encode()).hexdigest()[
+        :16
+    ]
 
 
 def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
-    """SHA-256 over the fields that differ from the defaults, so new fields leave old hashes valid.
+    """Return a SHA-256 of the fields that differ from the defaults.
 
-    The seed is left out (it names the folder), and of an image folder only the last name counts.
+    New fields with a default therefore leave old hashes valid. The seed does not count, because it
+    names the folder. Of an image folder only the last part of its path counts.
     """
-    data = _changed(spec)
+    data = _changed_fields(spec)
     data.pop("seed", None)
     kind, colon, folder = spec.data.name.partition(":")
     if colon:
@@ -311,11 +316,11 @@ def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _changed(spec: BaseModel) -> dict[str, Any]:
-    """The fields that differ from the defaults, as plain data.
+def _changed_fields(spec: BaseModel) -> dict[str, Any]:
+    """Return the fields that differ from the defaults, as plain data.
 
-    A family's or task's name is written where it is not the default one: for the family's own spec
-    it is no change.
+    A family or task that is not the default is written by its name; its own spec treats that name
+    as its default.
     """
     data = spec.model_dump(mode="json", exclude_defaults=True)
     for choice, chosen in ((FAMILY, ModelSpec), (TASK, TaskSpec)):
@@ -323,5 +328,5 @@ def _changed(spec: BaseModel) -> dict[str, Any]:
             data[choice.key] = name
     for field in data:
         if isinstance(inner := getattr(spec, field), BaseModel):
-            data[field] = _changed(inner)
+            data[field] = _changed_fields(inner)
     return data

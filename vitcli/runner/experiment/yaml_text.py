@@ -145,7 +145,7 @@ def dump(data: Any) -> str:
     return yaml.dump(data, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=100)
 
 
-def flow(value: Any) -> str:
+def format_value(value: Any) -> str:
     """Return a value as text that ``--set`` reads back unchanged."""
     if isinstance(value, str) and re.fullmatch(r"\w[\w:./-]*", value) and scalar(value) == value:
         return value

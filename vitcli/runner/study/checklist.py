@@ -1,13 +1,14 @@
-"""Answers to a conference's reproducibility checklist, from what a study knows about itself.
+"""Answers to a conference's reproducibility checklist, from the document of a study.
 
-The questions are items 4 to 8 and 12 of the NeurIPS paper checklist in our words; what the runs
-cannot know is left to the author, marked as such.
+The questions are items 4 to 8 and 12 of the NeurIPS paper checklist, in our words. The author must
+answer what the runs do not know; the text marks these places.
 """
 
 from collections.abc import Callable
 
+from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.formats import escape_markdown
-from vitcli.runner.study.notes import UNCERTAINTY, notes, seconds
+from vitcli.runner.study.notes import UNCERTAINTY, format_seconds, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import setting_text
@@ -17,7 +18,7 @@ TO_DO = "To be filled in by the author:"
 
 
 def checklist(doc: StudyResult) -> str:
-    """Markdown: a heading for each item, then what the study can say about it."""
+    """Return the checklist as Markdown: a heading for each item, then its answers."""
     lines = [f"# Reproducibility of {escape_markdown(doc.name)}", ""]
     lines += [f"Items of the NeurIPS paper checklist, <{SOURCE}>."]
     for number, question, answers in ITEMS:
@@ -27,31 +28,32 @@ def checklist(doc: StudyResult) -> str:
 
 
 def reproducibility(doc: StudyResult) -> list[str]:
-    """Command, code, seeds, and what is missing."""
+    """Return the command, the code version, the seeds and the number of missing results."""
     seeds = sorted({trial.seed for row in doc.rows for trial in row.trials})
     code = ", ".join(commit[:12] for commit in doc.commits) or "unknown"
     states = [trial.state for row in doc.rows for trial in row.trials]
-    left = sum(state not in ("finished", "diverged") for state in states)
+    num_open = sum(state not in RESULT_STATES for state in states)
     answers = [
         f"One command trains every model and prints the table: {doc.command}.",
         f"Code: vitcli at commit {code}{' with uncommitted changes' if doc.dirty else ''}.",
         f"Seeds: {', '.join(map(str, seeds))}; a seed sets initial weights, data order and"
         " augmentation.",
-        f"The same bits need the same torch ({', '.join(doc.torch) or 'unknown'}), hardware and"
-        f" number of threads ({doc.threads}).",
+        f"Bit-identical results need the same torch ({', '.join(doc.torch) or 'unknown'}), hardware"
+        f" and number of threads ({doc.threads}).",
     ]
-    if left:
-        answers.append(f"{left} of {len(states)} trials have no result yet.")
+    if num_open:
+        answers.append(f"{num_open} of {len(states)} trials have no result yet.")
     return answers
 
 
 def access(doc: StudyResult) -> list[str]:
+    """Return the data set and its hash; the author adds the address of the code."""
     data_hash = f" (SHA-256 of the images and labels: {doc.data_hash})" if doc.data_hash else ""
-    return [f"Data: {doc.data}{data_hash}.", f"{TO_DO} where the code can be had."]
+    return [f"Data: {doc.data}{data_hash}.", f"{TO_DO} where the code is available."]
 
 
 def settings(doc: StudyResult) -> list[str]:
-    """Splits, hyper-parameters and how they were chosen."""
+    """Return the splits, the hyper-parameters and how they were chosen."""
     images = ""
     if doc.num_train and doc.num_test:
         images = f"{doc.num_train:,} training and {doc.num_test:,} test images; "
@@ -64,59 +66,60 @@ def settings(doc: StudyResult) -> list[str]:
     )
     return [
         f"{images}{split}.",
-        f"Baseline, {doc.epochs} epochs, where it differs from the defaults: {base or 'nowhere'}.",
+        f"Baseline: {doc.epochs} epochs. Fields that differ from the defaults: {base or 'none'}.",
         f"Variants: {variants or 'none'}.",
-        _chosen(doc),
-        "The config.yaml in the folder of each trial is complete.",
+        _describe_tuning(doc),
+        "The config.yaml in each trial's folder holds the complete configuration.",
     ]
 
 
-def _chosen(doc: StudyResult) -> str:
+def _describe_tuning(doc: StudyResult) -> str:
     tuned = [row for row in doc.rows if row.candidates]
     if not tuned:
         return f"{TO_DO} how the hyper-parameters were chosen (this study tuned none)."
     tried = ", ".join(setting_text(candidate.setting) for candidate in tuned[0].candidates)
     return (
-        f"Tuned for each variant alone, by mean {doc.headline.label} on the validation split:"
-        f" {tried}."
-        " The test images had no part in the choice."
+        f"Each variant was tuned alone, by mean {doc.headline.label} on the validation split:"
+        f" {tried}. The test images played no part in the choice."
     )
 
 
 def uncertainty(doc: StudyResult) -> list[str]:
-    """The table's own notes: what varies, which spread, which interval, which test."""
-    said = [text for subject, text in notes(doc, compare(doc)).items() if subject in UNCERTAINTY]
-    return [*said, "The interval assumes that the paired differences are normally distributed."]
+    """Return the table's notes on what varies, the spread, the intervals and the tests."""
+    texts = [text for subject, text in notes(doc, compare(doc)).items() if subject in UNCERTAINTY]
+    return [*texts, "The interval assumes that the paired differences are normally distributed."]
 
 
 def compute(doc: StudyResult) -> list[str]:
-    found = compare(doc)
-    total = sum(row.seconds_total or 0 for row in found)
-    count = sum(row.n for row in found)
+    """Return the hardware, the training time of each variant and the total."""
+    rows = compare(doc)
+    total = sum(row.seconds_total or 0 for row in rows)
+    count = sum(row.n for row in rows)
     each = "; ".join(
-        f"{row.variant}: {seconds(row.seconds_mean)}" for row in found if row.seconds_mean
+        f"{row.variant}: {format_seconds(row.seconds_mean)}" for row in rows if row.seconds_mean
     )
     threads = "1 CPU thread" if doc.threads == 1 else f"{doc.threads} CPU threads"
     return [
         f"Hardware: {', '.join(doc.hardware) or 'unknown'}; {threads} a trial;"
         f" {', '.join(doc.precision) or 'unknown precision'}.",
         f"Mean training time of a trial: {each or 'none finished'}.",
-        f"Together {seconds(total) or '0 s'} for the {count} finished trials; trials may have run"
-        " beside each other.",
+        f"Total: {format_seconds(total) or '0 s'} for the {count} finished trials. Trials may have"
+        " run at the same time.",
         *(
-            ["The settings that were tried and not chosen are not in these times."]
+            ["These times do not include the settings that were tried but not chosen."]
             if any(row.candidates for row in doc.rows)
             else []
         ),
-        f"{TO_DO} the compute of experiments that are not in this table.",
+        f"{TO_DO} the compute of experiments outside this table.",
     ]
 
 
 def assets(doc: StudyResult) -> list[str]:
+    """Return the software, the reference and the data set, with their licences."""
     reference = f" Compared with: {doc.reference.source}." if doc.reference else ""
     data = f"{TO_DO} citation and licence of the data set {doc.data}."
     if doc.data == "shapes":
-        data = "Data: shapes is drawn by vitcli itself; nothing to license."
+        data = "Data: vitcli draws the images of shapes itself, so they need no licence."
     return [f"Software: vitcli (MIT), PyTorch (BSD-3-Clause).{reference}", data]
 
 

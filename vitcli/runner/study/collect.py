@@ -1,4 +1,4 @@
-"""The document of a study: what its trials have given, before any statistics. No torch."""
+"""The document of a study: the results of its trials, before any statistics. No torch."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,6 +10,7 @@ from vitcli.core.tasks.rows import Metric, task_row
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash, typed_name
 from vitcli.runner.experiment.diff import changed_fields
+from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting, read_plan
 from vitcli.runner.study.records import TrialRecord
 from vitcli.runner.study.result import (
@@ -18,14 +19,14 @@ from vitcli.runner.study.result import (
     StudyResult,
     TrialResult,
     VariantResult,
-    in_fields,
+    assign_fields,
 )
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import RESULTS, TrialState, trial_states
+from vitcli.runner.study.states import TrialState, trial_states
 from vitcli.runner.text import portable, portable_fields
 
 States = Mapping[str, TrialState]
-"""Trial folder -> state."""
+"""State of each trial, by its folder."""
 
 
 def read_results(
@@ -36,16 +37,16 @@ def read_results(
     *,
     ignore: Sequence[str] = (),
 ) -> StudyResult:
-    """The document about what lies in a study's folder now, and of saved trials that fit.
+    """Return the document of the trials in a study's folder and of matching saved trials.
 
-    Of variants to ``ignore`` no saved trial counts.
+    Saved trials of the variants in ``ignore`` are not used.
     """
     states = trial_states(study, root, only, saved, ignore=ignore)
     return collect(study, root, states, known_parameters(root), only)
 
 
 def known_parameters(root: Path) -> dict[str, int]:
-    """Variant -> parameters, as the plan of an earlier run has them."""
+    """Return variant -> number of parameters from an earlier plan; empty without a plan."""
     try:
         return {str(k): int(v) for k, v in read_plan(root)["parameters"].items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
@@ -59,17 +60,17 @@ def collect(
     parameters: Mapping[str, int],
     only: Sequence[str] = (),
 ) -> StudyResult:
-    """The document of a study.
+    """Return the document of a study.
 
     Args:
-        study: What was asked.
+        study: The study.
         root: The study's folder.
-        states: Of every trial that was asked for.
+        states: State of every requested trial, by its folder.
         parameters: Variant -> number of parameters, where known.
         only: Variants to show; all if empty.
 
     Raises:
-        InputError: Trials were trained on different images.
+        InputError: The trials were trained on different images.
     """
     shown = [variant for variant in study.variants if not only or variant.name in only]
     records = {
@@ -110,7 +111,7 @@ def collect(
 
 
 def _base_config(study: Study) -> dict[str, Any]:
-    """The baseline's own fields; of what is tuned each variant has another value."""
+    """Return the baseline's changed fields without the tuned ones, whose values vary."""
     changed = portable_fields(changed_fields(study.baseline.spec.replace(seed=0)))
     return {name: value for name, value in changed.items() if name not in study.tune}
 
@@ -124,12 +125,12 @@ def _refuse_mixed_data(records: Sequence[TrialRecord], root: Path) -> None:
     if len(hashes) > 1:
         raise InputError(
             f"{root}: its trials were trained on different images (hashes {', '.join(hashes)});"
-            " --rerun trains them all on what is there now"
+            " train all of them again with --rerun"
         )
 
 
 def command(study: Study, only: Sequence[str] = ()) -> str:
-    """What to type to get this table."""
+    """Return the command that prints this table."""
     words = ["vitcli", "ablate", shlex.quote(typed_name(study.path))]
     if study.seeds != study.file_seeds:
         words += ["--seeds", ranges(study.seeds)]
@@ -140,7 +141,7 @@ def command(study: Study, only: Sequence[str] = ()) -> str:
 
 
 def ranges(seeds: Sequence[int]) -> str:
-    """``(0, 1, 2, 5)`` as ``0-2,5``, which ``--seeds`` reads back."""
+    """Return seeds in the format of ``--seeds``: ``(0, 1, 2, 5)`` becomes ``0-2,5``."""
     groups: list[list[int]] = []
     for seed in seeds:
         if groups and seed == groups[-1][-1] + 1:
@@ -157,14 +158,16 @@ def _row(
         [trial for trial in study.trials([variant.name]) if trial.setting == setting]
         for setting, _ in variant.settings
     ]
-    results = [[_entry(t, states[t.folder]) for t in trials] for trials in per_setting]
+    results = [[_trial_entry(t, states[t.folder]) for t in trials] for trials in per_setting]
     candidates: tuple[Candidate, ...] = ()
     index = 0
     chosen: dict[str, Any] | None = None
     if study.tune:
-        candidates, best = choose(per_setting, states, task_row(study.baseline.spec).headline)
-        if best is None:  # no choice yet: the row must not show any one setting as the variant
-            results = [[_pending(trial) for trial in results[0]]]
+        candidates, best = choose_setting(
+            per_setting, states, task_row(study.baseline.spec).headline
+        )
+        if best is None:  # no single setting may stand for the variant yet
+            results = [[_entry_without_numbers(trial) for trial in results[0]]]
         else:
             index, chosen = best, variant.settings[best][0]
     measured = [
@@ -183,20 +186,21 @@ def _row(
     )
 
 
-def _pending(trial: TrialResult) -> TrialResult:
-    done = trial.state in RESULTS
+def _entry_without_numbers(trial: TrialResult) -> TrialResult:
+    """Return the entry of a trial while the variant's setting is not chosen."""
+    done = trial.state in RESULT_STATES
     state: State = "missing" if done else trial.state
-    reason = "the settings are not all done" if done else trial.reason
+    reason = "not all settings are trained yet" if done else trial.reason
     return TrialResult(seed=trial.seed, state=state, reason=reason, config_hash=trial.config_hash)
 
 
-def choose(
+def choose_setting(
     per_setting: Sequence[Sequence[Trial]], states: States, headline: Metric
 ) -> tuple[tuple[Candidate, ...], int | None]:
-    """Return the candidates, and the one with the best mean on the validation split.
+    """Return the candidates, and the index of the best by mean on the validation split.
 
-    It is chosen once all are done. A setting that diverged with any seed is chosen only where
-    every setting did.
+    The index is None until every trial has a result. A setting that diverged with any seed is
+    chosen only if every setting diverged.
     """
     candidates, scores = [], []
     for trials in per_setting:
@@ -205,17 +209,17 @@ def choose(
         diverged = sum(states[trial.folder].state == "diverged" for trial in trials)
         whole = [value for value in known if value is not None]
         mean = fmean(whole) if len(whole) == len(trials) else None
-        numbers = {} if mean is None else in_fields(Candidate, {f"val_{headline.name}": mean})
+        numbers = {} if mean is None else assign_fields(Candidate, {f"val_{headline.name}": mean})
         setting = portable_fields(trials[0].setting)
         candidates.append(Candidate(setting=setting, num_diverged=diverged, **numbers))
         sign = 1 if headline.higher_is_better else -1
         scores.append((1, sign * mean) if mean is not None else (0, -diverged))
-    is_done = all(states[t.folder].state in RESULTS for trials in per_setting for t in trials)
+    is_done = all(states[t.folder].state in RESULT_STATES for trials in per_setting for t in trials)
     return tuple(candidates), scores.index(max(scores)) if is_done else None
 
 
-def _entry(trial: Trial, state: TrialState) -> TrialResult:
-    """A trial's entry; only a finished one has numbers."""
+def _trial_entry(trial: Trial, state: TrialState) -> TrialResult:
+    """Return a trial's entry in the document; only a finished trial has numbers."""
     entry: dict[str, Any] = {
         "seed": trial.spec.seed,
         "state": state.state,

@@ -1,7 +1,7 @@
-"""A study file becomes trials: a base, variants of it, and seeds. No torch, nothing is run.
+"""Study files: a base experiment, its variants and seeds. No torch; nothing is trained.
 
-A study is an experiment file with ``variants``; its other fields (or its ``base``) are what every
-variant starts from. Each variant changes fields, or names another experiment.
+A study is an experiment file with ``variants``. Every variant starts from the file's other fields
+or from its ``base``. It changes fields or names another experiment.
 """
 
 import itertools
@@ -36,33 +36,37 @@ RESERVED = (
     *("figures", "logs", "plan.json", "results.json", "report.html"),
     *("table.md", "table.tex", "table.csv"),
 )
-"""Names that a study's folder needs for itself."""
+"""Names of files and folders that vitcli writes into a study's folder."""
 PLAN = "plan.json"
-"""In a study's folder: every trial's whole configuration, written before anything runs."""
+"""File in a study's folder with the configuration of every trial, written before training."""
 MAX_SEED = 2**31 - 1
 MAX_SETTINGS = 100
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
-"""Fields that do not make another setting of an experiment."""
+"""Fields that may differ from those of the reference's experiment in the same setting."""
 
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 
 
 class StudyFields(Spec):
-    """What a study file says beside the fields of an experiment."""
+    """Fields of a study file that an experiment file does not have."""
 
     variants: dict[str, dict[str, Any] | None]
-    """Name -> dotted fields to change, or ``experiment: NAME``; the first is the baseline."""
+    """Name -> dotted fields to change, or ``experiment: NAME``. The first variant is the
+    baseline."""
     seeds: Seeds
     threads: int = Field(1, ge=1, le=256)
-    """CPU threads of each trial; they change the bits, so they belong to the study."""
+    """CPU threads of each trial. They belong to the study because they change the bits."""
     tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
-    """Dotted field -> values to choose from on the validation split, for each variant alone."""
+    """Dotted field -> values to choose from, for each variant alone, on the validation split."""
     reference: Reference | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """One row of the table; ``settings`` are what is tuned: one empty setting where nothing is."""
+    """A row of the table.
+
+    ``settings`` are the tuned settings; without tuning there is one empty setting.
+    """
 
     name: str
     changes: dict[str, Any]
@@ -75,7 +79,7 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One training: a variant in one setting with one seed, and where it lies in the study."""
+    """One training: a variant in one setting with one seed, and its folder inside the study."""
 
     variant: str
     setting: dict[str, Any]
@@ -96,20 +100,20 @@ class Study:
     variants: tuple[Variant, ...]
     reference: Reference | None
     file_seeds: tuple[int, ...]
-    """Those of the file, whatever was asked for."""
+    """Seeds of the file, even if the command line replaced them."""
 
     @property
     def baseline(self) -> Variant:
         return self.variants[0]
 
     def trials(self, only: Sequence[str] = ()) -> list[Trial]:
-        """Every training that the table needs, seed by seed, so that early rows can be compared."""
+        """Return every training of the study, seed by seed, so early results can be compared."""
         return [
             Trial(
                 variant=variant.name,
                 setting=setting,
                 spec=spec.replace(seed=seed),
-                folder="/".join([variant.name, *_label(setting), f"seed{seed}"]),
+                folder="/".join([variant.name, *_setting_folder(setting), f"seed{seed}"]),
             )
             for seed in self.seeds
             for variant in self.variants
@@ -118,14 +122,14 @@ class Study:
         ]
 
 
-def _label(setting: Mapping[str, Any]) -> list[str]:
-    """A folder name for a tuned setting, such as ``lr=0.001``; nothing where nothing is tuned."""
+def _setting_folder(setting: Mapping[str, Any]) -> list[str]:
+    """Return the folder of a tuned setting, such as ``lr=0.001``; nothing without tuning."""
     parts = [f"{field.rpartition('.')[2]}={value}" for field, value in setting.items()]
     return [re.sub(r"[^\w.=,+-]", "_", ",".join(parts))] if parts else []
 
 
-class _Part(Document):
-    """A part of a study file as the place where an error is."""
+class _VariantPlace(Document):
+    """A variant's place in a study file, for error messages."""
 
     def __init__(self, document: Document, path: FieldPath, label: str) -> None:
         self.origin, self._where = document.origin, f"{document.where(path)}: {label}"
@@ -135,10 +139,10 @@ class _Part(Document):
 
 
 def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
-    """Read and check a study by name or path; ``seeds`` replaces the file's.
+    """Read and check a study by name or path; ``seeds`` replaces those of the file.
 
     Raises:
-        ConfigError: The file is no study, or a variant is not what it should be.
+        ConfigError: The file is no study, or one of its fields is wrong.
     """
     path = find_experiment(name)
     document = read_mapping(path)
@@ -146,12 +150,14 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
     if "variants" not in raw:
         raise ConfigError(f"{path}: an experiment, not a study; train it: vitcli train {name}")
     if "seed" in document.data:
-        raise ConfigError(f"{document.where(('seed',))}: a study has 'seeds', such as [0, 1, 2]")
+        raise ConfigError(
+            f"{document.where(('seed',))}: a study has 'seeds', such as [0, 1, 2], not 'seed'"
+        )
     fields = _check_fields({k: raw.pop(k) for k in StudyFields.model_fields if k in raw}, document)
     chosen = tuple(fields.seeds if seeds is None else seeds)
     if duplicates := sorted({seed for seed in chosen if chosen.count(seed) > 1}):
         where = document.where(("seeds",)) if seeds is None else "--seeds"
-        raise ConfigError(f"{where}: seed {duplicates[0]} is named twice")
+        raise ConfigError(f"{where}: seed {duplicates[0]} appears twice")
     if not fields.variants:
         raise ConfigError(f"{document.where(('variants',))}: a study needs variants")
     variants = tuple(
@@ -189,16 +195,16 @@ def _variant(
     tune: Mapping[str, list[Any]],
     document: Document,
 ) -> Variant:
-    place = _Part(document, ("variants", name), f"variant {name!r}")
+    place = _VariantPlace(document, ("variants", name), f"variant {name!r}")
     if not NAME.fullmatch(name) or name.lower() in RESERVED:
         raise ConfigError(
-            f"{place.where(())}: its name becomes a folder: use letters, digits and . _ + -"
-            f" (not {', '.join(RESERVED)})"
+            f"{place.where(())}: its name becomes a folder; use letters, digits and . _ + - only"
+            f" (reserved: {', '.join(RESERVED)})"
         )
     changes = flatten(changes)
     for field in ("seed", "base", "variants"):
         if field in changes:
-            raise ConfigError(f"{place.where(())}: {field!r} cannot be changed by a variant")
+            raise ConfigError(f"{place.where(())}: a variant cannot change {field!r}")
     raw: Mapping[str, Any] = base
     if "experiment" in changes:
         raw = _other_experiment(changes["experiment"], place, document)
@@ -207,13 +213,13 @@ def _variant(
         (setting, check(override(raw, fields | setting), place)) for setting in grid(tune, document)
     ]
     if tune and not settings[0][1].data.val_split:
-        raise ConfigError(f"{place.where(())}: 'tune' chooses on data.val_split; set it")
+        raise ConfigError(f"{place.where(())}: 'tune' needs a validation split; set data.val_split")
     return Variant(name=name, changes=changes, settings=tuple(settings))
 
 
 def _other_experiment(name: Any, place: Document, document: Document) -> dict[str, Any]:
     if not isinstance(name, str):
-        raise ConfigError(f"{place.where(())}: experiment names one file, got {name!r}")
+        raise ConfigError(f"{place.where(())}: 'experiment' must name one experiment, got {name!r}")
     try:
         path = find_experiment(name, beside=Path(document.origin).parent)
         raw = resolve_bases(read_mapping(path), path)
@@ -225,7 +231,7 @@ def _other_experiment(name: Any, place: Document, document: Document) -> dict[st
 
 
 def flatten(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as dotted fields: ``{model: {norm: none}}`` is ``{model.norm: none}``."""
+    """Return nested mappings as dotted fields: ``{a: {b: 1}}`` becomes ``{a.b: 1}``."""
     out: dict[str, Any] = {}
     for key, value in changes.items():
         out |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {}
@@ -234,30 +240,35 @@ def flatten(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def grid(tune: Mapping[str, list[Any]], document: Document) -> list[dict[str, Any]]:
-    """Every combination of the values to choose from; one empty setting where there are none."""
+    """Return every combination of the tuned values; without tuning, one empty setting."""
     settings = [
         dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())
     ]
     if len(settings) > MAX_SETTINGS:
-        raise ConfigError(f"{document.where(('tune',))}: {len(settings)} settings are too many")
+        raise ConfigError(
+            f"{document.where(('tune',))}: {len(settings)} settings are too many;"
+            f" at most {MAX_SETTINGS} are allowed"
+        )
     if any(setting in settings[:i] for i, setting in enumerate(settings)):
-        raise ConfigError(f"{document.where(('tune',))}: a value is named twice")
+        raise ConfigError(f"{document.where(('tune',))}: a value appears twice")
     return settings
 
 
 def _refuse_equal(variants: Sequence[Variant], document: Document) -> None:
-    """Each row must differ from every other, and be compared on the same images."""
+    """Refuse equal variants, and variants with other images than the baseline."""
     base = variants[0]
     for i, variant in enumerate(variants):
         where = f"{document.where(('variants', variant.name))}: variant {variant.name!r}"
         for other in variants[:i]:
             if variant.spec == other.spec:
-                raise ConfigError(f"{where} is the same as {other.name!r}; change a field in it")
+                raise ConfigError(
+                    f"{where} is the same as {other.name!r}; change one of its fields"
+                )
         for field in ("data.name", "data.resize", "data.val_split"):
             if field in differences(base.spec, variant.spec):
                 raise ConfigError(
-                    f"{where}: {field} differs from {base.name!r}'s; scores on other"
-                    " images cannot be compared"
+                    f"{where}: {field} differs from that of {base.name!r}; scores on"
+                    " different images cannot be compared"
                 )
 
 
@@ -274,7 +285,7 @@ def _check_reference(
 
 
 def is_same_setting(study: Study) -> bool:
-    """Whether the baseline is trained as the reference's experiment is, but for what is neutral."""
+    """Return whether the baseline equals the reference's experiment, up to neutral fields."""
     if not (study.reference and study.reference.experiment):
         return False
     source, ours = load_experiment(study.reference.experiment).spec, study.baseline.spec
@@ -282,7 +293,7 @@ def is_same_setting(study: Study) -> bool:
 
 
 def select(study: Study, only: Sequence[str]) -> tuple[str, ...]:
-    """The variants that were asked for, in the study's order, and the baseline with them."""
+    """Return the requested variants and the baseline, in the study's order."""
     names = [variant.name for variant in study.variants]
     for name in only:
         if name not in names:
@@ -294,26 +305,28 @@ def select(study: Study, only: Sequence[str]) -> tuple[str, ...]:
 
 
 def parse_seeds(text: str) -> list[int]:
-    """``"0-4,7"`` -> ``[0, 1, 2, 3, 4, 7]``."""
+    """Return the seeds in a text: ``"0-4,7"`` becomes ``[0, 1, 2, 3, 4, 7]``."""
     seeds: list[int] = []
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
         if not 0 <= last - first < 1000:
             raise ConfigError(
-                f"--seeds wants numbers and ranges, such as 0-4 or 0,2,5; got {text!r}"
+                f"--seeds takes numbers and ranges, such as 0-4 or 0,2,5; got {text!r}"
             )
         seeds += range(first, last + 1)
     return seeds
 
 
 def read_plan(root: Path) -> dict[str, Any]:
-    """The plan that the driver wrote before anything ran."""
+    """Return the plan that the driver wrote before the first trial."""
     return dict(json.loads((root / PLAN).read_text()))
 
 
 def model_sizes(study: Study) -> dict[str, int]:
-    """Variant -> parameters: every model is built, without memory, so mistakes come first.
+    """Return variant -> number of parameters.
+
+    Every model is built without memory, so mistakes are found before training.
 
     Raises:
         ConfigError: A variant does not fit its data set.

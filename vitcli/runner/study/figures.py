@@ -1,7 +1,7 @@
-"""Figures of a study, made of its document: differences with their intervals, learning curves.
+"""Figures of a study: differences with their intervals, and learning curves.
 
-Readable in print and by colour-blind readers: Okabe and Ito's colours, and a dash of its own for
-each line. The same document gives the same bytes.
+The figures can be read in print and by colour-blind readers: they use the colours of Okabe and Ito,
+and each line has its own dash. The same document always gives the same bytes.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ FORMATS = ("png", "svg")
 
 
 def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
-    """Write each figure as PNG and SVG: ``forest.png``, ... -> its path."""
+    """Write each figure as PNG and SVG; return file name -> path."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
     for name, draw in FIGURES.items():
@@ -40,13 +40,13 @@ def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
 
 
 def forest(doc: StudyResult) -> Figure:
-    """One line a variant: each pair of seeds, their mean difference and its 95 % interval."""
+    """Draw a line for each variant: its pairs of seeds, their mean difference and 95 % interval."""
     found = compare(doc)
     shown = list(zip(doc.rows, found, strict=True))[1:]
     figure = Figure(figsize=(7.2, 1.5 + 0.42 * max(1, len(shown))), layout="constrained")
     axes = figure.add_subplot()
     if not shown:
-        return _nothing(figure, axes, "only a baseline: nothing to compare")
+        return _write_instead(figure, axes, "there is only a baseline, so nothing to compare")
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     for place, (row, numbers) in enumerate(shown):
         _forest_row(axes, place, row, numbers, doc)
@@ -97,7 +97,7 @@ def _forest_row(
             zorder=4,
         )
     axes.annotate(
-        _said(numbers),
+        _row_text(numbers),
         (1.01, place),
         xycoords=axes.get_yaxis_transform(),
         va="center",
@@ -106,26 +106,26 @@ def _forest_row(
     )
 
 
-def _said(numbers: RowStatistics) -> str:
-    """The row in words: difference, interval, n, and what is not in them."""
-    lost = [
-        f"{count} {what}"
-        for count, what in (
+def _row_text(numbers: RowStatistics) -> str:
+    """Return a row in words: difference, interval, n, and the trials without a number."""
+    not_counted = [
+        f"{count} {state}"
+        for count, state in (
             (numbers.num_diverged, "diverged"),
             (numbers.num_unfinished, "not finished"),
         )
         if count
     ]
     if numbers.difference is None:
-        return ", ".join(lost) or "no pair"
+        return ", ".join(not_counted) or "no pair"
     text = signed(numbers.difference)
     if numbers.ci_low is not None:
         text += f" [{signed(numbers.ci_low)}, {signed(numbers.ci_high)}]"
-    return ", ".join([f"{text}, n = {numbers.num_pairs}", *lost])
+    return ", ".join([f"{text}, n = {numbers.num_pairs}", *not_counted])
 
 
 def curves(doc: StudyResult) -> Figure:
-    """Accuracy after each epoch: the mean over the finished seeds, from the lowest to the highest.
+    """Draw accuracy after each epoch: the mean over the finished seeds, and their range.
 
     Only epochs that every finished seed of a variant has are drawn.
     """
@@ -145,7 +145,7 @@ def curves(doc: StudyResult) -> Figure:
         axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
         ends.append((float(mean[-1]), f"{label(row.variant)} ({len(values)})", colour, epochs[-1]))
     if not ends:
-        return _nothing(figure, axes, "no finished trial yet")
+        return _write_instead(figure, axes, "no finished trial yet")
     _name_lines(axes, ends)
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -167,7 +167,7 @@ def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
-    """Each line's name beside its end, moved apart where lines end together."""
+    """Write each line's name beside its end; move names apart if lines end together."""
     low, high = axes.get_ylim()
     step = (high - low) / 18
     ordered = sorted(ends)
@@ -189,7 +189,7 @@ def _name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> No
 
 
 def spread(values: Sequence[float], step: float) -> list[float]:
-    """Ascending places near ascending values, no two nearer than ``step``, moved evenly."""
+    """Return ascending places near ascending values, at least ``step`` apart."""
     groups: list[tuple[float, int]] = []  # (centre, members)
     for value in values:
         centre, count = value, 1
@@ -210,20 +210,21 @@ def _title(doc: StudyResult, baseline: RowStatistics) -> str:
 
 
 def _legend(axes: Axes) -> tuple[list[Any], list[str]]:
-    """Each kind of mark once."""
+    """Return each kind of mark once."""
     handles, names = axes.get_legend_handles_labels()
     once = dict(zip(names, handles, strict=True))
     return list(once.values()), list(once)
 
 
-def _nothing(figure: Figure, axes: Axes, text: str) -> Figure:
+def _write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
+    """Write a text in place of a figure."""
     axes.set_axis_off()
     axes.text(0.5, 0.5, text, ha="center", va="center", color=MUTED)
     return figure
 
 
 def label(text: str) -> str:
-    """A name that fits beside a line, whatever it was called."""
+    """Return a printable name that is short enough to stand beside a line."""
     plain = "".join(c if c.isprintable() else "?" for c in text)
     return plain if len(plain) <= LABEL_LENGTH else f"{plain[: LABEL_LENGTH - 3]}..."
 

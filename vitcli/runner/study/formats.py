@@ -1,4 +1,4 @@
-"""One table of plain strings as a terminal, Markdown, LaTeX or HTML shows it."""
+"""Tables of plain strings as text, Markdown, LaTeX and HTML."""
 
 import html
 import itertools
@@ -9,17 +9,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MINUS, PLUS_MINUS = "\u2212", "\u00b1"
-HELD = "\0"
-"""A space at which no line is broken; no text of a table holds this character."""
+NO_BREAK = "\0"
+"""A space at which no line may break. No text of a table holds this character."""
 TEXT_WIDTH = 120
-"""Of caption and notes; the columns are as wide as they must be."""
+"""Width of the caption and the notes, in characters. The columns may be wider."""
 CELL_WIDTHS = {"l": 14, "r": 24}
-"""Of words and of numbers in text; a row's head stays on one line."""
+"""Width of cells with words (l) and with numbers (r), in text. A row's first cell is not
+wrapped."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """A column's head and its side: l or r."""
+    """A column's header and alignment: l or r."""
 
     header: str
     align: str
@@ -27,7 +28,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Words only; the first cell of a row is its head."""
+    """A table of plain strings; the first cell of a row is the row's header."""
 
     name: str
     caption: str
@@ -37,12 +38,12 @@ class Table:
 
 
 def _one_line(text: str) -> str:
-    """Without line breaks and without what moves a terminal's cursor."""
+    """Return text on one line, without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
 
 
 def _ascii(text: str) -> str:
-    """Minus and plus-minus as - and +-, letters without accents, the rest as escapes."""
+    """Return text in ASCII: signs as - and +-, letters without accents, the rest as escapes."""
     return "".join(map(_fold, _signs(_one_line(text))))
 
 
@@ -57,7 +58,7 @@ def _fold(character: str) -> str:
 
 
 def to_text(table: Table) -> str:
-    """Aligned columns, long cells over several lines; ASCII only."""
+    """Return aligned columns in ASCII; long cells take several lines."""
     limits = [0, *(CELL_WIDTHS[column.align] for column in table.columns[1:])]
     rows = [list(map(_wrap, row, limits)) for row in table.rows]
     heads, widths = [], []
@@ -75,8 +76,8 @@ def to_text(table: Table) -> str:
 
 
 def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Lines of so many letters, or one for width 0; words and intervals stay whole."""
-    text = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", HELD), _ascii(text))
+    """Return lines of at most ``width`` characters (0: no limit), without breaking intervals."""
+    text = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", NO_BREAK), _ascii(text))
     lines = textwrap.wrap(
         text,
         width or len(text) + 1,
@@ -84,13 +85,13 @@ def _wrap(text: str, width: int, indent: str = "") -> list[str]:
         break_long_words=False,
         break_on_hyphens=False,
     )
-    return [line.replace(HELD, " ") for line in lines] or [""]
+    return [line.replace(NO_BREAK, " ") for line in lines] or [""]
 
 
 def _aligned(
     row: Sequence[Sequence[str]], widths: Sequence[int], columns: Sequence[Column]
 ) -> list[str]:
-    """The lines of one row, whose cells are of one line or more."""
+    """Return the lines of a row, whose cells have one line or more."""
     lines = []
     for cells in itertools.zip_longest(*row, fillvalue=""):
         parts = [
@@ -102,7 +103,7 @@ def _aligned(
 
 
 def to_markdown(table: Table) -> str:
-    """A GitHub table, then the notes as a list."""
+    """Return a GitHub table, followed by the notes as a list."""
     rules = ("---:" if column.align == "r" else ":---" for column in table.columns)
     heads = (column.header for column in table.columns)
     lines = [
@@ -118,10 +119,10 @@ def to_markdown(table: Table) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Words as Markdown shows them: no markup, one line."""
+    """Return text on one line in which Markdown sees no markup."""
     text = _signs(_one_line(text))
-    # An underscore inside a word is no markup (a backslash would break an address), and neither
-    # are brackets without an address behind them.
+    # Markdown sees no markup in an underscore inside a word, nor in brackets without an address
+    # behind them. A backslash there would break addresses.
     return re.sub(r"[\\`*|<>~$&]|\](?=\()|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", text)
 
 
@@ -145,9 +146,9 @@ LATEX = {
 
 
 def to_latex(table: Table) -> str:
-    """A ``table`` environment for ``\\usepackage{booktabs,graphicx}``, with the notes below.
+    """Return a ``table`` environment for ``\\usepackage{booktabs,graphicx}``, with the notes below.
 
-    Where it is wider than the page's lines it is scaled down to them.
+    A table that is wider than the page's lines is scaled down to their width.
     """
     label = re.sub(r"[^A-Za-z0-9]+", "-", _ascii(table.name)).strip("-")
     return "\n".join(
@@ -175,27 +176,27 @@ def to_latex(table: Table) -> str:
 
 
 def _latex_header(column: Column) -> str:
-    """Short lines above each other: a header must not be wider than what stands below it."""
+    """Return a header as stacked short lines, so that it is not wider than its column."""
     lines = textwrap.wrap(column.header, 10, break_long_words=False)
-    stacked = "\\\\{}".join(map(_latex, lines))  # {}: a bracket next would be \\'s argument
+    stacked = "\\\\{}".join(map(_latex, lines))  # {} ends \\, which takes a bracket as argument
     return rf"\shortstack[{column.align}]{{{stacked}}}"
 
 
 def _latex_row(cells: Sequence[str]) -> str:
-    # After the end of the row above, a star or a bracket would be that command's argument.
+    # LaTeX takes a star or bracket here as the argument of the row end above.
     row = " & ".join(map(_latex, cells)) + r" \\"
     return "{}" + row if row[0] in "*[" else row
 
 
 def _latex(text: str) -> str:
-    """Any character as what a plain article prints; two hyphens stay two hyphens."""
+    """Return text that prints unchanged in a plain LaTeX article; two hyphens stay two hyphens."""
     folded = (c if c in LATEX else _fold(c) for c in _one_line(text))
     escaped = "".join(LATEX.get(c, c) for part in folded for c in part)
     return escaped.replace("--", "-{}-").replace("--", "-{}-")
 
 
 def to_html(table: Table) -> str:
-    """A ``<table>`` with its notes as a list after it."""
+    """Return a ``<table>``, followed by the notes as a list."""
     heads = "".join(f'<th scope="col">{_html(column.header)}</th>' for column in table.columns)
     return "\n".join(
         [

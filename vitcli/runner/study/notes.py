@@ -1,4 +1,4 @@
-"""What has to be known to read a study's table: method, uncertainty, circumstances, source."""
+"""Notes below a study's table: method, uncertainty, environment and source."""
 
 from collections.abc import Sequence
 
@@ -13,34 +13,32 @@ from vitcli.runner.study.statistics import (
 )
 
 VERDICTS = (
-    "Verdict: undecided where the interval contains 0; replicates where it excludes 0 and contains"
-    " the source's drop; opposite where it lies on the other side of 0; smaller or larger where it"
-    " lies on the source's side of 0 but excludes the source's drop."
+    "Verdict: undecided if the interval contains 0; replicates if it excludes 0 and contains the"
+    " source's drop; opposite if it lies on the other side of 0; smaller or larger if it lies on"
+    " the source's side of 0 but excludes the source's drop."
 )
 DIRECTIONS = (
-    "Model, data or length of training are not the source's, so only directions are compared:"
-    " same or opposite where the interval excludes 0, undecided where it does not (or where the"
-    " source has no drop)."
+    "Model, data or length of training differ from the source's, so only directions are compared:"
+    " same or opposite if the interval excludes 0; undecided if it contains 0 or if the source's"
+    " drop is 0."
 )
-
-
 UNCERTAINTY = ("accuracy", "difference", "test", "sampling", "incomplete", "tuning")
-"""Notes that say what varies, and how sure the numbers are."""
+"""Notes that say what varies and how certain the numbers are."""
 
 
-def notes(doc: StudyResult, found: Sequence[RowStatistics]) -> dict[str, str]:
-    """Subject -> the sentences below the table about it; ``found`` is ``compare(doc)``."""
+def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
+    """Return subject -> its sentences below the table; ``rows`` is ``compare(doc)``."""
     every = {
         "accuracy": _accuracy(doc),
         "difference": _differences(doc),
-        "test": _tests(doc, found),
+        "test": _tests(doc, rows),
         "sampling": _sampling(doc),
-        "incomplete": _incomplete(found),
+        "incomplete": _incomplete(rows),
         "tuning": _tuning(doc),
         "cost": _cost(doc),
         "training": _training(doc),
-        "circumstances": _circumstances(doc),
-        "source": _source(doc, found),
+        "environment": _environment(doc),
+        "source": _source(doc, rows),
         "command": f"Command: {doc.command}",
     }
     return {subject: text for subject, text in every.items() if text}
@@ -50,9 +48,9 @@ def _accuracy(doc: StudyResult) -> str:
     images = f"{doc.num_test:,} test images" if doc.num_test else "test images"
     name = doc.headline.label.capitalize()
     return (
-        f"n: finished trials, one a seed. {name}: on the {images} after the last epoch (never the"
-        " best), mean \u00b1 standard deviation over seeds; a seed sets initialisation, data order"
-        " and augmentation."
+        f"n: number of finished trials, one per seed. {name}: on the {images} after the last epoch"
+        " (never the best epoch), mean \u00b1 standard deviation over seeds. A seed sets"
+        " initialisation, data order and augmentation."
     )
 
 
@@ -60,24 +58,26 @@ def _differences(doc: StudyResult) -> str:
     if len(doc.rows) < 2:
         return ""
     return (
-        f"Difference: to {doc.rows[0].variant}, in {doc.headline.difference_unit}, paired by seed,"
-        " with the 95 % t interval of the paired differences (not adjusted for the number of rows)."
+        f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}, paired by"
+        " seed, with the 95 % t interval of the paired differences (not adjusted for the number of"
+        " rows)."
     )
 
 
-def _tests(doc: StudyResult, found: Sequence[RowStatistics]) -> str:
-    if len(found) < 2:
+def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
+    if len(rows) < 2:
         return ""
     m = num_tests(doc)
     comparisons = "1 comparison" if m == 1 else f"{m} comparisons"
-    tested = [row.num_pairs for row in found if row.p is not None]
-    few = f"with {comparisons} no p-value can reach 0.05 below {seeds_needed(m)} paired seeds"
+    tested = [row.num_pairs for row in rows if row.p is not None]
+    needed = seeds_needed(m)
+    few = f"with {comparisons}, no p-value can reach 0.05 with fewer than {needed} paired seeds"
     if not tested:
         return f"No test: {few}."
     kind = "exact"
     if max(tested) > MAX_EXACT_PAIRS:
         kind = f"Monte Carlo ({RESAMPLES:,} draws, fixed seed; exact up to {MAX_EXACT_PAIRS} pairs)"
-    only = f"; {few}" if len(tested) < len(found) - 1 else ""
+    only = f"; {few}" if len(tested) < len(rows) - 1 else ""
     return (
         f"p: {kind} two-sided sign-flip permutation test of the paired differences,"
         f" Holm-adjusted for {comparisons}{only}."
@@ -91,18 +91,19 @@ def _sampling(doc: StudyResult) -> str:
     return (
         f"Sampling error of the test set: \u00b1{error:.2f} points (95 %, normal approximation of"
         f" the binomial) for the baseline with {doc.num_test:,} images. The spread over seeds does"
-        " not contain it."
+        " not include it."
     )
 
 
-def _incomplete(found: Sequence[RowStatistics]) -> str:
+def _incomplete(rows: Sequence[RowStatistics]) -> str:
     parts = []
-    if any(row.num_unfinished for row in found):
-        parts.append("Trials that are not finished are in no number.")
-    if any(row.num_diverged for row in found):
+    if any(row.num_unfinished for row in rows):
+        parts.append("The numbers do not include unfinished trials.")
+    if any(row.num_diverged for row in rows):
         parts.append(
-            "A diverged trial is a result without a number: means, differences and intervals are"
-            " of the finished trials alone, which flatters their row; there is no p-value then."
+            "A diverged trial counts as a result but has no number. Means, differences and"
+            " intervals use the finished trials only, which makes the row look better than it is;"
+            " the row has no p-value."
         )
     return " ".join(parts)
 
@@ -111,9 +112,8 @@ def _tuning(doc: StudyResult) -> str:
     if not any(row.candidates for row in doc.rows):
         return ""
     return (
-        f"Setting: of each variant alone, the best by mean {doc.headline.label} over the seeds on a"
-        " validation"
-        " split; the test images had no part in the choice."
+        f"Setting: chosen for each variant alone, by the best mean {doc.headline.label} over the"
+        " seeds on a validation split. The test images played no part in the choice."
     )
 
 
@@ -121,9 +121,9 @@ def _cost(doc: StudyResult) -> str:
     if not doc.compares_models:
         return ""
     return (
-        "MFLOP: of a forward pass in matrix products, convolutions and attention, a multiply-add"
-        " counted as two. images/s: in training, the median over the seeds; trials that ran at once"
-        " slowed each other."
+        "MFLOP: matrix products, convolutions and attention in one forward pass; a multiply-add"
+        " counts as two operations. images/s: training speed, median over the seeds; trials that"
+        " ran at the same time slowed each other."
     )
 
 
@@ -137,7 +137,7 @@ def _training(doc: StudyResult) -> str:
 
 
 def _epochs(doc: StudyResult) -> str:
-    """The baseline's epochs, and the rows that were trained for another number of them."""
+    """Return the baseline's epochs, and the rows that were trained for another number."""
     trained = [
         (row.variant, trial.epochs)
         for row in doc.rows
@@ -149,7 +149,7 @@ def _epochs(doc: StudyResult) -> str:
     return f"{doc.epochs} {unit}" + (f" (but{others[1:]})" if others else "")
 
 
-def _circumstances(doc: StudyResult) -> str:
+def _environment(doc: StudyResult) -> str:
     commits = ", ".join(commit[:12] for commit in doc.commits)
     facts = [
         " and ".join(doc.hardware),
@@ -159,26 +159,30 @@ def _circumstances(doc: StudyResult) -> str:
         f"torch {' and '.join(doc.torch)}" if doc.torch else "",
         f"commit {commits}" if commits else "",
         "with uncommitted changes" if doc.dirty else "",
-        f"not exactly continued: {', '.join(doc.inexact)}" if doc.inexact else "",
+        f"continued, not bit-identical: {', '.join(doc.inexact)}" if doc.inexact else "",
         doc.date,
     ]
     return f"Run: {'; '.join(fact for fact in facts if fact)}."
 
 
-def _source(doc: StudyResult, found: Sequence[RowStatistics]) -> str:
+def _source(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if doc.reference is None or not doc.reference.rows:
         return ""
-    diverged = any(row.verdict in ("diverged", "baseline diverged") for row in found)
+    diverged = any(row.verdict in ("diverged", "baseline diverged") for row in rows)
     return (
-        f"Source: {doc.reference.source}. Its drop: its accuracy of the variant minus that of the"
-        " baseline."
+        f"Source: {doc.reference.source}. Source's drop: the source's accuracy of the"
+        " variant minus the source's accuracy of the baseline."
         f" {VERDICTS if doc.same_setting else DIRECTIONS}"
-        + (" No verdict where a trial of the row or of the baseline diverged." if diverged else "")
+        + (
+            " A row with a diverged trial, or a diverged baseline, has no verdict."
+            if diverged
+            else ""
+        )
     )
 
 
-def seconds(value: float | None) -> str:
-    """A duration as ``31 s``, ``12 min`` or ``2.3 h``."""
+def format_seconds(value: float | None) -> str:
+    """Return a duration such as ``31 s``, ``12 min`` or ``2.3 h``; empty for None."""
     if value is None:
         return ""
     if value < 120:

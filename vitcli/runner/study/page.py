@@ -1,6 +1,7 @@
-"""A study on one page: table, figures, configurations and environment, in a file without network.
+"""The page of a study: table, figures, configurations and environment in one HTML file.
 
-The page is inert: no script, and a content-security policy that allows none; names are escaped.
+The page is inert: it has no script, loads nothing from the network, and its content-security policy
+forbids both. Names are escaped.
 """
 
 import base64
@@ -13,47 +14,47 @@ from markupsafe import Markup
 
 from vitcli.runner.files import commit
 from vitcli.runner.study.figures import FIGURES, FORMATS, write_figures
-from vitcli.runner.study.notes import seconds
+from vitcli.runner.study.notes import format_seconds
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, setting_text, signed
 
 CAPTIONS = {
-    "forest": "Difference of each variant to the baseline, paired by seed: circles are single"
-    " seeds, squares their mean, bars the 95 % t interval. Where the bar crosses the line, these"
-    " seeds do not tell the variant from the baseline.",
+    "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
+    " seeds, squares are their mean, bars are the 95 % t interval. If the bar crosses the line,"
+    " these seeds do not separate the variant from the baseline.",
     "curves": "Accuracy after each epoch: mean over the finished seeds (their number in brackets),"
-    " shaded from the lowest to the highest.",
+    " shaded from the lowest to the highest seed.",
 }
 
 
 def write_report(doc: StudyResult, root: Path) -> list[Path]:
-    """Write ``figures/`` and ``report.html`` under ``root``; return what was written."""
+    """Write ``figures/`` and ``report.html`` below ``root``; return the paths of the files."""
     figures = write_figures(doc, root / "figures")
     page = root / "report.html"
     commit(page, html(doc, figures).encode())
     return [*figures.values(), page]
 
 
-def written_files() -> list[str]:
-    """What ``write_report`` writes, below the study's folder."""
+def report_files() -> list[str]:
+    """Return the files that ``write_report`` writes, relative to the study's folder."""
     return [f"figures/{name}.{form}" for name in FIGURES for form in FORMATS] + ["report.html"]
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:
-    """The page; ``figures`` are the pictures to embed, by file name."""
+    """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
     trials = [trial for row in doc.rows for trial in row.trials]
     return (
-        _environment()
+        _template_environment()
         .get_template("report.html")
         .render(
             doc=doc,
-            # Escaped where it is made: formats.to_html.
+            # formats.to_html has escaped the names already.
             table=Markup(render(doc, "html")),
             figures=[
                 {
                     "source": _embedded(figures[f"{name}.svg"]),
-                    "alt": _alt(name, doc),
+                    "alt": _alt_text(name, doc),
                     "caption": text,
                 }
                 for name, text in CAPTIONS.items()
@@ -61,12 +62,12 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
             candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],
             num_trials=len(trials),
             num_finished=sum(trial.state == "finished" for trial in trials),
-            environment=_facts(doc),
+            environment=_environment_facts(doc),
         )
     )
 
 
-def _environment() -> Environment:
+def _template_environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("vitcli.runner.study"), autoescape=True, undefined=StrictUndefined
     )
@@ -74,7 +75,7 @@ def _environment() -> Environment:
         "percent": lambda share: "" if share is None else f"{100 * share:.2f}",
         "decimals": lambda value: "" if value is None else f"{value:.4f}",
         "whole": lambda value: "" if value is None else f"{value:,.0f}",
-        "seconds": seconds,
+        "seconds": format_seconds,
         "setting": setting_text,
         "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
     }
@@ -85,26 +86,26 @@ def _embedded(picture: Path) -> str:
     return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
-def _alt(name: str, doc: StudyResult) -> str:
-    """What a figure shows, for who cannot see it."""
+def _alt_text(name: str, doc: StudyResult) -> str:
+    """Return the content of a figure in words, for readers who cannot see it."""
     parts = []
     for found in compare(doc):
         if name == "curves":
             value = found.score_mean
-            said = (
+            words = (
                 "no result"
                 if value is None
-                else f"{value:.2f} {doc.headline.unit}".strip() + " in the end"
+                else f"{value:.2f} {doc.headline.unit}".strip() + " after the last epoch"
             )
         elif found.variant == doc.rows[0].variant:
             continue
         else:
-            said = "no pair" if found.difference is None else signed(found.difference)
-        parts.append(f"{found.variant} {said}")
+            words = "no pair" if found.difference is None else signed(found.difference)
+        parts.append(f"{found.variant} {words}")
     return f"{'Learning curves' if name == 'curves' else 'Differences'}: {'; '.join(parts)}"
 
 
-def _facts(doc: StudyResult) -> dict[str, Any]:
+def _environment_facts(doc: StudyResult) -> dict[str, Any]:
     facts = {
         "hardware": ", ".join(doc.hardware),
         "CPU threads per trial": doc.threads,

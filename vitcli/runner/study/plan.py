@@ -1,4 +1,4 @@
-"""What a study still has to train, and what that takes."""
+"""The plan of a study: the trials still to train, and an estimate of their cost."""
 
 import functools
 import os
@@ -9,18 +9,18 @@ from pathlib import Path
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.run.folder import RUNS
+from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
-from vitcli.runner.study.states import RESULTS, TrialState, trial_states
+from vitcli.runner.study.states import TrialState, trial_states
 
 EXTRA_BYTES = 2_000_000
-"""Predictions, curves and pictures of one trial, roughly."""
+"""Approximate size of one trial's predictions, curves and pictures."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """How to run a study; nothing here changes what is trained."""
+    """How to run a study. No option changes what is trained."""
 
     jobs: int | None = None
     device: str = "auto"
@@ -28,31 +28,34 @@ class Options:
     offline: bool = False
     fail_fast: bool = False
     budget: float | None = None
-    """Seconds after which running trials are stopped, to be continued by the next call."""
+    """Seconds after which running trials are stopped; the next call continues them."""
     command: str = ""
-    """What to type to go on."""
+    """The command that continues the study."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:
-    """What a run would do: each trial's state, the trials to train, and what it takes."""
+    """The state of every trial, the trials to train, and the disk space for them."""
 
     study: Study
     root: Path
     names: tuple[str, ...]
-    found: dict[str, TrialState]
+    """Variants to train."""
+    states: dict[str, TrialState]
+    """Trial folder -> state."""
     saved: SavedTrials | None
-    """Results that count where the study's folder has none."""
+    """Saved trials, used where the study's folder has no result."""
     trials: list[Trial]
     replaced: frozenset[str]
-    """Folders of trials whose results are thrown away first."""
+    """Folders of trials whose results are deleted before training."""
     rerun: tuple[str, ...]
-    """Variants of which no saved result counts."""
+    """Variants whose saved trials are not used."""
     parameters: dict[str, int]
     disk_bytes: int
 
 
 def default_root(study: Study) -> Path:
+    """Return the study's folder if the user names none."""
     return RUNS / study.name
 
 
@@ -64,31 +67,35 @@ def plan_study(
     rerun: Collection[str] = (),
     saved: SavedTrials | None = None,
 ) -> StudyPlan:
-    """Look at every trial and build every model without memory: mistakes come before training.
+    """Return the plan of a study.
+
+    Every model is built without memory, so that mistakes are found before training.
 
     Args:
-        study: What was asked.
+        study: The study.
         root: The study's folder.
-        only: Variants; all if empty.
-        rerun: Variants to train anew, whatever there is of them.
-        saved: Results that count where the study's folder has none.
+        only: Variants to plan; all if empty.
+        rerun: Variants to train again, even if they have results.
+        saved: Saved trials, used where the study's folder has no result.
 
     Raises:
         ConfigError: A variant does not fit the data set.
     """
     parameters = model_sizes(study)
-    found = trial_states(study, root, only, saved, ignore=rerun)
-    asked = study.trials(only)
+    states = trial_states(study, root, only, saved, ignore=rerun)
+    requested = study.trials(only)
     replaced = {
-        t.folder for t in asked if t.variant in rerun and found[t.folder].state != "missing"
+        t.folder for t in requested if t.variant in rerun and states[t.folder].state != "missing"
     }
-    trials = [t for t in asked if t.folder in replaced or found[t.folder].state not in RESULTS]
+    trials = [
+        t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
+    ]
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return StudyPlan(
         study=study,
         root=root,
         names=only,
-        found=found,
+        states=states,
         saved=saved,
         trials=trials,
         replaced=frozenset(replaced),
@@ -99,7 +106,7 @@ def plan_study(
 
 
 def worker_count(study: Study, options: Options) -> int:
-    """``-j``, or as many as the processor has cores for; one on a GPU."""
+    """Return the number of workers: ``-j``, else 1 on a GPU, else what the CPU has cores for."""
     from vitcli.runner.machine.device import pick_device
 
     if options.jobs:
@@ -110,13 +117,13 @@ def worker_count(study: Study, options: Options) -> int:
     return max(1, (usable or 1) // study.threads)
 
 
-def states_now(todo: StudyPlan) -> dict[str, TrialState]:
-    """The state of every trial as it is now."""
-    return trial_states(todo.study, todo.root, todo.names, todo.saved, ignore=todo.rerun)
+def current_states(plan: StudyPlan) -> dict[str, TrialState]:
+    """Return the current state of every trial."""
+    return trial_states(plan.study, plan.root, plan.names, plan.saved, ignore=plan.rerun)
 
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
-    """Saved trials, of which only those are taken that could have been trained here."""
+    """Return saved trials, of which only those count that this machine could have trained."""
     from vitcli.runner.data.load import load_data
     from vitcli.runner.machine.device import pick_device, pick_precision, precision_name
 
@@ -126,7 +133,7 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
     def data_hash(spec: DataSpec) -> str | None:
         try:
             return load_data(spec, data_dir=options.data_dir, offline=options.offline).data_hash
-        except UserError:  # a training that needs the images reports this error itself
+        except UserError:  # a training reports this error if it needs the images
             return None
 
     def precision(spec: ExperimentSpec) -> str:
@@ -135,44 +142,46 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
     return SavedTrials(folder, precision, data_hash)
 
 
-def unfinished(found: Mapping[str, TrialState]) -> dict[str, TrialState]:
-    """Trials that are no results yet."""
-    return {folder: state for folder, state in found.items() if state.state not in RESULTS}
+def states_without_result(states: Mapping[str, TrialState]) -> dict[str, TrialState]:
+    """Return the states of the trials without a result."""
+    return {name: state for name, state in states.items() if state.state not in RESULT_STATES}
 
 
-def summary(found: Mapping[str, TrialState]) -> str:
-    """Such as ``12 finished, 1 diverged, 5 missing``."""
-    states = [state.state for state in found.values()]
-    return ", ".join(f"{states.count(s)} {s}" for s in dict.fromkeys(sorted(states)))
+def count_states(states: Mapping[str, TrialState]) -> str:
+    """Return the number of trials in each state, such as ``12 finished, 5 missing``."""
+    names = [state.state for state in states.values()]
+    return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyEstimate:
-    """Seconds a trial of each variant takes, and the whole of what is to do, ``count`` at once."""
+    """Seconds for a trial of each variant, and in total with ``count`` trials at once."""
 
     by_variant: dict[str, float]
     total: float
     count: int
 
 
-def estimate_study(todo: StudyPlan, options: Options) -> StudyEstimate:
-    """As measured where a trial is finished, else timed on a few random images."""
+def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
+    """Return the training times of a plan.
+
+    A variant's time is measured if one of its trials is finished, else timed on random images.
+    """
     import torch
 
     from vitcli.runner.train.estimate import make_estimate
 
-    torch.set_num_threads(todo.study.threads)
+    torch.set_num_threads(plan.study.threads)
     seconds: dict[str, float] = {}
-    for name in {trial.variant for trial in todo.trials}:
-        trials = todo.study.trials([name])
-        states = [todo.found[trial.folder] for trial in trials]
-        here = [state.record for state in states if state.record and not state.source]
-        found = [record.result.train_seconds for record in here]
-        known = [value for value in found if value]
-        experiment = Experiment(todo.study.name, trials[0].spec, todo.study.path)
+    for name in {trial.variant for trial in plan.trials}:
+        trials = plan.study.trials([name])
+        states = [plan.states[trial.folder] for trial in trials]
+        own = [state.record for state in states if state.record and not state.source]
+        known = [record.result.train_seconds for record in own if record.result.train_seconds]
+        experiment = Experiment(plan.study.name, trials[0].spec, plan.study.path)
         seconds[name] = (
             sum(known) / len(known) if known else make_estimate(experiment, options.device).seconds
         )
-    count = max(1, min(worker_count(todo.study, options), len(todo.trials)))
-    total = sum(seconds[trial.variant] for trial in todo.trials) / count
+    count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
+    total = sum(seconds[trial.variant] for trial in plan.trials) / count
     return StudyEstimate(by_variant=seconds, total=total, count=count)

@@ -1,4 +1,4 @@
-"""Write what a study has found: the document, the table for a paper, figures and one page."""
+"""The files of a study's results: the document, the tables, the figures and the page."""
 
 from pathlib import Path
 
@@ -10,16 +10,19 @@ FILES = {"results.json": "json", "table.md": "md", "table.tex": "latex", "table.
 
 
 def publish(doc: StudyResult, root: Path) -> list[Path]:
-    """Write everything that is made of the document; nothing where it is there already."""
+    """Write the document and everything made from it; return the paths.
+
+    Write nothing if all files are is_complete and the document has not changed.
+    """
     results = root / "results.json"
     content = {name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
-    from vitcli.runner.study.page import write_report, written_files
+    from vitcli.runner.study.page import report_files, write_report
 
-    there = all((root / name).is_file() for name in [*content, *written_files()])
-    if there and results.read_bytes() == content["results.json"]:
+    is_complete = all((root / name).is_file() for name in [*content, *report_files()])
+    if is_complete and results.read_bytes() == content["results.json"]:
         return []
 
     written = write_report(doc, root)
     for name in ("table.md", "table.tex", "table.csv", "results.json"):
-        commit(root / name, content[name])  # the document last: it says that all is written
+        commit(root / name, content[name])  # the document comes last and marks all as written
     return [*written, *(root / name for name in content)]

@@ -1,4 +1,4 @@
-"""What a table needs of one trial that has a result, checked once where it is read. No torch."""
+"""Records of trials with a result: the fields that a study reads, checked. No torch."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -9,7 +9,7 @@ from vitcli.core.spec import Spec
 from vitcli.core.tasks.rows import TaskRow
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.result import Numbers, as_pairs, as_tuple, in_fields
+from vitcli.runner.study.result import Numbers, as_pairs, as_tuple, assign_fields
 
 
 class Session(BaseModel):
@@ -43,7 +43,7 @@ class Meta(Session):
 
 
 class Result(Numbers):
-    """The fields of result.json that a study reads; a diverged trial has none of them."""
+    """The fields of result.json that a study reads. A diverged trial has none of them."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -69,7 +69,7 @@ class Epoch(BaseModel):
 
 
 class TrialRecord(Spec):
-    """A finished or diverged trial."""
+    """The files of a finished or diverged trial, as far as a study reads them."""
 
     state: Literal["finished", "diverged"]
     reason: str = ""
@@ -78,25 +78,25 @@ class TrialRecord(Spec):
     data_hash: str = ""
     num_train: int | None = None
     epochs: int
-    """Epochs that were trained."""
+    """Number of epochs that were trained."""
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
-    """(epoch, accuracy), of the validation split where there is one."""
+    """(epoch, accuracy), on the validation split if there is one."""
     result: Result
     sessions: Annotated[tuple[Session, ...], BeforeValidator(as_tuple)]
-    """The first is the one that began the training."""
+    """The first session began the training."""
     is_inexact: bool = False
 
     @property
     def precision(self) -> str | None:
-        """Of the training; a diverged trial has no result that says so."""
+        """Return the precision of the training, also for a diverged trial without a result."""
         return self.result.precision or self.sessions[0].precision
 
 
 def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
-    """Return the fields of result.json that a study reads, the numbers of the task among them."""
+    """Return the fields of result.json that a study reads, including the task's numbers."""
     names = [f"{split}_{name}" for split in ("test", "val") for name in row.numbers]
     numbers = {name: stored[name] for name in names if stored.get(name) is not None}
-    return Result.model_validate(stored | in_fields(Result, numbers))
+    return Result.model_validate(stored | assign_fields(Result, numbers))
 
 
 def read_record(
@@ -105,7 +105,7 @@ def read_record(
     """Return the record of a run folder.
 
     Raises:
-        ValidationError: A file does not hold what it should.
+        ValidationError: A file has missing or wrong fields.
     """
     curve = f"{'val' if has_val else 'test'}_{row.headline.name}"
     epochs = [Epoch.model_validate(line) for line in readable_metrics(run)]
@@ -125,9 +125,9 @@ def read_record(
     )
 
 
-def other_threads(sessions: Sequence[Session], threads: int) -> str:
-    """Why a trial has other bits than the study's; nothing where its threads are the study's."""
+def thread_mismatch(sessions: Sequence[Session], threads: int) -> str:
+    """Return why a trial used other threads than the study; empty if the threads match."""
     used = {session.threads or threads for session in sessions}
     if sessions[0].device != "cpu" or used == {threads}:
         return ""
-    return f"trained with {max(used - {threads})} threads; the study fixes {threads}"
+    return f"trained with {max(used - {threads})} threads; the study uses {threads}"

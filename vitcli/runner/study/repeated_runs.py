@@ -1,4 +1,4 @@
-"""Finished runs of one experiment as the document of a study with a single row."""
+"""Finished runs of one experiment with different seeds, as the document of a study with one row."""
 
 import shlex
 from collections.abc import Sequence
@@ -17,12 +17,11 @@ from vitcli.runner.experiment.config import (
     load_experiment,
 )
 from vitcli.runner.experiment.diff import changed_fields, differences
-from vitcli.runner.experiment.yaml_text import flow
+from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit
 from vitcli.runner.run.compare import readable_metrics
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult, in_fields
-from vitcli.runner.study.states import RESULTS
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult, assign_fields
 from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable, portable_fields
 
@@ -31,13 +30,13 @@ MEASURED = ("train_loss", "train_seconds", "images_per_second")
 
 
 def collect(runs: Sequence[RunDir]) -> StudyResult:
-    """Return one document about runs that differ in nothing but their seeds.
+    """Return one document for runs that differ in their seeds only.
 
     Raises:
-        InputError: A run is not at its end, or has no record of what it was.
-        ConfigError: The runs do not belong together.
+        InputError: A run has not ended, or its files do not say how it was trained.
+        ConfigError: The runs differ in more than their seeds.
     """
-    metas = [_meta(run) for run in runs]
+    metas = [_read_meta(run) for run in runs]
     specs = [run.spec() for run in runs]
     results = [run.read("result.json") for run in runs]
     _refuse_mixture(runs, metas, specs, results)
@@ -45,7 +44,7 @@ def collect(runs: Sequence[RunDir]) -> StudyResult:
     result = next(filter(None, results), None)
     if result is None:
         raise InputError("none of these runs has a result: all of them diverged")
-    trials = sorted(map(_trial, runs, specs, results), key=lambda trial: trial.seed)
+    trials = sorted(map(_trial_result, runs, specs, results), key=lambda trial: trial.seed)
     row = VariantResult(
         variant="baseline",
         parameters=result["parameters"],
@@ -55,14 +54,14 @@ def collect(runs: Sequence[RunDir]) -> StudyResult:
     return StudyResult(
         name=meta["experiment"],
         command=command(meta, spec, [trial.seed for trial in trials]),
-        commits=_known(meta.get("commit")),
+        commits=_as_tuple(meta.get("commit")),
         dirty=any(map(_is_dirty, metas)),
         inexact=tuple(run.name for run, each in zip(runs, metas, strict=True) if "inexact" in each),
         date=max(str(each.get("started", ""))[:10] for each in metas),
-        hardware=_known(meta.get("hardware")),
-        torch=_known(meta.get("torch")),
-        precision=_known(result.get("precision")),
-        kernels=_known(result.get("kernels")),
+        hardware=_as_tuple(meta.get("hardware")),
+        torch=_as_tuple(meta.get("torch")),
+        precision=_as_tuple(result.get("precision")),
+        kernels=_as_tuple(result.get("kernels")),
         threads=meta.get("threads") or 1,
         data=str(portable(spec.data.name)),
         data_hash=meta["data_hash"],
@@ -76,14 +75,14 @@ def collect(runs: Sequence[RunDir]) -> StudyResult:
     )
 
 
-def _known(value: str | None) -> tuple[str, ...]:
+def _as_tuple(value: str | None) -> tuple[str, ...]:
     return () if value is None else (value,)
 
 
-def _meta(run: RunDir) -> dict[str, Any]:
-    """meta.json of a run that is at its end and says all that a result needs."""
+def _read_meta(run: RunDir) -> dict[str, Any]:
+    """Return meta.json of a run that has ended and has every file that a document needs."""
     meta, state = run.read("meta.json"), run.status()["state"]
-    if state not in RESULTS:
+    if state not in RESULT_STATES:
         raise InputError(
             f"{run.name} is not finished ({state}); finish it: vitcli train --resume {run.name}"
         )
@@ -99,7 +98,7 @@ def _meta(run: RunDir) -> dict[str, Any]:
 
 
 def _is_dirty(meta: dict[str, Any]) -> bool:
-    """Whether any part of a run was trained by other code than its commit."""
+    """Return whether a part of a run was trained by other code than the run's commit."""
     parts = [meta, *meta.get("sessions", [])]
     return any(part.get("dirty") or part.get("commit") != meta.get("commit") for part in parts)
 
@@ -122,10 +121,10 @@ def _refuse_mixture(
                 f"{run.name} and {runs[0].name} differ in more than the seed: {names}"
             )
     if len({spec.seed for spec in specs}) < len(specs):
-        raise ConfigError("two of these runs have the same seed; name one run a seed")
+        raise ConfigError("two of these runs have the same seed; name one run per seed")
 
 
-def _trial(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialResult:
+def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialResult:
     records = readable_metrics(run)
     row = task_row(spec)
     curve = f"test_{row.headline.name}"
@@ -138,25 +137,25 @@ def _trial(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialRe
         config_hash=config_hash(spec),
         epochs=result.get("epochs", records[-1]["epoch"] if records else 0),
         curve=tuple((r["epoch"], r[curve]) for r in records if curve in r),
-        **measured | in_fields(TrialResult, known),
+        **measured | assign_fields(TrialResult, known),
     )
 
 
 def command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:
-    """What to type to get these runs again, whatever was typed to get them."""
+    """Return the command that trains these runs again, whatever the user typed for them."""
     name = meta["experiment"]
     try:
         find_experiment(name)
     except ConfigError as error:
         raise ConfigError(
-            f"nobody could repeat this: no experiment is called {name!r};"
-            " put the file that was trained into experiments/"
+            f"no command can repeat these runs: no experiment is called {name!r};"
+            " put its file into experiments/"
         ) from error
     words = ["vitcli", "train", name]
     asked = without_data(spec, load_experiment(name).spec, str(meta.get("config_hash")))
     for field, (_, used) in differences(load_experiment(name).spec, asked).items():
         if field != "seed":
-            words += ["-s", f"{field}={flow(portable(used))}"]
+            words += ["-s", f"{field}={format_value(portable(used))}"]
     if len(seeds) == 1:
         return shlex.join([*words, "--seed", str(seeds[0])])
     numbers = " ".join(map(str, seeds))
@@ -164,10 +163,10 @@ def command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) ->
 
 
 def without_data(spec: ExperimentSpec, file: ExperimentSpec, asked_hash: str) -> ExperimentSpec:
-    """A run's spec without what it took from its data set where the file leaves that open.
+    """Return a run's spec without the fields that it took from its data set.
 
-    Mean and std that were typed look the same in a run as those of the data set; the hash of what
-    was asked for tells them apart.
+    A run stores mean and std in the same way, whether the user typed them or the data set gave
+    them. The hash of the requested configuration tells which.
     """
     model = {key: None for key in SIZES if getattr(file.model, key) is None}
     data = {key: None for key in STATISTICS if getattr(file.data, key) is None}
@@ -179,7 +178,7 @@ def without_data(spec: ExperimentSpec, file: ExperimentSpec, asked_hash: str) ->
 
 
 def write(document: StudyResult, path: Path) -> None:
-    """Write a document, making the folder that it goes into."""
+    """Write a document; create its folder if needed."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         commit(path, f"{to_json(document)}\n".encode())

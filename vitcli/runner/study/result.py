@@ -1,6 +1,6 @@
-"""What a study has found, as data: the schema of ``experiments/results/<study>.json``.
+"""The document of a study as data: the schema of ``experiments/results/<study>.json``.
 
-Everything that is shown of a study (table, figures, page, README) is a function of this document.
+Table, figures, page and README are made from this document alone.
 """
 
 from collections.abc import Mapping
@@ -12,40 +12,40 @@ from vitcli.core.spec import Spec
 from vitcli.core.tasks.rows import DEFAULT_TASK, TASKS, Metric
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
-"""Only ``finished`` has numbers; only ``finished`` and ``diverged`` are results."""
+"""Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""
 
 
 def as_tuple(value: Any) -> Any:
-    """A list, such as JSON has it, as a tuple; anything else as it is."""
+    """Return a list, as JSON has it, as a tuple; return other values unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 
 def as_pairs(value: Any) -> Any:
-    """A list of lists as a tuple of tuples; anything else as it is."""
+    """Return a list of lists as a tuple of tuples; return other values unchanged."""
     return tuple(as_tuple(pair) for pair in value) if isinstance(value, list) else value
 
 
 class Numbers(Spec):
-    """A record with fields for the numbers that most tasks have, and room for others."""
+    """A record with fields for the numbers of most tasks, and room for other numbers."""
 
     measured: dict[str, float] = Field(default_factory=dict)
-    """Numbers of a task that have no field of their own; left out of files where empty."""
+    """Numbers of a task that have no field of their own; omitted from files if empty."""
 
     def number(self, name: str) -> float | None:
-        """Return a number by its name in result.json."""
+        """Return a number by its name in result.json; None if it is not known."""
         found = self.measured.get(name)
         return getattr(self, name, None) if found is None else found
 
     @model_serializer(mode="wrap")
-    def _without_nothing(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         if not data.get("measured"):
             data.pop("measured", None)
         return data
 
 
-def in_fields(kind: type[Numbers], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Return numbers as keywords of a record: each in its own field, else in ``measured``."""
+def assign_fields(kind: type[Numbers], numbers: Mapping[str, float]) -> dict[str, Any]:
+    """Return numbers as keyword arguments of a record: in their own fields, or in ``measured``."""
     own = {name: value for name, value in numbers.items() if name in kind.model_fields}
     others = {name: value for name, value in numbers.items() if name not in own}
     return own | ({"measured": others} if others else {})
@@ -57,26 +57,27 @@ class TrialResult(Numbers):
     seed: int
     state: State
     reason: str = ""
-    """Why a trial failed, diverged or is stale."""
+    """Why the trial failed, diverged or is stale."""
     config_hash: str
     epochs: int = 0
-    """Epochs that were trained."""
+    """Number of epochs that were trained."""
     test_accuracy: float | None = None
-    """Share of the test images, last epoch; every finished trial of a classifier has it."""
+    """Share of the test images after the last epoch. Every finished trial of a classifier has
+    it."""
     test_loss: float | None = None
     train_loss: float | None = None
     train_seconds: float | None = None
     images_per_second: float | None = None
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
-    """(epoch, accuracy) after each evaluated epoch: of the validation split where there is one."""
+    """(epoch, accuracy) after each evaluation, on the validation split if there is one."""
 
 
 class Candidate(Numbers):
-    """One setting of a tuned variant and what it reached on the validation split."""
+    """One setting of a tuned variant and its result on the validation split."""
 
     setting: dict[str, Any]
     val_accuracy: float | None = None
-    """Mean share over the seeds; None where a trial diverged or is not finished."""
+    """Mean share over the seeds. None if a trial diverged or is not finished."""
     num_diverged: int = 0
 
 
@@ -85,15 +86,17 @@ class VariantResult(Spec):
 
     variant: str
     changes: dict[str, Any] = Field(default_factory=dict)
-    """Dotted field -> value, against the baseline; an ``experiment`` entry names another file."""
+    """Dotted field -> value that differs from the baseline. The key ``experiment`` names another
+    experiment."""
     parameters: int | None = None
     forward_flops: int | None = None
-    """Of one image, a multiply-add counted as two; None in older results."""
+    """FLOPs of one image; a multiply-add counts as two. None in older results."""
     trials: Annotated[tuple[TrialResult, ...], BeforeValidator(as_tuple)]
     candidates: Annotated[tuple[Candidate, ...], BeforeValidator(as_tuple)] = ()
-    """Empty unless the study tunes; the trials above are those of ``chosen``."""
+    """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
     chosen: dict[str, Any] | None = None
-    """The setting with the best mean validation accuracy; None until every candidate is done."""
+    """Setting with the best mean validation accuracy. None until every candidate has its
+    results."""
 
 
 class ReferenceRow(Spec):
@@ -106,24 +109,24 @@ class ReferenceRow(Spec):
 
 
 class Reference(Spec):
-    """What a source says, to be compared with."""
+    """The numbers of a source, for comparison."""
 
     source: str
     """Citation."""
     experiment: str | None = None
-    """The experiment that is the source's own model and length."""
+    """The experiment with the source's model and length of training."""
     rows: dict[str, ReferenceRow]
 
 
 class StudyResult(Spec):
-    """A whole study. The first row is the baseline; differences are taken from it."""
+    """The document of a study. The first row is the baseline of all differences."""
 
     name: str
     question: str = ""
     command: str
-    """What to type to get it again."""
+    """The command that prints this table."""
     commits: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
-    """Commits of the code that trained the trials; more than one after an update in between."""
+    """Commits of the code that trained the trials; several if vitcli was updated in between."""
     dirty: bool = False
     date: str = ""
     """Day of the last trial, YYYY-MM-DD."""
@@ -131,9 +134,10 @@ class StudyResult(Spec):
     torch: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     precision: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     kernels: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
-    """Whose kernels trained the trials: native, torch, or both."""
+    """Kernels that trained the trials: native, torch or both."""
     inexact: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
-    """Trials that were continued under other circumstances, and so have other bits."""
+    """Trials that were continued in another environment or with other settings, so their bits
+    differ."""
     threads: int = 1
     """CPU threads of each trial."""
     data: str
@@ -141,25 +145,25 @@ class StudyResult(Spec):
     num_train: int | None = None
     num_test: int | None = None
     epochs: int
-    """Of the baseline."""
+    """Epochs of the baseline."""
     num_comparisons: int
-    """Variants of the study beside the baseline, shown or not; Holm's m."""
+    """Number of variants besides the baseline, shown or not; m in Holm's correction."""
     base_config: dict[str, Any]
-    """The baseline's fields that differ from vitcli's defaults, dotted."""
+    """Fields of the baseline that differ from vitcli's defaults, dotted."""
     reference: Reference | None = None
     task: str = DEFAULT_TASK
-    """Row of the table of tasks; left out of files where it is the default."""
+    """Row of the table of tasks; omitted from files if it is the default."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
     rows: Annotated[tuple[VariantResult, ...], BeforeValidator(as_tuple)]
 
     @property
     def headline(self) -> Metric:
-        """Return the number that the rows are compared by."""
+        """Return the number that the table compares."""
         return TASKS[self.task].headline
 
     @model_serializer(mode="wrap")
-    def _without_default_task(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_default_task(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
@@ -167,6 +171,6 @@ class StudyResult(Spec):
 
     @property
     def compares_models(self) -> bool:
-        """Whether the rows are different models, whose cost is part of the answer."""
-        telling = {"experiment", "model.family", "model.attention"}
-        return any(telling & row.changes.keys() for row in self.rows)
+        """Return whether the rows are different models, so that their cost matters."""
+        model_fields = {"experiment", "model.family", "model.attention"}
+        return any(model_fields & row.changes.keys() for row in self.rows)

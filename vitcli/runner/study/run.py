@@ -1,4 +1,4 @@
-"""Train the trials that a study still needs."""
+"""Training of the trials that a study still needs."""
 
 import contextlib
 import shutil
@@ -17,96 +17,99 @@ from vitcli.runner.errors import (
 )
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RunDir, hold_folder
+from vitcli.runner.run.folder import RESULT_STATES, RunDir, hold_folder
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import PLAN, Trial
-from vitcli.runner.study.plan import Options, StudyPlan, states_now, worker_count
+from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
-from vitcli.runner.study.states import RESULTS, TrialState, trial_state
+from vitcli.runner.study.states import TrialState, trial_state
 from vitcli.runner.study.worker import GRACE_SECONDS
 from vitcli.runner.study.workers import Job, LocalEngine, TrialEvent
 from vitcli.runner.train.events import Ended, Message, Started, Stopping
 from vitcli.runner.train.signals import StopFlag
 
 ORPHAN_SECONDS = GRACE_SECONDS + 5
-"""How long the workers of a killed driver may take to let go of their trials."""
+"""Time that the workers of a killed driver may take to release their trials."""
 
 
 def run_study(
-    todo: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]
+    plan: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]
 ) -> dict[str, TrialState]:
-    """Train what is missing; the state of every trial afterwards.
+    """Train the trials of a plan; return the state of every trial afterwards.
 
     Raises:
         InUseError: Another process runs this study.
-        StoppedError: A signal came; every trial can be continued.
-        PartlyError: The budget was used up.
+        StoppedError: A signal stopped the study; every trial can be continued.
+        PartlyError: The time budget was used up.
     """
-    left = _with_training_state(todo)
-    if not (todo.trials or left):
-        return todo.found
+    full_checkpoints = _find_full_checkpoints(plan)
+    if not (plan.trials or full_checkpoints):
+        return plan.states
     from vitcli.runner.run.checkpoint import keep_weights
 
-    with hold_folder(todo.root, "another process is running this study"):
-        for checkpoints in left:
+    with hold_folder(plan.root, "another process is running this study"):
+        for checkpoints in full_checkpoints:
             keep_weights(checkpoints)
-        if not todo.trials:
-            return todo.found
-        _wait_for_orphans(todo)
-        _check_disk(todo, worker_count(todo.study, options))
-        write_plan(todo, options)
-        for trial in todo.trials:
-            if trial.folder in todo.replaced:
-                _throw_away(todo.root / trial.folder)
+        if not plan.trials:
+            return plan.states
+        _wait_for_orphans(plan)
+        _check_disk(plan, worker_count(plan.study, options))
+        write_plan(plan, options)
+        for trial in plan.trials:
+            if trial.folder in plan.replaced:
+                _delete_folder(plan.root / trial.folder)
             else:
-                _set_aside(todo, trial, on_event)
-        _train(todo, options, on_event)
-        return states_now(todo)
+                _keep_stale_trial(plan, trial, on_event)
+        _train(plan, options, on_event)
+        return current_states(plan)
 
 
-def _with_training_state(todo: StudyPlan) -> list[Path]:
-    """Checkpoints of finished trials whose worker was killed before it could slim them."""
+def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
+    """Return checkpoints of finished trials whose worker died before reducing them to weights."""
     from vitcli.runner.run.checkpoint import TENSORS
 
-    own = {folder: state for folder, state in todo.found.items() if not state.source}
+    own = {folder: state for folder, state in plan.states.items() if not state.source}
     finished = [folder for folder, state in own.items() if state.state == "finished"]
-    folders = [RunDir(todo.root / f).checkpoints for f in finished if f not in todo.replaced]
+    folders = [RunDir(plan.root / f).checkpoints for f in finished if f not in plan.replaced]
     return [folder for folder in folders if any(folder.glob(f"*/{TENSORS}"))]
 
 
-def _throw_away(folder: Path) -> None:
-    """In one step: half a folder would be taken for somebody else's."""
+def _delete_folder(folder: Path) -> None:
+    """Delete a folder in one step; a half-deleted folder would look like other files."""
     trash = folder.with_name(f"{folder.name}.old")
     shutil.rmtree(trash, ignore_errors=True)
     folder.rename(trash)
     shutil.rmtree(trash)
 
 
-def _wait_for_orphans(todo: StudyPlan) -> None:
+def _wait_for_orphans(plan: StudyPlan) -> None:
     until = time.monotonic() + ORPHAN_SECONDS
-    for trial in todo.trials:
-        run = RunDir(todo.root / trial.folder)
+    for trial in plan.trials:
+        run = RunDir(plan.root / trial.folder)
         while is_in_use(run):
             if time.monotonic() > until:
                 raise InUseError(f"{run.path}: another process is training this trial")
             time.sleep(0.2)
 
 
-def _check_disk(todo: StudyPlan, count: int) -> None:
-    """Final weights for each trial, and three times two checkpoints for those under way."""
-    largest = max(todo.parameters.values())
-    needed = todo.disk_bytes + count * 3 * 12 * largest
-    free = shutil.disk_usage(todo.root).free
+def _check_disk(plan: StudyPlan, count: int) -> None:
+    """Refuse to train without disk space.
+
+    The space covers the final weights of each trial, and three checkpoints of each running trial.
+    """
+    largest = max(plan.parameters.values())
+    needed = plan.disk_bytes + count * 3 * 12 * largest
+    free = shutil.disk_usage(plan.root).free
     if needed > free:
         raise ResourceError(
-            f"{todo.root}: {needed / 1e9:.2f} GB are needed for {len(todo.trials)} trials,"
-            f" {free / 1e9:.2f} GB are free; make room, or choose another folder with -o"
+            f"{plan.root}: {len(plan.trials)} trials need {needed / 1e9:.2f} GB of disk space, only"
+            f" {free / 1e9:.2f} GB are free; free some space, or choose another folder with -o"
         )
 
 
-def write_plan(todo: StudyPlan, options: Options) -> None:
-    """Everything a worker needs to know, before the first one starts."""
-    study = todo.study
+def write_plan(plan: StudyPlan, options: Options) -> None:
+    """Write everything that a worker needs to know, before the first worker starts."""
+    study = plan.study
     trials = {
         trial.folder: {
             "variant": trial.variant,
@@ -116,100 +119,104 @@ def write_plan(todo: StudyPlan, options: Options) -> None:
         }
         for trial in study.trials()
     }
-    plan = {
+    content = {
         "study": study.name,
         "threads": study.threads,
         "device": options.device,
         "data_dir": str(options.data_dir.resolve()) if options.data_dir else None,
         "offline": options.offline,
         "command": options.command,
-        "parameters": todo.parameters,
-        "data_hash": data_hash(todo),
+        "parameters": plan.parameters,
+        "data_hash": kept_data_hash(plan),
         "trials": trials,
     }
-    commit_json(todo.root / PLAN, plan)
+    commit_json(plan.root / PLAN, content)
 
 
-def data_hash(todo: StudyPlan) -> str | None:
-    """Hash of the images that the results which stay were trained on; None where there are none."""
-    kept = [state for folder, state in todo.found.items() if folder not in todo.replaced]
+def kept_data_hash(plan: StudyPlan) -> str | None:
+    """Return the hash of the images of the results that stay; None without such results."""
+    kept = [state for folder, state in plan.states.items() if folder not in plan.replaced]
     return next((state.record.data_hash for state in kept if state.record), None)
 
 
-def _set_aside(todo: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
-    """A stale trial is kept under another name: it may have taken hours."""
-    found = todo.found[trial.folder]
-    if found.state != "stale":
+def _keep_stale_trial(
+    plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]
+) -> None:
+    """Keep a stale trial under another name, because it may have taken hours."""
+    state = plan.states[trial.folder]
+    if state.state != "stale":
         return
-    path = todo.root / trial.folder
+    path = plan.root / trial.folder
     number = 1
     while (target := path.with_name(f"{path.name}.stale{number}")).exists():
         number += 1
     path.rename(target)
-    text = f"stale, kept as {target.name}: {found.reason}"
+    text = f"stale, kept as {target.name}: {state.reason}"
     on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
-def _train(todo: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]) -> None:
-    jobs = [Job(trial.folder) for trial in todo.trials]
-    count = worker_count(todo.study, options)
-    engine = LocalEngine(todo.root, jobs, count=count, threads=todo.study.threads)
+def _train(plan: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]) -> None:
+    jobs = [Job(trial.folder) for trial in plan.trials]
+    count = worker_count(plan.study, options)
+    engine = LocalEngine(plan.root, jobs, count=count, threads=plan.study.threads)
     deadline = time.monotonic() + options.budget if options.budget else None
-    late = begun = False
+    is_late = has_begun = False
     with StopFlag() as stop, contextlib.ExitStack() as closing:
 
         def tick() -> None:
-            nonlocal late
-            late = late or (deadline is not None and time.monotonic() > deadline)
-            if (late or stop.number) and not engine.stopping:
+            nonlocal is_late
+            is_late = is_late or (deadline is not None and time.monotonic() > deadline)
+            if (is_late or stop.number) and not engine.stopping:
                 on_event(TrialEvent("", Stopping()))
                 engine.stop()
 
         events = engine.events(tick)
         closing.callback(events.close)
-        for found in events:
-            event = found.event
-            begun = begun or isinstance(event, Started)
+        for trial_event in events:
+            event = trial_event.event
+            has_begun = has_begun or isinstance(event, Started)
             if isinstance(event, Ended) and event.state == "failed":
-                _mark_failed(RunDir(todo.root / found.folder), event.reason)
-                if event.stage == "data" and not begun:
-                    raise _as_error(event)
+                _mark_failed(RunDir(plan.root / trial_event.folder), event.reason)
+                if event.stage == "data" and not has_begun:
+                    raise _error_of(event)
                 if options.fail_fast:
                     engine.stop()
-            on_event(found)
-    if stop.number or late:
-        _tell_stopped(todo, options, stop.number)
+            on_event(trial_event)
+    if stop.number or is_late:
+        _raise_unless_done(plan, options, stop.number)
 
 
 def _mark_failed(run: RunDir, reason: str) -> None:
-    """Write into a trial's folder why it failed; a killed worker leaves "running" behind."""
-    with contextlib.suppress(OSError):  # on a full disk, too, the other trials continue
+    """Write the reason of a failure into the run folder, where a killed worker left "running"."""
+    with contextlib.suppress(OSError):  # the other trials continue even on a full disk
         if run.exists and run.status()["state"] == "running":
             run.set_status("failed", run.last_step(), reason)
 
 
-def _as_error(event: Ended) -> UserError:
+def _error_of(event: Ended) -> UserError:
+    """Return the error that ended a trial."""
     kinds: Mapping[int, type[UserError]] = {2: ConfigError, 5: ResourceError}
     return kinds.get(event.exit or 4, InputError)(event.reason)
 
 
-def _tell_stopped(todo: StudyPlan, options: Options, number: int | None) -> None:
-    found = states_now(todo)
-    done = sum(state.state in RESULTS for state in found.values())
-    if done == len(found):
+def _raise_unless_done(plan: StudyPlan, options: Options, number: int | None) -> None:
+    """Raise an error that says how to continue, unless every trial has a result."""
+    states = current_states(plan)
+    done = sum(state.state in RESULT_STATES for state in states.values())
+    if done == len(states):
         return
-    text = f"{done} of {len(found)} trials are done. Continue: {options.command}"
+    text = f"{done} of {len(states)} trials are done. Continue: {options.command}"
     if number:
         raise StoppedError(f"stopped; {text}", number)
     raise PartlyError(f"the budget is used up; {text}")
 
 
-def save_results(todo: StudyPlan, target: Path, folder: str | None = None) -> None:
-    """Save results of the study's own folder to ``target``: one trial's, or all that are kept."""
-    for trial in todo.study.trials(todo.names):
-        if trial.folder == folder or (folder is None and trial.folder not in todo.replaced):
-            run = RunDir(todo.root / trial.folder)
-            record = trial_state(trial, run, todo.study.threads).record
+def save_results(plan: StudyPlan, target: Path, folder: str | None = None) -> None:
+    """Save results of the study's own folder to ``target``: one trial's, or all that stay."""
+    for trial in plan.study.trials(plan.names):
+        if trial.folder == folder or (folder is None and trial.folder not in plan.replaced):
+            run = RunDir(plan.root / trial.folder)
+            record = trial_state(trial, run, plan.study.threads).record
             if record:
-                anew = trial.folder in todo.replaced or trial.variant in todo.rerun
-                save_trial(target, todo.study.name, trial, run, record, replace=anew)
+                replace = trial.folder in plan.replaced or trial.variant in plan.rerun
+                save_trial(target, plan.study.name, trial, run, record, replace=replace)

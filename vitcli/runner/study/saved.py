@@ -1,8 +1,8 @@
-"""Results of trials that can be committed, and stand in for a training in any study. No torch.
+"""Saved trials: results to commit, which replace a training in any study. No torch.
 
-A saved trial is two files: a JSON file, its record with a hash over it, and an ``.npz`` with the
-label, the prediction and the probability of the label of each test image. It is found by
-configuration hash and seed, whatever study it was trained for.
+A saved trial has two files. The JSON file holds the record and a hash over it. The ``.npz`` file
+holds the label, the prediction and the probability of the label for each test image. A study finds
+a saved trial by configuration hash and seed, whichever study it was trained for.
 """
 
 import json
@@ -21,12 +21,12 @@ from vitcli.runner.files import commit, make_folder, sha256, to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import condensed
 from vitcli.runner.study.definition import Trial
-from vitcli.runner.study.records import TrialRecord, other_threads
+from vitcli.runner.study.records import TrialRecord, thread_mismatch
 from vitcli.runner.text import portable_fields
 
 FORMAT = 1
 SAVED = Path("experiments/results/trials")
-"""Where ``ablate`` looks for saved trials without being told."""
+"""Folder in which ``ablate`` looks for saved trials by default."""
 
 
 class SavedTrials:
@@ -34,10 +34,10 @@ class SavedTrials:
 
     Args:
         folder: Every JSON file in it and below is read.
-        precision_of: The precision in which an experiment would be trained here; unless given,
-            results are only looked at, and the first one decides.
-        data_hash_of: The hash of the images here, None where they cannot be had. It is asked only
-            for image folders, whose contents their names do not tell.
+        precision_of: Returns the precision in which this machine would train an experiment. Without
+            it, results are only displayed, and the first result decides the precision.
+        data_hash_of: Returns the hash of the images here, or None if there are no images. It is
+            called only for image folders, because their names do not identify the contents.
 
     Raises:
         InputError: A file is damaged.
@@ -56,16 +56,16 @@ class SavedTrials:
             record = read_saved(path)
             self._records.setdefault((record.config_hash, record.seed), []).append(record)
         self.refused: dict[str, str] = {}
-        """Trial folder -> why its saved result was not taken."""
+        """Trial folder -> why its saved trial was not used."""
 
-    def fitting(
+    def find_matches(
         self, trials: Sequence[Trial], own: Sequence[TrialRecord], threads: int
     ) -> dict[str, TrialRecord]:
-        """Trial folder -> its saved record, where configuration, data and precision are the same.
+        """Return trial folder -> saved record with the same configuration, data and precision.
 
         Args:
-            trials: Those that have no result yet.
-            own: The results that the study has, which saved ones must agree with.
+            trials: Trials without a result.
+            own: Results of the study itself, which saved records must agree with.
             threads: CPU threads of a trial in this study.
         """
         taken: dict[str, TrialRecord] = {}
@@ -86,30 +86,32 @@ class SavedTrials:
     def _difference(
         self, trial: Trial, record: TrialRecord, other: TrialRecord, threads: int
     ) -> str:
-        """Why a saved record does not stand in for a training here; nothing where it does."""
+        """Return why a saved record cannot replace a training here; empty if it can."""
         here = self._precision_of(trial.spec) if self._precision_of else other.precision
         for precision in (here, other.precision):
             if record.precision != precision:
-                return f"saved in {record.precision}, here in {precision}"
+                return f"saved in {record.precision}, needed in {precision}"
         hashes = {other.data_hash}
         if self._data_hash_of and ":" in trial.spec.data.name:
             hashes.add(self._data_hash_of(trial.spec.data) or record.data_hash)
         if hashes != {record.data_hash}:
             return f"trained on other images ({record.data_hash[:12]})"
-        return other_threads(record.sessions, threads)
+        return thread_mismatch(record.sessions, threads)
 
 
 def read_saved(path: Path) -> TrialRecord:
-    """The record in ``seed0.json``, after checking it and the predictions beside it.
+    """Return the record in ``seed0.json`` after checking it and the predictions beside it.
 
     Raises:
-        InputError: One of the two files is missing or damaged, or of a later format.
+        InputError: One of the two files is missing, damaged or of a newer format.
     """
     try:
         content = path.read_bytes()
         value: dict[str, Any] = json.loads(content)
         if isinstance(value, dict) and "record" not in value:
-            raise InputError(f"{path}: not a saved trial; keep those in a folder of their own")
+            raise InputError(
+                f"{path}: not a saved trial; keep saved trials in a folder of their own"
+            )
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: not a saved trial of format {FORMAT}; update vitcli")
         value.pop("sha256", None)
@@ -129,7 +131,7 @@ def read_saved(path: Path) -> TrialRecord:
 def save_trial(
     folder: Path, study: str, trial: Trial, run: RunDir, record: TrialRecord, *, replace: bool
 ) -> Path:
-    """Write a trial's two files below ``folder/study/variant/``; the one with the record.
+    """Write a trial's two files below ``folder/study/variant/``; return the JSON file's path.
 
     The file name depends on configuration, data and precision, so machines do not overwrite each
     other's results. An existing file is kept unless ``replace`` is set.
@@ -139,7 +141,7 @@ def save_trial(
     if target.exists() and not replace:
         return target
     make_folder(target.parent)
-    target.unlink(missing_ok=True)  # predictions without a record are no saved trial
+    target.unlink(missing_ok=True)  # without its record, a prediction file is ignored
     digest = None
     if record.state == "finished":
         content = (run.path / "predictions.npz").read_bytes()

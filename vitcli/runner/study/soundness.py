@@ -1,4 +1,4 @@
-"""Whether an experiment or study file is sound: its fields are valid, its models can be built."""
+"""Validation of experiment and study files: their fields, and whether their models can be built."""
 
 from dataclasses import dataclass
 
@@ -13,8 +13,8 @@ from vitcli.runner.study.definition import load_study, model_sizes
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """Whether an experiment file is sound; ``detail`` says what is wrong, or what was built."""
+class Validation:
+    """Whether an experiment file is valid. ``detail`` gives the problem or what was built."""
 
     name: str
     ok: bool
@@ -22,8 +22,8 @@ class Verdict:
     parameters: int | None = None
 
 
-def validate(name: str) -> Verdict:
-    """Check a file field by field and build its model where the sizes are known."""
+def validate(name: str) -> Validation:
+    """Check the fields of a file, and build its model if the sizes are known."""
     from vitcli.core.inspect.cost import count_parameters
     from vitcli.runner.experiment.build import abstract_module
 
@@ -34,17 +34,17 @@ def validate(name: str) -> Verdict:
         load_experiment(name)
         parameters = count_parameters(abstract_module(resolved(name).spec))
     except ConfigError as error:
-        return Verdict(name=name, ok=False, detail=str(error))
+        return Validation(name=name, ok=False, detail=str(error))
     except InputError as error:
-        detail = f"its fields; the model was not built: {error}"
-        return Verdict(name=name, ok=True, detail=detail)
+        detail = f"the fields are valid; the model was not built: {error}"
+        return Validation(name=name, ok=True, detail=detail)
     detail = f"{parameters:,} parameters"
-    return Verdict(name=name, ok=True, detail=detail, parameters=parameters)
+    return Validation(name=name, ok=True, detail=detail, parameters=parameters)
 
 
-def _validate_study(name: str) -> Verdict:
+def _validate_study(name: str) -> Validation:
     study = load_study(name)
     sizes = model_sizes(study)
     counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
     detail = f"a study of {len(sizes)} variants x {len(study.seeds)} seeds; parameters: {counts}"
-    return Verdict(name=name, ok=True, detail=detail, parameters=sizes[study.baseline.name])
+    return Validation(name=name, ok=True, detail=detail, parameters=sizes[study.baseline.name])

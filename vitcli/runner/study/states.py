@@ -1,4 +1,4 @@
-"""The state of every trial: what lies in its folder, or was saved elsewhere. No torch."""
+"""The state of every trial, from its own folder or from a saved trial. No torch."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -10,29 +10,26 @@ from vitcli.core.tasks.rows import TaskRow, task_row
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences, with_data_defaults
-from vitcli.runner.experiment.yaml_text import flow
+from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.compare import readable_metrics
-from vitcli.runner.run.folder import FILES, RunDir
+from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir
 from vitcli.runner.run.listing import live_state
 from vitcli.runner.run.predictions import recomputed
 from vitcli.runner.study.definition import Study, Trial
-from vitcli.runner.study.records import Meta, TrialRecord, other_threads, read_record
+from vitcli.runner.study.records import Meta, TrialRecord, read_record, thread_mismatch
 from vitcli.runner.study.result import State
 from vitcli.runner.study.saved import SavedTrials
-
-RESULTS = ("finished", "diverged")
-"""States that need no further work."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrialState:
-    """A trial's state, the reason for it, and the numbers of one that has a result."""
+    """A trial's state, the reason for it, and the record if the trial has a result."""
 
     state: State
     reason: str = ""
     record: TrialRecord | None = None
     source: str = ""
-    """The folder of saved trials that the record is from; nothing for the trial's own folder."""
+    """Folder of the saved trial with this record; empty for the trial's own folder."""
 
 
 def trial_states(
@@ -43,25 +40,25 @@ def trial_states(
     *,
     ignore: Collection[str] = (),
 ) -> dict[str, TrialState]:
-    """Trial folder -> the state of every trial that was asked for.
+    """Return trial folder -> state, for every requested trial.
 
-    A missing or stale trial takes the result of a saved trial that fits, unless its variant is in
+    A missing or stale trial takes the result of a matching saved trial, unless its variant is in
     ``ignore``.
 
     Raises:
-        InputError: A file cannot be read, which says nothing about what it holds.
+        InputError: A file cannot be read, so its content is unknown.
     """
     trials = study.trials(only)
     states = {t.folder: trial_state(t, RunDir(root / t.folder), study.threads) for t in trials}
     if saved is None:
         return states
     own = [state.record for state in states.values() if state.record]
-    open_trials = [
+    unfinished = [
         trial
         for trial in trials
         if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignore
     ]
-    for folder, record in saved.fitting(open_trials, own, study.threads).items():
+    for folder, record in saved.find_matches(unfinished, own, study.threads).items():
         where = str(saved.folder)
         states[folder] = TrialState(
             state=record.state, reason=record.reason, record=record, source=where
@@ -70,7 +67,7 @@ def trial_states(
 
 
 def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
-    """What a trial's folder holds; one that is not exactly this trial is stale.
+    """Return the state of a trial's folder, which is stale unless it holds exactly this trial.
 
     Raises:
         InputError: A file cannot be read.
@@ -86,7 +83,7 @@ def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
 
 
 def _refuse_unreadable(run: RunDir) -> None:
-    """Such as after a change of permissions, or on a failing disk: that is no damage."""
+    """Refuse files that cannot be read, say for want of permissions: they are not damaged."""
     for name in FILES:
         try:
             (run.path / name).read_bytes()
@@ -106,29 +103,31 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     for field, (there, here) in differences(
         stored, with_data_defaults(trial.spec, stored, raw)
     ).items():
-        reason = f"{field} is {flow(there)} in its folder, {flow(here)} in the study"
+        reason = (
+            f"{field} is {format_value(there)} in its folder, {format_value(here)} in the study"
+        )
         return TrialState(state="stale", reason=reason)
-    if reason := other_threads((meta, *meta.sessions), threads):
+    if reason := thread_mismatch((meta, *meta.sessions), threads):
         return TrialState(state="stale", reason=reason)
-    state, why = live_state(run)
+    state, run_reason = live_state(run)
     if state != "running" and meta.config_hash == config_hash(trial.spec, version=1):
-        reason = f"trained by vitcli {meta.vitcli}, whose trainings have other bits"
+        reason = f"trained by vitcli {meta.vitcli}, which computes other bits"
         return TrialState(state="stale", reason=reason)
-    if state not in RESULTS:
-        return TrialState(state=state, reason=why)  # type: ignore[arg-type]
+    if state not in RESULT_STATES:
+        return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]
     if (meta.config_hash, meta.seed) != (config_hash(trial.spec), trial.spec.seed):
         return TrialState(
-            state="stale", reason="its meta.json is missing, damaged or another trial's"
+            state="stale", reason="its meta.json is missing, damaged or belongs to another trial"
         )
     row, has_val = task_row(trial.spec), trial.spec.data.val_split > 0
-    record = read_record(run, state, why, meta, row=row, has_val=has_val)
-    if state == "finished" and (wrong := _wrong_result(run, record, row)):
+    record = read_record(run, state, run_reason, meta, row=row, has_val=has_val)
+    if state == "finished" and (wrong := _find_wrong_result(run, record, row)):
         return wrong
-    return TrialState(state=record.state, reason=why, record=record)
+    return TrialState(state=record.state, reason=run_reason, record=record)
 
 
-def _wrong_result(run: RunDir, record: TrialRecord, row: TaskRow) -> TrialState | None:
-    """Return why a result cannot be used: it disagrees with the predictions or the last epoch."""
+def _find_wrong_result(run: RunDir, record: TrialRecord, row: TaskRow) -> TrialState | None:
+    """Return the state of a trial whose result contradicts its files; None if it agrees."""
     name = row.headline.name
     value = record.result.number(f"test_{name}")
     if value is None:
@@ -140,10 +139,10 @@ def _wrong_result(run: RunDir, record: TrialRecord, row: TaskRow) -> TrialState 
     if predicted and not (
         abs(predicted[0] - value) <= 1e-6 and predicted[1] == record.result.num_test
     ):
-        reason = f"its result.json says {value:.4f}, its predictions {predicted[0]:.4f}"
+        reason = f"its result.json says {value:.4f}, but its predictions give {predicted[0]:.4f}"
         return TrialState(state="stale", reason=reason)
     last = (readable_metrics(run) or [{}])[-1]
     if record.result.number(f"val_{name}") != last.get(f"val_{name}"):
-        reason = f"its validation {row.headline.label} is not that of its last epoch"
+        reason = f"its validation {row.headline.label} differs from that of its last epoch"
         return TrialState(state="stale", reason=reason)
     return None

@@ -1,7 +1,7 @@
-"""What a study's numbers say: pure functions of its document, in the unit of its headline number.
+"""Statistics of a study: pure functions of its document, in the unit of its headline number.
 
-Only finished trials have numbers. Differences are taken from the first row, the baseline, and only
-between trials with the same seed, which share initialisation, data order and augmentation.
+Only finished trials have numbers. Differences are taken from the first row, the baseline. Each pair
+of trials has the same seed, so it shares initialisation, data order and augmentation.
 """
 
 import itertools
@@ -28,23 +28,24 @@ Verdict = Literal[
 ]
 
 ALPHA = 0.05
-"""Intervals are of level 1 - ALPHA; a p-value is given only where it could be so small."""
+"""Intervals have level 1 - ALPHA. A p-value is given only if it could be as small as ALPHA."""
 RESAMPLES = 99_999
-"""Sign flips that are drawn where there are more than that many to enumerate."""
+"""Number of random sign flips, if there are more than that many sign patterns."""
 MAX_EXACT_PAIRS = 16
-"""2^16 <= RESAMPLES < 2^17."""
+"""Largest number of pairs with an exact test: 2^16 <= RESAMPLES < 2^17."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RowStatistics:
-    """One variant; scores and differences in the headline's unit (percent), times in seconds.
+    """Statistics of one variant.
 
-    What cannot be said from the finished trials is None.
+    Scores and differences are in the headline's unit (percent), times in seconds. A number that the
+    finished trials do not give is None.
     """
 
     variant: str
     n: int
-    """Finished trials: those that the mean is over."""
+    """Number of finished trials. The mean is taken over them."""
     num_diverged: int
     num_unfinished: int
     """Failed, interrupted, running, stale or missing."""
@@ -55,9 +56,9 @@ class RowStatistics:
     """Training time of a finished trial."""
     seconds_total: float | None
     num_pairs: int = 0
-    """Seeds that finished both here and in the baseline."""
+    """Number of seeds that finished both here and in the baseline."""
     difference: float | None = None
-    """Mean over the pairs of the score here - the score of the baseline."""
+    """Mean over the pairs: score here minus score of the baseline."""
     ci_low: float | None = None
     ci_high: float | None = None
     """95 % t interval of the mean difference; not adjusted for the number of variants."""
@@ -65,30 +66,30 @@ class RowStatistics:
     """Two-sided sign-flip permutation test of the mean difference."""
     p_holm: float | None = None
     seeds_missing: int | None = None
-    """How many more pairs a test needs, where there are too few."""
+    """Number of pairs that the test still needs, if there are too few."""
     source_score: float | None = None
     source_drop: float | None = None
-    """Of the source: accuracy of the variant - accuracy of the baseline; a loss is negative."""
+    """The source's accuracy of the variant minus that of the baseline; a loss is negative."""
     verdict: Verdict | None = None
 
 
 def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
-    """Statistics of each row, in the order of the rows; the first is the baseline.
+    """Return the statistics of each row, in the order of the rows; the first is the baseline.
 
-    p-values are Holm-adjusted over all variants of the study, shown or not; a row without one
-    counts as p = 1, so that it never makes another row's smaller.
+    p-values are Holm-adjusted over all variants of the study, shown or not. A row without a p-value
+    counts as p = 1, so it never makes another row's p-value smaller.
     """
     if not doc.rows:
         return ()
     baseline, *variants = doc.rows
-    rows = [_pair(_describe(row, doc), row, baseline, doc) for row in variants]
+    rows = [_compare_row(_describe_row(row, doc), row, baseline, doc) for row in variants]
     adjusted = holm([row.p for row in rows], num_tests(doc))
     rows = [replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
-    return (_describe(baseline, doc), *rows)
+    return (_describe_row(baseline, doc), *rows)
 
 
 def scores(row: VariantResult, headline: Metric) -> dict[int, float]:
-    """Return seed -> headline number of the finished trials, as it is written (percent)."""
+    """Return seed -> headline number of the finished trials, in the written unit (percent)."""
     found = {
         trial.seed: trial.number(f"test_{headline.name}")
         for trial in row.trials
@@ -98,16 +99,20 @@ def scores(row: VariantResult, headline: Metric) -> dict[int, float]:
 
 
 def num_tests(doc: StudyResult) -> int:
-    """Holm's m."""
+    """Return the number of comparisons: m in Holm's correction."""
     return max(doc.num_comparisons, len(doc.rows) - 1)
 
 
 def seeds_needed(num_tests: int) -> int:
-    """Fewest pairs with which the smallest possible p, 2 / 2^pairs, survives Holm's first step."""
+    """Return the fewest pairs with which a p-value can be significant.
+
+    The smallest possible p, 2 / 2^pairs, must survive Holm's first step.
+    """
     return next(n for n in itertools.count(2) if num_tests * 2 / 2**n <= ALPHA)
 
 
-def _describe(row: VariantResult, doc: StudyResult) -> RowStatistics:
+def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
+    """Return the statistics of a row alone, without differences."""
     values = list(scores(row, doc.headline).values())
     diverged = sum(trial.state == "diverged" for trial in row.trials)
     seconds = [
@@ -129,13 +134,14 @@ def _describe(row: VariantResult, doc: StudyResult) -> RowStatistics:
     )
 
 
-def _pair(
+def _compare_row(
     described: RowStatistics, row: VariantResult, baseline: VariantResult, doc: StudyResult
 ) -> RowStatistics:
+    """Return the statistics of a row with its differences from the baseline."""
     ours, theirs = scores(row, doc.headline), scores(baseline, doc.headline)
     differences = [_round(ours[seed] - theirs[seed]) for seed in ours if seed in theirs]
     pairs, needed = len(differences), seeds_needed(num_tests(doc))
-    whole = not _has_diverged(row, baseline)
+    is_complete = not _has_diverged(row, baseline)
     low, high = t_interval(differences) if pairs > 1 else (None, None)
     drop = source_drop(doc, row.variant)
     return replace(
@@ -144,7 +150,7 @@ def _pair(
         difference=_round(np.mean(differences)) if differences else None,
         ci_low=low,
         ci_high=high,
-        p=sign_flip_p(differences) if pairs >= needed and whole else None,
+        p=sign_flip_p(differences) if pairs >= needed and is_complete else None,
         seeds_missing=needed - pairs if pairs < needed else None,
         source_drop=drop,
         verdict=_verdict((row, baseline), low, high, drop, doc),
@@ -152,17 +158,26 @@ def _pair(
 
 
 def _has_diverged(*rows: VariantResult) -> bool:
-    """Then what is left are survivors, about which no test can be made."""
+    """Return whether a trial of the rows diverged.
+
+    The other trials are then a biased sample, for which no test is valid.
+    """
     return any(trial.state == "diverged" for row in rows for trial in row.trials)
 
 
 def _round(value: float | np.floating) -> float:
-    """Without float dust, which would make 84.4 - 93.1 other than -8.7, and ties no ties."""
+    """Return a value without the rounding noise of floats.
+
+    The noise would make 84.4 - 93.1 differ from -8.7, and would break ties.
+    """
     return round(float(value), 9)
 
 
 def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean +- t(0.975, n - 1) sd / sqrt(n), of two values or more; of zero width without spread."""
+    """Return mean +- t(0.975, n - 1) sd / sqrt(n) of at least two values.
+
+    The width is zero if all values are equal.
+    """
     mean, error = np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5
     half = stats.t.ppf(1 - ALPHA / 2, len(values) - 1) * error
     return _round(mean - half), _round(mean + half)
@@ -173,8 +188,10 @@ def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
 
 
 def sign_flip_p(differences: Sequence[float]) -> float:
-    """Two-sided p of the mean difference: were variant and baseline the same, each pair's sign
-    would be a coin. Exact up to 16 pairs; beyond, 99,999 draws with a fixed seed.
+    """Return the two-sided p of the mean difference.
+
+    If variant and baseline are the same, each pair's sign is a coin toss. The test is exact up to
+    16 pairs; for more pairs it draws 99,999 sign patterns with a fixed seed.
     """
     result = stats.permutation_test(
         (np.array(differences),),
@@ -187,7 +204,7 @@ def sign_flip_p(differences: Sequence[float]) -> float:
 
 
 def holm(p_values: Sequence[float | None], m: int) -> list[float | None]:
-    """Step-down adjusted p-values of m tests; a missing p counts as 1 and stays missing.
+    """Return step-down adjusted p-values of m tests; a missing p counts as 1 and stays missing.
 
     The i-th smallest (from 0) becomes max over j <= i of min(1, (m - j) p_j).
     Reference: Holm 1979, https://www.jstor.org/stable/4615733
@@ -202,7 +219,7 @@ def holm(p_values: Sequence[float | None], m: int) -> list[float | None]:
 
 
 def source_drop(doc: StudyResult, variant: str) -> float | None:
-    """The source's accuracy of the variant - of the baseline, where it has both."""
+    """Return the source's accuracy of a variant minus that of the baseline; None unless known."""
     rows = doc.reference.rows if doc.reference else {}
     if variant not in rows or doc.rows[0].variant not in rows:
         return None
@@ -226,12 +243,13 @@ def _verdict(
 
 
 def judge(low: float, high: float, drop: float, *, same_setting: bool) -> Verdict:
-    """Hold the interval of our difference against the source's drop.
+    """Return the verdict on the interval of our difference, given the source's drop.
 
-    undecided: the interval contains 0. replicates: it excludes 0 and contains the drop. opposite:
-    it lies on the other side of 0 than the drop. smaller, larger: on the same side, and the drop
-    is outside. In another setting sizes mean nothing: same or opposite direction, or undecided.
-    A drop of exactly 0 has no direction: any difference is larger, and a direction undecided.
+    undecided: the interval contains 0. replicates: the interval excludes 0 and contains the drop.
+    opposite: the interval and the drop lie on different sides of 0. smaller, larger: both lie on
+    the same side, and the interval excludes the drop. In another setting sizes mean nothing, so the
+    verdict is same, opposite or undecided. A drop of exactly 0 has no direction: in the same
+    setting any difference is larger, in another setting the direction is undecided.
     """
     if low <= 0 <= high:
         return "undecided"
@@ -248,12 +266,13 @@ def judge(low: float, high: float, drop: float, *, same_setting: bool) -> Verdic
 
 
 def sampling_error(doc: StudyResult) -> float | None:
-    """Half-width in points of the 95 % interval of the baseline's accuracy, for other test images.
+    """Return the half-width in points of the 95 % interval of the baseline's accuracy.
 
-    1.96 sqrt(a (1 - a) / num_test), the normal approximation of the binomial; it shrinks to 0
-    where no image, or every one, is classified right. Not a spread over seeds.
+    It is the error from the choice of test images, not a spread over seeds: 1.96 sqrt(a (1 - a) /
+    num_test), the normal approximation of the binomial. It is 0 if no image, or every image, is
+    classified correctly.
     """
-    baseline = _describe(doc.rows[0], doc).score_mean if doc.rows else None
+    baseline = _describe_row(doc.rows[0], doc).score_mean if doc.rows else None
     if baseline is None or not doc.num_test or doc.headline.unit != "%":
         return None
     share = baseline / 100

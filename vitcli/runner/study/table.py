@@ -1,4 +1,4 @@
-"""The table of a study: a pure function of its document, the same bytes each time."""
+"""The table of a study: a pure function of its document, which always gives the same bytes."""
 
 import csv
 import io
@@ -10,43 +10,44 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from vitcli.runner.errors import InputError
+from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
-from vitcli.runner.study.notes import notes, seconds
+from vitcli.runner.study.notes import format_seconds, notes
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
-SCREEN = {"text": to_text, "md": to_markdown, "latex": to_latex, "html": to_html}
+WRITERS = {"text": to_text, "md": to_markdown, "latex": to_latex, "html": to_html}
 
 
 def render(doc: StudyResult, form: str) -> str:
-    """The document as a table in one of ``FORMATS``; no newline at the end."""
+    """Return the document as a table in one of ``FORMATS``, without a newline at the end."""
     if form == "csv":
         return to_csv(doc)
     if form == "json":
         return to_json(doc)
-    return SCREEN[form](build(doc))
+    return WRITERS[form](build(doc))
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Line:
-    """A row of the document with what its numbers say."""
+class _TableRow:
+    """A row of the document and its statistics."""
 
     row: VariantResult
     found: RowStatistics
     is_baseline: bool
 
 
-_Filled = tuple[Column, Callable[[_Line], str]]
-"""A column and how to fill it."""
+_FilledColumn = tuple[Column, Callable[[_TableRow], str]]
+"""A column and the function that returns its cell in a row."""
 
 
 def build(doc: StudyResult) -> Table:
-    """The table as words; minus and plus-minus are the characters U+2212 and U+00B1."""
+    """Return the table as words, with the characters U+2212 (minus) and U+00B1 (plus-minus)."""
     numbers = compare(doc)
     lines = [
-        _Line(row=row, found=found, is_baseline=row is doc.rows[0])
+        _TableRow(row=row, found=found, is_baseline=row is doc.rows[0])
         for row, found in zip(doc.rows, numbers, strict=True)
     ]
     columns = _columns(doc)
@@ -59,15 +60,15 @@ def build(doc: StudyResult) -> Table:
     )
 
 
-def _columns(doc: StudyResult) -> list[_Filled]:
-    """The columns that this study has something to say in."""
+def _columns(doc: StudyResult) -> list[_FilledColumn]:
+    """Return the columns that are not empty in this study."""
     states = {trial.state for row in doc.rows for trial in row.trials}
-    every: list[tuple[object, _Filled]] = [
+    every: list[tuple[object, _FilledColumn]] = [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
         (doc.compares_models, (Column("MFLOP an image", "r"), _flops)),
         (True, (Column("n", "r"), lambda line: str(line.found.n))),
-        (states - {"finished", "diverged"}, (Column("not finished", "l"), _unfinished)),
+        (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
         (True, (Column(doc.headline.title, "r"), _score)),
         (True, (Column("difference [95 % CI]", "r"), _difference)),
         (True, (Column("p (Holm)", "r"), _p)),
@@ -79,13 +80,13 @@ def _columns(doc: StudyResult) -> list[_Filled]:
     return [column for shown, column in every if shown] + _source_columns(doc)
 
 
-def _source_columns(doc: StudyResult) -> list[_Filled]:
+def _source_columns(doc: StudyResult) -> list[_FilledColumn]:
     source = doc.reference.rows if doc.reference else {}
     if not source:
         return []
 
-    def given(name: str) -> list[_Filled]:
-        def cell(line: _Line) -> str:
+    def given(name: str) -> list[_FilledColumn]:
+        def cell(line: _TableRow) -> str:
             return _count(getattr(source.get(line.row.variant), name, None))
 
         shown = any(getattr(row, name) for row in source.values())
@@ -108,7 +109,7 @@ def _points(value: float | None) -> str:
 
 
 def signed(value: float | None) -> str:
-    """Percentage points with their sign, which a rounded 0 has none of."""
+    """Return percentage points with their sign; 0.00 has no sign."""
     if value is None:
         return ""
     text = f"{value:+.2f}"
@@ -119,19 +120,19 @@ def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
-def _unfinished(line: _Line) -> str:
-    """Such as ``2 of 3 missing, 1 failed``."""
+def _unfinished(line: _TableRow) -> str:
+    """Return the open trials, such as ``2 of 3 missing, 1 failed``."""
     states = Counter(trial.state for trial in line.row.trials)
-    parts = [f"{n} {state}" for state, n in states.items() if state not in ("finished", "diverged")]
+    parts = [f"{n} {state}" for state, n in states.items() if state not in RESULT_STATES]
     return ", ".join(parts).replace(" ", f" of {len(line.row.trials)} ", 1)
 
 
-def _diverged(line: _Line) -> str:
+def _diverged(line: _TableRow) -> str:
     n = line.found.num_diverged
     return f"{n} of {len(line.row.trials)}" if n else "0"
 
 
-def _score(line: _Line) -> str:
+def _score(line: _TableRow) -> str:
     found = line.found
     if found.score_mean is None:
         return "diverged" if found.num_diverged and not found.num_unfinished else "no result yet"
@@ -139,8 +140,8 @@ def _score(line: _Line) -> str:
     return f"{found.score_mean:.2f}{spread}"
 
 
-def _difference(line: _Line) -> str:
-    """The interval, or the number of pairs where it cannot be guessed from the row's n."""
+def _difference(line: _TableRow) -> str:
+    """Return the difference, its interval, and its number of pairs if that differs from n."""
     found = line.found
     if line.is_baseline:
         return "baseline"
@@ -151,29 +152,29 @@ def _difference(line: _Line) -> str:
     return signed(found.difference) + ("" if found.ci_low is None else interval) + pairs
 
 
-def _p(line: _Line) -> str:
+def _p(line: _TableRow) -> str:
     if line.found.seeds_missing:
         return _plural(line.found.seeds_missing, "more seed")
     p = line.found.p_holm
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _time(line: _Line) -> str:
-    return seconds(line.found.seconds_mean)
+def _time(line: _TableRow) -> str:
+    return format_seconds(line.found.seconds_mean)
 
 
-def _flops(line: _Line) -> str:
-    """Of the forward pass."""
+def _flops(line: _TableRow) -> str:
+    """Return the MFLOP of a forward pass."""
     return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
 
 
-def _speed(line: _Line) -> str:
-    """The median over the trials, in training."""
+def _speed(line: _TableRow) -> str:
+    """Return the training speed: the median over the trials."""
     rates = [trial.images_per_second for trial in line.row.trials if trial.images_per_second]
     return f"{statistics.median(rates):,.0f}" if rates else ""
 
 
-def _verdict(line: _Line) -> str:
+def _verdict(line: _TableRow) -> str:
     found = line.found
     return found.verdict or ("" if found.source_drop is None else "no interval yet")
 
@@ -186,12 +187,12 @@ def setting_text(setting: dict[str, Any]) -> str:
     return ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in setting.items())
 
 
-def _chosen(line: _Line) -> str:
+def _chosen(line: _TableRow) -> str:
     return "not chosen yet" if line.row.chosen is None else setting_text(line.row.chosen)
 
 
 def to_csv(doc: StudyResult) -> str:
-    """One line a variant, numbers as they are, rounded to 6 digits; an empty cell is None."""
+    """Return a line for each variant, with numbers rounded to 6 digits; an empty cell is None."""
     rows = []
     for row, found in zip(doc.rows, compare(doc), strict=True):
         source = doc.reference.rows.get(row.variant) if doc.reference else None
@@ -213,23 +214,23 @@ def to_csv(doc: StudyResult) -> str:
 
 
 def to_json(doc: StudyResult) -> str:
-    """The document, and beside its fields the statistics that follow from it."""
+    """Return the document and, beside its fields, its statistics."""
     numbers = [_numbers(found, doc.headline.name) for found in compare(doc)]
     value = doc.model_dump(mode="json") | {"statistics": numbers}
     return json.dumps(value, indent=2, allow_nan=False)
 
 
 def _numbers(found: RowStatistics, headline: str) -> dict[str, Any]:
-    """Return a row's statistics under the names that files have, such as ``accuracy_mean``."""
+    """Return a row's statistics under their names in files, such as ``accuracy_mean``."""
     rounded = {k: round(v, 6) if isinstance(v, float) else v for k, v in asdict(found).items()}
     return {name.replace("score", headline): value for name, value in rounded.items()}
 
 
 def read_document(text: str) -> StudyResult:
-    """The document in what ``render(doc, "json")`` gave.
+    """Return the document in a text from ``render(doc, "json")``.
 
     Raises:
-        InputError: It is no such text.
+        InputError: The text is something else.
     """
     try:
         value = json.loads(text)

@@ -1,11 +1,11 @@
-"""A worker process: trains the trials it is told to, one after the other, and loads data once.
+"""A worker process: it trains the trials that it is given, one after the other.
 
-``run_trial(folder)`` is the seam: whatever starts processes (this machine, later a cluster) needs
-only the plan beside the run folders and the name of one of them. As a program it reads one JSON
-line per trial from stdin and writes one JSON line per event to stdout; it ends with its stdin, so
-it never outlives the process that feeds it.
+Any program that starts processes (on this machine, later on a cluster) can call ``run_trial``. It
+needs only the plan beside the run folders and the folder of a trial. As a program, a worker reads
+one line of JSON per trial from stdin and writes one line of JSON per event to stdout. It ends when
+stdin ends, so it never outlives the process that feeds it.
 
-    python -m vitcli.runner.study.worker ROOT            # fed through stdin
+    python -m vitcli.runner.study.worker ROOT            # trials from stdin
     python -m vitcli.runner.study.worker ROOT FOLDER...  # these trials, then the end
 """
 
@@ -31,16 +31,16 @@ from vitcli.runner.study.definition import PLAN, read_plan
 from vitcli.runner.train.events import Ended, Event, Message, to_json
 
 GRACE_SECONDS = 30.0
-"""How long a trial may take to save its checkpoint after the driver has gone."""
+"""Time that a trial may take to save its checkpoint after the driver has ended."""
 
 Send = Callable[[Event], None]
 
 
-def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
+def run_trial(root: Path, folder: str, *, send: Send, load: "SharedData") -> None:
     """Train one trial of the plan in its run folder, or continue it.
 
-    Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``; the last
-    carries the reason, and its traceback if it was no user's mistake goes to stderr.
+    Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``. A failure
+    carries its reason. If vitcli caused the failure, the traceback goes to stderr.
     """
     from vitcli.runner.run.checkpoint import keep_weights
     from vitcli.runner.train.start import Request, start
@@ -58,15 +58,15 @@ def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
         command=plan["command"],
     )
     try:
-        outcome = start(
+        training = start(
             experiment,
             request,
             on_event=send,
             on_message=lambda text: send(Message(text=text)),
             load=load,
         )
-        keep_weights(outcome.run.checkpoints)
-        score = outcome.result[f"test_{task_row(spec).headline.name}"]
+        keep_weights(training.run.checkpoints)
+        score = training.result[f"test_{task_row(spec).headline.name}"]
         send(Ended(state="finished", score=score))
     except DivergedError as error:
         send(Ended(state="diverged", reason=str(error)))
@@ -80,11 +80,11 @@ def run_trial(root: Path, folder: str, *, send: Send, load: "DataOnce") -> None:
         send(Ended(state="failed", reason=f"{type(error).__name__}: {error}", exit=1))
 
 
-class DataOnce:
-    """Stands in for ``load_data``: trials of one worker share the tensors of their data set.
+class SharedData:
+    """Replacement for ``load_data``: the trials of a worker share the tensors of a data set.
 
     Args:
-        expected: Hash of the images that other trials of the study were trained on.
+        expected: Hash of the images that the study's other trials were trained on.
     """
 
     def __init__(self, expected: str | None = None) -> None:
@@ -96,9 +96,9 @@ class DataOnce:
     def __call__(self, spec: DataSpec, **options: Any) -> Any:
         from vitcli.runner.data.load import load_data
 
-        key = spec.replace(augment=AugmentSpec())  # drawn batch by batch, not when data is read
+        key = spec.replace(augment=AugmentSpec())  # augmentation does not change what is read
         if key != self._key:
-            self._key, self._data = None, None  # free the old one first
+            self._key, self._data = None, None  # free the old data first
             try:
                 self._data, self._key = self._checked(load_data(key, **options)), key
             except UserError:
@@ -117,11 +117,11 @@ class DataOnce:
         return data
 
 
-def feed(jobs: "queue.Queue[dict[str, Any] | None]") -> None:
-    """Read jobs from stdin; at its end stop what runs, as if the driver had asked for it."""
+def read_jobs(jobs: "queue.Queue[dict[str, Any] | None]") -> None:
+    """Read jobs from stdin. At the end of stdin, stop the running trial as the driver would."""
     for line in sys.stdin:
         jobs.put(json.loads(line))
-    is_busy = jobs.unfinished_tasks > 0  # also with a job that nobody has taken yet
+    is_busy = jobs.unfinished_tasks > 0  # true also for a job that no trial has begun
     jobs.put(None)
     if is_busy:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -130,27 +130,28 @@ def feed(jobs: "queue.Queue[dict[str, Any] | None]") -> None:
 
 
 def jobs_from_stdin() -> Iterator[dict[str, Any]]:
+    """Yield the jobs from stdin."""
     jobs: queue.Queue[dict[str, Any] | None] = queue.Queue()
-    threading.Thread(target=feed, args=(jobs,), daemon=True).start()
+    threading.Thread(target=read_jobs, args=(jobs,), daemon=True).start()
     while (job := jobs.get()) is not None:
         yield job
         jobs.task_done()
 
 
 def main(root: Path, folders: list[str]) -> None:
-    """Train trials until there are no more; see the head of this file."""
+    """Train trials until there are no more."""
     plan = read_plan(root)
-    # Only events go to stdout: whatever a library prints goes where errors go.
+    # Only events go to stdout, so the prints of libraries go to stderr.
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     limit_threads(plan["threads"])
-    load = DataOnce(plan.get("data_hash"))
+    load = SharedData(plan.get("data_hash"))
     named = [{"folder": folder} for folder in folders]
     for job in named or jobs_from_stdin():
         folder = job["folder"]
 
         def send(event: Event, folder: str = folder) -> None:
-            # Nobody listens any more: stdin has ended too, and stops the trial with a checkpoint.
+            # If the driver has ended, stdin has ended too, and read_jobs stops the trial.
             with contextlib.suppress(OSError):
                 out.write(json.dumps({"folder": folder, **to_json(event)}) + "\n")
 

@@ -1,8 +1,8 @@
-"""Worker processes on this machine: jobs in, events out. One that dies or hangs costs no trial.
+"""Worker processes on this machine: jobs go in, events come out.
 
-A trial whose process was killed by a signal, or said nothing for long, goes on from its checkpoint
-in a new process; one that is lost again and again is given up. Errors and divergence are results
-of the trial itself and are not tried again.
+If a signal kills a trial's process, or the process sends no event for long, a new process continues
+the trial from its checkpoint. After several losses the trial counts as failed. A trial that ends
+with an error or diverges has its result and is not tried again.
 """
 
 import contextlib
@@ -24,27 +24,28 @@ from vitcli.runner.train.events import Ended, Event, Message, Started, from_json
 from vitcli.version import PACKAGE
 
 POLL_SECONDS = 0.2
-BEGINNING = 4 * 3600.0
-"""Seconds that reading the data may take without a word."""
+START_TIMEOUT = 4 * 3600.0
+"""Seconds without an event that a trial may take to read the data."""
 EXIT_TIMEOUT = 60.0
 """Seconds that a process may take to end when there are no more trials for it."""
-LONG_WAIT = 1.0
-"""A longer time between two looks was spent asleep (Ctrl-Z), and is not held against a worker."""
-ATTEMPTS = 3
-"""So often a trial is begun, in all."""
-PATIENCE = 3600.0
-"""Seconds for which a trial under way may say nothing; it reports twice a second, but evaluation
-and saving take their time."""
+MAX_WAIT = 1.0
+"""Longest pause between two looks at the workers that counts as their silence. A longer pause means
+that this process itself was suspended (Ctrl-Z)."""
+MAX_ATTEMPTS = 3
+"""Number of times that a trial is begun, at most."""
+EVENT_TIMEOUT = 3600.0
+"""Seconds without an event that a running trial may take. It reports twice a second, but evaluation
+and saving take longer."""
 PROGRAM = ("-m", "vitcli.runner.study.worker")
-"""What a worker process runs."""
-BUG = 1
-"""The exit code of an error that nobody expected."""
+"""Python's arguments for a worker process."""
+BUG_EXIT_CODE = 1
+"""Exit code of an unexpected error."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
 class TrialEvent:
-    """What a trial tells, or the study itself where ``folder`` is empty."""
+    """An event of a trial, or of the study if ``folder`` is empty."""
 
     folder: str
     event: Event
@@ -52,7 +53,7 @@ class TrialEvent:
 
 @dataclass(frozen=True)
 class Job:
-    """A trial's folder in the study."""
+    """A trial to train, by its folder in the study."""
 
     folder: str
     attempt: int = 1
@@ -65,13 +66,13 @@ def from_line(line: str) -> TrialEvent:
 
 
 class Worker:
-    """One process and the trial it is busy with."""
+    """One process and the trial that it trains."""
 
     def __init__(self, root: Path, index: int, threads: int, inbox: "queue.Queue[Any]") -> None:
         self.job: Job | None = None
         self.silence = 0.0
-        """Seconds since its last event, as far as this process was awake to hear one."""
-        self.trains = self.hangs = False
+        """Seconds since the last event, as far as this process was awake to receive one."""
+        self.is_training = self.is_hung = False
         self.log = root / "logs" / f"worker{index}.log"
         self.log.parent.mkdir(exist_ok=True)
         package = str(PACKAGE.parent)
@@ -80,13 +81,13 @@ class Worker:
         environment["PYTHONPATH"] = os.pathsep.join(paths)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                # -P: a folder called vitcli in the working folder is not this program.
+                # -P: Python must not import a folder called vitcli from the working folder.
                 [sys.executable, "-P", *PROGRAM, str(root)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
-                start_new_session=True,  # Ctrl-C goes to the driver, which asks once
+                start_new_session=True,  # Ctrl-C goes to the driver, which stops each worker once
                 text=True,
             )
         assert self.process.stdout is not None
@@ -99,34 +100,35 @@ class Worker:
                     inbox.put((self, from_line(line)))
         inbox.put((self, None))
 
-    def give(self, job: Job) -> None:
-        """A process that has died is noticed when its output ends."""
-        self.job, self.trains = job, False
+    def send(self, job: Job) -> None:
+        """Send a job to the process. If the process is dead, the end of its output tells later."""
+        self.job, self.is_training = job, False
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.write(json.dumps({"folder": job.folder}) + "\n")
             self.process.stdin.flush()
 
-    def dismiss(self) -> None:
-        """No more trials: the process ends by itself."""
+    def close_input(self) -> None:
+        """Tell the process that there are no more trials, so that it ends."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
 
-    def ask_to_stop(self) -> None:
+    def stop(self) -> None:
+        """Ask the process to save a checkpoint and end."""
         with contextlib.suppress(ProcessLookupError):
             self.process.send_signal(signal.SIGTERM)
 
     def exit_reason(self) -> str:
-        """Why the process ended: the signal that killed it, or the last line it wrote."""
-        self.dismiss()
+        """Return why the process ended: the signal that killed it, or the last line it wrote."""
+        self.close_input()
         try:
             code = self.process.wait(EXIT_TIMEOUT)
-        except subprocess.TimeoutExpired:  # its output has ended, and it has not
-            self.hangs = True
+        except subprocess.TimeoutExpired:  # its output has ended, but the process has not
+            self.is_hung = True
             self.process.kill()
             code = self.process.wait()
-        if self.hangs:
+        if self.is_hung:
             return "its process hung and was killed"
         if code < 0:
             name = signal.Signals(-code).name
@@ -137,10 +139,10 @@ class Worker:
 
 
 class LocalEngine:
-    """Runs jobs on ``count`` worker processes and yields what they say."""
+    """Runs jobs on ``count`` worker processes and yields their events."""
 
     def __init__(self, root: Path, jobs: Sequence[Job], *, count: int, threads: int) -> None:
-        self.root, self.threads, self.patience = root, threads, PATIENCE
+        self.root, self.threads, self.event_timeout = root, threads, EVENT_TIMEOUT
         self.waiting = deque(jobs)
         self.count = min(count, len(jobs))
         self.workers: list[Worker] = []
@@ -149,9 +151,9 @@ class LocalEngine:
         self._started = 0
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
-        """Every event of every trial, ``tick`` being called in between, until nothing is left.
+        """Yield every event of every trial until no trial is left; call ``tick`` in between.
 
-        The first trial starts alone, so that data is fetched and decoded once for all.
+        The first trial starts alone, so that only one process downloads and decodes the data.
         """
         try:
             self._start_worker()
@@ -159,7 +161,7 @@ class LocalEngine:
             while self.workers:
                 tick()
                 began, now = now, time.monotonic()
-                self._kill_hanging(min(now - began, LONG_WAIT))
+                self._kill_hung(min(now - began, MAX_WAIT))
                 try:
                     worker, event = self._inbox.get(timeout=POLL_SECONDS)
                 except queue.Empty:
@@ -170,14 +172,14 @@ class LocalEngine:
                     else self._handle_event(worker, event)
                 )
         finally:
-            self._kill()
+            self._kill_all()
 
     def stop(self) -> None:
-        """Nothing new is started; trials under way save a checkpoint."""
+        """Start no further trial; running trials save a checkpoint."""
         self.stopping = True
         self.waiting.clear()
         for worker in self.workers:
-            worker.ask_to_stop()
+            worker.stop()
 
     def _start_worker(self) -> None:
         if self.waiting and not self.stopping:
@@ -188,39 +190,39 @@ class LocalEngine:
 
     def _assign(self, worker: Worker) -> None:
         if self.waiting and not self.stopping:
-            worker.give(self.waiting.popleft())
+            worker.send(self.waiting.popleft())
         else:
             worker.job = None
-            worker.dismiss()
+            worker.close_input()
 
-    def _kill_hanging(self, seconds: float) -> None:
+    def _kill_hung(self, seconds: float) -> None:
         for worker in self.workers:
             worker.silence += seconds
-            limit = self.patience if worker.trains else BEGINNING
+            limit = self.event_timeout if worker.is_training else START_TIMEOUT
             if worker.silence > (limit if worker.job else EXIT_TIMEOUT):
-                worker.hangs = True
+                worker.is_hung = True
                 worker.process.kill()
 
-    def _handle_event(self, worker: Worker, found: TrialEvent) -> Iterator[TrialEvent]:
+    def _handle_event(self, worker: Worker, trial_event: TrialEvent) -> Iterator[TrialEvent]:
         worker.silence = 0.0
-        yield found
-        event = found.event
+        yield trial_event
+        event = trial_event.event
         if isinstance(event, Started):
-            worker.trains = True
+            worker.is_training = True
             while len(self.workers) < self.count and self.waiting and not self.stopping:
                 self._start_worker()
-        elif isinstance(event, Ended) and event.exit == BUG:
-            # The state of such a process is unknown, so another one takes the next trial.
+        elif isinstance(event, Ended) and event.exit == BUG_EXIT_CODE:
+            # The state of this process is unknown, so another process takes the next trial.
             worker.job = None
-            worker.dismiss()
+            worker.close_input()
         elif isinstance(event, Ended):
             self._assign(worker)
 
     def _handle_exit(self, worker: Worker) -> Iterator[TrialEvent]:
         self.workers.remove(worker)
         job, reason = worker.job, worker.exit_reason()
-        killed = worker.process.returncode < 0
-        if job is not None and killed and not self.stopping and job.attempt < ATTEMPTS:
+        was_killed = worker.process.returncode < 0
+        if job is not None and was_killed and not self.stopping and job.attempt < MAX_ATTEMPTS:
             self.waiting.appendleft(Job(job.folder, job.attempt + 1))
             text = f"{reason}; it continues from its checkpoint"
             yield TrialEvent(job.folder, Message(text=text))
@@ -230,9 +232,9 @@ class LocalEngine:
         if len(self.workers) < self.count:
             self._start_worker()
 
-    def _kill(self) -> None:
+    def _kill_all(self) -> None:
         for worker in self.workers:
             worker.process.kill()
         for worker in self.workers:
             worker.process.wait()
-            worker.dismiss()
+            worker.close_input()

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a training would cost, without data and without training."""
+"""The estimate of `--dry-run`: size, memory and time of a training, without data or training."""
 
 import itertools
 import time
@@ -33,7 +33,7 @@ PROBE_STEPS = 4
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Sizes and estimates; the time is measured on a few random images, so it is a rough guide."""
+    """Sizes and estimates. The time is measured on a few random images, so it is a rough guide."""
 
     experiment: Experiment
     spec: ExperimentSpec
@@ -65,10 +65,10 @@ class Estimate:
         hours, minutes = divmod(round(self.seconds / 60), 60)
         estimate = f"{hours} h {minutes:02d} min" if hours else f"{minutes or 'under one'} min"
         rows += [
-            f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP an image; training 3 times that",
+            f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image; training 3 times that",
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
             f"time           about {estimate} on {self.hardware}"
-            " (measured on random images; evaluation not counted)",
+            " (measured on random images, without evaluation)",
             "",
             config_text(self.spec),
         ]
@@ -77,7 +77,7 @@ class Estimate:
 
 @resource_errors()
 def make_estimate(experiment: Experiment, device_name: str = "auto") -> Estimate:
-    """Build the model and count; needs no data set."""
+    """Build the model, count its sizes and time its steps. No data set is needed."""
     device = pick_device(device_name)
     facts = describe_data(experiment.spec.data)
     spec = fit_to_data(experiment.spec, facts)
@@ -109,7 +109,7 @@ def make_estimate(experiment: Experiment, device_name: str = "auto") -> Estimate
 
 
 def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int:
-    """Weights, gradients and optimiser state, and the activations of one part of a batch."""
+    """Return the bytes of weights, gradients, optimiser state and one part's activations."""
     copies = 2 + OPTIMIZERS[spec.optim.name].state_copies + (spec.train.ema_decay is not None)
     part = spec.train.batch_size // spec.train.accumulate
     return int(4 * parameters * copies + activations * part)

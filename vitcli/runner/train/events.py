@@ -1,4 +1,4 @@
-"""What a training tells whoever watches it: plain data that also travels as JSON. No torch."""
+"""Events of a training, for whoever watches it: plain data that can be sent as JSON. No torch."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -10,7 +10,7 @@ class Started:
 
     folder: str
     task: str
-    """Row of the table of tasks: it says how the reported numbers are written."""
+    """Row of the table of tasks. It says how the numbers are written."""
     data: str
     device: str
     precision: str
@@ -25,13 +25,13 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """Some steps were taken in an epoch (counted from 1)."""
+    """Steps were taken in an epoch (counted from 1)."""
 
     epoch: int
     batch: int
     step: int
     scalars: dict[str, float]
-    """What the task reports of the last step."""
+    """The task's scalars of the last step."""
     lr: float
     images_per_second: float
     seconds_left: float
@@ -43,19 +43,19 @@ class EpochDone:
     """An epoch ended."""
 
     record: dict[str, Any]
-    """The line that metrics.jsonl gained."""
+    """The line that was added to metrics.jsonl."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A sentence for the person who watches."""
+    """A sentence for the user."""
 
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Stopping:
-    """Every training under way saves a checkpoint and ends."""
+    """Every running training saves a checkpoint and ends."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,9 +68,9 @@ class Ended:
     score: float | None = None
     """The headline number of a finished trial."""
     exit: int | None = None
-    """The exit code of a failed trial, where an error of vitcli ended it."""
+    """Exit code of a failed trial, if an error of vitcli ended it."""
     stage: str = ""
-    """``data`` where a trial failed before its images were read."""
+    """``data`` if a trial failed before its images were read."""
 
 
 Event = Started | Progress | EpochDone | Message | Stopping | Ended
@@ -85,17 +85,17 @@ KINDS: dict[str, type[Event]] = {
 
 
 def to_json(event: Event) -> dict[str, Any]:
-    """Return an event as data that JSON can hold."""
+    """Return an event as data for JSON."""
     (kind,) = [name for name, cls in KINDS.items() if type(event) is cls]
     return {"kind": kind, **asdict(event)}
 
 
 def from_json(data: dict[str, Any]) -> Event:
-    """Return the event that ``to_json`` made the data of.
+    """Return the event in data from ``to_json``.
 
     Raises:
-        KeyError: There is no such kind.
-        TypeError: The fields are those of another kind.
+        KeyError: The kind of event is unknown.
+        TypeError: The fields do not fit the kind.
     """
     fields = dict(data)
     return KINDS[fields.pop("kind")](**fields)

@@ -1,8 +1,8 @@
 """Whether a continued training ends with the bits of an uninterrupted one.
 
-Measured: another number of threads, another instruction set or another build of torch changes the
-order or the rounding of sums, and so every weight. Such a continuation is refused unless it is
-asked for, and then the run carries the mark for ever.
+Another number of threads, instruction set or build of torch changes the order or the rounding of
+sums, and so every weight (measured). Such a continuation is refused, unless the user allows it. The
+run is then marked as inexact permanently.
 """
 
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ from vitcli.runner.machine.device import cpu_name
 from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
-"""What meta.json has always said of a session, beside its threads."""
+"""Facts about a session that meta.json has always held, besides the threads."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
@@ -25,12 +25,12 @@ CHANGEABLE = (
     *("train.accumulate", "train.grad_checkpointing"),
     "data.augment.",
 )
-"""Fields, and beginnings of fields, that a run may be continued with other values of: no tensor of
-the checkpoint has another meaning then, and no step is another step."""
+"""Fields, and beginnings of fields, whose values may change when a run is continued: every tensor
+of the checkpoint keeps its meaning, and every step its number."""
 
 
 def numerical_environment(device: torch.device) -> dict[str, Any]:
-    """What the bits rest on, beside configuration, seed, precision and kernels."""
+    """Return what the bits depend on besides configuration, seed, precision and kernels."""
     on_gpu = device.type == "cuda"
     return {
         "vitcli": __version__,
@@ -42,28 +42,29 @@ def numerical_environment(device: torch.device) -> dict[str, Any]:
     }
 
 
-def changes(
+def environment_changes(
     state: Mapping[str, Any],
     meta: Mapping[str, Any],
     device: torch.device,
     precision: str,
     model: str,
 ) -> dict[str, Change]:
-    """What is no longer as a checkpoint's state says: name -> (before, now).
+    """Return what differs from a checkpoint's environment: name -> (before, now).
 
-    Checkpoints of 0.5.0 and before do not say; then the last session in meta.json does.
+    Checkpoints of version 0.5.0 and older have no environment. The last session in meta.json then
+    gives it.
 
     Raises:
-        ConfigError: The precision; that is another training.
-        InputError: The model, by its hash.
+        ConfigError: The precision differs, so the continuation would be another training.
+        InputError: The checkpoint belongs to another model.
     """
     if state.get("model", model) != model:
-        raise InputError("the checkpoint of this run is that of another model")
+        raise InputError("the checkpoint of this run belongs to another model")
     if state.get("precision") != precision:
         raise ConfigError(
-            f"this run was trained in {state.get('precision')}, here it would go on in {precision};"
-            f" continue it on hardware like the first, or start anew with --precision {precision}"
-            " --rerun"
+            f"this run was trained in {state.get('precision')}, but would continue in {precision};"
+            f" continue it on the first kind of hardware, or train it again with"
+            f" --precision {precision} --rerun"
         )
     now = numerical_environment(device)
     session = (meta.get("sessions") or [meta])[-1]
@@ -74,25 +75,31 @@ def changes(
 
 
 def may_change(field: str) -> bool:
-    """Whether a run can be continued at all with another value of a configuration field."""
+    """Return whether a run can be continued with another value of a configuration field."""
     return any(field == name or (name[-1] == "." and field.startswith(name)) for name in CHANGEABLE)
 
 
-def described(found: Mapping[str, Change]) -> str:
-    """Such as ``threads 2 -> 1, torch 2.11.0 -> 2.12.0``."""
-    return ", ".join(f"{name} {before} -> {now}" for name, (before, now) in found.items())
+def describe_changes(changes: Mapping[str, Change]) -> str:
+    """Return changes as text, such as ``threads 2 -> 1, torch 2.11.0 -> 2.12.0``."""
+    return ", ".join(f"{name} {before} -> {now}" for name, (before, now) in changes.items())
 
 
-def refuse(run: str, found: Mapping[str, Change]) -> None:
-    """
+def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
+    """Refuse to continue a run in a changed environment.
+
     Raises:
-        ConfigError: Anything differs.
+        ConfigError: There are changes.
     """
-    if not found:
+    if not changes:
         return
-    threads = found.get("threads", (None, None))[0]
-    hint = f"set OMP_NUM_THREADS={threads}" if [*found] == ["threads"] else "continue it as before"
+    threads = changes.get("threads", (None, None))[0]
+    hint = (
+        f"set OMP_NUM_THREADS={threads}"
+        if [*changes] == ["threads"]
+        else "continue it in the first environment"
+    )
     raise ConfigError(
-        f"{run} would not end with the bits of an uninterrupted run ({described(found)}); {hint},"
-        " start over with --rerun, or go on with --allow-inexact, which marks the run for good"
+        f"{run} would not end with the bits of an uninterrupted run"
+        f" ({describe_changes(changes)}); {hint}, start over with --rerun, or continue with"
+        " --allow-inexact, which marks the run permanently"
     )

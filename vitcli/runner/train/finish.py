@@ -1,4 +1,4 @@
-"""What a finished training leaves behind: predictions, TensorBoard, result.json."""
+"""The end of a training: test set, predictions, TensorBoard and result.json."""
 
 import contextlib
 from typing import Any
@@ -11,15 +11,15 @@ from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.run.tensorboard import Board
 from vitcli.runner.train.trainer import Trainer
 
-PICTURES = 8
+NUM_IMAGES = 8
 
 
 def finish(trainer: Trainer) -> dict[str, Any]:
-    """Measure the test set, write predictions.npz and, last of all, result.json."""
+    """Measure the test set; write predictions.npz and, last of all, result.json."""
     run, spec = trainer.run, trainer.spec
     outputs = trainer.test_outputs()
     measured = trainer.task.measure(outputs)
-    if not steps(run.checkpoints):  # nothing was trained, but the weights must be there to be read
+    if not steps(run.checkpoints):  # without training there is no checkpoint yet
         trainer.save()
     save_outputs(run.path / "predictions.npz", outputs)
     with contextlib.closing(Board(run.path, trainer.records)) as board:
@@ -27,17 +27,17 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         groups = {name: meta.get(name) for name in ("experiment", "variant")}
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded}
         board.hparams(spec, shown, groups)
-        show_images(trainer, board)
-    result = summarise(trainer, measured, num_test=len(next(iter(outputs.values()))))
+        log_images(trainer, board)
+    result = build_result(trainer, measured, num_test=len(next(iter(outputs.values()))))
     commit(run.path / "result.json", to_hashed_json(result))
     run.set_status("finished", trainer.step)
     return run.read("result.json")
 
 
-def summarise(trainer: Trainer, measured: dict[str, float], num_test: int) -> dict[str, Any]:
-    """Return what result.json holds.
+def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) -> dict[str, Any]:
+    """Return the content of result.json.
 
-    ``train_seconds`` includes evaluation and saving, ``images_per_second`` does not.
+    ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not.
     """
     row, spec = trainer.row, trainer.spec
     last = trainer.records[-1] if trainer.records else {}
@@ -64,7 +64,7 @@ def summarise(trainer: Trainer, measured: dict[str, float], num_test: int) -> di
     }
 
 
-def show_images(trainer: Trainer, board: Board) -> None:
-    """Show a few training images as the model saw them."""
-    images = next(trainer.state.batches(0))["images"][:PICTURES]
+def log_images(trainer: Trainer, board: Board) -> None:
+    """Write a few augmented training images to TensorBoard."""
+    images = next(trainer.state.batches(0))["images"][:NUM_IMAGES]
     board.images("images/augmented", images, 0)

@@ -9,7 +9,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopFlag:
-    """While entered, the first SIGINT, SIGTERM or SIGHUP is only noted; a second acts at once."""
+    """While entered, notes the first SIGINT, SIGTERM or SIGHUP; a second signal acts at once."""
 
     def __init__(self) -> None:
         self.number: int | None = None

@@ -1,4 +1,4 @@
-"""Train one experiment in one run folder: prepare, consume fit(), evaluate, save, stop, resume."""
+"""The start of a training: refuse the request, prepare a new run, or continue a run."""
 
 import shlex
 from collections.abc import Callable, Mapping
@@ -30,7 +30,7 @@ from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import other_images, run_metadata
 from vitcli.runner.train.events import Event
-from vitcli.runner.train.exactness import described, may_change, refuse
+from vitcli.runner.train.exactness import describe_changes, may_change, refuse_inexact
 from vitcli.runner.train.finish import finish
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
@@ -38,7 +38,7 @@ from vitcli.runner.train.trainer import Trainer
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """How and where to train; nothing here changes what is trained."""
+    """How and where to train. No field changes what is trained."""
 
     device: str = "auto"
     data_dir: Path | None = None
@@ -47,14 +47,14 @@ class Request:
     resume: bool = False
     rerun: bool = False
     allow_inexact: bool = False
-    """Continue a run even where it cannot end with the bits of an uninterrupted one; marks it."""
+    """Continue a run even if it cannot end with the bits of an uninterrupted one, and mark it."""
     command: str | None = None
-    """What meta.json says was typed, where that is not this process's command line."""
+    """The command for meta.json, if it is not the command line of this process."""
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """The run, its result.json, and whether it was trained just now."""
+class FinishedTraining:
+    """The run, the content of its result.json, and whether it was trained just now."""
 
     run: RunDir
     result: dict[str, Any]
@@ -62,7 +62,7 @@ class Outcome:
 
 
 def ignore(_: object) -> None:
-    """The default listener."""
+    """Do nothing. The default listener."""
 
 
 def start(
@@ -72,39 +72,43 @@ def start(
     on_event: Callable[[Event], None] = ignore,
     on_message: Callable[[str], None] = ignore,
     load: Callable[..., DataSet] = load_data,
-) -> Outcome:
+) -> FinishedTraining:
     """Train an experiment to its end, or continue it; ``load`` reads the data set.
 
     Raises:
-        UserError: One of its kinds; StoppedError and DivergedError leave a run that can be read.
+        UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     device = pick_device(request.device)
     with run.lock():
-        if is_done(run, experiment.spec, request):
-            return Outcome(run, run.read("result.json"), trained=False)
+        if is_already_finished(run, experiment.spec, request):
+            return FinishedTraining(run, run.read("result.json"), trained=False)
         try:
             with resource_errors():
-                trainer = prepare(experiment, request, run, device, on_event, on_message, load)
-                with StopFlag() as stop:  # once trained, a signal waits for the result
+                trainer = prepare_trainer(
+                    experiment, request, run, device, on_event, on_message, load
+                )
+                with StopFlag() as stop:  # after the last step, a signal no longer stops the result
                     trainer.train(stop)
-                    return Outcome(run, finish(trainer), trained=True)
+                    return FinishedTraining(run, finish(trainer), trained=True)
         except UserError:
             if not run.exists:
                 remove_empty_folders(run.path)
             raise
         except Exception as error:
             if isinstance(error, FileNotFoundError) and not run.path.is_dir():
-                raise ResourceError(f"{run.path}: removed or renamed under its training") from error
+                raise ResourceError(
+                    f"{run.path}: the folder was removed or renamed during the training"
+                ) from error
             if run.exists:
                 run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")
             raise
 
 
-def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
-    """Decide between starting, continuing and nothing to do; refuse what would lose something."""
-    if is_free(run.path):
+def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
+    """Return whether the run is finished; refuse a request that would destroy a run or files."""
+    if is_effectively_empty(run.path):
         return False
     if not (is_run_folder(run) if request.rerun else run.exists):
         raise ConfigError(f"{run.path} holds files that vitcli did not write; choose another -o")
@@ -112,17 +116,19 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
         return False
     if run.read("meta.json").get("imported"):
         raise ConfigError(
-            f"{run.path} holds imported weights; start from them: --init {run.name} -o FOLDER"
+            f"{run.path} holds imported weights; train from them: --init {run.name} -o FOLDER"
         )
     stored = run.spec()
-    if differ := differences(stored, with_data_defaults(spec, stored, run.read("meta.json"))):
+    if differing := differences(stored, with_data_defaults(spec, stored, run.read("meta.json"))):
         if request.resume and request.allow_inexact:
-            if all(map(may_change, differ)):
+            if all(map(may_change, differing)):
                 return False
-            fixed = ", ".join(name for name in differ if not may_change(name))
-            raise ConfigError(f"{run.path} cannot go on with another {fixed}; train anew, with -o")
+            fixed = ", ".join(name for name in differing if not may_change(name))
+            raise ConfigError(
+                f"{run.path} cannot continue with another {fixed}; train a new run with -o"
+            )
         raise ConfigError(
-            f"{run.path} holds a run with another configuration ({', '.join(differ)});"
+            f"{run.path} holds a run with another configuration ({', '.join(differing)});"
             " choose another folder with -o, or replace it with --rerun"
         )
     status = run.status()
@@ -140,15 +146,15 @@ def is_done(run: RunDir, spec: ExperimentSpec, request: Request) -> bool:
     )
 
 
-def is_free(folder: Path) -> bool:
-    """Whether nothing is lost by writing a run here: the folder is as good as empty."""
-    rest = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return not rest or (
-        [path.name for path in rest] == ["checkpoints"] and not any(rest[0].iterdir())
+def is_effectively_empty(folder: Path) -> bool:
+    """Return whether a run can be written into a folder without losing a file."""
+    files = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return not files or (
+        [path.name for path in files] == ["checkpoints"] and not any(files[0].iterdir())
     )
 
 
-def prepare(
+def prepare_trainer(
     experiment: Experiment,
     request: Request,
     run: RunDir,
@@ -157,11 +163,11 @@ def prepare(
     on_message: Callable[[str], None],
     load: Callable[..., DataSet] = load_data,
 ) -> Trainer:
-    """Everything that can fail comes first; only then is the run folder written."""
+    """Do everything that can fail; only then write the run folder. Return the trainer."""
     old = run.exists and not request.rerun
     checkpoint = latest_checkpoint(run.checkpoints, on_message) if old else None
     if old and checkpoint is None:
-        on_message("no checkpoint was saved yet; starting at step 0")
+        on_message("there is no checkpoint yet; starting at step 0")
     data = load(
         experiment.spec.data,
         data_dir=request.data_dir,
@@ -174,7 +180,7 @@ def prepare(
     module = new_module(spec)
     if spec.train.init and checkpoint is None:
         load_initial_weights(encoder_of(spec, module), spec.train.init, on_message)
-    # A run goes on with the kernels that it began with: they round differently.
+    # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
     trainer = Trainer(spec, module, data.to(device), run, device, on_event, on_message, kernels)
     meta = run.read("meta.json") if old else {}
@@ -183,10 +189,10 @@ def prepare(
         if request.allow_inexact:
             changed = differences(run.spec(), spec)
             if changed and checkpoint.step == trainer.state.num_steps:
-                raise ConfigError(f"{run.name} has no step left; add epochs: -s train.epochs=N")
+                raise ConfigError(f"{run.name} has no steps left; add epochs: -s train.epochs=N")
             inexact |= changed
         else:
-            refuse(run.name, inexact)
+            refuse_inexact(run.name, inexact)
         trainer.restore(checkpoint)
         mark_inexact(run, meta, checkpoint.step, inexact, on_message)
     if request.rerun:
@@ -194,7 +200,7 @@ def prepare(
     arithmetic = {"precision": trainer.precision, "kernels": trainer.kernels}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())
-    if old:  # before the configuration that it vouches for; a new folder begins with that
+    if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta)
     run.create(spec)
     commit_json(run.path / "meta.json", meta)
@@ -213,7 +219,7 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
 
 
 def load_initial_weights(model: ImageModel, source: str, on_message: Callable[[str], None]) -> None:
-    """Copy a run's weights; its head is left out where the classes differ."""
+    """Copy the weights of a run, without its head if the classes differ."""
     from vitcli.runner.evaluate.weights import encoder_weights
 
     weights = encoder_weights(find_run(source))
@@ -232,22 +238,22 @@ def mark_inexact(
     run: RunDir,
     meta: dict[str, Any],
     step: int,
-    found: dict[str, Change],
+    changes: dict[str, Change],
     on_message: Callable[[str], None],
 ) -> None:
-    """Write into meta.json, before anything else changes, what the bits no longer rest on."""
-    if found:
-        note = f"from step {step}: {described(found)}"
-        on_message(f"not exact any more {note}; the run is marked")
+    """Write into meta.json, before any other change, why the run's bits differ."""
+    if changes:
+        note = f"from step {step}: {describe_changes(changes)}"
+        on_message(f"the run is no longer exact and is marked: {note}")
         meta["inexact"] = [*meta.get("inexact", []), note]
         commit_json(run.path / "meta.json", meta)
-        (run.path / "result.json").unlink(missing_ok=True)  # of a run that now goes on
+        (run.path / "result.json").unlink(missing_ok=True)  # the run is not finished any more
 
 
 def resume_experiment(
     name: str, changes: Mapping[str, Any] | None = None
 ) -> tuple[Experiment, Path]:
-    """The experiment stored in a run folder, with changes, to be continued there."""
+    """Return the experiment in a run folder, with changes, and the folder to continue."""
     run = find_run(name)
     run.require_own()
     spec = load_experiment(str(run.path / "config.yaml"), dict(changes or {})).spec

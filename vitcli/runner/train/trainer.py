@@ -27,20 +27,20 @@ from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.tensorboard import Board
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
-from vitcli.runner.train.exactness import changes, numerical_environment
+from vitcli.runner.train.exactness import environment_changes, numerical_environment
 from vitcli.runner.train.signals import StopFlag
 
 KEEP = 2
-"""Newest checkpoints that are kept."""
+"""Number of newest checkpoints that are kept."""
 SAVE_SHARE = 0.03
-"""Largest share of the training's time that checkpoints after epochs may take."""
+"""Largest share of the training time that checkpoints after epochs may take."""
 REPORT_SECONDS = 0.5
-PICTURES = 10
-"""How often in a run, roughly, the attention on a few test images is drawn."""
+NUM_ATTENTION_IMAGES = 10
+"""Approximate number of times per run that the attention on test images is drawn."""
 
 
 class Trainer:
-    """Trains a run: takes steps, measures epochs, writes records and checkpoints."""
+    """Trains a run: takes steps, measures epochs, writes metrics and checkpoints."""
 
     def __init__(
         self,
@@ -57,9 +57,9 @@ class Trainer:
         self.on_event, self.on_message = on_event, on_message
         if device.type == "cpu":
             keep_freed_memory()
-        self.row, kind = task_row(spec), task_class(spec)
-        self.task = kind(spec, module.to(device))
-        self.encoder = kind.encoder(module)
+        self.row, task_type = task_row(spec), task_class(spec)
+        self.task = task_type(spec, module.to(device))
+        self.encoder = task_type.encoder(module)
         self.encoder.grad_checkpointing = spec.train.grad_checkpointing
         autocast = pick_precision(spec.train.precision, device)
         self.kernels = choose_kernels(
@@ -76,22 +76,22 @@ class Trainer:
         self.wall_seconds = 0.0
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
-        """The best value of the headline on the validation split, and its step."""
+        """Best headline number on the validation split, and its step."""
         self._next_save = 0.0
         self._outputs: tuple[int, Outputs] | None = None
 
     @property
     def step(self) -> int:
-        """Steps taken so far."""
+        """Return the number of steps taken so far."""
         return self.state.step
 
     @property
     def precision(self) -> str:
-        """Name of the arithmetic: fp32, bf16 or fp16."""
+        """Return the name of the arithmetic: fp32, bf16 or fp16."""
         return precision_name(self.state.autocast)
 
     def checkpoint(self) -> Checkpoint:
-        """Return everything that a continued training needs."""
+        """Return everything that is needed to continue the training."""
         scaler = self.state.scaler
         state = {
             "step_seconds": self.step_seconds,
@@ -107,17 +107,17 @@ class Trainer:
         return Checkpoint(self.step, self.state.tensors(), state)
 
     def changes_since(self, checkpoint: Checkpoint) -> dict[str, Change]:
-        """Return what has changed that the bits depend on: name -> (then, now).
+        """Return what has changed in the environment since a checkpoint: name -> (then, now).
 
         Raises:
-            ConfigError: The precision is another one here, or no step is left.
-            InputError: The checkpoint is that of another model.
+            ConfigError: The precision differs, or the checkpoint has more steps than the training.
+            InputError: The checkpoint belongs to another model.
         """
         if checkpoint.step > self.state.num_steps:
             done = checkpoint.step // self.state.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {done} epochs")
         here = self.precision, model_hash(self.spec.model)
-        return changes(checkpoint.state, self.run.read("meta.json"), self.device, *here)
+        return environment_changes(checkpoint.state, self.run.read("meta.json"), self.device, *here)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
@@ -137,7 +137,7 @@ class Trainer:
         self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
 
     def save(self) -> None:
-        """Write a checkpoint, then remove those that are not kept."""
+        """Write a checkpoint, then remove the checkpoints that are not kept."""
         began = time.perf_counter()
         save_checkpoint(self.run.checkpoints, self.checkpoint())
         now = time.perf_counter()
@@ -146,10 +146,10 @@ class Trainer:
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
     def train(self, stop: StopFlag) -> None:
-        """Take every remaining step; a signal ends the training after a checkpoint."""
+        """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError."""
         self.board = Board(self.run.path, self.records)
-        self._announce()
-        self.task.network = self._network()
+        self._report_start()
+        self.task.network = self._compiled_network()
         self.state.module.train()
         self._started = time.perf_counter()
         try:
@@ -158,7 +158,7 @@ class Trainer:
         finally:
             self.board.close()
 
-    def _announce(self) -> None:
+    def _report_start(self) -> None:
         started = Started(
             folder=str(self.run.path),
             task=self.spec.task.name,
@@ -175,7 +175,8 @@ class Trainer:
         )
         self.on_event(started)
 
-    def _network(self) -> nn.Module:
+    def _compiled_network(self) -> nn.Module:
+        """Return the module, compiled if the configuration asks for it."""
         if not self.spec.train.compiles_on(self.device.type):
             return self.state.module
         part = self.spec.train.batch_size // self.spec.train.accumulate
@@ -199,7 +200,7 @@ class Trainer:
             self._interrupt(stop.number)
 
     def _report(self, epoch: int, step: Step, began: float, num_steps: int) -> None:
-        # Reading a number waits for the device, so the clock is read after it.
+        # Reading a number waits for the device, so the clock must be read afterwards.
         scalars = {name: step.scalars[name].item() for name in self.row.reports}
         seconds_per_step = (time.perf_counter() - began) / num_steps
         is_gpu = self.device.type == "cuda"
@@ -231,22 +232,22 @@ class Trainer:
         self.records.append(record)
         self.run.set_metrics(self.records)
         self.board.scalars(record)
-        if last or (epoch + 1) % max(1, self.spec.train.epochs // PICTURES) == 0:
+        if last or (epoch + 1) % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
             self._draw_attention()
-        self._tick()
+        self._count_wall_seconds()
         if last or self.best[1] == self.step or time.perf_counter() >= self._next_save:
             self.save()
             self.run.set_status("running", self.step)
         self.on_event(EpochDone(record=record))
 
     def _draw_attention(self) -> None:
-        """Draw for TensorBoard where the model looks now. Nothing in the training depends on it.
+        """Draw the current attention for TensorBoard. The training does not depend on it.
 
-        A model whose attention would take too much memory gets no picture.
+        Attention that would take too much memory is not drawn.
         """
         from vitcli.runner.attn_map.strip import MAX_BYTES, attention_strip, fixed_images
 
-        model = type(self.task).encoder(self.state.evaluated)
+        model = type(self.task).encoder(self.state.evaluated_module)
         if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
             return
         tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
@@ -254,44 +255,44 @@ class Trainer:
             images = fixed_images(self.data.val or self.data.test)
             self.board.picture(attention_strip(model, images, self.spec.data), self.step)
 
-    def _tick(self) -> None:
+    def _count_wall_seconds(self) -> None:
         now = time.perf_counter()
         self.wall_seconds += now - self._started
         self._started = now
 
     def _evaluate_epoch(self, last: bool) -> dict[str, float]:
-        """Measure the validation split; the test set only at the end, or where there is none."""
+        """Measure the validation split; measure the test set last, or if there is no split."""
         found: dict[str, float] = {}
         if self.data.val:
             val = self.task.measure(self._outputs_of(self.data.val))
             found |= {f"val_{name}": val[name] for name in self.row.recorded}
-            self._note_best(val[self.row.headline.name])
+            self._update_best(val[self.row.headline.name])
         if last or not self.data.val:
             test = self.task.measure(self.test_outputs())
             found |= {f"test_{name}": test[name] for name in self.row.recorded}
         return found
 
-    def _note_best(self, value: float) -> None:
-        """Of equal values the later one is the best."""
+    def _update_best(self, value: float) -> None:
+        """Keep the best value and its step; of equal values, the later one."""
         if not self.best[1] or not self.row.headline.is_better(self.best[0], value):
             self.best = (value, self.step)
 
     def test_outputs(self) -> Outputs:
-        """Return what the task needs to measure the test set, computed once a step."""
+        """Return the task's outputs for the test set; they are computed once per step."""
         if self._outputs is None or self._outputs[0] != self.step:
             self._outputs = (self.step, self._outputs_of(self.data.test))
         return self._outputs[1]
 
     def _outputs_of(self, images: Images) -> Outputs:
-        """Outputs that are not finite are a divergence."""
-        outputs = self.task.outputs(self.state.evaluated, images)
+        """Return the task's outputs for a split; raise DivergedError if they are not finite."""
+        outputs = self.task.outputs(self.state.evaluated_module, images)
         self._refuse_divergence(*(tensor.sum().item() for tensor in outputs.values()))
         return outputs
 
     def _refuse_divergence(self, *numbers: float) -> None:
         if all(math.isfinite(number) for number in numbers):
             return
-        # The epoch, not the step: the clock decides at which step divergence is noticed.
+        # The message names the epoch, because the step at which divergence is seen depends on time.
         epoch = max(0, self.step - 1) // self.state.steps_per_epoch + 1
         reason = f"loss or gradient is not finite in epoch {epoch}"
         newest = self.run.last_step()
@@ -301,11 +302,11 @@ class Trainer:
         )
         raise DivergedError(
             f"{self.run.path}: diverged: {reason}; {kept}."
-            f" Try a lower rate: -s optim.lr={self.spec.optim.lr / 3:.1g}"
+            f" Try a lower learning rate: -s optim.lr={self.spec.optim.lr / 3:.1g}"
         )
 
     def _interrupt(self, number: int) -> None:
-        self._tick()
+        self._count_wall_seconds()
         self._refuse_divergence(*self.state.sums.tolist())
         self.save()
         self.run.set_status("interrupted", self.step, f"signal {number}")

@@ -22,7 +22,7 @@ from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import is_free
+from vitcli.runner.train.start import is_effectively_empty
 from vitcli.runner.weights.unpickle import SECONDS
 from vitcli.version import PACKAGE, __version__
 
@@ -59,7 +59,7 @@ def import_weights(
         ConfigError: The run folder already holds files.
     """
     run = RunDir(output)
-    if output.exists() and not (output.is_dir() and is_free(output)):
+    if output.exists() and not (output.is_dir() and is_effectively_empty(output)):
         raise ConfigError(f"{output} already holds files; choose another -o")
     state = rename_tensors(read_tensors(file))
     data = load_data(
@@ -69,7 +69,7 @@ def import_weights(
     model = encoder_of(spec, new_module(spec))
     weights = match_tensors(state, model, file)
     with run.lock():
-        if not is_free(output):
+        if not is_effectively_empty(output):
             raise ConfigError(f"{output} now holds files of another process; choose another -o")
         run.create(spec)
         meta = {
