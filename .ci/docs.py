@@ -49,8 +49,9 @@ def minutes(seconds: float) -> str:
 
 
 def source(result: dict[str, Any]) -> str:
-    date, commit = result.get("date", ""), (result["commit"] or "unknown")[:9]
-    return f"{result['hardware']}; {result.get('precision', '')}; {date}, commit {commit}"
+    commit = (result["commits"] or ["unknown"])[0][:9]
+    hardware, precision = (", ".join(result[name]) for name in ("hardware", "precision"))
+    return f"{hardware}; {precision}; {result['date']}, commit {commit}"
 
 
 def quickstart() -> str:
@@ -93,7 +94,7 @@ def experiments() -> str:
         notes.append(f"`{name}`: {source(result)}")
         if len(trials) > 1:
             notes[-1] += f"; seeds {', '.join(str(trial['seed']) for trial in trials)}"
-        if reached := [passing(trial, STATED_ACCURACY) for trial in trials if "curve" in trial]:
+        if reached := [passing(trial, STATED_ACCURACY) for trial in trials if trial.get("curve")]:
             notes[-1] += f". It passes {percent(STATED_ACCURACY)} % {', '.join(reached)}"
     if not notes:
         return ""
