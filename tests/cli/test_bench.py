@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from vitcli.cli.main import app
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.speed import attention, check
-from vitcli.runner.speed.attention import exponent, squarest
+from vitcli.runner.speed.attention import fit_exponent, squarest_grid
 from vitcli.runner.speed.attention_figure import draw
 from vitcli.runner.speed.clock import turns
 from vitcli.runner.speed.profile import describe_operator
@@ -98,7 +98,7 @@ def test_labels_of_axes_are_no_formulas(times):
 
 
 def test_tokens_are_a_grid_as_square_as_can_be():
-    found = {count: squarest(count) for count in (1, 7, 64, 128, 4096)}
+    found = {count: squarest_grid(count) for count in (1, 7, 64, 128, 4096)}
     assert found == {1: (1, 1), 7: (1, 7), 64: (8, 8), 128: (8, 16), 4096: (64, 64)}
 
 
@@ -194,10 +194,10 @@ def test_turns_alternate_and_slopes_are_exponents():
     found = turns(works, torch.device("cpu"), rounds=3, seconds=0)
     assert "".join(calls) == "aabb" + 3 * "ab"
     assert len(found["a"].values) == 3
-    exact = exponent([(n, 5 * n**1.5) for n in (64, 512, 1024, 2048, 4096)])
+    exact = fit_exponent([(n, 5 * n**1.5) for n in (64, 512, 1024, 2048, 4096)])
     assert exact == pytest.approx((1.5, 0.0), abs=1e-9)
-    assert exponent([(512, 1.0), (1024, 2.0)]) is None, "two points leave nothing to judge by"
-    bent = exponent([(n, n * (1 + (n == 1024))) for n in (512, 1024, 2048, 4096)])
+    assert fit_exponent([(512, 1.0), (1024, 2.0)]) is None, "two points leave nothing to judge by"
+    bent = fit_exponent([(n, n * (1 + (n == 1024))) for n in (512, 1024, 2048, 4096)])
     assert bent is not None
     assert bent[1] > 0.3, "an interval as wide as the points are off the line"
     assert math.isfinite(found["b"].median)

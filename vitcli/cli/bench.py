@@ -178,7 +178,7 @@ def attention(
 ) -> None:
     """Measure each attention rule by length: time, memory, growth."""
     from vitcli.runner.machine.device import pick_device
-    from vitcli.runner.speed.attention import LENGTHS, TOO_LONG, bench_attention
+    from vitcli.runner.speed.attention import LENGTHS, MAX_SECONDS, bench_attention
     from vitcli.runner.speed.attention_figure import draw, require_figure
 
     if output:
@@ -204,7 +204,9 @@ def attention(
     emit(result["setting"])
     show_lengths(result["rows"])
     if any(len(row["points"]) < len(wanted) for row in result["rows"]):
-        emit(f"empty cells exceeded {TOO_LONG:g} s per pass or the memory, or have no such kernel")
+        emit(
+            f"empty cells exceeded {MAX_SECONDS:g} s per pass or the memory, or have no such kernel"
+        )
 
 
 def workload(

@@ -1,4 +1,4 @@
-"""From the row of a table to what the row builds."""
+"""Build the class or function that a row of a table names."""
 
 from functools import cache
 from importlib import import_module
@@ -7,23 +7,23 @@ from typing import Any
 from vitcli.core.spec.rows import Row, Target
 
 
-def maker(target: Target | None) -> Any:
-    """Return the class or function that a row builds with, imported where it is named by text.
+def load_target(target: Target | None) -> Any:
+    """Return the class or function of a target; import it if the target is text.
 
     Raises:
         ValueError: The row builds nothing.
     """
     if target is None:
         raise ValueError("this row builds nothing")
-    return _imported(target) if isinstance(target, str) else target
+    return _import_target(target) if isinstance(target, str) else target
 
 
 @cache
-def _imported(target: str) -> Any:
+def _import_target(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(import_module(module), name)
 
 
 def make(row: Row, *args: Any) -> Any:
-    """Return what a row builds from its arguments."""
-    return maker(row.build)(*args)
+    """Call the class or function of a row with the arguments and return the result."""
+    return load_target(row.build)(*args)

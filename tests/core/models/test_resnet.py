@@ -37,7 +37,7 @@ PARTS = {
 
 
 def resnet(**fields: Any) -> ResNet18:
-    return ResNet18(SPEC.replace(**fields)).initialised()
+    return ResNet18(SPEC.replace(**fields)).initialise()
 
 
 def abstract(**fields: Any) -> ResNet18:

@@ -20,7 +20,7 @@ from vitcli.core.models.staged import StagedModel
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import DropPath
-from vitcli.core.nn.init import own_start
+from vitcli.core.nn.init import init_parts
 from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
@@ -297,7 +297,7 @@ def test_the_table_of_a_window_starts_narrow():
     shape = TokenShape(embed_dim=8, grid_size=(32, 32), num_prefix_tokens=0)
     spec = SWIN.replace(window_size=32, num_heads=2, embed_dim=8)
     attention = WindowAttention(spec, shape, shifted=False)
-    own_start(attention, partial(keyed_generator, 0))
+    init_parts(attention, partial(keyed_generator, 0))
     table = attention.position.relative.relative_table
     assert table.std().item() == pytest.approx(0.02, rel=0.1)
 
@@ -400,9 +400,9 @@ def test_the_rows_of_the_ablation_table_change_every_family(family, row):
     [
         ({"family": "swin", "pool": "mean"}, "needs depths"),
         ({"family": "swin", "depths": (1,)}, "no CLS token; set pool to mean or seq"),
-        ({"family": "swin", "depths": (1,), "pool": "mean"}, "wants pos_embed 'relative'"),
+        ({"family": "swin", "depths": (1,), "pool": "mean"}, "needs pos_embed 'relative'"),
         ({"family": "swin", "depths": (1,), "attention": "linear"}, "has no attention"),
-        ({"family": "pit", "depths": (1,), "init": "mimetic"}, "is for family 'vit'"),
+        ({"family": "pit", "depths": (1,), "init": "mimetic"}, "only for family 'vit'"),
         ({"family": "pit", "depths": (1,), "window_size": 2}, "has no window_size"),
         ({"depths": (1,)}, "family 'vit' has no depths"),
         ({"stem_width": 8}, "stem_width needs patch_embed"),
@@ -417,8 +417,8 @@ def test_what_does_not_fit_is_refused(fields, words):
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"layout": "CT"}, "does not name 3 stages"),
-        ({"layout": "CCC"}, "C for convolutions, then T"),
+        ({"layout": "CT"}, "must name 3 stages"),
+        ({"layout": "CCC"}, "must be Cs"),
         ({"patch_size": 8}, "patch_size 1, 2 or 4"),
     ],
 )

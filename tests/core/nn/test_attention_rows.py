@@ -369,7 +369,7 @@ def test_compiled_it_computes_the_same(name):
         ({"attention": "performer", "attn_drop": 0.1}, "no weights that attn_drop"),
         ({"attention": "strided", "attn_clamp": True}, "no attn_clamp"),
         ({"attention": "linear", "attn_scale": "learned"}, "no temperature"),
-        ({"attention": "local", "attn_window": 4}, "make it odd"),
+        ({"attention": "local", "attn_window": 4}, "must be odd"),
     ],
 )
 def test_what_a_rule_has_no_place_for_is_refused(fields, reason):

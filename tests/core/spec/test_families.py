@@ -14,7 +14,7 @@ from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import FAMILIES, ExperimentSpec, VitSpec, model_spec
 from vitcli.core.spec.families import FamilyRow
-from vitcli.core.spec.old_fields import DEFAULTS, all_fields
+from vitcli.core.spec.old_fields import DEFAULTS, family_fields
 
 COMPLETE = [pytest.param(family, id=family) for family in FAMILIES]
 
@@ -46,8 +46,8 @@ def test_fields_of_other_families_are_dropped_at_their_old_defaults(family):
 @pytest.mark.parametrize("family", COMPLETE)
 def test_a_field_of_another_family_with_another_value_is_refused(family):
     own = FAMILIES[family].spec.model_fields
-    for name in sorted({*all_fields()} - own.keys()):
-        hint = "" if DEFAULTS[name] is None else f", or at {DEFAULTS[name]}"
+    for name in sorted({*family_fields()} - own.keys()):
+        hint = "" if DEFAULTS[name] is None else f" or set it to {DEFAULTS[name]}"
         message = f"family '{family}' has no {name}; leave it out{hint}"
         with pytest.raises(ValueError, match=f"{re.escape(message)}$"):
             some(family, **{name: "another"})
@@ -62,7 +62,7 @@ def test_the_old_defaults_are_still_the_defaults():
         for name, field in row.spec.model_fields.items():
             if name in DEFAULTS:
                 assert field.default == DEFAULTS[name], (row.spec, name)
-    assert {*all_fields()} - DEFAULTS.keys() == {"family", "img_size", "in_chans", "num_classes"}
+    assert {*family_fields()} - DEFAULTS.keys() == {"family", "img_size", "in_chans", "num_classes"}
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Annotated
 import pytest
 from pydantic import ValidationError
 
-from vitcli.core.make import make, maker
+from vitcli.core.make import load_target, make
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ExperimentSpec, Spec
 from vitcli.core.spec.rows import Row, RowOf, choice_of, table_of
 from vitcli.core.spec.slots import POS_EMBEDS, SLOTS
@@ -62,7 +62,7 @@ def test_a_row_says_in_a_line_what_it_is(row):
 def test_what_a_row_builds_with_is_there_and_in_the_core(row):
     targets = [row.build, getattr(row, "heads", None)]
     for target in filter(None, targets):
-        assert callable(maker(target))
+        assert callable(load_target(target))
         module = target.partition(":")[0]
         assert module.startswith(("vitcli.core.", "torch")), "a row must not look upward"
         assert import_module(module)

@@ -1,4 +1,4 @@
-"""From the spec of a model to the model."""
+"""Build a model from its spec."""
 
 from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel
@@ -6,10 +6,10 @@ from vitcli.core.spec import FAMILIES, ModelSpec
 
 
 def build_model(spec: ModelSpec, seed: int | None = None) -> ImageModel:
-    """Build and initialise; without a seed, torch's global generator chooses one.
+    """Return the model with initial weights. Without a seed, torch's global generator draws one.
 
     Raises:
-        ValueError: A size is open, or the parts do not fit.
+        ValueError: A size is not set, or the parts of the model do not fit together.
     """
     model: ImageModel = make(FAMILIES[spec.family], spec)
-    return model.initialised(seed)
+    return model.initialise(seed)

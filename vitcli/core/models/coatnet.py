@@ -1,4 +1,4 @@
-"""CoAtNet: convolutions at first, then attention with relative positions.
+"""CoAtNet: convolutional stages, then attention stages with relative positions.
 
 Dai et al. 2021, https://arxiv.org/abs/2106.04803. Axes: B batch, C channels, H W pixels, N tokens
 of a grid, D width of a token, K classes.
@@ -9,25 +9,25 @@ from dataclasses import replace
 
 from torch import Tensor, nn
 
-from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halved
+from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halve_grid
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import PreNorm, build_block
 from vitcli.core.nn.linear import Gelu
-from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, shortcut
+from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, build_shortcut
 from vitcli.core.nn.norm import build_norm
-from vitcli.core.nn.patch_embed import channels, channels_last
+from vitcli.core.nn.patch_embed import channels_last, input_channels
 from vitcli.core.nn.pos_embed import build_position
 from vitcli.core.spec import CoatnetSpec, TokenSpec
 
 
 class Stem(nn.Module):
-    """Two 3x3 convolutions, the first with the stride: (B, C, H, W) -> (B, N, D)."""
+    """Two 3x3 convolutions; the first has the stride: (B, C, H, W) -> (B, N, D)."""
 
     def __init__(self, spec: TokenSpec, dim: int, stride: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(channels(spec), dim, 3, stride, padding=1, bias=False),
+            nn.Conv2d(input_channels(spec), dim, 3, stride, padding=1, bias=False),
             nn.BatchNorm2d(dim),
             Gelu(),
             nn.Conv2d(dim, dim, 3, padding=1, bias=False),
@@ -38,14 +38,14 @@ class Stem(nn.Module):
 
 
 class DownsamplingBranch(PreNorm):
-    """A branch that changes grid and width: Proj(Pool(x)) + Attention(Pool(Norm(x)))."""
+    """An attention branch that changes grid and width: Proj(Pool(x)) + Attn(Pool(Norm(x)))."""
 
     def __init__(self, branch: PreNorm, stage: StageSpec) -> None:
         norm = build_norm(stage.spec, stage.before.embed_dim)
         super().__init__(norm, branch.inner, branch.join, branch.after)
         changes = stage.before.grid_size != stage.shape.grid_size
         self.downsample = Downsample(stage.before) if changes else nn.Identity()
-        self.shortcut = shortcut(stage.spec, stage.before, stage.shape)
+        self.shortcut = build_shortcut(stage.spec, stage.before, stage.shape)
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return {}
@@ -55,10 +55,11 @@ class DownsamplingBranch(PreNorm):
 
 
 class CoAtNet(StagedModel):
-    """(B, C, H, W) -> (B, K). ``layout`` names the kind of every stage, C or T, as in CCTT.
+    """CoAtNet classifier: (B, C, H, W) -> (B, K).
 
-    ``patch_size`` is the stride of the first stage's tokens in pixels, of which the stem takes
-    half: 4 in the paper, which makes 7x7 tokens of the last stage from 224x224 pixels.
+    ``layout`` gives the kind of each stage, C or T, such as CCTT. ``patch_size`` is the stride of
+    the first stage in pixels, and the stem has half of this stride. The paper uses 4, so 224x224
+    pixels become 7x7 tokens in the last stage.
     """
 
     spec: CoatnetSpec
@@ -71,25 +72,26 @@ class CoAtNet(StagedModel):
     def first_shapes(self) -> tuple[TokenShape, TokenShape]:
         width = self.spec.stem_width or self.spec.embed_dim
         stem = replace(self.token_shape, embed_dim=width)
-        first = halved(self.token_shape) if self.spec.patch_size > 1 else self.token_shape
+        first = halve_grid(self.token_shape) if self.spec.patch_size > 1 else self.token_shape
         return stem, first
 
     def make_stage(self, stage: StageSpec) -> Stage:
-        make = conv_block if self.spec.layout[stage.index] == "C" else attention_block
+        is_conv = self.spec.layout[stage.index] == "C"
+        build = build_conv_block if is_conv else build_attention_block
         blocks: list[nn.Module] = []
         before = stage.before
         for rate in stage.rates:
-            blocks.append(make(replace(stage, before=before), rate))
+            blocks.append(build(replace(stage, before=before), rate))
             before = stage.shape
         return Stage(nn.Identity(), blocks)
 
 
-def conv_block(stage: StageSpec, rate: float) -> MBConv:
+def build_conv_block(stage: StageSpec, rate: float) -> MBConv:
     return MBConv(stage.spec, stage.before, stage.shape, rate)
 
 
-def attention_block(stage: StageSpec, rate: float) -> nn.Sequential:
-    """Attention and FFN, where the attention's branch may change grid and width."""
+def build_attention_block(stage: StageSpec, rate: float) -> nn.Sequential:
+    """Return a block of attention and FFN, whose attention branch may change grid and width."""
     spec, shape = stage.spec, stage.shape
     if stage.before == shape:
         return build_block(spec, shape, rate)

@@ -1,4 +1,4 @@
-"""What every family of models has in common. Axes: B batch, C channels, H W pixels, K classes."""
+"""The base class of all models. Axes: B batch, C channels, H W pixels, K classes."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -7,7 +7,7 @@ from typing import Self, TypeVar
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.nn.block import recomputed
+from vitcli.core.nn.block import forward_recomputed
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ModelSpec
 
@@ -15,15 +15,15 @@ T = TypeVar("T")
 
 
 class ImageModel(nn.Module):
-    """Images (B, C, H, W), normalised, -> logits (B, K).
+    """Base class of models: normalised images (B, C, H, W) -> logits (B, K).
 
-    Its last layer is called ``head``, so that weights can move to a model with other classes.
-    Set ``grad_checkpointing`` to recompute blocks in the backward pass, where there are any.
+    The last layer is called ``head``, so that weights can be moved to a model with other classes.
+    Set ``grad_checkpointing`` to recompute the blocks in the backward pass.
     """
 
     head: nn.Module
     no_maps: str | None = "has no attention"
-    """Why there are no maps of the attention over the whole picture; None where there are."""
+    """Reason why the model has no attention maps of the whole picture; None if it has them."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -35,14 +35,14 @@ class ImageModel(nn.Module):
         self.grad_checkpointing = False
 
     def init_weights(self, draws: Draws) -> None:
-        """Give every tensor that starts at random its first value."""
+        """Fill all tensors that have random initial values."""
         raise NotImplementedError
 
-    def initialised(self, seed: int | None = None) -> Self:
-        """The model with new weights, each a function of (seed, name of the parameter).
+    def initialise(self, seed: int | None = None) -> Self:
+        """Fill the model with new weights and return it.
 
-        Without a seed, torch's global generator chooses one. A model on the device ``meta`` has no
-        weights.
+        Each weight depends on the seed and the name of its parameter only. Without a seed, torch's
+        global generator draws one. A model on the device ``meta`` has no weights and is unchanged.
         """
         if next(self.parameters()).is_meta:
             return self
@@ -52,20 +52,20 @@ class ImageModel(nn.Module):
         return self
 
     def check_images(self, images: Tensor) -> None:
-        """Refuse what the model was not built for.
+        """Check size and channels of the images.
 
         Raises:
-            ValueError: The images have another size or other channels.
+            ValueError: The model was built for another size or other channels.
         """
         if images.shape[1:] != self.image_shape:
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
             raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
 
     def run_blocks(self, blocks: Iterable[nn.Module], tokens: T) -> T:
-        """One block after the other, recomputed in the backward pass where that is wanted."""
+        """Return the tokens after all blocks, which are recomputed with ``grad_checkpointing``."""
         for block in blocks:
             if self.grad_checkpointing and self.training:
-                tokens = recomputed(block, tokens)
+                tokens = forward_recomputed(block, tokens)
             else:
                 tokens = block(tokens)
         return tokens

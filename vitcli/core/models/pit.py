@@ -14,9 +14,9 @@ from vitcli.core.nn.mbconv import DepthwiseConv
 
 
 class TokenPooling(nn.Module):
-    """Two strided 3x3 filters for each feature; the prefix takes a linear map instead.
+    """Pooling between stages: (B, N, D) -> (B, N', 2 D), with a quarter of the patches in N'.
 
-    (B, N, D) -> (B, N', 2 D), where the patches of N' are a quarter of those of N.
+    Two 3x3 filters of stride 2 for each feature pool the patches. A linear map widens the prefix.
     """
 
     def __init__(self, before: TokenShape, shape: TokenShape) -> None:
@@ -34,9 +34,9 @@ class TokenPooling(nn.Module):
 
 
 class Pit(StagedModel):
-    """(B, C, H, W) -> (B, K). Every slot of a Vision Transformer is open.
+    """PiT classifier: (B, C, H, W) -> (B, K). It supports all slots of a Vision Transformer.
 
-    Deviations: patches do not overlap, and there is no distillation token.
+    Deviations: patches do not overlap, and the model has no distillation token.
     """
 
     no_maps = "attends on several grids, so its patches are not the same from layer to layer"

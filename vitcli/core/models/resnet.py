@@ -1,4 +1,4 @@
-"""ResNet-18, the convolutional model that ViTs are compared with.
+"""ResNet-18, the convolutional baseline of the ViTs.
 
 He et al. 2016, https://arxiv.org/abs/1512.03385. Axes: B batch, C channels, H W pixels, K classes.
 """
@@ -6,42 +6,43 @@ He et al. 2016, https://arxiv.org/abs/1512.03385. Axes: B batch, C channels, H W
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.linear import backed
+from vitcli.core.nn.linear import wrap_linear
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import ModelSpec
 
 WIDTH = 64
-"""Channels after the stem."""
+"""Number of channels after the stem."""
 
 
-def small_image_stem(in_chans: int) -> nn.Conv2d:
-    """A 3x3 convolution of stride 1 that keeps the size.
+def build_stem(in_chans: int) -> nn.Conv2d:
+    """Return a 3x3 convolution of stride 1, which keeps the size of the image.
 
-    The paper's ImageNet stem (7x7 of stride 2, then max-pooling) would leave a 32x32 image 8x8
-    before the first block; without both, as is usual on CIFAR-10, the blocks begin at 32x32.
+    Deviation: the paper's stem for ImageNet is a 7x7 convolution of stride 2 and a max-pooling. It
+    would reduce 32x32 pixels to 8x8 before the first block. Models for CIFAR-10 usually omit it.
     """
     return nn.Conv2d(in_chans, WIDTH, kernel_size=3, stride=1, padding=1, bias=False)
 
 
 class ResNet18(ImageModel):
-    """torchvision's ResNet-18 with a stem for small images: (B, C, H, W) -> (B, K)."""
+    """ResNet-18 of torchvision with a stem for small images: (B, C, H, W) -> (B, K)."""
 
     head: nn.Linear
 
     def __init__(self, spec: ModelSpec) -> None:
-        from torchvision.models import resnet18  # takes as long to import as torch itself
+        from torchvision.models import resnet18  # this import takes as long as torch itself
 
         super().__init__(spec)
         net = resnet18(weights=None, num_classes=self.num_classes)
-        self.stem = nn.Sequential(small_image_stem(self.image_shape[0]), net.bn1, net.relu)
+        self.stem = nn.Sequential(build_stem(self.image_shape[0]), net.bn1, net.relu)
         self.stages = nn.Sequential(net.layer1, net.layer2, net.layer3, net.layer4)
         self.pool = net.avgpool
-        self.head = backed(net.fc)
+        self.head = wrap_linear(net.fc)
 
     def init_weights(self, draws: Draws) -> None:
-        """As torchvision: convolutions by He et al. 2015, the head as torch starts a linear layer.
+        """Fill convolutions and head with torchvision's initial weights.
 
-        https://arxiv.org/abs/1502.01852; N(0, 2 / n_out) for convolutions.
+        Convolutions are N(0, 2 / n_out) (He et al. 2015, https://arxiv.org/abs/1502.01852). The
+        head has the distribution of torch's linear layers.
         """
         for name, module in self.named_modules():
             if isinstance(module, nn.Conv2d):
@@ -54,10 +55,10 @@ class ResNet18(ImageModel):
         nn.init.uniform_(self.head.bias, -limit, limit, generator=draws("head.bias"))
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, 512, H / 8, W / 8), sizes rounded up.
+        """Return the last feature map: (B, C, H, W) -> (B, 512, H / 8, W / 8), sides rounded up.
 
         Raises:
-            ValueError: The images are not of the size that the model was built for.
+            ValueError: The model was built for images of another shape.
         """
         self.check_images(images)
         return self.stages(self.stem(images))

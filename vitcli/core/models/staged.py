@@ -1,4 +1,4 @@
-"""Models whose grid of tokens shrinks from stage to stage, while the tokens grow wider.
+"""Models in stages: each stage halves the grid of tokens and doubles their width.
 
 Axes: B batch, C channels, H W pixels, N tokens (prefix first), D width of a token, K classes.
 """
@@ -16,20 +16,21 @@ from vitcli.core.spec import StagedSpec
 
 @dataclass(frozen=True)
 class StageSpec:
-    """What a stage is built from."""
+    """Arguments to build a stage."""
 
     index: int
     spec: StagedSpec
-    """With the stage's own width and heads."""
+    """Spec with the width and the heads of this stage."""
     before: TokenShape
-    """Of the tokens that come in: the same, or narrower on a larger grid."""
+    """Shape of the input tokens: equal to ``shape``, or narrower on a larger grid."""
     shape: TokenShape
+    """Shape of the output tokens."""
     rates: list[float]
-    """Stochastic depth, a rate a block."""
+    """Stochastic-depth rate of each block."""
 
 
 class Stage(nn.Module):
-    """A change of grid and width, then blocks that keep both."""
+    """A layer that changes grid and width, followed by blocks that keep both."""
 
     def __init__(self, down: nn.Module, blocks: list[nn.Module]) -> None:
         super().__init__()
@@ -37,10 +38,10 @@ class Stage(nn.Module):
 
 
 class StagedModel(TokenModel):
-    """Images (B, C, H, W), normalised, -> logits (B, K), through stages.
+    """Base class of models in stages: normalised images (B, C, H, W) -> logits (B, K).
 
-    From one stage to the next the sides of the grid are halved (and rounded up), and width and
-    heads doubled, so that a head keeps its width.
+    Each stage after the first halves the sides of the grid, rounded up, and doubles width and
+    heads. So the width of a head stays equal.
     """
 
     def __init__(self, spec: StagedSpec) -> None:
@@ -51,7 +52,7 @@ class StagedModel(TokenModel):
         stages = []
         for index, depth in enumerate(depths):
             if index:
-                before, shape = shape, halved(shape, widened=True)
+                before, shape = shape, halve_grid(shape, widened=True)
                 width, heads = 2 * spec.embed_dim, 2 * spec.num_heads
                 spec = spec.replace(embed_dim=width, num_heads=heads)
             stage = StageSpec(index, spec, before, shape, list(islice(rates, depth)))
@@ -60,14 +61,15 @@ class StagedModel(TokenModel):
         self.add_head(shape)
 
     def first_shapes(self) -> tuple[TokenShape, TokenShape]:
-        """Of the tokens before and in the first stage."""
+        """Return the shapes of the tokens before and in the first stage."""
         return self.token_shape, self.token_shape
 
     def make_stage(self, stage: StageSpec) -> Stage:
+        """Return the layers of a stage."""
         raise NotImplementedError
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Images -> tokens after the last norm, (B, N, D)."""
+        """Return the tokens (B, N, D) after the last norm."""
         tokens = self.embed(images)
         for stage in self.stages:
             assert isinstance(stage, Stage)
@@ -78,17 +80,17 @@ class StagedModel(TokenModel):
         return self.forward_head(self.forward_features(images))
 
 
-def halved(shape: TokenShape, *, widened: bool = False) -> TokenShape:
-    """Half the sides, rounded up, and twice the width where that is wanted.
+def halve_grid(shape: TokenShape, *, widened: bool = False) -> TokenShape:
+    """Return a shape with halved sides, rounded up, and twice the width if ``widened``.
 
     Raises:
-        ValueError: It is a single token already.
+        ValueError: The grid is a single token.
     """
     height, width = shape.grid_size
     if height * width == 1:
         raise ValueError(
-            "depths has too many stages for so few patches: the grid is 1x1 before the last; use"
-            " fewer stages, larger images or a smaller patch_size"
+            "depths has too many stages: the grid is 1x1 before the last stage; use fewer"
+            " stages, larger images or a smaller patch_size"
         )
     grid = -(-height // 2), -(-width // 2)
     return replace(shape, grid_size=grid, embed_dim=shape.embed_dim * (1 + widened))

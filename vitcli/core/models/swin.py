@@ -12,10 +12,11 @@ from vitcli.core.spec import SwinSpec
 
 
 class Swin(StagedModel):
-    """(B, C, H, W) -> (B, K). Every other block of a stage shifts its windows by half of one.
+    """Swin classifier: (B, C, H, W) -> (B, K).
 
-    A window that would be larger than the grid is the grid, on each axis alone (the authors take
-    the shorter side for both); torchvision pads the grid instead.
+    Every second block of a stage shifts its windows by half a window. Each side of a window is at
+    most the side of the grid. Deviations: the authors limit both sides to the shorter side of the
+    grid, and torchvision pads the grid instead.
     """
 
     no_maps = "attends inside windows of several grids, so no patch has weights for all the others"

@@ -1,4 +1,4 @@
-"""What models of tokens have in common.
+"""The base class of models that turn an image into tokens.
 
 Axes: B batch, C channels, H W pixels, N tokens (prefix first: CLS, registers), D embed_dim,
 K classes.
@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import Stream, Tokens, norm_sizes
-from vitcli.core.nn.init import own_start
+from vitcli.core.nn.block import Stream, Tokens, norm_op_sizes
+from vitcli.core.nn.init import init_parts
 from vitcli.core.nn.norm import build_norm
 from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pool import Pool
@@ -23,14 +23,14 @@ from vitcli.core.spec.slots import HEADS, INITS, POOLS
 
 
 class TokenModel(UsesBackend, ImageModel):
-    """What models of tokens share: from images to tokens, and from tokens to logits.
+    """Base class with the embedding of images, the last norm, the pooling and the head.
 
-    Those who derive from it build what lies between.
+    Subclasses add the layers in between.
     """
 
     spec: TokenSpec
     grid_size: tuple[int, int]
-    """Of the embedded patches."""
+    """Rows and columns of the embedded patches."""
     norm: nn.Module
     pool: Pool
 
@@ -49,13 +49,13 @@ class TokenModel(UsesBackend, ImageModel):
         self.pos_drop = nn.Dropout(spec.pos_drop)
 
     def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
-        """From images to patch tokens, and how many pixels lie between two of them."""
+        """Return the patch embedding, and the distance of neighbouring patches in pixels."""
         assert isinstance(spec, PatchSpec), "other families make their own"
         return build_patch_embed(spec), spec.patch_size
 
     @property
     def token_shape(self) -> TokenShape:
-        """Of the embedded images."""
+        """Return the shape of the embedded images."""
         return TokenShape(
             embed_dim=self.spec.embed_dim,
             grid_size=self.grid_size,
@@ -63,25 +63,25 @@ class TokenModel(UsesBackend, ImageModel):
         )
 
     def add_head(self, shape: TokenShape) -> None:
-        """The last parts, for tokens of this shape."""
+        """Build the last norm, the pooling and the head for tokens of this shape."""
         spec = self.spec
         self.norm = build_norm(spec, shape.embed_dim) if spec.has_final_norm else nn.Identity()
         self.pool = make(POOLS[spec.pool], shape)
         self.head = make(HEADS[spec.head], shape.embed_dim, self.num_classes)
 
     def init_weights(self, draws: Draws) -> None:
-        """The scheme that the spec names, over what the parts start with themselves."""
-        own_start(self, draws)
+        """Fill all tensors: first by the parts themselves, then by the scheme ``init``."""
+        init_parts(self, draws)
         make(INITS[self.spec.init], self, draws)
 
     def embed(self, images: Tensor) -> Tensor:
-        """(B, C, H, W) -> (B, N, D): patches, positions, and the prefix before them.
+        """Return the tokens of images: (B, C, H, W) -> (B, N, D), prefix first.
 
-        As in the report, positions are added to the patches before the prefix is put in front;
-        with ``pos_embed_prefix`` the prefix gets positions of its own.
+        As in the course report, positions are added to the patches before the prefix is prepended.
+        With ``pos_embed_prefix`` the prefix has positions too.
 
         Raises:
-            ValueError: The images are not of the size that the model was built for.
+            ValueError: The model was built for images of another shape.
         """
         self.check_images(images)
         tokens = self.patch_embed(images)  # (B, patches, D)
@@ -101,16 +101,16 @@ class TokenModel(UsesBackend, ImageModel):
         return self.pos_drop(tokens)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Images -> tokens after the last norm, (B, N, D)."""
+        """Return the tokens (B, N, D) after the last norm."""
         raise NotImplementedError
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return norm_sizes(self.norm)
+        return norm_op_sizes(self.norm)
 
     def last_norm(self, tokens: Tokens) -> Tensor:
-        """What the head reads of the tokens that leave the last block."""
+        """Return the normalised tokens (B, N, D) from the output of the last block."""
         return self.backend.add_norm(*Stream.of(tokens), self.norm)[1]
 
     def forward_head(self, tokens: Tensor) -> Tensor:
-        """Tokens (B, N, D) -> logits (B, K)."""
+        """Return the logits: (B, N, D) -> (B, K)."""
         return self.head(self.pool(tokens))

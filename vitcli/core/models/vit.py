@@ -24,9 +24,9 @@ from vitcli.core.spec.slots import ATTENTIONS, NORMS
 
 
 class VisionTransformer(TokenModel):
-    """Images (B, C, H, W), normalised, -> logits (B, K).
+    """Vision Transformer classifier: normalised images (B, C, H, W) -> logits (B, K).
 
-    Set ``grad_checkpointing`` to recompute each block in the backward pass; gradients stay equal.
+    Set ``grad_checkpointing`` to recompute each block in the backward pass. Gradients are equal.
     """
 
     spec: VitSpec
@@ -40,11 +40,11 @@ class VisionTransformer(TokenModel):
         self.add_head(shape)
 
     def forward_features(self, images: Tensor) -> Tensor:
-        """Images -> tokens after the last norm, (B, N, D)."""
+        """Return the tokens (B, N, D) after the last norm."""
         return self.last_norm(self.run_blocks(self.blocks, self._enter_blocks(images)))
 
     def forward(self, images: Tensor) -> Tensor:
-        """Images -> logits; of the last block only what the head reads is computed."""
+        """Return the logits. The last block computes only the tokens that the head reads."""
         if not self._reads_first_only():
             return self.forward_head(self.forward_features(images))
         *blocks, last = self.blocks
@@ -52,7 +52,7 @@ class VisionTransformer(TokenModel):
         return self.forward_head(self.last_norm(forward_first(last, tokens)))
 
     def _enter_blocks(self, images: Tensor) -> Tokens:
-        """The embedded images; a stream, where the residual sums are left to the norms."""
+        """Return the embedded images, as a stream if the norms compute the residual sums."""
         tokens = self.embed(images)
         if not (self.training and self.backend.postpones_sums(tokens)):
             return tokens
@@ -61,32 +61,32 @@ class VisionTransformer(TokenModel):
         return Stream(tokens) if can_all and type(self.norm) is nn.LayerNorm else tokens
 
     def _reads_first_only(self) -> bool:
-        """Whether CLS is all that is read, and no norm mixes it with the other tokens."""
+        """Return whether the head reads only CLS and no norm mixes CLS with other tokens."""
         is_last = isinstance(self.pool, ClsPool) and len(self.blocks) > 0
         return is_last and not NORMS[self.spec.norm].is_batch_norm
 
     @property
     def has_attention_weights(self) -> bool:
-        """Whether there is a layer, and tokens have weights for each other in all of them."""
+        """Return whether the model has layers, and their tokens have weights for each other."""
         return len(self.blocks) > 0 and ATTENTIONS[self.spec.attention].has_attention_matrix
 
     def attention_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> dict[int, Tensor]:
-        """The weights (B, h, N, N) of the layers asked for (from 0; all unless given).
+        """Return the attention weights (B, h, N, N) by layer, from 0; None means all layers.
 
-        Only those layers take the explicit path, so memory stays that of the maps returned.
+        Only the requested layers store their weights.
         """
-        return self._attend(images, self._layers(layers), stop_early=True)[1]
+        return self._attend(images, self._layer_indices(layers), stop_early=True)[1]
 
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        """Logits (B, K), and the weights that they were computed from, by layer.
+        """Return the logits (B, K), and the attention weights that they depend on, by layer.
 
-        Where gradients are on, the logits can be differentiated by the weights.
+        Autograd can differentiate the logits with respect to the weights.
         """
-        tokens, found = self._attend(images, self._layers(layers))
+        tokens, found = self._attend(images, self._layer_indices(layers))
         return self.forward_head(self.last_norm(tokens)), found
 
     def _attend(
@@ -103,7 +103,7 @@ class VisionTransformer(TokenModel):
                 tokens = block(tokens)
         return tokens, found
 
-    def _layers(self, layers: Sequence[int] | None) -> list[int]:
+    def _layer_indices(self, layers: Sequence[int] | None) -> list[int]:
         return [self._layer(i) for i in (range(len(self.blocks)) if layers is None else layers)]
 
     def _layer(self, index: int) -> int:
@@ -114,6 +114,6 @@ class VisionTransformer(TokenModel):
 
 
 def build_vit(spec: ModelSpec, seed: int | None = None) -> VisionTransformer:
-    """``build_model`` for the family ``vit``."""
+    """Return a model of the family ``vit``, as ``build_model`` does."""
     assert isinstance(spec, VitSpec)
-    return VisionTransformer(spec).initialised(seed)
+    return VisionTransformer(spec).initialise(seed)

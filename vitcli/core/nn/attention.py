@@ -1,4 +1,4 @@
-"""Self-attention: one shell, (B, N, D) -> (B, N, D), around interchangeable attend rules.
+"""Self-attention, (B, N, D) -> (B, N, D), with interchangeable attention rules.
 
 Axes: B batch, N tokens (prefix first), D embed_dim, h num_heads, d = D / h.
 """
@@ -16,27 +16,28 @@ from vitcli.core.spec.slots import ATTENTIONS
 
 
 class Position(nn.Module):
-    """How positions enter attention; this one, not at all."""
+    """Base class for positions inside attention. This class leaves attention unchanged."""
 
     def forward(self, heads: Tensor) -> Tensor:
-        """Turn q or k, (B, h, N, d) -> (B, h, N, d)."""
+        """Return q or k with positions applied: (B, h, N, d) -> (B, h, N, d)."""
         return heads
 
     def bias(self) -> Tensor | None:
-        """What to add to the scores, (1, h, N, N)."""
+        """Return the bias of the scores, (1, h, N, N), or None."""
         return None
 
 
 class SelfAttention(UsesBackend, nn.Module):
-    """Project to heads, attend, project back: (B, N, D) -> (B, N, D).
+    """Multi-head self-attention with input and output projections: (B, N, D) -> (B, N, D).
 
     Args:
-        spec: Heads, biases, dropout, scale, attend rule.
+        spec: Number of heads, biases, dropout, scale and attention rule.
         shape: Width and length of the sequence.
-        position: How positions enter: turns q and k, or adds a bias to the scores.
-        in_dim: Width of the tokens that come in; ``embed_dim`` unless given.
+        position: Positions, which rotate q and k or add a bias to the scores.
+        in_dim: Width of the input tokens; None means ``embed_dim``.
 
-    ``fused`` chooses torch's kernel or two plain matrix products; the result is the same.
+    The attribute ``fused`` chooses torch's kernel or two plain matrix products. Both compute the
+    same function.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class SelfAttention(UsesBackend, nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         qkv, scale = self.qkv(x), self.softmax_scale
-        if scale is None:  # only the rule knows how the tokens attend
+        if scale is None:
             q, k, v = self.split(qkv)
             return self._merge_heads(self.attend(q, k, v, self.position.bias(), self.fused))
         turn = None if type(self.position) is Position else self.position
@@ -66,9 +67,10 @@ class SelfAttention(UsesBackend, nn.Module):
 
     @property
     def softmax_scale(self) -> float | None:
-        """The scale where attention is softmax(scale q k^T) v and nothing else; otherwise None.
+        """Return the scale if attention is exactly softmax(scale q k^T) v, otherwise None.
 
-        Backends compute only that: no bias, clamp or dropout of the scores, no learned scale.
+        Backends compute only this form: without bias, clamp, dropout of the weights or learned
+        scale.
         """
         rule, has_bias = self.attend, type(self.position).bias is not Position.bias
         if type(rule) is not Softmax or rule.clamp or rule.dropout or has_bias:
@@ -81,7 +83,7 @@ class SelfAttention(UsesBackend, nn.Module):
         return {"attention": (self.num_tokens, self.num_heads, self.qkv.out_features // 3)}
 
     def forward_first(self, x: Tensor) -> Tensor:
-        """``forward(x)[:, :1]``, where only the first token asks: (B, N, D) -> (B, 1, D)."""
+        """Return ``forward(x)[:, :1]`` with the first query only: (B, N, D) -> (B, 1, D)."""
         q, k, v = self.heads(x)
         bias = self.position.bias()
         if bias is not None:
@@ -89,9 +91,10 @@ class SelfAttention(UsesBackend, nn.Module):
         return self._merge_heads(self.attend(q[:, :, :1], k, v, bias, self.fused))
 
     def forward_with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """``forward`` by the explicit path, no attention dropout, and its weights (B, h, N, N).
+        """Return the output (B, N, D) and its attention weights (B, h, N, N), without attn_drop.
 
-        The output is computed from these weights, so it can be differentiated by them.
+        The output is computed from these weights, so autograd can differentiate it with respect to
+        them.
         """
         q, k, v = self.heads(x)
         weights = self.attend.weights(q, k, self.position.bias())
@@ -101,15 +104,15 @@ class SelfAttention(UsesBackend, nn.Module):
         return self.proj_drop(self.proj(merge_heads(out)))
 
     def heads(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, N, D) -> q, k, v, each (B, h, N, d), positions applied."""
+        """Return q, k and v with positions applied: (B, N, D) -> three times (B, h, N, d)."""
         return self.split(self.qkv(x))
 
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What ``heads`` returns, from the projection (B, N, 3 D)."""
+        """Return q, k and v with positions applied: (B, N, 3 D) -> three times (B, h, N, d)."""
         q, k, v = split_heads(qkv, self.num_heads)
         return self.position(q), self.position(k), v
 
     def attention_weights(self, x: Tensor) -> Tensor:
-        """The weights (B, h, N, N) that ``forward`` applies without storing them."""
+        """Return the weights (B, h, N, N) that ``forward`` uses without storing them."""
         q, k, _ = self.heads(x)
         return self.attend.weights(q, k, self.position.bias())

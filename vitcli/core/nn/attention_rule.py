@@ -1,4 +1,4 @@
-"""What every attention rule is made of: the shape of its tokens, its scale, its interface.
+"""The interface of attention rules, the shape of their tokens and their scales.
 
 Axes: B batch, N tokens (prefix first), D embed_dim, h num_heads, d = D / h.
 """
@@ -16,7 +16,7 @@ from vitcli.core.spec.slots import ATTN_SCALES
 
 @dataclass(frozen=True, kw_only=True)
 class TokenShape:
-    """All that a layer may know about the sequence it will be given."""
+    """Shape of a sequence of tokens, from which layers are built."""
 
     embed_dim: int
     grid_size: tuple[int, int]
@@ -28,7 +28,7 @@ class TokenShape:
 
 
 class HeadDimScale(nn.Module):
-    """1 / sqrt(d), which keeps the variance of the scores at that of queries and keys."""
+    """The scale 1 / sqrt(d). Scores of queries and keys with variance 1 have variance 1."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
@@ -39,17 +39,17 @@ class HeadDimScale(nn.Module):
 
 
 class EmbedDimScale(HeadDimScale):
-    """1 / sqrt(D), as one source writes it; the same as 1 / sqrt(d) for a single head."""
+    """The scale 1 / sqrt(D), as the training notes write it. It equals 1 / sqrt(d) for one head."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__(embed_dim, num_heads=1)
 
 
 class LearnedScale(nn.Module):
-    """A temperature per head, learned as its logarithm from 1 / sqrt(d) on.
+    """A learned scale for each head. The parameter is its logarithm and starts at ln(1 / sqrt(d)).
 
-    Lee et al. 2021, https://arxiv.org/abs/2112.13492, which learns one per layer and masks the
-    diagonal; here it is one per head, and nothing is masked.
+    Lee et al. 2021, https://arxiv.org/abs/2112.13492. Deviations: the paper learns one temperature
+    for each layer and masks the diagonal. Here each head has one, and nothing is masked.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
@@ -62,13 +62,13 @@ class LearnedScale(nn.Module):
 
 
 def build_scale(spec: TokenSpec, shape: TokenShape) -> nn.Module:
-    """Return what gives the factor of the scores."""
+    """Return the module that computes the scale of the scores."""
     scale: nn.Module = make(ATTN_SCALES[spec.score_scale], shape.embed_dim, spec.num_heads)
     return scale
 
 
 class AttentionRule(nn.Module):
-    """An attend rule maps q, k, v, each (B, h, N, d), to (B, h, N, d)."""
+    """Base class of attention rules: q, k and v, each (B, h, N, d) -> (B, h, N, d)."""
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
@@ -76,19 +76,23 @@ class AttentionRule(nn.Module):
         raise NotImplementedError
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        """Return the weights (B, h, N, N) behind the output; ValueError where there are none."""
+        """Return the attention weights (B, h, N, N) of the output.
+
+        Raises:
+            ValueError: The rule has no weights between tokens.
+        """
         raise NotImplementedError
 
     def after_step(self, seed: int, step: int, index: int) -> None:
-        """Change what a training step (from 0) leaves to the rule, such as random features.
+        """Update state of the rule, such as random features, after a training step (from 0).
 
-        It must be a function of seed, step and the layer's index, so that a resumed training does
-        the same.
+        The new state must be a function of seed, step and the index of the layer, so that a resumed
+        training computes the same bits.
         """
 
 
 def after_step(model: nn.Module, seed: int, step: int) -> None:
-    """Let every attention of a model do what is due after a training step (from 0)."""
+    """Call ``after_step`` of every attention rule in the model after a training step (from 0)."""
     rules = [module for module in model.modules() if isinstance(module, AttentionRule)]
     for index, rule in enumerate(rules):
         rule.after_step(seed, step, index)

@@ -1,4 +1,4 @@
-"""The transformer block: a list of residual branches, each filled from slots.
+"""The transformer block: a sequence of residual branches, built from the slots of the spec.
 
 Axes: B batch, N tokens, D embed_dim.
 """
@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitcli.core.make import make, maker
+from vitcli.core.make import load_target, make
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.norm import StatisticsHeld, build_norm
+from vitcli.core.nn.norm import FrozenStatistics, build_norm
 from vitcli.core.nn.pos_embed import build_position
 from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.spec import TokenSpec
@@ -26,20 +26,20 @@ Join = Callable[[Tensor, Tensor], Tensor]
 
 
 def keep_branch(_: Tensor, branch: Tensor) -> Tensor:
-    """The join of a network without skip connections."""
+    """Return the branch without its input, for networks without residual connections."""
     return branch
 
 
 def build_join(spec: TokenSpec) -> Join:
-    """Return how a branch joins its input."""
-    join: Join = maker(RESIDUALS[spec.residual].build)
+    """Return the function that combines the input of a branch with its output."""
+    join: Join = load_target(RESIDUALS[spec.residual].build)
     return join
 
 
 class DropPath(nn.Module):
-    """Drop a branch for whole samples with probability ``rate``, scaling up the survivors.
+    """Stochastic depth: drop a branch for whole samples with probability ``rate``.
 
-    Huang et al. 2016, https://arxiv.org/abs/1603.09382
+    The other samples are divided by 1 - ``rate``. Huang et al. 2016, https://arxiv.org/abs/1603.09382
     """
 
     def __init__(self, rate: float) -> None:
@@ -54,7 +54,7 @@ class DropPath(nn.Module):
 
 
 class LayerScale(nn.Module):
-    """A learned factor per feature, (B, N, D) -> (B, N, D).
+    """A learned factor for each feature: (B, N, D) -> (B, N, D).
 
     Touvron et al. 2021, https://arxiv.org/abs/2103.17239
     """
@@ -68,11 +68,11 @@ class LayerScale(nn.Module):
 
 
 class Stream(NamedTuple):
-    """Tokens (B, N, D), and the output of the last branch, which is still to be added to them.
+    """Tokens (B, N, D) and the output of the last branch, which has not been added to them yet.
 
-    The next norm has to read all tokens anyway, so a backend can add the branch in the same pass
-    over memory. To train with such a backend, a model passes a stream through its blocks instead
-    of a tensor. Each branch takes a stream and returns a stream; the last norm returns a tensor.
+    The next norm reads all tokens anyway, so a backend can add the branch in the same pass over
+    memory. A model that trains with such a backend passes a stream through its blocks instead of a
+    tensor. Each branch takes and returns a stream. The last norm returns a tensor.
     """
 
     tokens: Tensor
@@ -80,6 +80,7 @@ class Stream(NamedTuple):
 
     @classmethod
     def of(cls, tokens: "Tokens") -> "Stream":
+        """Return a stream unchanged, or a tensor as a stream without a branch."""
         return tokens if isinstance(tokens, Stream) else cls(tokens)
 
 
@@ -87,7 +88,7 @@ Tokens = Tensor | Stream
 
 
 class PreNorm(UsesBackend, nn.Module):
-    """join(x, drop_path(scale(inner(norm(x)))))."""
+    """A pre-norm residual branch: join(x, drop_path(scale(inner(norm(x)))))."""
 
     def __init__(self, norm: nn.Module, inner: nn.Module, join: Join, after: nn.Module) -> None:
         super().__init__()
@@ -95,24 +96,24 @@ class PreNorm(UsesBackend, nn.Module):
 
     @property
     def takes_streams(self) -> bool:
-        """Whether the sum is plain, and a LayerNorm follows that can compute it."""
+        """Return whether the branch accepts streams: it has a plain sum and a LayerNorm."""
         return self.join is torch.add and type(self.norm) is nn.LayerNorm
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return norm_sizes(self.norm)
+        return norm_op_sizes(self.norm)
 
     def inner_input(self, x: Tensor) -> Tensor:
-        """What the inner part sees."""
+        """Return the input of the inner layer for tokens ``x``."""
         return self.backend.add_norm(x, None, self.norm)[1]
 
     def enter(self, x: Tokens) -> tuple[Tensor, Tensor]:
-        """The tokens, and what the inner part sees of them."""
+        """Return the tokens, and the input of the inner layer."""
         if isinstance(x, Stream):
             return self.backend.add_norm(*x, self.norm)
         return x, self.inner_input(x)
 
     def merge(self, x: Tensor, branch: Tensor) -> Tensor:
-        """Put what the inner part returned beside the input."""
+        """Return the output of the branch from its input and the output of the inner layer."""
         return self.join(x, self.after(branch))
 
     def forward(self, x: Tokens) -> Tokens:
@@ -123,13 +124,13 @@ class PreNorm(UsesBackend, nn.Module):
         return self.merge(tokens, branch)
 
 
-def norm_sizes(norm: nn.Module) -> dict[str, tuple[int, ...]]:
-    """``op_sizes`` of a layer that calls ``add_norm`` with this norm."""
+def norm_op_sizes(norm: nn.Module) -> dict[str, tuple[int, ...]]:
+    """Return ``op_sizes`` of a layer that calls ``add_norm`` with this norm."""
     return {"add_norm": tuple(norm.normalized_shape)} if type(norm) is nn.LayerNorm else {}
 
 
 class PostNorm(PreNorm):
-    """norm(join(x, drop_path(scale(inner(x))))), as in the first transformer."""
+    """A post-norm branch, norm(join(x, drop_path(scale(inner(x))))), as in Vaswani et al. 2017."""
 
     takes_streams = False
 
@@ -144,16 +145,16 @@ class PostNorm(PreNorm):
 
 
 def drop_path_rates(last: float, count: int) -> list[float]:
-    """Of so many blocks: linearly from 0 at the first to ``last`` at the last."""
+    """Return ``count`` rates that grow linearly from 0 to ``last``."""
     return [last * i / max(1, count - 1) for i in range(count)]
 
 
 def build_block(
     spec: TokenSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
 ) -> nn.Sequential:
-    """An attention branch and an FFN branch; a branch without inner part is not built.
+    """Return a block of an attention branch and, unless ``ffn`` is ``none``, an FFN branch.
 
-    Attention is over the whole sequence unless another is given.
+    The attention covers the whole sequence if ``attention`` is None.
     """
     if attention is None:
         attention = SelfAttention(spec, shape, build_position(spec, shape))
@@ -173,7 +174,7 @@ def build_block(
 
 
 def forward_with_weights(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """A block's output and the attention weights (B, h, N, N) that went into it."""
+    """Return the output of a block and the attention weights (B, h, N, N) that it used."""
     attn, *others = block.children()
     assert isinstance(attn, PreNorm)
     assert isinstance(attn.inner, SelfAttention)
@@ -185,7 +186,7 @@ def forward_with_weights(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def forward_first(block: nn.Module, x: Tokens) -> Tokens:
-    """``block(x)[:, :1]``: the other tokens are only attended to, (B, N, D) -> (B, 1, D)."""
+    """Return ``block(x)[:, :1]``, computed for the first token only: (B, N, D) -> (B, 1, D)."""
     attn, *others = block.children()
     assert isinstance(attn, PreNorm)
     assert isinstance(attn.inner, SelfAttention)
@@ -197,13 +198,13 @@ def forward_first(block: nn.Module, x: Tokens) -> Tokens:
     return out
 
 
-def recomputed(block: nn.Module, x: T) -> T:
-    """block(x) without storing what is inside: the backward pass computes it again.
+def forward_recomputed(block: nn.Module, x: T) -> T:
+    """Return ``block(x)`` without storing activations; the backward pass recomputes them.
 
-    Same dropout, same gradients, and BatchNorm counts the batch once. Chen et al. 2016,
-    https://arxiv.org/abs/1604.06174
+    Dropout and gradients are unchanged, and BatchNorm updates its statistics once per batch.
+    Chen et al. 2016, https://arxiv.org/abs/1604.06174
     """
-    if torch.compiler.is_compiling():  # there no statistics are counted in the second pass
+    if torch.compiler.is_compiling():  # compiled code does not update statistics twice
         return checkpoint(block, x, use_reentrant=False)
-    contexts = (nullcontext(), StatisticsHeld(block))
+    contexts = (nullcontext(), FrozenStatistics(block))
     return checkpoint(block, x, use_reentrant=False, context_fn=lambda: contexts)

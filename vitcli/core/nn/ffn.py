@@ -1,4 +1,4 @@
-"""Position-wise feed-forward networks, (B, N, D) -> (B, N, D).
+"""Feed-forward networks that act on each token alone: (B, N, D) -> (B, N, D).
 
 Axes: B batch, N tokens, D embed_dim.
 """
@@ -11,7 +11,7 @@ from vitcli.core.spec import TokenSpec
 
 
 class Mlp(nn.Module):
-    """act(x W1 + b1) W2 + b2, with dropout after the activation and after the second layer."""
+    """Two linear layers, act(x W1 + b1) W2 + b2. Dropout follows the activation and the output."""
 
     def __init__(self, spec: TokenSpec, act: nn.Module) -> None:
         super().__init__()
@@ -27,9 +27,10 @@ class Mlp(nn.Module):
 
 
 class SwiGlu(nn.Module):
-    """(silu(x W) * x V) W2, with biases. Shazeer 2020, https://arxiv.org/abs/2002.05202
+    """A gated linear unit, (silu(x W) * x V) W2, with biases.
 
-    The hidden width is used as given; the paper takes 2/3 of it to keep the parameter count.
+    Shazeer 2020, https://arxiv.org/abs/2002.05202. Deviation: the hidden width is used as given.
+    The paper takes 2/3 of it to keep the number of parameters.
     """
 
     def __init__(self, spec: TokenSpec) -> None:

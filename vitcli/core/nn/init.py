@@ -1,8 +1,9 @@
-"""Initial weights, one function per scheme; norms start at 1 and 0, biases at 0, everywhere.
+"""Initial weights: one function for each scheme.
 
-Each tensor is drawn from a generator of its own (``Draws``, by the name of the parameter), so
-models of one seed start equal wherever name and shape of a tensor are the same, unless they differ
-in how it starts: by ``init``, or by a value that a layer starts with. What ``mimetic`` makes of qkv
+In all schemes, norms start with weight 1 and bias 0, and all other biases start at 0. Each tensor
+has its own random generator, which depends on the seed and the name of the parameter (``Draws``).
+So two models with the same seed start with equal tensors if name, shape and scheme of a tensor are
+equal. Exceptions are layers with a different initial value, and qkv under ``mimetic``, which
 depends on the number of heads.
 """
 
@@ -17,14 +18,14 @@ from vitcli.core.randomness import Draws
 
 STD = 0.02
 MIMETIC_QK, MIMETIC_VO = (0.7, 0.7), (0.4, 0.4)
-"""alpha (noise) and beta (identity) of the two products."""
+"""Factors alpha (noise) and beta (identity) of the products W_q W_k^T and W_v W_proj."""
 
 
-def matrix(module: nn.Module) -> Tensor | None:
-    """The weight of a linear map, (out, in).
+def linear_weight(module: nn.Module) -> Tensor | None:
+    """Return the weight (out, in) of a linear map, or None for other modules.
 
-    A convolution that cuts patches (kernel = stride) is one, and must start as one: otherwise an
-    ablation of the patch embedding would compare initial weights.
+    A convolution with kernel = stride is a linear map of patches. It starts like a linear layer, so
+    that an ablation of the patch embedding does not compare initial weights.
     """
     if isinstance(module, nn.Linear):
         return module.weight.detach()
@@ -33,77 +34,77 @@ def matrix(module: nn.Module) -> Tensor | None:
     return None
 
 
-def zero_bias(module: nn.Module) -> None:
+def init_bias(module: nn.Module) -> None:
     bias = getattr(module, "bias", None)
     if isinstance(bias, nn.Parameter):
         nn.init.zeros_(bias)
 
 
-def own_start(model: nn.Module, draws: Draws) -> None:
-    """What parts start with unless a scheme says otherwise.
+def init_parts(model: nn.Module, draws: Draws) -> None:
+    """Initialise convolutions, and modules that have a method ``init_weights``.
 
-    Convolutions start as torch starts them, but with a bias of 0; modules with a method
-    ``init_weights`` start as it says.
+    A scheme may overwrite these values. Convolutions get torch's default weights and a bias of 0.
     """
     for name, module in model.named_modules():
         if isinstance(module, nn.Conv2d):
             nn.init.kaiming_uniform_(module.weight, a=5**0.5, generator=draws(f"{name}.weight"))
-            zero_bias(module)
+            init_bias(module)
     for path, module in model.named_modules():
         if path and hasattr(module, "init_weights"):
             module.init_weights(lambda name, path=path: draws(f"{path}.{name}"))
 
 
 def trunc_normal(model: nn.Module, draws: Draws) -> None:
-    """Truncated normal, std 0.02, for linear maps and positions; tokens N(0, 0.02).
+    """Fill linear maps and positions from a truncated normal with standard deviation 0.02.
 
-    As ViT's and timm's, but for the convolution that cuts patches, which timm leaves to torch.
-    The 3x3 convolutions of a stem keep their own start.
+    CLS and registers are normal with standard deviation 0.02. The scheme is that of ViT and timm.
+    Deviation: timm leaves a convolution that cuts patches at torch's default. The 3x3 convolutions
+    of a stem keep the weights of ``init_parts``.
     """
     for name, module in model.named_modules():
-        if (weight := matrix(module)) is not None:
+        if (weight := linear_weight(module)) is not None:
             nn.init.trunc_normal_(weight, std=STD, generator=draws(f"{name}.weight"))
-            zero_bias(module)
+            init_bias(module)
         if isinstance(module, Learned):
             nn.init.trunc_normal_(module.table, std=STD, generator=draws(f"{name}.table"))
     init_tokens(model, draws)
 
 
 def xavier_normal(model: nn.Module, draws: Draws) -> None:
-    """Glorot and Bengio 2010: W ~ N(0, 2 / (n_in + n_out)) for linear layers and convolutions.
+    """Fill linear layers and convolutions from N(0, 2 / (n_in + n_out)) (Glorot and Bengio 2010).
 
-    The report's scheme. Its CLS ~ N(0, 0.02) is read as a standard deviation of 0.02. The fused qkv
-    matrix is three D x D matrices and is filled as such.
+    The course report uses this scheme. Its CLS ~ N(0, 0.02) is read as a standard deviation of
+    0.02. The fused qkv matrix is filled as three D x D matrices.
     """
     fused = {module.qkv for module in model.modules() if isinstance(module, SelfAttention)}
     for name, module in model.named_modules():
         if isinstance(module, Learned):
             nn.init.normal_(module.table, std=STD, generator=draws(f"{name}.table"))
         if isinstance(module, nn.Linear | nn.Conv2d):
-            weight = matrix(module)
+            weight = linear_weight(module)
             weight = module.weight.detach() if weight is None else weight
             generator = draws(f"{name}.weight")
             if isinstance(module, nn.Conv2d) and module.groups > 1:
-                nn.init.normal_(weight, std=grouped_std(module), generator=generator)
+                nn.init.normal_(weight, std=glorot_std_of_group(module), generator=generator)
             else:
                 for part in weight.chunk(3 if module in fused else 1):
                     nn.init.xavier_normal_(part, generator=generator)
-            zero_bias(module)
+            init_bias(module)
     init_tokens(model, draws)
 
 
-def grouped_std(conv: nn.Conv2d) -> float:
-    """sqrt(2 / (n_in + n_out)) of one group; torch's own function counts n_out over all of them."""
+def glorot_std_of_group(conv: nn.Conv2d) -> float:
+    """Return sqrt(2 / (n_in + n_out)) of one group. torch counts n_out over all groups instead."""
     field = math.prod(conv.kernel_size)
     return math.sqrt(2 * conv.groups / (field * (conv.in_channels + conv.out_channels)))
 
 
 def mimetic(model: nn.Module, draws: Draws) -> None:
-    """Attention that starts as trained attention ends up: q k^T like +I, v proj like -I.
+    """Make W_q W_k^T similar to +I and W_v W_proj similar to -I, as in trained attention.
 
-    Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828: W_q W_k^T is factored from
-    alpha Z + beta I head by head, W_v W_proj from alpha Z - beta I, and learned positions start as
-    2-D sines. The rest is ``trunc_normal``.
+    Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828. For each head, W_q and W_k are
+    factors of alpha Z + beta I, where Z is noise. W_v and W_proj are factors of alpha Z - beta I.
+    Learned positions start as 2-D sines. All other tensors start as in ``trunc_normal``.
     """
     trunc_normal(model, draws)
     for name, module in model.named_modules():
@@ -119,7 +120,7 @@ def mimetic(model: nn.Module, draws: Draws) -> None:
 
 @torch.no_grad()
 def mimetic_attention(attn: SelfAttention, qk_noise: Generator, vo_noise: Generator) -> None:
-    """Factor both products by singular values and fill qkv and proj with the factors."""
+    """Fill qkv and proj with factors of the two products, computed by SVD."""
     dim = attn.qkv.in_features
     head_dim = dim // attn.num_heads
     q, k, v = attn.qkv.weight.chunk(3)  # each (D, D), rows are features of the heads

@@ -1,6 +1,6 @@
-"""Layers of torch whose arithmetic the model's backend computes; otherwise torch's own.
+"""Layers of torch that are computed by the model's backend.
 
-Parameters, their names and their initial values are those of torch's classes.
+Parameters, parameter names and initial values are the same as in torch's classes.
 """
 
 import torch
@@ -10,7 +10,7 @@ from vitcli.core.ops.backend import UsesBackend
 
 
 class Linear(UsesBackend, nn.Linear):
-    """x W^T + b: (..., in) -> (..., out)."""
+    """A linear layer, x W^T + b: (..., in) -> (..., out)."""
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return {"linear": (self.out_features, self.in_features)}
@@ -19,8 +19,8 @@ class Linear(UsesBackend, nn.Linear):
         return self.backend.linear(x, self.weight, self.bias)
 
 
-def backed(layer: nn.Linear) -> Linear:
-    """The layer as one of ours, with the same parameters; nothing is drawn."""
+def wrap_linear(layer: nn.Linear) -> Linear:
+    """Return a ``Linear`` with the parameters of a torch layer. No random number is drawn."""
     with torch.device("meta"):
         ours = Linear(layer.in_features, layer.out_features, bias=layer.bias is not None)
     ours.weight, ours.bias = layer.weight, layer.bias
@@ -28,7 +28,7 @@ def backed(layer: nn.Linear) -> Linear:
 
 
 class Gelu(UsesBackend, nn.GELU):
-    """x Phi(x), any shape."""
+    """GELU, x Phi(x), for tensors of any shape."""
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return {"gelu": ()}

@@ -1,4 +1,4 @@
-"""Attention whose weights are a product of features, so that their matrix is never formed.
+"""Attention whose weights are a product of features, so the N x M matrix is never formed.
 
 Axes: B batch, h heads, N queries, M keys, d width of a head, m features.
 """
@@ -16,19 +16,19 @@ from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import AttentionSpec
 
 TINY = 1e-12
-"""A query that no feature of any key answers gets zeros instead of 0 / 0."""
+"""Minimum of the denominator. A query with weight 0 for all keys gets zeros instead of 0 / 0."""
 
 
 def attend_by_features(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """D^-1 phi(q) (phi(k)^T v) with D = phi(q) sum(phi(k)): cost O(N m d), never N x M.
+    """Return D^-1 phi(q) (phi(k)^T v) with D = phi(q) sum(phi(k)), at a cost of O((N + M) m d).
 
     Args:
-        query: Features of the queries, (B, h, N, m), not negative.
-        key: Features of the keys, (B, h, M, m).
-        value: (B, h, M, d).
+        query: Features phi(q) of the queries, (B, h, N, m), not negative.
+        key: Features phi(k) of the keys, (B, h, M, m), not negative.
+        value: Values, (B, h, M, d).
 
     Returns:
-        (B, h, N, d).
+        The output, (B, h, N, d).
     """
     seen = query @ (key.mT @ value)
     total = query @ key.sum(dim=-2)[..., None]  # (B, h, N, 1)
@@ -36,39 +36,39 @@ def attend_by_features(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def implied_weights(query: Tensor, key: Tensor) -> Tensor:
-    """The matrix (B, h, N, M) that ``attend_by_features`` multiplies without forming it."""
+    """Return the weights (B, h, N, M) that ``attend_by_features`` uses without forming them."""
     weights = query @ key.mT
     return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
 
 
-def in_its_own_type(device: torch.device) -> AbstractContextManager[object]:
-    """Without autocast; the meta device, on which costs are counted, knows none."""
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context without autocast. The meta device, used to count costs, has no autocast."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
 class FeatureAttention(AttentionRule):
-    """Attention by a feature map, computed in fp32: sums over all keys need the precision."""
+    """Attention with a feature map. It is computed in fp32, because it sums over all keys."""
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
-        """(B, h, N, d), (B, h, M, d) -> (B, h, N, m), (B, h, M, m), none negative."""
+        """Return non-negative features: (.., N, d), (.., M, d) -> (.., N, m), (.., M, m)."""
         raise NotImplementedError
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
     ) -> Tensor:
-        with in_its_own_type(query.device):
+        with without_autocast(query.device):
             phi_q, phi_k = self.features(query.float(), key.float())
             return attend_by_features(phi_q, phi_k, value.float()).to(value.dtype)
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        with in_its_own_type(query.device):
+        with without_autocast(query.device):
             return implied_weights(*self.features(query.float(), key.float()))
 
 
 class LinearAttention(FeatureAttention):
-    """phi(x) = elu(x) + 1, O(N d^2).
+    """Linear attention with phi(x) = elu(x) + 1, O(N d^2).
 
-    Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236. It has no temperature.
+    Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236. The rule has no scale.
     """
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
@@ -81,16 +81,17 @@ class LinearAttention(FeatureAttention):
 class Performer(FeatureAttention):
     """FAVOR+: positive orthogonal random features of the softmax kernel, O(N m d).
 
-    Choromanski et al. 2021, https://arxiv.org/abs/2009.14794. With x = q sqrt(scale), and k alike,
-    E[phi(q) phi(k)] = exp(scale q k) for phi(x) = exp(W x - |x|^2 / 2) / sqrt(m). The exponents are
-    reduced by their maximum, of each query and of all keys together, which cancels in the weights.
-    The features are drawn anew every ``performer_redraw`` steps of a training; a checkpoint holds
-    them. The estimate is only good where |x| is small: its variance grows exponentially with it.
+    Choromanski et al. 2021, https://arxiv.org/abs/2009.14794. With x = q sqrt(scale), and the same
+    for k, E[phi(q) phi(k)] = exp(scale q k) for phi(x) = exp(W x - |x|^2 / 2) / sqrt(m). The
+    maximum is subtracted from the exponents, for each query and for all keys together. It cancels
+    in the weights. New features W are drawn every ``performer_redraw`` training steps; a checkpoint
+    stores them. The estimate is good only for small |x|, because its variance grows exponentially
+    in |x|.
     """
 
     projection: Tensor
     not_averaged = ("projection",)
-    """Buffers of which an average over steps would mean nothing."""
+    """Names of buffers that an average of the weights must copy, not average."""
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
@@ -116,12 +117,12 @@ class Performer(FeatureAttention):
 
     @torch.no_grad()
     def redraw(self, generator: torch.Generator | None = None) -> None:
-        """Take other features of the same number."""
+        """Replace the features with newly drawn ones."""
         self.projection.copy_(orthogonal_features(*self.projection.shape, generator=generator))
 
 
 def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:
-    """log phi without its constant: W x - |x|^2 / 2 for x sqrt(scale), (B, h, N, d) -> (.., m)."""
+    """Return W y - |y|^2 / 2 with y = x sqrt(scale): (B, h, N, d) -> (B, h, N, m)."""
     root = scale.sqrt() if isinstance(scale, Tensor) else math.sqrt(scale)
     x = x * root
     return x @ projection.mT.to(x.dtype) - x.square().sum(dim=-1, keepdim=True) / 2
@@ -130,11 +131,11 @@ def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:
 def orthogonal_features(
     count: int, dim: int, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """(count, dim) rows of Gaussian lengths; each ``dim`` of them are orthogonal."""
+    """Return rows (count, dim) of Gaussian length; each block of ``dim`` rows is orthogonal."""
     blocks = -(-count // dim)
     gaussian = torch.randn(blocks, dim, dim, generator=generator)
     q, r = torch.linalg.qr(gaussian)
-    signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without them Q is not uniform: biased
+    signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # otherwise Q is not uniform: bias
     directions = (q * signs).mT.flatten(0, 1)[:count]
     lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
     return directions * lengths

@@ -1,4 +1,7 @@
-"""Linformer: keys and values projected along the sequence. Axes as in attention.py, r rank."""
+"""Linformer: attention with keys and values projected along the sequence.
+
+Axes: B batch, N tokens, h num_heads, d width of a head, r rank.
+"""
 
 import torch
 import torch.nn.functional as F
@@ -11,13 +14,13 @@ from vitcli.core.spec.slots import LINFORMER_SHARES
 
 
 class Linformer(AttentionRule):
-    """softmax(q (E k)^T) F v with learned E, F of shape (r, N): O(N r).
+    """softmax(scale q (E k)^T) F v with learned projections E and F of shape (r, N), O(N r).
 
-    Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``linformer_share``: ``heads`` has one E and
-    one F for all heads of a layer, ``none`` one for each head, ``kv`` a single matrix for keys and
-    values of all heads. (The paper's sharing over layers is not built.) The sequence's length is
-    part of the weights. Deviation: E and F start as means over r neighbouring groups of tokens, not
-    as Gaussian noise, which is no approximation of attention at all.
+    Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``linformer_share`` chooses the shared
+    projections. With ``heads`` all heads of a layer share one E and one F. With ``none`` each head
+    has its own E and F. With ``kv`` E = F for all heads. The shape of E and F fixes the length of
+    the sequence. Deviations: layers do not share projections. E and F start as means over r groups
+    of neighbouring tokens, because Gaussian noise does not approximate attention.
     """
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
@@ -46,11 +49,11 @@ class Linformer(AttentionRule):
         )
 
     def project(self, matrix: Tensor, tokens: Tensor) -> Tensor:
-        """Mix tokens, (B, h, N, d) -> (B, h, r, d), by one matrix (r, N) or one a head, stacked."""
+        """Return mixed tokens, (B, h, N, d) -> (B, h, r, d); the matrix is (r, N) or (h r, N)."""
         return (matrix if self.heads == 1 else matrix.unflatten(0, (self.heads, -1))) @ tokens
 
     def projected_weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """The softmax over projected keys, (B, h, N, r); none of them is a token."""
+        """Return the weights (B, h, N, r) of the projected keys, which are not tokens."""
         scale = self.scale()
         key = self.project(self.key_proj, key)
         return attention_weights(query, key, scale=scale, clamp=self.clamp)
@@ -63,7 +66,7 @@ class Linformer(AttentionRule):
 
 
 def segment_means(rank: int, length: int) -> Tensor:
-    """(rank, length): each row is the mean over a group of neighbours; every token is in one."""
+    """Return a matrix (rank, length) whose rows average disjoint groups of neighbouring tokens."""
     group = torch.arange(length) * rank // length
     members = F.one_hot(group, rank).T.float()
     return members / members.sum(dim=1, keepdim=True)

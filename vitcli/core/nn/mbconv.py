@@ -1,7 +1,7 @@
 """Convolutions on the tokens of a grid. Axes: B batch, N = H W tokens in reading order, D width.
 
-A token's features lie beside each other in memory, so the tokens are a map in the memory layout
-``channels_last``, and nothing is copied between the two.
+The features of a token are adjacent in memory, so tokens are a map in the memory layout
+``channels_last``. Converting between tokens and maps copies nothing.
 """
 
 import torch
@@ -15,23 +15,23 @@ from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.spec import TokenSpec
 
 EXPANSION = 4
-"""Width inside a block, in widths of its output."""
+"""Hidden width of a block divided by its output width."""
 SQUEEZE = 4
-"""Width of a block's output, in widths inside its squeeze."""
+"""Output width of a block divided by the hidden width of its squeeze-and-excitation."""
 
 
 def as_map(tokens: Tensor, grid_size: tuple[int, int]) -> Tensor:
-    """(B, N, D) -> (B, D, H, W)."""
+    """Return tokens as a map: (B, N, D) -> (B, D, H, W)."""
     return tokens.mT.unflatten(2, grid_size)
 
 
 def as_tokens(grid: Tensor) -> Tensor:
-    """(B, D, H, W) -> (B, N, D)."""
+    """Return a map as tokens: (B, D, H, W) -> (B, N, D)."""
     return grid.flatten(2).mT
 
 
 class Downsample(nn.Module):
-    """The largest of 2 x 2 neighbours: (B, N, D) -> (B, N / 4, D), sides rounded up."""
+    """2x2 max-pooling: (B, N, D) -> (B, N / 4, D). The sides of the grid are rounded up."""
 
     def __init__(self, before: TokenShape) -> None:
         super().__init__()
@@ -41,10 +41,11 @@ class Downsample(nn.Module):
         return as_tokens(F.max_pool2d(as_map(x, self.grid_size), 2, ceil_mode=True))
 
 
-def shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn.Sequential:
-    """Proj(Pool(x)), each where it is needed: (B, N, D) -> (B, N', D').
+def build_shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn.Sequential:
+    """Return Proj(Pool(x)) as layers: (B, N, D) -> (B, N', D').
 
-    Without a residual nothing is needed, since nothing is added to.
+    Pool is left out if the grid stays equal, and Proj if the width does. Without a residual there
+    are no layers, because the shortcut is not used.
     """
     if not spec.has_residual:
         return nn.Sequential()
@@ -57,10 +58,11 @@ def shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn.Seque
 
 
 class DepthwiseConv(nn.Module):
-    """3x3 filters, each over one feature: (B, N, D) -> (B, N', D'), D' a multiple of D.
+    """A 3x3 convolution with one input feature per filter: (B, N, D) -> (B, N', D').
 
-    On a CPU one with a stride is computed in fp32 always, since there torch takes several times as
-    long for its gradient in bf16 (``python experiments/speed/strided_filters.py``).
+    D' is a multiple of D. On a CPU, a convolution with a stride is always computed in fp32, because
+    torch takes several times as long for its gradient in bf16
+    (``python experiments/speed/strided_filters.py``).
     """
 
     def __init__(
@@ -79,10 +81,10 @@ class DepthwiseConv(nn.Module):
 
 
 class SqueezeExcite(nn.Module):
-    """Scale each feature by what all tokens say of it: (B, N, D) -> (B, N, D).
+    """Squeeze-and-excitation, x sigmoid(silu(mean(x) W1) W2): (B, N, D) -> (B, N, D).
 
-    sigmoid(silu(mean(x) W1) W2). Hu et al. 2018, https://arxiv.org/abs/1709.01507, with SiLU for
-    ReLU, as has become usual.
+    The mean is over all tokens. Hu et al. 2018, https://arxiv.org/abs/1709.01507. Deviation: SiLU
+    instead of ReLU, as in later models.
     """
 
     def __init__(self, dim: int, hidden: int) -> None:
@@ -95,12 +97,13 @@ class SqueezeExcite(nn.Module):
 
 
 class MBConv(nn.Module):
-    """x + project(excite(depthwise(expand(norm(x))))): (B, N, D) -> (B, N', D').
+    """MBConv, x + project(excite(depthwise(expand(norm(x))))): (B, N, D) -> (B, N', D').
 
-    Sandler et al. 2018, https://arxiv.org/abs/1801.04381, with the batch norm before it and GELU,
-    as in Dai et al. 2021, https://arxiv.org/abs/2106.04803. It halves the grid where ``before`` is
-    larger. Deviation: the stride is the depthwise filter's, as in timm and torchvision; in the
-    paper's formula it is the 1x1 convolution's, which would leave three of four tokens unread.
+    Sandler et al. 2018, https://arxiv.org/abs/1801.04381, with a batch norm in front and GELU, as
+    in Dai et al. 2021, https://arxiv.org/abs/2106.04803. The block halves the grid if ``before``
+    has a larger grid than ``shape``. Deviation: the depthwise convolution has the stride, as in
+    timm and torchvision. In the formula of the paper the 1x1 convolution has the stride, which
+    would ignore three of four tokens.
     """
 
     def __init__(self, spec: TokenSpec, before: TokenShape, shape: TokenShape, rate: float) -> None:
@@ -118,7 +121,7 @@ class MBConv(nn.Module):
             SqueezeExcite(wide, max(1, shape.embed_dim // SQUEEZE)),
             Linear(wide, shape.embed_dim),
         )
-        self.shortcut = shortcut(spec, before, shape)
+        self.shortcut = build_shortcut(spec, before, shape)
         self.join = build_join(spec)
         self.drop_path = DropPath(rate)
 

@@ -10,21 +10,21 @@ from vitcli.core.spec.slots import NORMS
 
 
 class TokenBatchNorm(nn.BatchNorm1d):
-    """BatchNorm per feature over batch and tokens, (B, N, D) -> (B, N, D).
+    """BatchNorm of each feature over batch and tokens: (B, N, D) -> (B, N, D).
 
-    Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167. One source describes statistics
-    "for every pixel across the batch"; torch's BatchNorm, and this, share them over positions too.
-    An image's result depends on the others in its batch, which LayerNorm's does not.
+    Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167. Deviation: the lecture notes describe
+    statistics "for every pixel across the batch". Here, as in torch's BatchNorm, all positions
+    share their statistics. The output for an image depends on the other images of its batch.
     """
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.flatten(0, 1)).view_as(x)
 
 
-class StatisticsHeld(AbstractContextManager[None]):
-    """Inside, BatchNorm normalises as ever, but its running statistics stand still.
+class FrozenStatistics(AbstractContextManager[None]):
+    """A context in which BatchNorm normalises as usual but does not update running statistics.
 
-    For a forward pass that is only repeated, to get at its gradients. May be entered again.
+    It is used for a forward pass that is repeated to compute gradients. It can be entered again.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -57,6 +57,6 @@ def no_norm(dim: int, eps: float) -> nn.Identity:
 
 
 def build_norm(spec: TokenSpec, dim: int) -> nn.Module:
-    """Return the norm that the spec names, for tokens of this width."""
+    """Return the norm layer of the spec for tokens of width ``dim``."""
     norm: nn.Module = make(NORMS[spec.norm], dim, spec.norm_eps)
     return norm

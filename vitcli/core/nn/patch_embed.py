@@ -1,4 +1,4 @@
-"""From pixels to tokens.
+"""Patch embeddings: layers that turn pixels into tokens.
 
 Axes: B batch, C channels, H W pixels, P patch_size, N patches, D embed_dim.
 """
@@ -16,28 +16,33 @@ from vitcli.core.spec.slots import PATCH_EMBEDS
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
-    """Cut into patches in reading order: (B, C, H, W) -> (B, N, C P P)."""
+    """Return flattened patches in reading order: (B, C, H, W) -> (B, N, C P P)."""
     cut = images.unfold(2, patch_size, patch_size).unfold(3, patch_size, patch_size)
     return cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
-def channels(spec: ModelSpec) -> int:
+def input_channels(spec: ModelSpec) -> int:
+    """Return ``in_chans``.
+
+    Raises:
+        ValueError: The spec does not set it.
+    """
     if spec.in_chans is None:
         raise ValueError("in_chans is not set")
     return spec.in_chans
 
 
 class LinearPatches(nn.Module):
-    """E x_p + b for each flattened patch: (B, C, H, W) -> (B, N, D).
+    """A linear map E x_p + b of each flattened patch: (B, C, H, W) -> (B, N, D).
 
-    Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929. The same map as a convolution with
-    stride and kernel P. ``patch_pre_norm`` puts a LayerNorm over the raw patch.
+    Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929. A convolution with stride
+    and kernel P is the same map. ``patch_pre_norm`` adds a LayerNorm over the raw patch.
     """
 
     def __init__(self, spec: PatchSpec) -> None:
         super().__init__()
         self.patch_size = spec.patch_size
-        length = channels(spec) * spec.patch_size**2
+        length = input_channels(spec) * spec.patch_size**2
         self.norm = nn.LayerNorm(length) if spec.patch_pre_norm else nn.Identity()
         self.proj = Linear(length, spec.embed_dim, bias=spec.patch_bias)
 
@@ -51,19 +56,25 @@ class ConvPatches(nn.Module):
     def __init__(self, spec: PatchSpec) -> None:
         super().__init__()
         size = spec.patch_size
-        self.proj = nn.Conv2d(channels(spec), spec.embed_dim, size, size, bias=spec.patch_bias)
+        self.proj = nn.Conv2d(
+            input_channels(spec), spec.embed_dim, size, size, bias=spec.patch_bias
+        )
 
     def forward(self, images: Tensor) -> Tensor:
         return self.proj(images).flatten(2).mT
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """The memory layout in which a CPU pools and convolves fastest, and tokens need no copy."""
+    """Return images in the memory layout that a CPU convolves fastest; tokens need no copy."""
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def halving_widths(spec: PatchSpec) -> list[int]:
-    """Channels before and after each layer that halves the sides, until a patch is one pixel."""
+    """Return the channels before and after each layer that halves the sides, for log2(P) layers.
+
+    Raises:
+        ValueError: ``patch_size`` is not a power of 2, or is 1.
+    """
     halvings = spec.patch_size.bit_length() - 1
     if spec.patch_size != 2**halvings or halvings == 0:
         raise ValueError(
@@ -72,15 +83,15 @@ def halving_widths(spec: PatchSpec) -> list[int]:
     widths = [max(1, spec.embed_dim >> i) for i in reversed(range(halvings))]
     if spec.stem_width:
         widths[:-1] = [spec.stem_width] * (halvings - 1)
-    return [channels(spec), *widths]
+    return [input_channels(spec), *widths]
 
 
 class ConvStem(nn.Module):
-    """3x3 convolutions of stride 2 down to the grid, then a 1x1: (B, C, H, W) -> (B, N, D).
+    """3x3 convolutions of stride 2, then a 1x1 convolution: (B, C, H, W) -> (B, N, D).
 
-    Xiao et al. 2021, https://arxiv.org/abs/2106.14881: conv, BatchNorm, ReLU, doubling widths
-    (or ``stem_width``).
-    Unlike there, no block is taken away from the transformer in exchange.
+    Xiao et al. 2021, https://arxiv.org/abs/2106.14881. BatchNorm and ReLU follow each 3x3
+    convolution. The widths double, or are ``stem_width``. Deviation: the paper removes one
+    transformer block in exchange, and this class does not.
     """
 
     def __init__(self, spec: PatchSpec) -> None:
@@ -97,12 +108,12 @@ class ConvStem(nn.Module):
 
 
 class ConvTokenizer(nn.Module):
-    """3x3 convolution, ReLU, max-pooling of stride 2, down to the grid: (B, C, H, W) -> (B, N, D).
+    """Layers of 3x3 convolution, ReLU and max-pooling of stride 2: (B, C, H, W) -> (B, N, D).
 
-    Hassani et al. 2021, https://arxiv.org/abs/2104.05704: pooling windows are 3x3, widths double.
-    The first convolution sees every pixel, where ``ConvStem`` steps over every other one.
-    The paper has 64 channels at every layer but the last (``stem_width``); unless it is set they
-    are D / 2, D / 4 and so on here. Filters start as the authors' do, N(0, 2 / n_in).
+    Hassani et al. 2021, https://arxiv.org/abs/2104.05704, with 3x3 pooling windows. The first
+    convolution has stride 1, the one of ``ConvStem`` has stride 2. Deviation: the paper has 64
+    channels in all layers except the last, which ``stem_width`` can set. Unset, the widths are
+    D / 2, D / 4 and so on, from the end. Filters start as the authors' filters, N(0, 2 / n_in).
     """
 
     def __init__(self, spec: PatchSpec) -> None:
@@ -124,7 +135,7 @@ class ConvTokenizer(nn.Module):
 
 
 def build_patch_embed(spec: PatchSpec) -> nn.Sequential:
-    """The slot's row, and a LayerNorm over the embedded patch where ``patch_post_norm`` asks."""
+    """Return the patch embedding of the spec, with a LayerNorm if ``patch_post_norm`` is set."""
     layers: list[nn.Module] = [make(PATCH_EMBEDS[spec.patch_embed], spec)]
     if spec.patch_post_norm:
         layers.append(nn.LayerNorm(spec.embed_dim))

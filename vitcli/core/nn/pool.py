@@ -1,4 +1,4 @@
-"""From tokens to logits: the read-out, and the head after it.
+"""Pooling of the tokens, and the MLP head.
 
 Axes: B batch, N tokens (prefix first: CLS, registers), D embed_dim.
 """
@@ -12,15 +12,15 @@ from vitcli.core.nn.linear import Gelu, Linear
 
 
 class Pool(nn.Module):
-    """Reads tokens out: (B, N, D) -> (B, D)."""
+    """Base class of poolings: (B, N, D) -> (B, D)."""
 
     def weights(self, tokens: Tensor) -> Tensor:
-        """How much of each token is read out: (B, N, D) -> (B, N), rows sum to 1."""
+        """Return the weight of each token in the output: (B, N, D) -> (B, N). Rows sum to 1."""
         raise NotImplementedError
 
 
 class ClsPool(Pool):
-    """The CLS token, the first one: (B, N, D) -> (B, D)."""
+    """Pooling by the CLS token, which is the first token: (B, N, D) -> (B, D)."""
 
     def __init__(self, shape: TokenShape) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class ClsPool(Pool):
 
 
 class MeanPool(Pool):
-    """The mean of the patch tokens; registers are left out: (B, N, D) -> (B, D)."""
+    """Pooling by the mean of the patch tokens, without registers: (B, N, D) -> (B, D)."""
 
     def __init__(self, shape: TokenShape) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class MeanPool(Pool):
 
 
 class SequencePool(MeanPool):
-    """softmax(x g)^T x over the patch tokens, g learned: (B, N, D) -> (B, D).
+    """Pooling by softmax(x g)^T x of the patch tokens, with learned g: (B, N, D) -> (B, D).
 
     Hassani et al. 2021, https://arxiv.org/abs/2104.05704
     """
@@ -59,15 +59,15 @@ class SequencePool(MeanPool):
 
     def forward(self, tokens: Tensor) -> Tensor:
         patches = tokens[:, self.first :]
-        return (self._shares(patches).mT @ patches).squeeze(1)
+        return (self._patch_weights(patches).mT @ patches).squeeze(1)
 
     def weights(self, tokens: Tensor) -> Tensor:
-        return F.pad(self._shares(tokens[:, self.first :]).squeeze(-1), (self.first, 0))
+        return F.pad(self._patch_weights(tokens[:, self.first :]).squeeze(-1), (self.first, 0))
 
-    def _shares(self, patches: Tensor) -> Tensor:
+    def _patch_weights(self, patches: Tensor) -> Tensor:
         return self.score(patches).softmax(dim=1)  # (B, patches, 1)
 
 
 def mlp_head(dim: int, num_classes: int) -> nn.Sequential:
-    """One hidden layer of the tokens' width."""
+    """Return a head with one hidden layer, which has the width of a token."""
     return nn.Sequential(Linear(dim, dim), Gelu(), Linear(dim, num_classes))

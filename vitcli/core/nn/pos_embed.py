@@ -1,13 +1,14 @@
-"""Positions: added to the tokens, turned into q and k, or biasing the scores.
+"""Position embeddings: added to the tokens, rotating q and k, or biasing the scores.
 
 Axes: B batch, N tokens (prefix first), P patches, D embed_dim, h num_heads, d = D / h.
-A slot row has two halves: ``build`` adds to the embedded tokens, ``heads`` acts inside attention.
+A row of ``POS_EMBEDS`` has two targets. ``build`` makes a table that is added to the embedded
+tokens, and ``heads`` makes a part inside attention.
 """
 
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make, maker
+from vitcli.core.make import load_target, make
 from vitcli.core.nn.attention import Position
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.spec import TokenSpec
@@ -17,31 +18,33 @@ BASE = 10_000.0
 
 
 def sincos(positions: Tensor, dim: int) -> Tensor:
-    """PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(...): (P,) -> (P, dim).
+    """Return sines and cosines of positions: (P,) -> (P, dim), where ``dim`` is even.
 
-    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762; ``dim`` is even.
+    PE(pos, 2i) = sin(pos / 10000^(2i/dim)), PE(pos, 2i+1) = cos(pos / 10000^(2i/dim)).
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762
     """
     angles = positions[:, None].double() / BASE ** (torch.arange(0, dim, 2).double() / dim)
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1).float()
 
 
 def grid_positions(grid_size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Row and column of each patch, each (P,)."""
+    """Return the rows and the columns of all patches, each (P,)."""
     rows, columns = torch.meshgrid(*[torch.arange(side) for side in grid_size], indexing="ij")
     return rows.flatten(), columns.flatten()
 
 
 def sincos2d(grid_size: tuple[int, int], dim: int) -> Tensor:
-    """Half of the width encodes the row, the other half the column: -> (P, dim).
+    """Return sines and cosines of row and column, (P, dim), where ``dim`` is divisible by 4.
 
-    The report's concat(PE_y, PE_x); ``dim`` is divisible by 4.
+    The first half of the width encodes the row, the second half the column. This is
+    concat(PE_y, PE_x) of the course report.
     """
     rows, columns = grid_positions(grid_size)
     return torch.cat([sincos(rows, dim // 2), sincos(columns, dim // 2)], dim=1)
 
 
 class Learned(nn.Module):
-    """A learned vector per position, (1, N, D); the first ones are the prefix's, if it has any."""
+    """A learned vector for each position, (1, N, D), in the order of the tokens."""
 
     def __init__(self, length: int, dim: int) -> None:
         super().__init__()
@@ -52,7 +55,7 @@ class Learned(nn.Module):
 
 
 class Fixed(nn.Module):
-    """A constant table, (1, N, D); it is no parameter and is not saved."""
+    """A constant table, (1, N, D). It is not a parameter and is not saved."""
 
     table: Tensor
 
@@ -65,13 +68,13 @@ class Fixed(nn.Module):
 
 
 class Rope2d(Position):
-    """Rotary positions along both axes, (B, h, N, d) -> (B, h, N, d); the prefix is not turned.
+    """Rotary positions along both axes: (B, h, N, d) -> (B, h, N, d). The prefix is not rotated.
 
-    Su et al. 2021, https://arxiv.org/abs/2104.09864. The first half of a head turns with the row,
-    the second with the column (the axial form of Heo et al. 2024,
-    https://arxiv.org/abs/2403.13298), so scores depend on relative offsets only. Frequencies run
-    from 1 to 1/100: with the base of 10000 that is meant for thousands of words most of them would
-    hardly change over a grid of 8.
+    Su et al. 2021, https://arxiv.org/abs/2104.09864. The row rotates the first half of a head and
+    the column rotates the second half (the axial form of Heo et al. 2024,
+    https://arxiv.org/abs/2403.13298). So scores depend on relative offsets only. Frequencies run
+    from 1 to 1/100. Deviation: Su et al. use a base of 10000 for texts of thousands of words. On a
+    grid of 8, most of these angles would hardly change.
     """
 
     cos: Tensor
@@ -97,10 +100,10 @@ class Rope2d(Position):
 
 
 class RelativeBias(Position):
-    """A learned bias per head and relative offset, as in Swin, one table per block.
+    """A learned bias for each head and relative offset, with one table in each block.
 
-    Liu et al. 2021, https://arxiv.org/abs/2103.14030, with the whole grid as the window, and
-    starting at zero. Scores from or to prefix tokens get none.
+    Liu et al. 2021, https://arxiv.org/abs/2103.14030, with the whole grid as the window. The table
+    starts at zero. Scores from and to prefix tokens have no bias.
     """
 
     index: Tensor
@@ -118,48 +121,48 @@ class RelativeBias(Position):
         self.register_buffer("index", down * (2 * width - 1) + right, persistent=False)  # (P, P)
 
     def bias(self) -> Tensor:
-        """(1, h, N, N), zero for the prefix."""
+        """Return the bias (1, h, N, N), which is zero for the prefix."""
         prefix = self.num_prefix_tokens
         return nn.functional.pad(self.relative_table[:, self.index], (prefix, 0, prefix, 0))[None]
 
 
 def table_length(spec: TokenSpec, shape: TokenShape) -> int:
-    """Patches, and the prefix where it gets positions too."""
+    """Return the number of tokens with positions: the patches, and the prefix if it has them."""
     prefix = shape.num_prefix_tokens if spec.prefix_has_positions else 0
     return prefix + shape.grid_size[0] * shape.grid_size[1]
 
 
-def learned(spec: TokenSpec, shape: TokenShape) -> Learned:
+def learned_table(spec: TokenSpec, shape: TokenShape) -> Learned:
     return Learned(table_length(spec, shape), shape.embed_dim)
 
 
-def fixed_1d(spec: TokenSpec, shape: TokenShape) -> Fixed:
-    """Places 0, 1, ... in reading order, counted from the prefix on where it has positions."""
+def sincos1d_table(spec: TokenSpec, shape: TokenShape) -> Fixed:
+    """Return sines of the places 0, 1, ..., the prefix first if it has positions."""
     return Fixed(sincos(torch.arange(table_length(spec, shape)), shape.embed_dim))
 
 
-def fixed_2d(spec: TokenSpec, shape: TokenShape) -> Fixed:
-    """The prefix, where it has positions, has zeros: it stands nowhere on the grid."""
+def sincos2d_table(spec: TokenSpec, shape: TokenShape) -> Fixed:
+    """Return sines of row and column. A prefix with positions gets zeros, as it is on no grid."""
     table = sincos2d(shape.grid_size, shape.embed_dim)
     missing = table_length(spec, shape) - len(table)
     return Fixed(nn.functional.pad(table, (0, 0, missing, 0)))
 
 
-def rope(spec: TokenSpec, shape: TokenShape) -> Rope2d:
+def rope_position(spec: TokenSpec, shape: TokenShape) -> Rope2d:
     return Rope2d(shape.grid_size, shape.embed_dim // spec.num_heads, shape.num_prefix_tokens)
 
 
-def relative(spec: TokenSpec, shape: TokenShape) -> RelativeBias:
+def relative_position(spec: TokenSpec, shape: TokenShape) -> RelativeBias:
     return RelativeBias(shape.grid_size, spec.num_heads, shape.num_prefix_tokens)
 
 
 def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
-    """Return what is added to the embedded tokens; None where nothing is."""
+    """Return the table that is added to the embedded tokens, or None."""
     row = POS_EMBEDS[spec.pos_embed]
     return make(row, spec, shape) if row.build else None
 
 
 def build_position(spec: TokenSpec, shape: TokenShape) -> Position:
-    """Return how positions enter the attention of a block."""
+    """Return the part of the position embedding inside the attention of a block."""
     row = POS_EMBEDS[spec.pos_embed]
-    return maker(row.heads)(spec, shape) if row.heads else Position()
+    return load_target(row.heads)(spec, shape) if row.heads else Position()

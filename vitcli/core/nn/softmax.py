@@ -1,4 +1,4 @@
-"""The rule of exact attention. Axes: B batch, N tokens (prefix first), h num_heads, d = D / h."""
+"""The rule of softmax attention. Axes: B batch, N tokens (prefix first), h num_heads, d = D / h."""
 
 from torch import Tensor
 
@@ -8,7 +8,7 @@ from vitcli.core.spec import TokenSpec
 
 
 class Softmax(AttentionRule):
-    """Exact attention, O(N^2)."""
+    """Exact softmax attention, O(N^2)."""
 
     def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""Sparse attention on the grid of patches, computed by gathering: no N x N matrix exists.
+"""Sparse attention on the grid of patches, computed without an N x N matrix.
 
 Axes: B batch, h heads, N tokens (P prefix tokens first, then H x W patches), d width of a head.
-The prefix (CLS, registers) is global: it attends to all and all attend to it. A query that stands
-alone (CLS in the last block) is one of the prefix.
+The prefix (CLS, registers) is global: it attends to all tokens, and all tokens attend to it. A
+single query (CLS in the last block) is a prefix token.
 """
 
 import torch
@@ -15,7 +15,7 @@ from vitcli.core.spec import AttentionSpec
 
 
 class Sparse(AttentionRule):
-    """What the patterns share: the prefix, the scale, the softmax over what was gathered."""
+    """Base class of sparse patterns, with a global prefix and one softmax over all groups."""
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class Sparse(AttentionRule):
         self.grid_size, self.num_prefix = shape.grid_size, shape.num_prefix_tokens
 
     def mask(self) -> Tensor:
-        """(N, N), True where a row may attend; for maps and tests, never for the computation."""
+        """Return (N, N), True where a query may attend to a key. Only maps and tests use it."""
         height, width = self.grid_size
         rows, columns = torch.arange(height * width) // width, torch.arange(height * width) % width
         across = (rows[:, None] - rows).abs(), (columns[:, None] - columns).abs()
@@ -33,15 +33,16 @@ class Sparse(AttentionRule):
         return allowed
 
     def pattern(self, rows: Tensor, columns: Tensor) -> Tensor:
-        """Whether patches so many rows and columns apart attend to each other."""
+        """Return whether patches attend to each other, from their distance in rows and columns."""
         raise NotImplementedError
 
     def patches(
         self, query: Tensor, key: Tensor, value: Tensor, prefix: tuple[Tensor, Tensor]
     ) -> Tensor:
-        """Attention of the patches (B, h, H, W, d).
+        """Return the output of the patches, (B, h, H, W, d).
 
-        ``prefix`` holds their scores for the prefix (B, h, H, W, P) and its values (B, h, 1, P, d).
+        ``prefix`` holds the scores from patches to prefix tokens, (B, h, H, W, P), and the values
+        of the prefix, (B, h, 1, P, d).
         """
         raise NotImplementedError
 
@@ -49,7 +50,7 @@ class Sparse(AttentionRule):
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
     ) -> Tensor:
         query, first = query * self.scale(), self.num_prefix
-        front = self._dense(query[:, :, :first], key, value, fused)
+        front = self._attend_to_all(query[:, :, :first], key, value, fused)
         if query.shape[2] <= first:
             return front
         grid = (2, self.grid_size)
@@ -59,12 +60,12 @@ class Sparse(AttentionRule):
         out = self.patches(cells[0], cells[1], cells[2], prefix).flatten(2, 3)
         return torch.cat([front, out.to(front.dtype)], dim=2) if first else out
 
-    def _dense(self, query: Tensor, key: Tensor, value: Tensor, fused: bool) -> Tensor:
+    def _attend_to_all(self, query: Tensor, key: Tensor, value: Tensor, fused: bool) -> Tensor:
         dropout = self.dropout if self.training else 0.0
         return attention(query, key, value, scale=1.0, dropout=dropout, fused=fused)
 
     def _softmax(self, *scores: Tensor) -> tuple[Tensor, ...]:
-        """One softmax over several groups of scores (B, h, H, W, *)."""
+        """Return weights from one softmax over several groups of scores (B, h, H, W, *)."""
         sizes = [part.shape[-1] for part in scores]
         weights = torch.cat(scores, dim=-1).softmax(dim=-1)
         if self.training:
@@ -72,16 +73,16 @@ class Sparse(AttentionRule):
         return weights.split(sizes, dim=-1)
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
-        """The sparse weights scattered into (B, h, N, N), zero where nothing is attended to."""
+        """Return the weights as (B, h, N, N), zero for pairs outside the pattern."""
         mask = self.mask().to(query.device)
         return attention_weights(query, key, scale=self.scale(), mask=mask[-query.shape[2] :])
 
 
 class Strided(Sparse):
-    """A patch attends to its row, its column and the prefix: O(N sqrt(N)) on a square grid.
+    """Attention of a patch to its row, its column and the prefix, O(N sqrt(N)) on a square grid.
 
-    The pattern of Child et al. 2019, https://arxiv.org/abs/1904.10509, for images and in both
-    directions. Its own cell is in row and column, and counts once.
+    The pattern of Child et al. 2019, https://arxiv.org/abs/1904.10509, for images and
+    without a causal mask. The patch itself is in both its row and its column, and counts once.
     """
 
     def pattern(self, rows: Tensor, columns: Tensor) -> Tensor:
@@ -100,38 +101,38 @@ class Strided(Sparse):
 
 
 class Local(Sparse):
-    """A patch attends to the window around it and to the prefix: O(N w^2).
+    """Attention of a patch to a window around it and to the prefix, O(N w^2).
 
-    Sliding windows as in Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, on two axes;
-    ``attn_window`` is the odd side of the window, which is cut off at the border. Its products are
-    element-wise, so a count of matrix products leaves them out.
+    Sliding windows as in Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, on two axes.
+    ``attn_window`` is the side w of the window, an odd number. The border of the grid cuts windows
+    off. The products are element-wise, so a count of matrix products does not include them.
     """
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__(spec, shape)
-        self.reach = spec.attn_window // 2
+        self.radius = spec.attn_window // 2
 
     def pattern(self, rows: Tensor, columns: Tensor) -> Tensor:
-        return (rows <= self.reach) & (columns <= self.reach)
+        return (rows <= self.radius) & (columns <= self.radius)
 
     def patches(
         self, query: Tensor, key: Tensor, value: Tensor, prefix: tuple[Tensor, Tensor]
     ) -> Tensor:
         height, width = self.grid_size
-        around = self._shifts(key)
-        scores = torch.stack([(query * near).sum(dim=-1) for near in around], dim=-1)
-        inside = torch.stack(list(self._shifts(query.new_ones(1, 1, height, width, 1))), dim=-1)
+        near_keys = self._neighbours(key)
+        scores = torch.stack([(query * near).sum(dim=-1) for near in near_keys], dim=-1)
+        inside = torch.stack(list(self._neighbours(query.new_ones(1, 1, height, width, 1))), dim=-1)
         scores = scores.masked_fill(inside[:, :, :, :, 0] == 0, float("-inf"))
         window, front = self._softmax(scores, prefix[0])
         out = (front @ prefix[1]).float() if value.dtype.itemsize < 4 else front @ prefix[1]
-        for weight, near in zip(window.unbind(dim=-1), self._shifts(value), strict=True):
+        for weight, near in zip(window.unbind(dim=-1), self._neighbours(value), strict=True):
             out = out + weight[..., None] * near
         return out.to(value.dtype)
 
-    def _shifts(self, x: Tensor) -> list[Tensor]:
-        """The cells (B, h, H, W, d) beside each cell, one offset of the window after the other."""
+    def _neighbours(self, x: Tensor) -> list[Tensor]:
+        """Return the neighbours of each cell, (B, h, H, W, d) for each offset in the window."""
         height, width = self.grid_size
-        reach = self.reach
-        padded = F.pad(x, (0, 0, reach, reach, reach, reach))
-        side = range(2 * reach + 1)
+        radius = self.radius
+        padded = F.pad(x, (0, 0, radius, radius, radius, radius))
+        side = range(2 * radius + 1)
         return [padded[:, :, i : i + height, j : j + width] for i in side for j in side]

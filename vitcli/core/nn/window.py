@@ -1,4 +1,4 @@
-"""Attention inside shifted windows, and the merging of patches between stages.
+"""Attention inside shifted windows, and patch merging between stages.
 
 Liu et al. 2021, https://arxiv.org/abs/2103.14030. Axes: B batch, N = H W tokens of a grid in
 reading order, D embed_dim, W windows of n tokens, h num_heads, d = D / h.
@@ -23,10 +23,10 @@ Pair = tuple[int, int]
 
 
 class Windows:
-    """How a grid is cut: padded to whole windows, rolled up and left by the shift, then cut."""
+    """Partition of a grid into windows, after padding to whole windows and a cyclic shift."""
 
     def __init__(self, grid_size: Pair, window_size: int, *, shifted: bool) -> None:
-        """A window is no larger than the grid, and an axis that is one window is not shifted."""
+        """Limit the window to the grid. An axis with a single window is not shifted."""
         height, width = grid_size
         self.grid_size = grid_size
         self.size = min(window_size, height), min(window_size, width)
@@ -38,28 +38,28 @@ class Windows:
         )
 
     def cut(self, grid: Tensor) -> Tensor:
-        """(B, H, W, C), padded -> (B, windows, n, C)."""
+        """Return the windows of a padded grid, shifted: (B, H, W, C) -> (B, windows, n, C)."""
         if any(self.shift):
             grid = grid.roll((-self.shift[0], -self.shift[1]), dims=(1, 2))
         return self.tile(grid)
 
     def tile(self, grid: Tensor) -> Tensor:
-        """``cut`` without the roll."""
+        """Return the windows of a padded grid, not shifted: (B, H, W, C) -> (B, windows, n, C)."""
         (rows, columns), (height, width) = self.counts, self.size
         parts = grid.unflatten(2, (columns, width)).unflatten(1, (rows, height))
         return parts.transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
     def join(self, windows: Tensor) -> Tensor:
-        """What undoes ``cut``: (B, windows, n, C) -> (B, H, W, C), padded."""
+        """Return the padded grid of windows from ``cut``: (B, windows, n, C) -> (B, H, W, C)."""
         parts = windows.unflatten(1, self.counts).unflatten(3, self.size).transpose(2, 3)
         grid = parts.flatten(3, 4).flatten(1, 2)
         return grid.roll(self.shift, dims=(1, 2)) if any(self.shift) else grid
 
-    def barrier(self) -> Tensor | None:
-        """(windows, n, n), True between tokens that only the roll has made neighbours.
+    def border_mask(self) -> Tensor | None:
+        """Return a mask (windows, n, n), True between tokens that must not attend to each other.
 
-        A shifted window at the border holds tokens of opposite edges of the picture. None where
-        nothing is shifted.
+        The cyclic shift puts tokens of opposite edges of the picture into the same window. Returns
+        None if there is no shift.
         """
         if not any(self.shift):
             return None
@@ -67,26 +67,27 @@ class Windows:
         for side, size, shift in zip(self.padded, self.size, self.shift, strict=True):
             place = torch.arange(side)
             regions.append((place >= side - size).long() + (place >= side - shift).long())
-        rolled = 3 * regions[0][:, None] + regions[1]  # numbered as after the roll
+        rolled = 3 * regions[0][:, None] + regions[1]  # regions after the shift
         region = self.tile(rolled[None, :, :, None])[0, :, :, 0]  # (windows, n)
         return region[:, :, None] != region[:, None]
 
 
 class WindowPosition(Position):
-    """A bias per head and offset inside a window, one table a block, and no score across a barrier.
+    """A learned bias for each head and offset inside a window, and the mask of shifted windows.
 
-    The table starts as the authors' does, truncated normal with std 0.02. Where the authors and
-    torchvision subtract 100 across the barrier, it is minus infinity here.
+    Each block has one table. It starts as the authors' table: truncated normal with standard
+    deviation 0.02. Deviation: masked scores are minus infinity. The authors and torchvision
+    subtract 100 instead.
     """
 
     barrier: Tensor | None
 
     def __init__(self, windows: Windows, num_heads: int, relative: Position | None) -> None:
-        """``relative`` biases the scores inside each window, if anything does."""
+        """Use ``relative`` as the bias of the scores inside each window; None has no bias."""
         super().__init__()
         self.count, self.num_heads = windows.counts[0] * windows.counts[1], num_heads
         self.relative = relative
-        self.register_buffer("barrier", windows.barrier(), persistent=False)
+        self.register_buffer("barrier", windows.border_mask(), persistent=False)
 
     def init_weights(self, draws: Draws) -> None:
         if isinstance(self.relative, RelativeBias):
@@ -94,7 +95,7 @@ class WindowPosition(Position):
             nn.init.trunc_normal_(self.relative.relative_table, std=0.02, generator=generator)
 
     def bias(self) -> Tensor | None:
-        """(1, windows h, n, n): a head of a window is a head to the attend rule."""
+        """Return the bias (1, windows h, n, n). The rule treats each head of a window as a head."""
         scores = None if self.relative is None else self.relative.bias()  # (1, h, n, n)
         if scores is None:
             if self.barrier is None:
@@ -108,8 +109,8 @@ class WindowPosition(Position):
 class WindowAttention(SelfAttention):
     """Attention inside the windows of a grid: (B, N, D) -> (B, N, D), O(N n).
 
-    A grid that is not whole windows is padded with zeros below and to the right, which are attended
-    to like tokens; so it is in torchvision and in the authors' code for detection.
+    If the windows do not divide the grid, the grid is padded with zeros below and to the right.
+    Tokens attend to the padding, as in torchvision and in the authors' code for detection.
     """
 
     def __init__(self, spec: SwinSpec, shape: TokenShape, *, shifted: bool) -> None:
@@ -128,8 +129,12 @@ class WindowAttention(SelfAttention):
         out = super().forward(grid.flatten(1, 2)).unflatten(1, (bottom, right))
         return out[:, :height, :width].flatten(1, 2)
 
+    @property
+    def softmax_scale(self) -> None:
+        """Return None: backends compute attention over the whole sequence only."""
+
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """(B, N, 3 D) -> q, k, v, each (B, windows h, n, d)."""
+        """Return q, k and v: (B, N, 3 D) -> three times (B, windows h, n, d)."""
         windows = self.windows.cut(qkv.unflatten(1, self.windows.padded))
         parts = windows.unflatten(-1, (3, self.num_heads, -1))  # (B, W, n, 3, h, d)
         q, k, v = parts.permute(3, 0, 1, 4, 2, 5).flatten(2, 3)
@@ -141,10 +146,10 @@ class WindowAttention(SelfAttention):
 
 
 class PatchMerging(nn.Module):
-    """Four neighbours become one token of twice the width: (B, N, D) -> (B, N / 4, 2 D).
+    """Patch merging, from 2x2 tokens to one token of twice the width: (B, N, D) -> (B, N / 4, 2 D).
 
-    LayerNorm of the four side by side, then a linear map without bias. An odd side is padded with
-    zeros.
+    The four tokens are concatenated, normalised and mapped by a linear layer without bias. An odd
+    side is padded with zeros.
     """
 
     def __init__(self, spec: SwinSpec, before: TokenShape) -> None:

@@ -1,4 +1,4 @@
-"""Attention: softmax(scale q k^T) v, of any queries to any keys and of a fused projection.
+"""Attention, softmax(scale q k^T) v, for separate q, k and v or for a fused projection.
 
 Axes: B batch, N tokens (prefix first), M keys, D embed_dim, h num_heads, d = D / h.
 """
@@ -14,12 +14,12 @@ CLAMP = (-1e9, 1e4)
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: Scale, clamp: bool = False) -> Tensor:
-    """(query * scale) key^T: (B, h, N, d), (B, h, M, d) -> (B, h, N, M).
+    """Return (query * scale) key^T: (B, h, N, d), (B, h, M, d) -> (B, h, N, M).
 
-    ``clamp`` limits scores to [-1e9, 1e4] as the report does "to prevent overflow". It is off by
-    default: softmax subtracts the maximum anyway, while the clamp turns large scores into ties
-    (20,000 and 15,000 get equal weight) and stops their gradients. Bounds that the type cannot
-    hold (-1e9 in fp16) become its own.
+    ``clamp`` limits scores to [-1e9, 1e4], as the course report does "to prevent overflow". It is
+    off by default, because softmax subtracts the maximum anyway. The clamp also makes large scores
+    equal (20,000 and 15,000 get the same weight) and stops their gradients. If a data type has a
+    smaller range, the limits are those of the type (such as fp16 for -1e9).
     """
     scores = (query * scale) @ key.mT
     if not clamp:
@@ -37,25 +37,29 @@ def attention_weights(
     bias: Tensor | None = None,
     clamp: bool = False,
 ) -> Tensor:
-    """softmax(scale q k^T + bias), rows over keys: -> (B, h, N, M); a row sums to 1.
+    """Return softmax(scale q k^T + bias) over the keys: (B, h, N, M). Rows sum to 1.
 
     Args:
-        mask: Boolean, broadcast to (B, h, N, M); True may be attended to.
-        bias: Added to the scores, broadcast likewise.
+        mask: Boolean, broadcast to (B, h, N, M). True allows attention.
+        bias: Added to the scores, broadcast to (B, h, N, M).
 
     Raises:
-        ValueError: A row of the mask is all False; it has no softmax.
+        ValueError: A row of the mask is all False, so it has no softmax.
     """
     scores = attention_scores(query, key, scale, clamp)
     if bias is not None:
         scores = scores + bias.to(scores.dtype)
     if mask is not None:
-        scores = scores.masked_fill(~checked(mask), float("-inf"))
+        scores = scores.masked_fill(~check_mask(mask), float("-inf"))
     return scores.softmax(dim=-1)
 
 
-def checked(mask: Tensor) -> Tensor:
-    """The mask, after making sure that every query may attend to something."""
+def check_mask(mask: Tensor) -> Tensor:
+    """Return the mask unchanged.
+
+    Raises:
+        ValueError: A row is all False, so its query may attend to no key.
+    """
     if not mask.any(dim=-1).all():
         raise ValueError(
             "a row of the attention mask is all False: that query may attend to nothing"
@@ -75,16 +79,16 @@ def attention(
     dropout: float = 0.0,
     fused: bool = True,
 ) -> Tensor:
-    """Scaled dot-product attention of any queries to any keys and values.
+    """Return softmax(scale q k^T) v: (B, h, N, d), (B, h, M, d), (B, h, M, d) -> (B, h, N, d).
 
-    softmax(q k^T / sqrt(d)) v: (B, h, N, d), (B, h, M, d), (B, h, M, d) -> (B, h, N, d).
-    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762. The three may differ (cross-attention).
-    ``fused`` takes torch's kernel, which never stores the weights; clamping needs the other path.
+    Vaswani et al. 2017, https://arxiv.org/abs/1706.03762. Queries and keys may come from different
+    sequences (cross-attention). ``scale`` is 1 / sqrt(d) by default. ``fused`` uses torch's kernel,
+    which never stores the weights. ``clamp`` disables ``fused``.
     """
     scale = query.shape[-1] ** -0.5 if scale is None else scale
     if fused and not clamp:
-        # scaling the query outside lets a learned temperature have a gradient
-        allowed = bias if mask is None else checked(mask)
+        # torch's argument ``scale`` has no gradient, which a learned scale needs
+        allowed = bias if mask is None else check_mask(mask)
         if mask is not None and bias is not None:
             allowed = bias.masked_fill(~mask, float("-inf"))
         if allowed is not None and allowed.is_floating_point():
@@ -97,13 +101,13 @@ def attention(
 
 
 def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(B, N, 3 D) -> q, k, v, each (B, h, N, d)."""
+    """Return q, k and v of all heads: (B, N, 3 D) -> three times (B, h, N, d)."""
     q, k, v = qkv.unflatten(-1, (3, num_heads, -1)).permute(2, 0, 3, 1, 4)
     return q, k, v
 
 
 def merge_heads(out: Tensor) -> Tensor:
-    """(B, h, N, d) -> (B, N, D)."""
+    """Return the concatenated heads: (B, h, N, d) -> (B, N, D)."""
     return out.transpose(1, 2).flatten(2)
 
 
@@ -114,11 +118,12 @@ def self_attention(
     turn: Callable[[Tensor], Tensor] | None = None,
     fused: bool = True,
 ) -> Tensor:
-    """softmax(scale q k^T) v of all heads, from the fused projection: (B, N, 3 D) -> (B, N, D).
+    """Return softmax(scale q k^T) v of all heads: (B, N, 3 D) -> (B, N, D).
 
     Args:
-        turn: Applied to q and to k, each (B, h, N, d), as rotary positions are.
-        fused: As in ``attention``.
+        qkv: The output of the fused projection.
+        turn: Function applied to q and to k, each (B, h, N, d), such as a rotary embedding.
+        fused: Whether to use torch's kernel, as in ``attention``.
     """
     q, k, v = split_heads(qkv, num_heads)
     if turn is not None:

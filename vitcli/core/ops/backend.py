@@ -1,4 +1,4 @@
-"""A backend: the functions that compute a model's ops. Each model has its own, PLAIN at first."""
+"""Backends: functions that compute the ops of a model. A new model has the backend PLAIN."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from vitcli.core.ops.attention import self_attention
 
 
 class SelfAttentionOp(Protocol):
-    """Computes what ``ops.attention.self_attention`` defines."""
+    """A function with the signature and the result of ``ops.attention.self_attention``."""
 
     def __call__(
         self,
@@ -23,20 +23,20 @@ class SelfAttentionOp(Protocol):
     ) -> Tensor: ...
 
 
-def never(x: Tensor) -> bool:
+def never_postpone(x: Tensor) -> bool:
     return False
 
 
-def need_nothing(op: str, *sizes: int) -> None:
+def prepare_nothing(op: str, *sizes: int) -> None:
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """One function for each op, which computes what the plain one does.
+    """One function for each op. It computes the same result as the plain function.
 
-    An op that a backend leaves out stays plain. A function that cannot compute some call, because
-    of its sizes, device or type, returns what the plain function returns.
+    If a backend leaves an op out, the plain function computes it. If a function does not support
+    the sizes, the device or the data type of a call, it calls the plain function.
     """
 
     name: str
@@ -44,32 +44,32 @@ class Backend:
     gelu: Callable[[Tensor], Tensor] = plain.gelu
     add_norm: Callable[[Tensor, Tensor | None, nn.Module], tuple[Tensor, Tensor]] = plain.add_norm
     attention: SelfAttentionOp = self_attention
-    postpones_sums: Callable[[Tensor], bool] = never
-    """Whether a residual sum of such tokens is left to the next ``add_norm``."""
-    prepare: Callable[..., None] = need_nothing
-    """Gets ready for calls of an op: its name, then its sizes as in ``UsesBackend.op_sizes``."""
+    postpones_sums: Callable[[Tensor], bool] = never_postpone
+    """Return whether the next ``add_norm`` computes the residual sum of these tokens."""
+    prepare: Callable[..., None] = prepare_nothing
+    """Prepare calls of an op: its name, then its sizes as in ``UsesBackend.op_sizes``."""
 
     def __deepcopy__(self, memo: object) -> "Backend":
-        return self  # the copy of a model is computed by the same functions
+        return self  # copies of a model share their backend
 
 
 PLAIN = Backend(name="torch")
 
 
 class UsesBackend:
-    """A layer that asks its backend for an op."""
+    """Base class of layers that compute an op with their backend."""
 
     backend: Backend = PLAIN
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        """The sizes that an op will be called with, for each op that this layer calls."""
+        """Return the sizes of the calls, for each op that this layer calls."""
         raise NotImplementedError
 
 
 def use_backend(model: nn.Module, backend: Backend) -> None:
-    """Let the backend compute all layers of the model from now on.
+    """Set the backend of all layers of the model.
 
-    The backend is prepared for all layers before the first one changes.
+    The backend is prepared for all layers first. If that fails, the model is unchanged.
     """
     layers = [module for module in model.modules() if isinstance(module, UsesBackend)]
     for layer in layers:

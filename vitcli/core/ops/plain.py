@@ -1,6 +1,6 @@
-"""The plain definitions: what every backend's op must compute, in torch, on any device.
+"""Plain definitions of the ops in torch, for any device. Every backend must compute the same.
 
-Attention has a file of its own. Axes: D features, any others before them.
+The definition of attention is in ``ops/attention.py``. Axes: D features, other axes before it.
 """
 
 from collections.abc import Callable
@@ -10,18 +10,18 @@ from torch import Tensor
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """x w^T + b: x (..., in), w (out, in), b (out,) -> (..., out)."""
+    """Return x w^T + b: x (..., in), w (out, in), b (out,) -> (..., out)."""
     return F.linear(x, weight, bias)
 
 
 def gelu(x: Tensor) -> Tensor:
-    """x Phi(x), Phi being the standard normal distribution; any shape."""
+    """Return x Phi(x) for any shape, where Phi is the standard normal distribution function."""
     return F.gelu(x)
 
 
 def add_norm(
     x: Tensor, branch: Tensor | None, norm: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """(x + branch, norm(x + branch)), each (..., D); without a branch (x, norm(x))."""
+    """Return (x + branch, norm(x + branch)), each (..., D); without a branch (x, norm(x))."""
     total = x if branch is None else x + branch
     return total, norm(total)

@@ -1,4 +1,4 @@
-"""Everything that may vary in an experiment, as frozen, checked data. No torch, no YAML."""
+"""Frozen, validated specs of an experiment. They import neither torch nor yaml."""
 
 from vitcli.core.spec.base import Size, Spec
 from vitcli.core.spec.data import DATA_SETS, AugmentSpec, DataSpec

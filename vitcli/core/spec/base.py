@@ -1,4 +1,4 @@
-"""The base of every spec, and the types that several specs share."""
+"""The base class of all specs, and field types that several specs share."""
 
 from typing import Annotated, Any, Self
 
@@ -6,38 +6,38 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 
 class Spec(BaseModel):
-    """A frozen record that refuses unknown names, wrong types, NaN and infinity."""
+    """A frozen record that rejects unknown names, wrong types, NaN and infinity."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, use_attribute_docstrings=True
     )
 
     def replace(self, **changes: Any) -> Self:
-        """Return a checked copy with some fields changed."""
+        """Return a validated copy with some fields changed."""
         return type(self)(**(self.model_dump() | changes))
 
 
-def _pair(value: Any) -> Any:
-    """Return (value, value) for an integer, and a tuple for the list that YAML gives."""
+def _to_pair(value: Any) -> Any:
+    """Return (value, value) for an integer, and a tuple for a list."""
     if type(value) is int:
         return (value, value)
     return as_tuple(value)
 
 
-def _short(value: tuple[int, int]) -> int | list[int]:
+def _shorten_pair(value: tuple[int, int]) -> int | list[int]:
     return value[0] if value[0] == value[1] else list(value)
 
 
 def as_tuple(value: Any) -> Any:
-    """Return a list, as YAML gives it, as a tuple."""
+    """Return a list as a tuple, and any other value unchanged. YAML has lists only."""
     return tuple(value) if isinstance(value, list) else value
 
 
-ListToo = BeforeValidator(as_tuple)
+AcceptsList = BeforeValidator(as_tuple)
 Pixels = Annotated[int, Field(ge=1, le=1024)]
-Size = Annotated[tuple[Pixels, Pixels], BeforeValidator(_pair), PlainSerializer(_short)]
-"""(height, width) in pixels; one integer means a square."""
+Size = Annotated[tuple[Pixels, Pixels], BeforeValidator(_to_pair), PlainSerializer(_shorten_pair)]
+"""(height, width) in pixels. One integer means a square."""
 Probability = Annotated[float, Field(ge=0, le=1)]
 Rate = Annotated[float, Field(ge=0, lt=1)]
 Depth = Annotated[int, Field(ge=1, le=256)]
-Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), ListToo]
+Channels = Annotated[tuple[float, ...], Field(min_length=1, max_length=64), AcceptsList]

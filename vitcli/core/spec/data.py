@@ -1,38 +1,42 @@
-"""Which images a model is trained on, and how they are changed on the way."""
+"""The data set of an experiment and the augmentation of its training images."""
 
 from typing import Annotated, Literal
 
 from pydantic import Field, field_validator
 
-from vitcli.core.spec.base import Channels, ListToo, Probability, Size, Spec
+from vitcli.core.spec.base import AcceptsList, Channels, Probability, Size, Spec
 
 
 class AugmentSpec(Spec):
-    """Training-time changes of the images. Everything is off by default."""
+    """Augmentation of the training images. All augmentation is off by default."""
 
     crop_padding: int = Field(0, ge=0, le=256)
-    """Pad by so many zero pixels and crop back at random."""
+    """Zero pixels on each side before a random crop of the original size; 0 does not crop."""
     flip: Literal["none", "random", "alternating"] = "none"
-    """Horizontal flip: a coin per image and epoch, or a coin once and then every other epoch."""
+    """Horizontal flip. ``random`` flips each image with probability 0.5 in each epoch.
+    ``alternating`` chooses at random in the first epoch and then flips in every other epoch."""
     policy: Literal["none", "rand_augment", "trivial_augment"] = "none"
+    """Automatic augmentation policy; ``none`` applies no policy."""
     rand_num_ops: int = Field(2, ge=1, le=16)
+    """Number of operations that RandAugment applies to each image."""
     rand_magnitude: int = Field(9, ge=0, le=30)
-    """RandAugment's magnitude on its scale of 0 to 30."""
+    """Magnitude of RandAugment's operations, from 0 to 30."""
     erasing: Probability = 0.0
-    """Probability of random erasing."""
+    """Probability of random erasing for each image; 0 switches it off."""
     mixup: float = Field(0.0, ge=0, le=10)
     """Alpha of MixUp's Beta distribution; 0 switches it off."""
     cutmix: float = Field(0.0, ge=0, le=10)
     """Alpha of CutMix's Beta distribution; 0 switches it off."""
     mix_prob: Probability = 1.0
-    """Probability that an image is mixed at all."""
+    """Probability that an image is mixed, if MixUp or CutMix is on."""
     mix_switch_prob: Probability = 0.5
-    """Probability of CutMix where both are on."""
+    """Probability of CutMix instead of MixUp, if both are on."""
     mix_off_epoch: int | None = Field(None, ge=0)
-    """From this epoch (counted from 0) on, no mixing."""
+    """First epoch without MixUp and CutMix, counted from 0; unset mixes in all epochs."""
 
     @property
     def mixes(self) -> bool:
+        """Return whether MixUp or CutMix is on."""
         return self.mixup > 0 or self.cutmix > 0
 
 
@@ -40,32 +44,36 @@ DATA_SETS = ("shapes", "cifar10", "cifar100", "svhn", "fashion-mnist", "mnist")
 
 
 class DataSpec(Spec):
-    """Which images, and how they are shown to the model."""
+    """The data set, its preprocessing and its augmentation."""
 
     name: str = "shapes"
-    """shapes, cifar10, cifar100, svhn, fashion-mnist, mnist, or imagefolder:PATH."""
+    """Data set: shapes, cifar10, cifar100, svhn, fashion-mnist, mnist, or imagefolder:PATH."""
     resize: Size | None = None
-    """Resize every image to this size once, when the data is read."""
+    """Height and width in pixels to which every image is resized when it is read. One integer means
+    a square. Unset keeps the size of the data set."""
     val_split: int = Field(0, ge=0)
-    """Hold out so many training images, balanced and chosen by content, for tuning."""
+    """Number of training images held out for validation, balanced by class and chosen by content; 0
+    holds out none."""
     mean: Channels | None = None
-    """Channel means of pixels in [0, 1]; the training set's own unless set."""
+    """Mean of each channel for pixels in [0, 1]; unset uses the means of the training set."""
     std: Channels | None = None
-    """Channel standard deviations; the training set's own unless set."""
-    class_names: Annotated[tuple[str, ...], ListToo] | None = None
-    """Names of the classes, in label order; the data set's unless set."""
+    """Standard deviation of each channel for pixels in [0, 1]; unset uses those of the training
+    set."""
+    class_names: Annotated[tuple[str, ...], AcceptsList] | None = None
+    """Names of the classes, in label order; unset uses the names of the data set."""
     augment: AugmentSpec = AugmentSpec()
+    """Augmentation of the training images; off by default."""
 
     @field_validator("name")
     @classmethod
-    def _is_known(cls, name: str) -> str:
+    def _check_name(cls, name: str) -> str:
         if name not in DATA_SETS and not name.partition("imagefolder:")[2]:
-            raise ValueError(f"{name!r} is none of {', '.join(DATA_SETS)}, imagefolder:PATH")
+            raise ValueError(f"{name!r} is not one of {', '.join(DATA_SETS)}, imagefolder:PATH")
         return name
 
     @field_validator("std")
     @classmethod
-    def _is_positive(cls, std: tuple[float, ...] | None) -> tuple[float, ...] | None:
+    def _check_std(cls, std: tuple[float, ...] | None) -> tuple[float, ...] | None:
         if std and min(std) <= 0:
-            raise ValueError(f"standard deviations are positive, got {list(std)}")
+            raise ValueError(f"standard deviations must be positive, got {list(std)}")
         return std

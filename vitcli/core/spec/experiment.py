@@ -1,4 +1,4 @@
-"""One training run as data: model, images, optimiser, training, task and random seed."""
+"""The spec of one training run: model, data set, optimiser, training, task and random seed."""
 
 from typing import Annotated, Self
 
@@ -18,17 +18,23 @@ class ExperimentSpec(Spec):
     """One training run."""
 
     model: Annotated[ModelSpec, FAMILY] = VitSpec()
+    """Architecture and size of the model; a Vision Transformer by default."""
     data: DataSpec = DataSpec()
+    """Data set, preprocessing and augmentation."""
     optim: OptimSpec = OptimSpec()
+    """Optimiser and learning-rate schedule."""
     train: TrainSpec = TrainSpec()
+    """Length, batch size and arithmetic of the training."""
     task: Annotated[TaskSpec, TASK] = ClassifySpec()
+    """Training objective; classification by default."""
     seed: int = Field(0, ge=0, lt=2**31)
+    """Random seed of the initial weights, the order of the images, augmentation and dropout."""
 
     @property
     def refusal(self) -> str | None:
-        """Why a new training with these fields is refused; None where it is not.
+        """Return why a new training with these fields is refused, or None if it is allowed.
 
-        Runs of earlier versions may hold such a configuration, so it is valid in itself.
+        The spec itself is valid, because runs of earlier versions may have such a configuration.
         """
         if self.train.accumulate > 1 and self.model.has_batch_norm:
             return (
@@ -38,8 +44,8 @@ class ExperimentSpec(Spec):
         return None
 
     @model_validator(mode="after")
-    def _model_can_be_trained_so(self) -> Self:
-        """Refuse what works on transformer blocks for a model without any."""
+    def _check_training(self) -> Self:
+        """Refuse training options that the model does not support."""
         model = self.model
         if self.train.grad_checkpointing and not model.has_blocks:
             raise ValueError(

@@ -1,4 +1,4 @@
-"""The families of models: one table, and for each family a spec with its own fields."""
+"""The table of model families, and one spec class with the fields of each family."""
 
 import re
 from dataclasses import dataclass
@@ -17,9 +17,9 @@ class VitSpec(AttentionSpec, PatchSpec):
 
     family: Literal["vit"] = "vit"
     depth: int = Field(6, ge=0, le=256)
-    """Number of transformer blocks."""
+    """Number of transformer blocks; 0 feeds the embedded tokens to the head."""
     mlp_dim: int | None = Field(None, ge=1, le=65536)
-    """Hidden width of the feed-forward network; overrides ``mlp_ratio``."""
+    """Hidden width of the feed-forward network; unset uses ``mlp_ratio`` times ``embed_dim``."""
 
     @property
     def hidden_dim(self) -> int:
@@ -31,7 +31,7 @@ class VitSpec(AttentionSpec, PatchSpec):
 
 
 class ResNet18Spec(ModelSpec):
-    """ResNet-18 for small images; it has no fields but sizes."""
+    """ResNet-18 for small images. Only image size, channels and number of classes can be set."""
 
     family: Literal["resnet18"] = "resnet18"
     has_blocks: ClassVar[bool] = False
@@ -40,44 +40,48 @@ class ResNet18Spec(ModelSpec):
 
 
 class SwinSpec(GridSpec, PatchSpec):
-    """Swin: attention inside shifted windows."""
+    """Swin: a model in stages with attention inside shifted windows."""
 
     family: Literal["swin"] = "swin"
     window_size: int = Field(4, ge=1, le=64)
-    """Side of a window in patches."""
+    """Side of an attention window in patches, at most the side of the grid."""
 
 
 class CoatnetSpec(GridSpec):
-    """CoAtNet: stages of convolutions, then stages of attention."""
+    """CoAtNet: convolutional stages, followed by attention stages."""
 
     family: Literal["coatnet"] = "coatnet"
     is_convolutional: ClassVar[bool] = True
     layout: str = "CCTT"
-    """Stages: convolutions (C), then attention (T), which alone has heads and FFN, positions,
-    dropout, LayerScale and a choice of norm."""
+    """Kind of each stage: C for convolutions, T for attention, all C before all T. The fields of
+    heads, FFN, positions, dropout, LayerScale and norm apply to T stages only."""
     stem_width: int | None = Field(None, ge=1, le=8192)
-    """Channels of the stem; ``embed_dim`` unless set."""
+    """Channels of the stem; unset uses ``embed_dim``."""
 
     @model_validator(mode="after")
-    def _layout_fits(self) -> Self:
+    def _check_layout(self) -> Self:
         if not re.fullmatch("C*T+", self.layout):
-            raise ValueError(f"layout {self.layout!r}: C for convolutions, then T: CCTT, or CTT")
+            raise ValueError(
+                f"layout {self.layout!r} must be Cs (convolutions), then Ts (attention), as in CCTT"
+            )
         if self.depths is not None and len(self.layout) != len(self.depths):
-            raise ValueError(f"layout {self.layout} does not name {len(self.depths)} stages")
+            raise ValueError(
+                f"layout {self.layout!r} must name {len(self.depths)} stages, as many as depths"
+            )
         if self.patch_size not in (1, 2, 4):
-            raise ValueError(f"family 'coatnet' wants patch_size 1, 2 or 4, not {self.patch_size}")
+            raise ValueError(f"family 'coatnet' needs patch_size 1, 2 or 4, got {self.patch_size}")
         return self
 
 
 class PitSpec(AttentionSpec, StagedSpec, PatchSpec):
-    """PiT: a Vision Transformer that pools between stages."""
+    """PiT: a Vision Transformer in stages, with pooling of tokens between stages."""
 
     family: Literal["pit"] = "pit"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FamilyRow(SpecRow):
-    """A family of models; ``build`` takes the spec."""
+    """A family of models. ``build`` takes the spec."""
 
     spec: type[ModelSpec]
 

@@ -1,10 +1,10 @@
-"""What the families of models share: each family's spec is built from these."""
+"""Base classes of the specs of model families."""
 
 from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from vitcli.core.spec.base import Depth, ListToo, Rate, Size, Spec
+from vitcli.core.spec.base import AcceptsList, Depth, Rate, Size, Spec
 from vitcli.core.spec.rows import RowOf
 from vitcli.core.spec.slots import (
     ATTENTIONS,
@@ -23,98 +23,104 @@ from vitcli.core.spec.slots import (
 
 
 class ModelSpec(Spec):
-    """What every model has; ``model_spec`` makes the spec of a family."""
+    """Fields of every model. ``model_spec`` builds the spec of a family."""
 
     family: str
-    """Kind of model; it decides which other fields there are."""
+    """Family of the model; it determines the other fields."""
     img_size: Size | None = None
-    """Height and width in pixels; the data set's unless set."""
+    """Height and width in pixels, or one integer for a square; unset uses the size of the data
+    set."""
     in_chans: int | None = Field(None, ge=1, le=64)
-    """Input channels; the data set's unless set."""
+    """Number of input channels; unset uses the channels of the data set."""
     num_classes: int | None = Field(None, ge=1, le=100_000)
-    """Number of classes; the data set's unless set."""
+    """Number of classes; unset uses the classes of the data set."""
 
     has_blocks: ClassVar[bool] = True
-    """Whether the family is made of transformer blocks, which can be recomputed."""
+    """Whether the family has transformer blocks, which gradient checkpointing can recompute."""
     is_convolutional: ClassVar[bool] = False
-    """Whether the family has batch norm whatever its fields are."""
+    """Whether the family has batch norm for all values of its fields."""
     min_batch: ClassVar[int] = 1
-    """The smallest batch that the family can be trained with."""
+    """Minimum number of images in a training batch."""
 
     @property
     def has_batch_norm(self) -> bool:
-        """Whether an image's result in training depends on the other images of its batch."""
+        """Return whether batch norm makes an image's training output depend on its batch."""
         return self.is_convolutional
 
     @property
     def has_block_matrices(self) -> bool:
-        """Whether the model has transformer blocks, and so matrices inside them."""
+        """Return whether the model has matrices inside transformer blocks, which Muon needs."""
         return self.has_blocks
 
 
 class TokenSpec(ModelSpec):
-    """What models of tokens share.
+    """Fields of all models that turn an image into tokens.
 
-    Some properties are fields in some families and fixed in others; a layer asks the property.
+    Some options are fields in some families and fixed in others. Layers read such an option through
+    a property, which every family has.
     """
 
     patch_size: int = Field(4, ge=1, le=256)
     """Side of a square patch in pixels."""
     embed_dim: int = Field(192, ge=1, le=8192)
-    """Width of a token; in families with stages the width in the first stage, doubled from one
-    stage to the next."""
+    """Width of a token. In families with stages, the width in the first stage; each later stage
+    doubles it."""
     num_heads: int = Field(3, ge=1, le=256)
-    """Heads; in families with stages the heads of the first stage, doubled from one stage to the
-    next."""
+    """Number of attention heads. In families with stages, the heads of the first stage; each later
+    stage doubles them."""
     pos_embed: Annotated[str, RowOf(POS_EMBEDS)] = "learned"
-    """How positions enter."""
+    """Position embedding; ``none`` gives the model no positions."""
     attn_clamp: bool = False
-    """Clamp scores to [-1e9, 1e4] as the report does; ops/attention.py explains why it is off."""
+    """Clamp attention scores to [-1e9, 1e4], as the course report does. Off by default, because the
+    softmax needs no clamp."""
     qkv_bias: bool = True
+    """Bias of the query, key and value projections."""
     attn_proj: bool = True
-    """Output projection after the heads."""
+    """Output projection after the attention heads."""
     proj_bias: bool = True
+    """Bias of the output projection of attention."""
     ffn: Annotated[str, RowOf(FFNS)] = "gelu"
-    """Feed-forward network."""
+    """Feed-forward network of each block."""
     mlp_ratio: float = Field(4.0, gt=0, le=64)
     """Hidden width of the feed-forward network as a multiple of ``embed_dim``."""
     norm: Annotated[str, RowOf(NORMS)] = "layer_norm"
-    """Normalisation."""
+    """Normalisation layer."""
     norm_eps: float = Field(1e-6, ge=0, le=1)
+    """Epsilon that the normalisation adds to the variance."""
     final_norm: bool | None = None
-    """A norm before the head; unless set, pre-norm has one and post-norm has none."""
+    """Normalisation before the head; unset adds it to pre-norm models only."""
     residual: Annotated[str, RowOf(RESIDUALS)] = "add"
-    """How attention and FFN join their input."""
+    """How the outputs of attention and FFN are combined with their inputs."""
     layer_scale_init: float | None = Field(None, gt=0, le=1)
-    """Initial value of LayerScale; no LayerScale unless set."""
+    """Initial value of LayerScale; unset uses no LayerScale."""
     drop_path: Rate = 0.0
-    """Stochastic-depth rate of the last block; it grows linearly from 0 at the first."""
+    """Stochastic-depth rate in the last block. It grows linearly from 0 in the first block."""
     attn_drop: Rate = 0.0
-    """Dropout of attention weights."""
+    """Dropout rate of the attention weights."""
     proj_drop: Rate = 0.0
-    """Dropout after the attention's projection and after both layers of the FFN."""
+    """Dropout rate after the output projection of attention and after both layers of the FFN."""
     pos_drop: Rate = 0.0
-    """Dropout of the embedded tokens."""
+    """Dropout rate of the embedded tokens, after positions are added."""
     pool: Annotated[str, RowOf(POOLS)] = "cls"
-    """What is read out of the tokens."""
+    """How the tokens are pooled for the head."""
     head: Annotated[str, RowOf(HEADS)] = "linear"
-    """From the read-out to the classes."""
+    """Layers from the pooled token to the class logits."""
     init: Annotated[str, RowOf(INITS)] = "trunc_normal"
     """Scheme of the initial weights."""
 
     @property
     def attention_rule(self) -> str:
-        """The row of ``ATTENTIONS`` in every block."""
+        """Return the name of the row of ``ATTENTIONS`` for every block."""
         return "softmax"
 
     @property
     def score_scale(self) -> str:
-        """The row of ``ATTN_SCALES`` in every block."""
+        """Return the name of the row of ``ATTN_SCALES`` for every block."""
         return "head_dim"
 
     @property
     def branch_norm(self) -> str:
-        """The row of ``NORM_POSITIONS`` of every branch."""
+        """Return the name of the row of ``NORM_POSITIONS`` for every branch."""
         return "pre"
 
     @property
@@ -135,7 +141,7 @@ class TokenSpec(ModelSpec):
 
     @property
     def hidden_dim(self) -> int:
-        """Hidden width of the feed-forward network."""
+        """Return the hidden width of the feed-forward network."""
         return max(1, int(self.embed_dim * self.mlp_ratio))
 
     @property
@@ -146,7 +152,7 @@ class TokenSpec(ModelSpec):
 
     @property
     def has_residual(self) -> bool:
-        """Whether a branch is added to its input."""
+        """Return whether a branch is added to its input."""
         return RESIDUALS[self.residual].keeps_input
 
     @property
@@ -154,7 +160,7 @@ class TokenSpec(ModelSpec):
         return super().has_batch_norm or NORMS[self.norm].is_batch_norm
 
     @model_validator(mode="after")
-    def _widths_fit(self) -> Self:
+    def _check_widths(self) -> Self:
         if self.embed_dim % self.num_heads:
             raise ValueError(
                 f"num_heads {self.num_heads} does not divide embed_dim {self.embed_dim}"
@@ -166,12 +172,12 @@ class TokenSpec(ModelSpec):
             raise ValueError("without a residual, drop_path would erase the signal; set it to 0")
         if INITS[self.init].factors_attention and not self.attn_proj:
             raise ValueError(
-                f"init {self.init!r} needs attn_proj: it ties the values to the projection"
+                f"init {self.init!r} needs attn_proj: it fills values and projection together"
             )
         return self
 
     @model_validator(mode="after")
-    def _positions_fit(self) -> Self:
+    def _check_positions(self) -> Self:
         row = POS_EMBEDS[self.pos_embed]
         if row.divisible is None:
             return self
@@ -184,26 +190,27 @@ class TokenSpec(ModelSpec):
 
 
 class AttentionSpec(TokenSpec):
-    """Families whose attention can be chosen, over a sequence with a prefix."""
+    """Fields of families with a choice of attention and with prefix tokens."""
 
     pos_embed_prefix: bool = False
-    """Positions for CLS and registers too; the report adds positions before it prepends CLS."""
+    """Positions for CLS and registers too. Off by default: the course report adds positions to the
+    patches before it prepends CLS."""
     reg_tokens: int = Field(0, ge=0, le=256)
-    """Register tokens, learned and never read out."""
+    """Number of register tokens: learned tokens that the head never reads."""
     attention: Annotated[str, RowOf(ATTENTIONS)] = "softmax"
-    """How tokens attend to each other."""
+    """Attention rule of each block."""
     linformer_rank: int = Field(32, ge=1, le=4096)
-    """Projected keys and values of ``linformer``; no more than there are tokens."""
+    """Number of projected keys and values of ``linformer``, limited to the number of tokens."""
     linformer_share: Annotated[str, RowOf(LINFORMER_SHARES)] = "heads"
-    """Which projections of ``linformer`` are one matrix."""
+    """Which projections of ``linformer`` share a matrix."""
     performer_features: int | None = Field(None, ge=1, le=65536)
-    """Random features of ``performer``; d log d of a head's width d unless set."""
+    """Number of random features of ``performer``; unset uses d ln d for heads of width d."""
     performer_redraw: int = Field(1000, ge=1)
-    """Optimiser steps after which ``performer`` draws other features."""
+    """Number of optimiser steps after which ``performer`` draws new random features."""
     attn_window: int = Field(3, ge=1, le=63)
-    """Side of the window of ``local``, an odd number of patches."""
+    """Side of the window of ``local`` in patches; an odd number."""
     attn_scale: Annotated[str, RowOf(ATTN_SCALES)] = "head_dim"
-    """What scores are divided by."""
+    """Divisor of the attention scores."""
 
     @property
     def attention_rule(self) -> str:
@@ -222,8 +229,8 @@ class AttentionSpec(TokenSpec):
         return self.pos_embed_prefix
 
     @model_validator(mode="after")
-    def _attention_fits(self) -> Self:
-        """Refuse what the attention would otherwise ignore."""
+    def _check_attention(self) -> Self:
+        """Refuse options that the attention rule would ignore."""
         rule = f"attention {self.attention!r}"
         asked = {
             "relative positions": POS_EMBEDS[self.pos_embed].biases_scores,
@@ -242,25 +249,28 @@ class AttentionSpec(TokenSpec):
             if is_asked and option not in ATTENTIONS[self.attention].takes:
                 raise ValueError(reasons[option])
         if self.attn_window % 2 == 0:
-            raise ValueError(f"attn_window {self.attn_window} has no middle; make it odd")
+            raise ValueError(
+                f"attn_window must be odd, so that the window has a centre; got {self.attn_window}"
+            )
         return self
 
 
 class PatchSpec(TokenSpec):
-    """Families that embed patches, and whose norms may come before or after a branch."""
+    """Fields of families that embed patches and offer pre-norm and post-norm."""
 
     patch_embed: Annotated[str, RowOf(PATCH_EMBEDS)] = "linear"
-    """How pixels become tokens."""
+    """Patch embedding: the layers that turn pixels into tokens."""
     patch_bias: bool = True
+    """Bias of the patch embedding."""
     patch_pre_norm: bool = False
-    """LayerNorm over the raw pixels of a patch (``linear`` only)."""
+    """LayerNorm over the raw pixels of each patch (``linear`` only)."""
     patch_post_norm: bool = False
-    """LayerNorm over the embedded patch."""
+    """LayerNorm over each embedded patch."""
     stem_width: int | None = Field(None, ge=1, le=8192)
-    """Channels of the layers of ``conv_tokenizer`` and ``conv_stem`` before the last, which double
-    up to ``embed_dim`` unless set."""
+    """Channels of all layers of ``conv_tokenizer`` and ``conv_stem`` except the last. Unset doubles
+    the channels from layer to layer, up to ``embed_dim`` in the last layer."""
     norm_position: Annotated[str, RowOf(NORM_POSITIONS)] = "pre"
-    """Where a branch normalises."""
+    """Place of the normalisation in a residual branch."""
 
     @property
     def branch_norm(self) -> str:
@@ -271,13 +281,13 @@ class PatchSpec(TokenSpec):
         return super().has_batch_norm or PATCH_EMBEDS[self.patch_embed].has_batch_norm
 
     @model_validator(mode="after")
-    def _patches_fit(self) -> Self:
+    def _check_patches(self) -> Self:
         row = PATCH_EMBEDS[self.patch_embed]
         if self.stem_width and not (row.is_stem and self.patch_size > 2):
             stems = " or ".join(sorted(repr(n) for n, each in PATCH_EMBEDS.items() if each.is_stem))
             raise ValueError(
                 f"stem_width needs patch_embed {stems} with a patch_size of 4 or more: the last"
-                " layer has embed_dim"
+                " layer always has embed_dim channels"
             )
         if self.patch_pre_norm and not row.has_pre_norm:
             able = " or ".join(repr(n) for n, each in PATCH_EMBEDS.items() if each.has_pre_norm)
@@ -288,31 +298,31 @@ class PatchSpec(TokenSpec):
 
 
 class StagedSpec(TokenSpec):
-    """Families whose grid of tokens shrinks from stage to stage."""
+    """Fields of families with stages, where each stage halves the grid of tokens."""
 
-    depths: Annotated[tuple[Depth, ...], Field(min_length=1), ListToo] | None = None
-    """Number of blocks in each stage; it must be set."""
+    depths: Annotated[tuple[Depth, ...], Field(min_length=1), AcceptsList] | None = None
+    """Number of blocks in each stage, such as [2, 2, 6]. There is no default: it must be set."""
 
     @model_validator(mode="after")
-    def _stages_fit(self) -> Self:
+    def _check_stages(self) -> Self:
         family = self.family
         if self.depths is None:
-            raise ValueError(f"family {family!r} needs depths, the blocks of each stage: [2, 2, 6]")
+            raise ValueError(f"family {family!r} needs depths, such as [2, 2, 6]")
         if INITS[self.init].factors_attention:
-            raise ValueError(f"init {self.init!r} is for family 'vit', not {family!r}")
+            raise ValueError(f"init {self.init!r} is only for family 'vit', not for {family!r}")
         return self
 
 
 class GridSpec(StagedSpec):
-    """Families whose attention has no prefix, and positions only as offsets on a grid."""
+    """Fields of families without prefix tokens, whose positions are relative offsets or none."""
 
     @model_validator(mode="after")
-    def _grid_fits(self) -> Self:
+    def _check_grid(self) -> Self:
         family = self.family
         if POOLS[self.pool].has_cls_token:
             able = " or ".join(name for name, row in POOLS.items() if not row.has_cls_token)
             raise ValueError(f"family {family!r} has no CLS token; set pool to {able}")
         if not POS_EMBEDS[self.pos_embed].suits_grids:
             names = [repr(name) for name, row in POS_EMBEDS.items() if row.suits_grids]
-            raise ValueError(f"family {family!r} wants pos_embed {', or '.join(reversed(names))}")
+            raise ValueError(f"family {family!r} needs pos_embed {' or '.join(reversed(names))}")
         return self

@@ -1,7 +1,7 @@
-"""What configurations of version 0.7.0 held for every family, and how they are read.
+"""Read complete configurations of version 0.7.0.
 
-A complete configuration that 0.7.0 stored has the fields of all families, those that do not apply
-at their defaults.
+Version 0.7.0 stored the fields of all families for every model. Fields that did not apply to the
+family had their default values.
 """
 
 from collections.abc import Iterator, Mapping
@@ -56,40 +56,40 @@ DEFAULTS: dict[str, Any] = {
     "head": "linear",
     "init": "trunc_normal",
 }
-"""The fields of 0.7.0 that some family lacks today, at their defaults."""
+"""Default values of the fields of 0.7.0 that at least one family does not have today."""
 
 
-def all_fields() -> Iterator[str]:
-    """Every field that some family has."""
+def family_fields() -> Iterator[str]:
+    """Yield the fields of all families, with repetitions."""
     for row in FAMILIES.values():
         yield from row.spec.model_fields
 
 
-def without_foreign(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Drop the fields of other families that are at the defaults of 0.7.0.
+def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields without those of other families that have the defaults of 0.7.0.
 
     Raises:
         ValueError: A field of another family has another value.
     """
-    foreign = [name for name in fields if name not in spec.model_fields and name in all_fields()]
+    foreign = [name for name in fields if name not in spec.model_fields and name in family_fields()]
     family = spec.model_fields["family"].default
     for name in foreign:
         default = DEFAULTS.get(name)
         if fields[name] != default:
-            what = "leave it out" + ("" if default is None else f", or at {default}")
-            raise ValueError(f"family {family!r} has no {name}; {what}")
+            hint = "leave it out" + ("" if default is None else f" or set it to {default}")
+            raise ValueError(f"family {family!r} has no {name}; {hint}")
     return {name: value for name, value in fields.items() if name not in foreign}
 
 
-FAMILY = SpecOf(FAMILIES, "family", DEFAULT_FAMILY, without_foreign)
-"""Annotates the model of an experiment."""
+FAMILY = SpecOf(FAMILIES, "family", DEFAULT_FAMILY, drop_foreign_fields)
+"""Annotation of the field that holds the model of an experiment."""
 
 
 def model_spec(**fields: Any) -> ModelSpec:
-    """Return the spec of the family that ``family`` names, a Vision Transformer unless given.
+    """Return the spec of the family ``family``, by default of a Vision Transformer.
 
     Raises:
-        ValueError: The family is unknown, has no such field, or its fields do not fit.
+        ValueError: The family is unknown, has no such field, or its fields contradict each other.
     """
     spec = FAMILY.choose(fields)
     assert isinstance(spec, ModelSpec)

@@ -1,11 +1,11 @@
-"""Optimisers and learning-rate schedules: their tables, and the spec that names a row of each."""
+"""Tables of optimisers and learning-rate schedules, and the spec that chooses from them."""
 
 from dataclasses import dataclass
 from typing import Annotated
 
 from pydantic import Field
 
-from vitcli.core.spec.base import ListToo, Rate, Spec
+from vitcli.core.spec.base import AcceptsList, Rate, Spec
 from vitcli.core.spec.rows import Row, RowOf
 
 TRAIN = "vitcli.core.train"
@@ -13,12 +13,12 @@ TRAIN = "vitcli.core.train"
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerRow(Row):
-    """An optimiser; ``build`` takes (named parameters, spec) and returns torch's optimisers."""
+    """An optimiser. ``build`` takes (named parameters, spec) and returns torch optimisers."""
 
     state_copies: float
-    """Numbers that it remembers for each parameter."""
+    """Number of values that the optimiser stores for each parameter."""
     needs_block_matrices: bool = False
-    """Whether it is meant for the matrices of transformer blocks, and refuses to do without."""
+    """Whether the optimiser refuses models without matrices in transformer blocks."""
 
 
 OPTIMIZERS: dict[str, OptimizerRow] = {
@@ -28,7 +28,7 @@ OPTIMIZERS: dict[str, OptimizerRow] = {
         state_copies=2,
     ),
     "adam": OptimizerRow(
-        about="Adam; weight_decay is added to the gradient (Kingma and Ba 2015)",
+        about="Adam with weight decay added to the gradient (Kingma and Ba 2015)",
         build=f"{TRAIN}.optim:adam",
         state_copies=2,
     ),
@@ -47,38 +47,43 @@ OPTIMIZERS: dict[str, OptimizerRow] = {
 
 SCHEDULES: dict[str, Row] = {
     "cosine": Row(
-        about="half a cosine (Loshchilov and Hutter 2017)", build=f"{TRAIN}.schedule:cosine"
+        about="half a period of a cosine (Loshchilov and Hutter 2017)",
+        build=f"{TRAIN}.schedule:cosine",
     ),
-    "linear": Row(about="a straight line", build=f"{TRAIN}.schedule:linear"),
+    "linear": Row(about="linear decay", build=f"{TRAIN}.schedule:linear"),
     "constant": Row(about="no decay", build=f"{TRAIN}.schedule:constant"),
 }
 
 
 class OptimSpec(Spec):
-    """The optimiser and its learning-rate schedule."""
+    """Optimiser, learning-rate schedule and gradient clipping."""
 
     name: Annotated[str, RowOf(OPTIMIZERS)] = "adamw"
-    """The optimiser."""
+    """Optimiser of the training."""
     lr: float = Field(1e-3, gt=0, le=100)
     """Peak learning rate."""
     weight_decay: float = Field(0.05, ge=0, le=10)
+    """Weight decay of the matrices; 0 switches it off."""
     decay_all: bool = False
-    """Decay norms, biases, positions and tokens too, as a bare torch.optim call does."""
+    """Apply weight decay to norms, biases, positions and tokens too, as a plain torch.optim call
+    does."""
     momentum: Rate = 0.9
-    """For SGD."""
+    """Momentum of SGD."""
     nesterov: bool = False
-    """For SGD."""
-    betas: Annotated[tuple[Rate, Rate], ListToo] = (0.9, 0.999)
+    """Nesterov momentum for SGD."""
+    betas: Annotated[tuple[Rate, Rate], AcceptsList] = (0.9, 0.999)
+    """Decay rates of the two averages of Adam and AdamW."""
     eps: float = Field(1e-8, gt=0, le=1)
+    """Epsilon in the denominator of Adam and AdamW."""
     muon_lr: float = Field(0.02, gt=0, le=100)
-    """Peak rate of the matrices under Muon; the other parameters take ``lr`` with AdamW."""
+    """Peak learning rate of the matrices under Muon; AdamW trains all others with ``lr``."""
     muon_momentum: Rate = 0.95
     """Nesterov momentum of the matrices under Muon."""
     schedule: Annotated[str, RowOf(SCHEDULES)] = "cosine"
-    """How the learning rate falls after the warm-up."""
+    """Decay of the learning rate after the warm-up."""
     warmup_epochs: float = Field(0.0, ge=0, le=100_000)
-    """Linear warm-up; may be a fraction of an epoch."""
+    """Epochs of linear warm-up, also fractions of an epoch; 0 has no warm-up."""
     min_lr_ratio: float = Field(0.0, ge=0, le=1)
-    """Where the schedule ends, as a share of the peak."""
+    """Final learning rate as a fraction of the peak; 0 decays to zero."""
     max_grad_norm: float | None = Field(1.0, gt=0)
-    """Clip the gradient's norm; null does not clip."""
+    """Maximum norm of the gradient, enforced by clipping; null does not clip."""

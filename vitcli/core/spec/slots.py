@@ -1,7 +1,7 @@
-"""The slots of a model: for each a table of rows, with all that others ask of a row.
+"""The slots of a model: one table of rows for each slot.
 
-A row that is added here is complete: it can be named in YAML, is trained, estimated, measured by
-``vitcli bench attention``, and described in the schema and the documentation.
+A new choice needs a row here and nothing else. YAML files can name it, all commands support it
+(such as ``vitcli bench attention``), and the schema and the documentation list it.
 """
 
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ Option = Literal["attn_drop", "attn_clamp", "attn_scale", "relative positions"]
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRow(Row):
-    """How the tokens of a sequence attend to each other; ``build`` takes (spec, token shape)."""
+    """An attention rule. ``build`` takes (spec, token shape)."""
 
     time: str
-    """Time in the number of tokens N as the paper states it, such as ``N^2``."""
+    """Growth of the time with the number of tokens N as stated by the paper, such as ``N^2``."""
     memory: str
-    """Memory of the plain definition, likewise."""
+    """Growth of the memory of the plain definition, in the same notation."""
     has_attention_matrix: bool = True
-    """Whether a token has a weight for each other token."""
+    """Whether each token has a weight for each other token."""
     takes: frozenset[Option] = frozenset()
-    """Options of attention that apply to this row; the others are refused."""
+    """Options of attention that this row supports. All other options are refused."""
     has_kernels: bool = False
-    """Whether torch has a fused kernel for this row, and this package may have a native one."""
+    """Whether torch has a fused kernel for this row and vitcli has a native kernel."""
 
 
 EVERY_OPTION = frozenset[Option](("attn_drop", "attn_clamp", "attn_scale", "relative positions"))
 
 ATTENTIONS: dict[str, AttentionRow] = {
     "softmax": AttentionRow(
-        about="exact: each token attends to all tokens (Vaswani et al. 2017)",
+        about="exact attention of each token to all tokens (Vaswani et al. 2017)",
         build=f"{NN}.softmax:Softmax",
         time="N^2",
         memory="N^2",
@@ -41,7 +41,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         has_kernels=True,
     ),
     "linformer": AttentionRow(
-        about="low rank: keys and values projected along the sequence (Wang et al. 2020)",
+        about="low-rank projection of keys and values along the sequence (Wang et al. 2020)",
         build=f"{NN}.linformer:Linformer",
         time="N",
         memory="N",
@@ -49,27 +49,27 @@ ATTENTIONS: dict[str, AttentionRow] = {
         takes=EVERY_OPTION - {"relative positions"},
     ),
     "performer": AttentionRow(
-        about="positive orthogonal random features of the softmax (Choromanski et al. 2021)",
+        about="softmax by positive orthogonal random features (Choromanski et al. 2021)",
         build=f"{NN}.linear_attention:Performer",
         time="N",
         memory="N",
         takes=frozenset({"attn_scale"}),
     ),
     "linear": AttentionRow(
-        about="feature map elu(x) + 1, without a temperature (Katharopoulos et al. 2020)",
+        about="linear attention with the feature map elu(x) + 1 (Katharopoulos et al. 2020)",
         build=f"{NN}.linear_attention:LinearAttention",
         time="N",
         memory="N",
     ),
     "strided": AttentionRow(
-        about="each patch attends to its row, its column and the prefix (Child et al. 2019)",
+        about="attention of each patch to its row, its column and the prefix (Child et al. 2019)",
         build=f"{NN}.sparse:Strided",
         time="N^1.5",
         memory="N^1.5",
         takes=frozenset({"attn_drop", "attn_scale"}),
     ),
     "local": AttentionRow(
-        about="each patch attends to a window around it and to the prefix (Beltagy et al. 2020)",
+        about="attention of each patch to its window and the prefix (Beltagy et al. 2020)",
         build=f"{NN}.sparse:Local",
         time="N",
         memory="N",
@@ -79,10 +79,11 @@ ATTENTIONS: dict[str, AttentionRow] = {
 
 ATTN_SCALES: dict[str, Row] = {
     "head_dim": Row(
-        about="scores are divided by sqrt(head_dim)", build=f"{NN}.attention_rule:HeadDimScale"
+        about="division of the scores by sqrt(head_dim)", build=f"{NN}.attention_rule:HeadDimScale"
     ),
     "embed_dim": Row(
-        about="scores are divided by sqrt(embed_dim)", build=f"{NN}.attention_rule:EmbedDimScale"
+        about="division of the scores by sqrt(embed_dim)",
+        build=f"{NN}.attention_rule:EmbedDimScale",
     ),
     "learned": Row(
         about="a learned temperature for each head (Lee et al. 2021)",
@@ -93,70 +94,74 @@ ATTN_SCALES: dict[str, Row] = {
 
 @dataclass(frozen=True, kw_only=True)
 class LinformerShareRow(Row):
-    """Which projections of a Linformer layer are the same matrix."""
+    """A choice of the Linformer projections that share a matrix."""
 
     per_head: bool
-    """Whether each head has projections of its own."""
+    """Whether each head has its own projections."""
     matrices: int
-    """1 where keys and values share a projection, otherwise 2."""
+    """Number of matrices: 1 if keys and values share a projection, otherwise 2."""
 
 
 LINFORMER_SHARES: dict[str, LinformerShareRow] = {
     "heads": LinformerShareRow(
-        about="one projection for keys and one for values, shared by the heads",
+        about="one projection for the keys and one for the values of all heads",
         per_head=False,
         matrices=2,
     ),
-    "none": LinformerShareRow(about="two projections for each head", per_head=True, matrices=2),
+    "none": LinformerShareRow(
+        about="one projection for the keys and one for the values of each head",
+        per_head=True,
+        matrices=2,
+    ),
     "kv": LinformerShareRow(
-        about="one projection for keys and values of all heads", per_head=False, matrices=1
+        about="one projection for the keys and values of all heads", per_head=False, matrices=1
     ),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class PosEmbedRow(Row):
-    """How positions enter; ``build`` makes what is added to the embedded tokens, if anything."""
+    """A position embedding. ``build`` makes the table that is added to the embedded tokens."""
 
     heads: Target | None = None
-    """What makes the half inside attention; None where positions do not enter there."""
+    """Target that makes the part inside attention; None if there is no such part."""
     biases_scores: bool = False
-    """Whether the half inside attention adds to the scores, which needs an attention matrix."""
+    """Whether the part inside attention adds a bias to the scores. It needs an attention matrix."""
     divisible: tuple[Literal["embed_dim", "head_dim"], int] | None = None
-    """A width, and the number that must divide it."""
+    """A width and the number that must divide it; None if any width is allowed."""
     no_table: str | None = None
-    """Why there is no table of positions to draw."""
+    """Reason why the model has no table of positions to draw; None if it has one."""
 
     @property
     def suits_grids(self) -> bool:
-        """Whether it needs no table and no rotation, so that it can differ from stage to stage."""
+        """Return whether stages can differ: the row needs neither a table nor a rotation."""
         return self.biases_scores or not (self.build or self.heads)
 
 
 POS_EMBEDS: dict[str, PosEmbedRow] = {
     "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
     "learned": PosEmbedRow(
-        about="a learned vector for each position", build=f"{NN}.pos_embed:learned"
+        about="a learned vector for each position", build=f"{NN}.pos_embed:learned_table"
     ),
     "sincos1d": PosEmbedRow(
         about="fixed sines and cosines in reading order (Vaswani et al. 2017)",
-        build=f"{NN}.pos_embed:fixed_1d",
+        build=f"{NN}.pos_embed:sincos1d_table",
         divisible=("embed_dim", 2),
     ),
     "sincos2d": PosEmbedRow(
-        about="fixed sines and cosines of row and column",
-        build=f"{NN}.pos_embed:fixed_2d",
+        about="fixed sines and cosines of the row and the column",
+        build=f"{NN}.pos_embed:sincos2d_table",
         divisible=("embed_dim", 4),
     ),
     "rope2d": PosEmbedRow(
-        about="queries and keys rotated by row and column (Su et al. 2021)",
-        heads=f"{NN}.pos_embed:rope",
+        about="rotation of queries and keys by row and column (Su et al. 2021)",
+        heads=f"{NN}.pos_embed:rope_position",
         divisible=("head_dim", 4),
         no_table="rope2d rotates q and k and has no table of positions",
     ),
     "relative": PosEmbedRow(
-        about="a learned bias of the scores for each head and offset (Liu et al. 2021)",
-        heads=f"{NN}.pos_embed:relative",
+        about="a learned bias of the scores for each head and relative offset (Liu et al. 2021)",
+        heads=f"{NN}.pos_embed:relative_position",
         biases_scores=True,
     ),
 }
@@ -164,10 +169,10 @@ POS_EMBEDS: dict[str, PosEmbedRow] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PatchEmbedRow(Row):
-    """How pixels become tokens; ``build`` takes the spec."""
+    """A patch embedding: the layers that turn pixels into tokens. ``build`` takes the spec."""
 
     cuts_patches: bool = False
-    """Whether one linear map embeds each patch by itself."""
+    """Whether the same linear map embeds each patch on its own."""
     has_pre_norm: bool = False
     """Whether the raw pixels of a patch can be normalised first."""
     is_stem: bool = False
@@ -210,10 +215,10 @@ FFNS: dict[str, Row] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NormRow(Row):
-    """A normalisation; ``build`` takes (width, epsilon)."""
+    """A normalisation layer. ``build`` takes (width, epsilon)."""
 
     is_batch_norm: bool = False
-    """Whether statistics are taken over the tokens and images of a batch."""
+    """Whether the statistics cover all tokens and images of a batch."""
 
 
 NORMS: dict[str, NormRow] = {
@@ -228,16 +233,16 @@ NORMS: dict[str, NormRow] = {
     "rms_norm": NormRow(
         about="RMSNorm over the features of each token", build=f"{NN}.norm:rms_norm"
     ),
-    "none": NormRow(about="no normalisation, the final one included", build=f"{NN}.norm:no_norm"),
+    "none": NormRow(about="no normalisation, not even before the head", build=f"{NN}.norm:no_norm"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormPositionRow(Row):
-    """Where a residual branch normalises; ``build`` makes the branch."""
+    """A place of the normalisation in a residual branch. ``build`` makes the branch."""
 
     has_final_norm: bool
-    """Whether a model has a norm before its head unless ``final_norm`` says otherwise."""
+    """Whether a model has a norm before its head if ``final_norm`` is unset."""
 
 
 NORM_POSITIONS: dict[str, NormPositionRow] = {
@@ -254,9 +259,10 @@ NORM_POSITIONS: dict[str, NormPositionRow] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ResidualRow(Row):
-    """How a branch joins its input; ``build`` is the function (input, branch) -> output."""
+    """A way to combine a branch with its input. ``build`` is (input, branch) -> output."""
 
     keeps_input: bool = True
+    """Whether the input is part of the output."""
 
 
 RESIDUALS: dict[str, ResidualRow] = {
@@ -269,10 +275,10 @@ RESIDUALS: dict[str, ResidualRow] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PoolRow(Row):
-    """How tokens are read out; ``build`` takes the token shape."""
+    """A way to pool the tokens for the head. ``build`` takes the token shape."""
 
     reads: str
-    """What the classifier reads, as figures call it."""
+    """Name of the pooled token in figures."""
     has_cls_token: bool = False
 
 
@@ -298,7 +304,7 @@ POOLS: dict[str, PoolRow] = {
 HEADS: dict[str, Row] = {
     "linear": Row(about="one linear layer", build=f"{NN}.linear:Linear"),
     "mlp": Row(
-        about="two linear layers with GELU between them, as wide as a token",
+        about="two linear layers with GELU between them; the hidden width is the token width",
         build=f"{NN}.pool:mlp_head",
     ),
 }
@@ -306,10 +312,10 @@ HEADS: dict[str, Row] = {
 
 @dataclass(frozen=True, kw_only=True)
 class InitRow(Row):
-    """A scheme of initial weights; ``build`` is the function (model, draws) that fills them."""
+    """A scheme of initial weights. ``build`` is the function (model, draws) that fills them."""
 
     factors_attention: bool = False
-    """Whether it fills products of the attention's matrices, so that these must be square."""
+    """Whether the scheme factors products of attention matrices, which must be square."""
 
 
 INITS: dict[str, InitRow] = {
@@ -317,11 +323,11 @@ INITS: dict[str, InitRow] = {
         about="truncated normal with standard deviation 0.02", build=f"{NN}.init:trunc_normal"
     ),
     "xavier_normal": InitRow(
-        about="normal, scaled by the widths of each layer (Glorot and Bengio 2010)",
+        about="normal with a variance set by the widths of each layer (Glorot and Bengio 2010)",
         build=f"{NN}.init:xavier_normal",
     ),
     "mimetic": InitRow(
-        about="attention starts like trained attention (Trockman and Kolter 2023)",
+        about="attention weights that resemble trained ones (Trockman and Kolter 2023)",
         build=f"{NN}.init:mimetic",
         factors_attention=True,
     ),
@@ -341,4 +347,4 @@ SLOTS: dict[str, Table] = {
     "head": HEADS,
     "init": INITS,
 }
-"""Field of the model -> its table."""
+"""The table of each slot, by the name of the model field."""

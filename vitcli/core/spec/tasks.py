@@ -1,4 +1,4 @@
-"""Training objectives: one table, and for each task a spec with its own fields."""
+"""The table of training objectives, and one spec class with the fields of each task."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -10,10 +10,10 @@ DEFAULT_TASK = "classify"
 
 
 class TaskSpec(Spec):
-    """What every task has."""
+    """Fields of every task."""
 
     name: str
-    """Training objective; it decides which other fields there are."""
+    """Training objective; it determines the other fields."""
 
 
 class ClassifySpec(TaskSpec):
@@ -24,19 +24,21 @@ class ClassifySpec(TaskSpec):
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """A number that a task measures, and how it is written."""
+    """A number that a task measures, and its format in texts and tables."""
 
     name: str
-    """``test_<name>`` and ``val_<name>`` in files."""
+    """Name in files, after the prefix ``test_`` or ``val_``."""
     label: str
+    """Name in texts and tables."""
     scale: float = 1.0
-    """Factor between the stored and the written number; 100 for a share in percent."""
+    """Factor from the stored number to the displayed number; 100 for percent."""
     unit: str = ""
     digits: int = 4
+    """Number of decimal places."""
     short: str = ""
-    """The label where there is little room; the label itself unless given."""
+    """Short label for narrow places; ``label`` is used if empty."""
     short_digits: int | None = None
-    """Digits of a line about one epoch; ``digits`` unless given."""
+    """Number of decimal places in the line of an epoch; ``digits`` if None."""
     higher_is_better: bool = True
 
     @property
@@ -46,16 +48,16 @@ class Metric:
 
     @property
     def difference_unit(self) -> str:
-        """Return the unit of a difference: of two percentages, percentage points."""
+        """Return the unit of a difference between two values; for percent, percentage points."""
         return "percentage points" if self.unit == "%" else self.unit or f"units of {self.label}"
 
     def text(self, value: float, digits: int | None = None) -> str:
-        """Return the value as it is written, such as ``71.51 %``."""
+        """Return the value as displayed text, such as ``71.51 %``."""
         number = f"{self.scale * value:.{self.digits if digits is None else digits}f}"
         return f"{number} {self.unit}" if self.unit else number
 
     def is_better(self, value: float, other: float) -> bool:
-        """Return whether ``value`` beats ``other``."""
+        """Return whether ``value`` is better than ``other``."""
         return value > other if self.higher_is_better else value < other
 
 
@@ -66,27 +68,27 @@ ACCURACY = Metric(
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRow(SpecRow):
-    """One objective; ``build`` is a subclass of ``core.tasks.task.Task``."""
+    """A training objective. ``build`` is a subclass of ``core.tasks.task.Task``."""
 
     spec: type[TaskSpec]
     headline: Metric
-    """The number that tables compare and that chooses the best checkpoint."""
+    """Metric that tables compare and that selects the best checkpoint."""
     reports: tuple[str, ...] = ("loss",)
-    """What ``Task.losses`` returns; each is averaged over an epoch."""
+    """Names of the numbers that ``Task.losses`` returns. Each number is averaged over an epoch."""
     recorded: tuple[str, ...] = ("loss",)
-    """What ``Task.measure`` returns and metrics.jsonl records after an epoch."""
+    """Names of the numbers that ``Task.measure`` returns and metrics.jsonl records."""
     classifies: bool = False
-    """Whether the encoder gives class logits, so that single pictures can be classified."""
+    """Whether the encoder returns class logits, so that it can classify single pictures."""
     unprefixed: tuple[str, ...] = ()
-    """What result.json stores without the prefix ``test_``."""
+    """Names of the numbers that result.json stores without the prefix ``test_``."""
     recompute: Target | None = None
-    """A numpy function that recomputes the headline from the stored outputs."""
+    """A numpy function that recomputes the headline metric from the stored outputs."""
     condense: Target | None = None
-    """A numpy function that makes the stored outputs small enough to commit."""
+    """A numpy function that reduces the stored outputs to a size that can be committed to git."""
 
     @property
     def numbers(self) -> tuple[str, ...]:
-        """Return the names of the headline and of every number that is recorded."""
+        """Return the names of the headline metric and of all recorded numbers."""
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
@@ -106,4 +108,4 @@ TASKS: dict[str, TaskRow] = {
 }
 
 TASK = SpecOf(TASKS, "name", DEFAULT_TASK)
-"""Annotates the task of an experiment."""
+"""Annotation of the field that holds the task of an experiment."""

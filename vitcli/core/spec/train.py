@@ -1,4 +1,4 @@
-"""How long a training takes, in which portions and in which arithmetic."""
+"""The spec of a training: length, batch size, evaluation and arithmetic."""
 
 from typing import Literal, Self
 
@@ -8,46 +8,53 @@ from vitcli.core.spec.base import Rate, Spec
 
 
 class TrainSpec(Spec):
-    """How long, in what portions and in which arithmetic."""
+    """Length, batch size, evaluation and arithmetic of a training."""
 
     epochs: int = Field(10, ge=0, le=100_000)
+    """Number of passes over the training images."""
     batch_size: int = Field(128, ge=1, le=65536)
-    """Images per optimiser step; the last, smaller batch of an epoch is dropped."""
+    """Number of images per optimiser step. A smaller last batch of an epoch is dropped."""
     accumulate: int = Field(1, ge=1, le=4096)
-    """Cut each batch into so many parts and add their gradients, to save memory."""
+    """Number of parts into which each batch is split to save memory. The gradients of the parts are
+    added; 1 does not split."""
     label_smoothing: Rate = 0.0
+    """Fraction of the target that is spread over all classes; 0 switches it off."""
     ema_decay: Rate | None = None
-    """Evaluate and keep an exponential moving average of the weights."""
+    """Decay of an exponential moving average (EMA) of the weights. The average is evaluated instead
+    of the weights; unset keeps no average."""
     eval_every: int = Field(1, ge=1)
-    """Epochs between evaluations; the last epoch is always evaluated."""
+    """Number of epochs between evaluations. The last epoch is always evaluated."""
     init: str | None = None
-    """A run whose weights to start from; its head is replaced where the classes differ."""
+    """Run whose weights the training starts from; unset starts from random weights. The head is
+    replaced if the classes differ."""
     limit_batches: int | None = Field(None, ge=1)
-    """Only so many batches an epoch and an evaluation; for a quick try."""
+    """Maximum number of batches per epoch and per evaluation, for a quick try; unset uses all."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Autocast type; auto is bf16 where the device computes in it, and fp32 elsewhere."""
+    """Data type of autocast. ``auto`` uses bf16 if the device supports it in hardware, otherwise
+    fp32."""
     compile: bool | None = None
-    """torch.compile; unless set, on for CUDA only."""
+    """Compile the model with torch.compile; unset compiles on CUDA only."""
     kernels: Literal["auto", "native", "torch"] = "auto"
-    """native: compiled on the spot, for bf16 on a CPU with AMX, where auto takes them."""
+    """Kernels that compute the model. ``native`` kernels are compiled at the first use; they need
+    bf16 on a CPU with AMX. ``auto`` uses native kernels if available, otherwise torch."""
     grad_checkpointing: bool = False
-    """Recompute each block in the backward pass: less memory, the same gradients."""
+    """Recompute each block in the backward pass: needs less memory and gives the same gradients."""
 
     @property
     def wanted_kernels(self) -> str:
-        """torch.compile makes kernels of its own."""
+        """Return ``kernels``, or ``torch`` with torch.compile, which generates its own kernels."""
         return "torch" if self.compile else self.kernels
 
     def compiles_on(self, device_type: str) -> bool:
-        """Whether the model is compiled on a kind of device (cpu, cuda, mps)."""
+        """Return whether the model is compiled on this type of device (cpu, cuda, mps)."""
         return device_type == "cuda" if self.compile is None else self.compile
 
     @model_validator(mode="after")
-    def _parts_divide(self) -> Self:
+    def _check_parts(self) -> Self:
         if self.batch_size % self.accumulate:
             raise ValueError(
                 f"accumulate {self.accumulate} does not divide batch_size {self.batch_size}"
             )
         if self.kernels == "native" and self.compile:
-            raise ValueError("torch.compile cannot see into kernels 'native'; drop one of the two")
+            raise ValueError("torch.compile does not support kernels 'native'; remove one of them")
         return self

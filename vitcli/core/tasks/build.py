@@ -1,6 +1,6 @@
 """The class of an experiment's task."""
 
-from vitcli.core.make import maker
+from vitcli.core.make import load_target
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.rows import task_row
 from vitcli.core.tasks.task import Task
@@ -8,5 +8,5 @@ from vitcli.core.tasks.task import Task
 
 def task_class(spec: ExperimentSpec) -> type[Task]:
     """Return the class of an experiment's task."""
-    found: type[Task] = maker(task_row(spec).build)
+    found: type[Task] = load_target(task_row(spec).build)
     return found

@@ -1,6 +1,6 @@
-"""Which backend computes a model; the sources of ``core/ops/native`` are compiled here.
+"""Choose the backend of a model, and compile the C files of ``core/ops/native``.
 
-They are compiled by this machine's C compiler, once, into the cache.
+The C compiler of this machine compiles each file once and stores the library in the cache.
 """
 
 import ctypes
@@ -31,7 +31,7 @@ FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-Wall", "-Wextra")
 
 
 class NoKernelsError(Exception):
-    """Why the kernels cannot be used on this machine, in half a sentence."""
+    """The native kernels cannot be used on this machine; the message says why."""
 
 
 def choose_kernels(
@@ -43,12 +43,13 @@ def choose_kernels(
 ) -> str:
     """Select the backend that computes the model; return its name, ``native`` or ``torch``.
 
-    ``native`` are the kernels of ``core/ops/native``, for bf16 on a CPU with AMX. Under ``torch``,
-    attention in bf16 on any CPU is two plain matrix products, since torch's fused kernel is slower
-    there. Both rest on measurements: experiments/speed/cpu_attention.py, experiments/results/speed.
+    ``native`` has the kernels of ``core/ops/native``, for bf16 on a CPU with AMX. ``torch``
+    computes bf16 attention on a CPU as two plain matrix products, because torch's fused kernel is
+    slower there. Measured by experiments/speed/cpu_attention.py, results in
+    experiments/results/speed.
 
     Raises:
-        ResourceError: ``native`` is wanted, and this machine cannot.
+        ResourceError: ``wanted`` is ``native``, and this machine cannot use it.
     """
     is_bf16 = device.type == "cpu" and autocast is torch.bfloat16
     for module in model.modules():
@@ -59,23 +60,27 @@ def choose_kernels(
             use_backend(model, BACKENDS["native"]())
             return "native"
         if wanted == "native":
-            raise NoKernelsError("they need bf16 on a Linux CPU with AMX")
+            raise NoKernelsError("native kernels need bf16 on a Linux CPU with AMX")
     except NoKernelsError as error:
         if wanted == "native":
             raise ResourceError(f"train.kernels=native cannot be used here: {error}") from error
-        on_message(f"{error}, so torch's own kernels are used, which take longer")
+        on_message(f"{error}; using torch's kernels, which are slower")
     use_backend(model, PLAIN)
     return "torch"
 
 
 def has_amx() -> bool:
-    """Whether this CPU multiplies bf16 tiles, and the system lets it."""
+    """Return whether CPU and operating system support AMX bf16 tiles."""
     check = getattr(torch.cpu, "_is_amx_tile_supported", bool)
     return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
 
 
 def find_compiler() -> str:
-    """The C compiler to use, ``$CC`` first."""
+    """Return the path of ``$CC``, gcc or clang, whichever is found first.
+
+    Raises:
+        NoKernelsError: No compiler was found.
+    """
     for name in (os.environ.get("CC", ""), "gcc", "clang"):
         if path := shutil.which(name):
             return path
@@ -84,10 +89,10 @@ def find_compiler() -> str:
 
 @cache
 def load_kernels() -> Kernels:
-    """The kernels, tried out.
+    """Return the native kernels, which are compiled when a model needs them.
 
     Raises:
-        NoKernelsError: There is no compiler, or what it makes cannot be loaded.
+        NoKernelsError: There is no compiler, or it does not run.
     """
     compiler = find_compiler()
     version = _run(compiler, "--version")
@@ -95,7 +100,7 @@ def load_kernels() -> Kernels:
     def open_library(source: str, sizes: dict[str, int]) -> ctypes.CDLL:
         text = "".join((FOLDER / name).read_text() for name in ("amx.h", f"{source}.c"))
         macros = [f"-D{name}={size}" for name, size in sizes.items()]
-        key = "\0".join([text, version, _cpu(), torch.__version__, *FLAGS, *macros])
+        key = "\0".join([text, version, _cpu_flags(), torch.__version__, *FLAGS, *macros])
         path = (
             cache_root()
             / "kernels"
@@ -108,14 +113,14 @@ def load_kernels() -> Kernels:
     return Kernels(open_library)
 
 
-def _cpu() -> str:
-    """What this CPU can do; a cache may be shared by machines that differ."""
+def _cpu_flags() -> str:
+    """Return the features of this CPU, because different machines may share a cache."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
     return next((line for line in lines if line.startswith("flags")), "")
 
 
 def _compile(compiler: str, source: Path, macros: list[str], path: Path) -> None:
-    """Linked without an OpenMP library of its own: it must share torch's threads."""
+    """Compile a library without linking OpenMP, because it must share the threads of torch."""
     with tempfile.TemporaryDirectory() as folder:
         made, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
         _run(compiler, *FLAGS, *macros, "-c", str(source), "-o", str(made))
@@ -144,7 +149,7 @@ def _open(path: Path) -> ctypes.CDLL:
     except OSError as error:
         raise NoKernelsError(f"a compiled kernel cannot be loaded: {error}") from error
     if library.prepare():
-        raise NoKernelsError("the system does not hand out AMX's registers")
+        raise NoKernelsError("the operating system does not allow the registers of AMX")
     return library
 
 
@@ -152,4 +157,4 @@ BACKENDS: dict[str, Callable[[], Backend]] = {
     "torch": lambda: PLAIN,
     "native": lambda: native_backend(load_kernels()),
 }
-"""By the name that is stored; building one raises NoKernelsError where this machine has none."""
+"""Functions that make a backend, by its stored name. They raise NoKernelsError."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vitcli.core.make import maker
+from vitcli.core.make import load_target
 from vitcli.core.tasks.rows import TaskRow
 from vitcli.runner.files import commit
 
@@ -59,7 +59,7 @@ def recomputed(content: bytes, row: TaskRow) -> tuple[float, int] | None:
     if row.recompute is None:
         return None
     try:
-        value, count = maker(row.recompute)(arrays)
+        value, count = load_target(row.recompute)(arrays)
     except BROKEN_ARCHIVE as error:
         known = isinstance(error, ValueError) and str(error)
         raise ValueError(known or "not the predictions of this task") from error
@@ -74,7 +74,7 @@ def condensed(content: bytes, row: TaskRow) -> bytes:
     """
     arrays = read_outputs(content)
     if row.condense is not None:
-        arrays = maker(row.condense)(arrays)
+        arrays = load_target(row.condense)(arrays)
     with io.BytesIO() as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
         return file.getvalue()

@@ -30,18 +30,18 @@ from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import timed, turns
 
 LENGTHS = (64, 128, 256, 512, 1024, 2048, 4096)
-TOO_LONG = 4.0
-"""Longest time of one pass in seconds. After a longer pass, longer sequences are skipped."""
-COPIES = 4
+MAX_SECONDS = 4.0
+"""Maximum seconds of one pass. After a slower pass, longer sequences are skipped."""
+NUM_MATRICES = 4
 """Number of N x N matrices that the plain kernel holds: scores, weights, their gradients."""
-FROM = 512
-"""Smallest number of tokens in the fit of an exponent."""
+MIN_FITTED_TOKENS = 512
+"""Minimum number of tokens of a point in the fit of an exponent."""
 KERNELS = ("plain", "fused", "native")
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Setting of all measurements."""
+    """Device, sizes and repetitions that all measurements share."""
 
     device: torch.device
     autocast: torch.dtype | None
@@ -71,7 +71,10 @@ def bench_attention(
 ) -> dict[str, Any]:
     """Measure forward and backward passes of every rule, with each of its kernels.
 
-    A row ends when a pass takes longer than TOO_LONG or does not fit into memory.
+    A row ends when a pass takes longer than MAX_SECONDS or does not fit into memory.
+
+    Raises:
+        ConfigError: ``num_heads`` does not divide ``embed_dim``.
     """
     if embed_dim % num_heads:
         raise ConfigError(f"--num-heads {num_heads} does not divide --embed-dim {embed_dim}")
@@ -85,7 +88,7 @@ def bench_attention(
         for name, row in ATTENTIONS.items()
         for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
     ]
-    found = {kind: list(_points(*kind, setting, lengths)) for kind in kinds}
+    found = {kind: list(_measure_points(*kind, setting, lengths)) for kind in kinds}
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),
@@ -101,8 +104,8 @@ def bench_attention(
                 "stated_time": ATTENTIONS[attention].time,
                 "stated_memory": ATTENTIONS[attention].memory if kernels == "plain" else "N",
                 "points": points,
-                "time_exponent": exponent([(p["tokens"], p["seconds"]) for p in points]),
-                "memory_exponent": exponent([(p["tokens"], p["kept_bytes"]) for p in points]),
+                "time_exponent": fit_exponent([(p["tokens"], p["seconds"]) for p in points]),
+                "memory_exponent": fit_exponent([(p["tokens"], p["kept_bytes"]) for p in points]),
             }
             for (attention, kernels), points in found.items()
             if points
@@ -110,18 +113,18 @@ def bench_attention(
     }
 
 
-def _points(
+def _measure_points(
     attention: str, kernels: str, setting: Setting, lengths: tuple[int, ...]
 ) -> Iterator[dict[str, Any]]:
     device, autocast = setting.device, setting.autocast
     for tokens in lengths:
-        matrices = COPIES * 4 * setting.batch_size * setting.num_heads * tokens**2
+        num_bytes = NUM_MATRICES * 4 * setting.batch_size * setting.num_heads * tokens**2
         is_square = ATTENTIONS[attention].memory == "N^2" and kernels == "plain"
-        if is_square and not fits(matrices, device):
+        if is_square and not fits(num_bytes, device):
             return
-        forward = _native(tokens, setting) if kernels == "native" else None
+        forward = _make_native_pass(tokens, setting) if kernels == "native" else None
         if kernels != "native":
-            forward = _by_torch(attention, kernels == "fused", tokens, setting)
+            forward = _make_torch_pass(attention, kernels == "fused", tokens, setting)
         if forward is None:
             return
 
@@ -132,7 +135,7 @@ def _points(
 
         try:
             work()  # warm-up: the first pass allocates memory and loads libraries
-            if timed(work, device) > TOO_LONG:
+            if timed(work, device) > MAX_SECONDS:
                 return
             kept = kept_bytes(forward, device, autocast)
         except torch.OutOfMemoryError:
@@ -141,9 +144,13 @@ def _points(
         yield {"tokens": tokens, "seconds": spread["pass"].median, "kept_bytes": kept}
 
 
-def _by_torch(attention: str, fused: bool, tokens: int, setting: Setting) -> Callable[[], Tensor]:
+def _make_torch_pass(
+    attention: str, fused: bool, tokens: int, setting: Setting
+) -> Callable[[], Tensor]:
     spec = VitSpec(attention=attention, embed_dim=setting.embed_dim, num_heads=setting.num_heads)
-    shape = TokenShape(embed_dim=setting.embed_dim, grid_size=squarest(tokens), num_prefix_tokens=0)
+    shape = TokenShape(
+        embed_dim=setting.embed_dim, grid_size=squarest_grid(tokens), num_prefix_tokens=0
+    )
     rule: AttentionRule = make(ATTENTIONS[attention], spec, shape).to(setting.device)
     size = (setting.batch_size, setting.num_heads, tokens, setting.head_dim)
     dtype = setting.autocast or torch.float32
@@ -153,8 +160,8 @@ def _by_torch(attention: str, fused: bool, tokens: int, setting: Setting) -> Cal
     return lambda: rule(q, k, v, None, fused)
 
 
-def _native(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
-    """Return the native kernel, or None if this machine or this length has none."""
+def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
+    """Return a forward pass of the native kernel, or None if it does not support the setting."""
     is_bf16 = setting.device.type == "cpu" and setting.autocast is torch.bfloat16
     heads = setting.num_heads
     if not (is_bf16 and has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
@@ -169,7 +176,7 @@ def _native(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:
     return lambda: backend.attention(qkv, heads, scale, None, False)
 
 
-def squarest(tokens: int) -> tuple[int, int]:
+def squarest_grid(tokens: int) -> tuple[int, int]:
     """Return the most square grid of ``tokens`` cells, such as (8, 16) for 128."""
     height = next(side for side in range(math.isqrt(tokens), 0, -1) if tokens % side == 0)
     return height, tokens // height
@@ -200,13 +207,13 @@ def kept_bytes(
     return sum(seen.values())
 
 
-def exponent(points: list[tuple[int, float]]) -> tuple[float, float] | None:
-    """Fit a power law to the points with FROM tokens or more.
+def fit_exponent(points: list[tuple[int, float]]) -> tuple[float, float] | None:
+    """Return the exponent of a power law and half of its 95 % interval.
 
-    Returns the exponent and half its 95 % interval, by least squares of the logarithms; None for
-    fewer than three points.
+    The fit is least squares of the logarithms, for points with at least MIN_FITTED_TOKENS tokens.
+    Returns None for fewer than three such points.
     """
-    tail = [(math.log(x), math.log(y)) for x, y in points if x >= FROM]
+    tail = [(math.log(x), math.log(y)) for x, y in points if x >= MIN_FITTED_TOKENS]
     if len(tail) < 3:
         return None
     fit = stats.linregress(*zip(*tail, strict=True))

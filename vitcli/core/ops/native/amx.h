@@ -1,5 +1,5 @@
-// What the kernels share: bfloat16 in memory, float in registers, products on AMX tiles.
-// Needs a CPU with AMX-BF16 and AVX512-BF16 (Intel Xeon since 2023, "Sapphire Rapids").
+// Functions that all kernels use: bfloat16 in memory, float in registers, products on AMX tiles.
+// They need a CPU with AMX-BF16 and AVX512-BF16 (Intel Xeon since 2023, "Sapphire Rapids").
 #include <immintrin.h>
 #include <math.h>
 #include <omp.h>
@@ -16,7 +16,7 @@
 
 typedef uint16_t bf16;
 
-// The first `count` of 16 lanes.
+// Returns a mask of the first `count` of 16 lanes.
 INLINE __mmask16 lanes(long count) { return count >= 16 ? 0xffff : (1 << count) - 1; }
 
 INLINE __m512 load(const bf16 *from, long count) {
@@ -29,13 +29,13 @@ INLINE void store(bf16 *to, __m512 x, long count) {
   _mm256_mask_storeu_epi16(to, lanes(count), (__m256i)_mm512_cvtneps_pbh(x));
 }
 
-// 16 numbers of row i and of row i + 1, interleaved: what a tile's right factor is made of.
+// Interleaves 16 numbers of row i and of row i + 1, as the right factor of a tile product needs.
 INLINE __m512i interleave(__m256i even, __m256i odd) {
   __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
   return _mm512_or_si512(_mm512_cvtepu16_epi32(even), high);
 }
 
-// 2^x with a relative error below 3e-6; NaN for infinite x.
+// Returns 2^x with a relative error below 3e-6; NaN for infinite x.
 INLINE __m512 exp2_ps(__m512 x) {
   __m512 whole = _mm512_roundscale_ps(x, 0), f = _mm512_sub_ps(x, whole);
   __m512 p = _mm512_set1_ps(1.3333558e-3f);
@@ -47,7 +47,7 @@ INLINE __m512 exp2_ps(__m512 x) {
   return _mm512_scalef_ps(p, whole);
 }
 
-// Sixteen rows of sixteen 32-bit elements, in place.
+// Transposes 16 rows of 16 32-bit elements in place.
 INLINE void transpose(__m512i a[16]) {
   __m512i b[16];
   for (int r = 0; r < 16; r += 2) {
@@ -74,13 +74,13 @@ INLINE void transpose(__m512i a[16]) {
   }
 }
 
-// Linux hands out the tile registers on request, once per process; 0 where it did.
+// Requests the tile registers from Linux, once per process. Returns 0 on success.
 int prepare(void) {
   enum { ARCH_REQ_XCOMP_PERM = 0x1023, XTILEDATA = 18 };
   return syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XTILEDATA) != 0;
 }
 
-// Eight tiles of 16 rows of 64 bytes, for the calling thread until _tile_release().
+// Configures eight tiles of 16 rows of 64 bytes for the calling thread, until _tile_release().
 INLINE void use_tiles(void) {
   static const struct {
     uint8_t palette, start, zero[14];

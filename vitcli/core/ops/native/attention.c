@@ -1,13 +1,13 @@
-// softmax(scale q k^T) v and its gradients, one head of one image at a time: what lies between
-// reading q, k, v and writing the result never leaves the cache, and the weights are computed
-// again in the backward pass (as in FlashAttention, Dao et al. 2022, https://arxiv.org/abs/2205.14135).
-// Compiled for one size: TOKENS, HEADS, HEAD_DIM (even).
+// softmax(scale q k^T) v and its gradients. Each thread computes one head of one image at a time,
+// so intermediate results stay in the cache. The backward pass recomputes the weights (as in
+// FlashAttention, Dao et al. 2022, https://arxiv.org/abs/2205.14135).
+// The code is compiled for one size: TOKENS, HEADS, HEAD_DIM (even).
 #include "amx.h"
 
 enum {
-  N = UP(TOKENS, 16),    // tokens as rows or columns of tiles
-  NC = UP(TOKENS, 32),   // tokens that a product sums over
-  D = UP(HEAD_DIM, 16),  // likewise features
+  N = UP(TOKENS, 16),    // tokens, padded to rows or columns of tiles
+  NC = UP(TOKENS, 32),   // tokens, padded for products that sum over tokens
+  D = UP(HEAD_DIM, 16),  // features, padded in the same way
   DC = UP(HEAD_DIM, 32),
   EMBED = HEADS * HEAD_DIM,
   ROW = 3 * EMBED,
@@ -15,7 +15,7 @@ enum {
 
 INLINE __mmask32 lanes32(long count) { return count >= 32 ? ~0u : (1u << count) - 1; }
 
-// to[c][r] = from[r][c] for 32-bit elements; rows and columns that are missing become zero.
+// to[c][r] = from[r][c] for 32-bit elements. Missing rows and columns become zero.
 INLINE void transposed(const bf16 *from, long stride, long rows, long columns, bf16 *to, long width) {
   __m512i a[16];
   for (int r = 0; r < 16; r++)
@@ -24,7 +24,7 @@ INLINE void transposed(const bf16 *from, long stride, long rows, long columns, b
   for (int r = 0; r < 16; r++) _mm512_store_si512(to + r * width, a[r]);
 }
 
-// Rows of one head -> left factor (N, DC).
+// Packs the rows of one head as a left factor (N, DC).
 INLINE void pack_left(const bf16 *from, long stride, bf16 *to) {
   for (int i = 0; i < TOKENS; i++)
     for (int d = 0; d < HEAD_DIM; d += 32)
@@ -32,14 +32,14 @@ INLINE void pack_left(const bf16 *from, long stride, bf16 *to) {
                          _mm512_maskz_loadu_epi16(lanes32(HEAD_DIM - d), from + i * stride + d));
 }
 
-// -> right factor that is summed over features, (DC / 2, N, 2).
+// Packs the rows of one head as a right factor (DC / 2, N, 2), for sums over features.
 INLINE void pack_transposed(const bf16 *from, long stride, bf16 *to) {
   for (int i = 0; i < TOKENS; i += 16)
     for (int d = 0; d < HEAD_DIM; d += 32)
       transposed(from + i * stride + d, stride, TOKENS - i, (HEAD_DIM - d) / 2, to + d * N + i * 2, N * 2);
 }
 
-// -> right factor that is summed over tokens, (NC / 2, D, 2).
+// Packs the rows of one head as a right factor (NC / 2, D, 2), for sums over tokens.
 INLINE void pack_right(const bf16 *from, long stride, bf16 *to) {
   for (int i = 0; i < TOKENS; i += 2)
     for (int d = 0; d < HEAD_DIM; d += 16) {
@@ -50,7 +50,7 @@ INLINE void pack_right(const bf16 *from, long stride, bf16 *to) {
     }
 }
 
-// c (m, n) = a (m, k) b (k, n); m and n are multiples of 16, k of 32.
+// c (m, n) = a (m, k) b (k, n). m and n are multiples of 16, k is a multiple of 32.
 INLINE void multiply(const bf16 *a, const bf16 *b, float *c, int m, int n, int k) {
   for (int i = 0; i < m; i += 32)
     for (int j = 0; j < n; j += 32) {
@@ -80,7 +80,8 @@ INLINE void multiply(const bf16 *a, const bf16 *b, float *c, int m, int n, int k
     }
 }
 
-// exp(scale s - top) of one row of scores -> bfloat16; returns the sum, of which top is the maximum.
+// Writes 2^(factor s - top) of one row of scores as bfloat16, where top is the maximum of factor s.
+// Returns the sum of these powers.
 INLINE float exponentials(const float *s, __m512 factor, bf16 *p, float *top) {
   __m512 most = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps();
 #pragma GCC unroll 8
@@ -103,9 +104,10 @@ typedef struct {
   float s[N * N] ALIGNED, o[N * D] ALIGNED, sums[N] ALIGNED;
 } Forward;
 
-// qkv (batch, TOKENS, 3, HEADS, HEAD_DIM) -> out (batch, TOKENS, HEADS, HEAD_DIM) and, for the
-// backward pass, the binary logarithms of the softmax's denominators (batch, HEADS, TOKENS).
-// scale is positive. Scratch: forward_bytes() for each thread, zero, aligned to 64 bytes.
+// Computes out (batch, TOKENS, HEADS, HEAD_DIM) from qkv (batch, TOKENS, 3, HEADS, HEAD_DIM). Also
+// writes logs (batch, HEADS, TOKENS) for the backward pass: the binary logarithms of the softmax
+// denominators. scale is positive. scratch has forward_bytes() for each thread, filled with zeros
+// and aligned to 64 bytes.
 void forward(const bf16 *qkv, bf16 *out, float *logs, long batch, float scale, Forward *scratch,
              int threads) {
   const __m512 factor = _mm512_set1_ps(scale * LOG2E);
@@ -144,7 +146,7 @@ typedef struct {
   float s[N * N] ALIGNED, dp[N * N] ALIGNED, r[N * D] ALIGNED, delta[N] ALIGNED, logs[N] ALIGNED;
 } Backward;
 
-// What 16 queries give one key: their weights p, returned, and the gradients ds of the scores.
+// Returns the weights p of 16 queries for one key, and writes the gradients ds of their scores.
 INLINE __m512 slopes(const Backward *w, int key, int i, __m512 factor, __m512 scale, __m512 *ds) {
   __m512 s = _mm512_load_ps(w->s + key * N + i), dp = _mm512_load_ps(w->dp + key * N + i);
   __m512 p = exp2_ps(_mm512_fmsub_ps(s, factor, _mm512_load_ps(w->logs + i)));
@@ -152,7 +154,8 @@ INLINE __m512 slopes(const Backward *w, int key, int i, __m512 factor, __m512 sc
   return p;
 }
 
-// Weights and gradients of the scores, keys x queries; the latter as queries x keys too.
+// Computes weights and gradients of the scores as keys x queries, and the gradients also as queries
+// x keys.
 INLINE void all_slopes(Backward *w, __m512 factor, __m512 scale) {
   for (int j = 0; j < TOKENS; j += 2)
 #pragma GCC unroll 8
@@ -178,7 +181,8 @@ INLINE void write_rows(const float *r, bf16 *to) {
       store(to + i * ROW + d, _mm512_load_ps(r + i * D + d), HEAD_DIM - d);
 }
 
-// From the gradient of out, that of qkv; the other arguments are forward()'s.
+// Computes the gradient of qkv from the gradient of out. The other arguments are as in forward().
+// scratch has backward_bytes() for each thread.
 void backward(const bf16 *qkv, const bf16 *out, const float *logs, const bf16 *grad_out,
               bf16 *grad_qkv, long batch, float scale, Backward *scratch,
               int threads) {

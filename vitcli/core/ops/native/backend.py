@@ -1,6 +1,6 @@
-"""The ops computed by compiled kernels, where they run under bf16 autocast on a CPU.
+"""The native backend: ops computed by compiled kernels, under bf16 autocast on a CPU.
 
-A call that the kernels do not know gets the plain definition.
+A call that the kernels do not support is computed by the plain definition.
 Axes: B batch, N tokens, D embed_dim, h num_heads, d = D / h.
 """
 
@@ -17,11 +17,12 @@ from vitcli.core.ops.native import functions
 from vitcli.core.ops.native.functions import Kernels
 
 MAX_TOKENS = 320
-"""Above, one head's scores no longer fit into a core's cache (320 x 320: 1.6 MB with gradients)."""
+"""Maximum number of tokens. The scores of one head, with gradients 1.6 MB for 320 tokens, must fit
+into the cache of a core."""
 
 
 def native_backend(kernels: Kernels) -> Backend:
-    """The ops, computed by these kernels."""
+    """Return the backend with the ops of these kernels."""
     return Backend(
         name="native",
         linear=partial(linear, kernels),
@@ -34,7 +35,7 @@ def native_backend(kernels: Kernels) -> Backend:
 
 
 def is_active(x: Tensor) -> bool:
-    """Whether this is the arithmetic that the kernels know."""
+    """Return whether the call is on a CPU under bf16 autocast."""
     return (
         x.device.type == "cpu"
         and torch.is_autocast_enabled("cpu")
@@ -43,23 +44,23 @@ def is_active(x: Tensor) -> bool:
 
 
 def linear(kernels: Kernels, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Weight and bias gradients come in one pass over the rows, without rounding them to bf16."""
+    """Return x w^T + b. One pass over the rows computes float gradients of weight and bias."""
     if not (is_active(x) and fits_linear(*weight.shape)):
         return plain.linear(x, weight, bias)
     return functions.Linear.apply(x.to(torch.bfloat16), weight, bias, kernels)
 
 
 def gelu(kernels: Kernels, x: Tensor) -> Tensor:
-    """GELU and its gradient, each in one pass."""
+    """Return GELU of x. Output and gradient need one pass each."""
     if not is_active(x) or x.dtype is not torch.bfloat16 or x.ndim == 4:
-        return plain.gelu(x)  # a map of pixels keeps its memory layout there
+        return plain.gelu(x)  # it keeps the memory layout of 4-D maps
     return functions.Gelu.apply(x.contiguous(), kernels)
 
 
 def add_norm(
     kernels: Kernels, x: Tensor, branch: Tensor | None, norm: nn.Module
 ) -> tuple[Tensor, Tensor]:
-    """The sum in float and its normalised rows in bf16, in one pass."""
+    """Return the sum in float and its normalised rows in bf16, computed in one pass."""
     if not (is_active(x) and type(norm) is nn.LayerNorm):
         return plain.add_norm(x, branch, norm)
     if branch is not None:
@@ -76,10 +77,10 @@ def attention(
     turn: Callable[[Tensor], Tensor] | None,
     fused: bool,
 ) -> Tensor:
-    """Attention that never stores its weights, straight from the fused projection's output."""
+    """Return attention from the output of the fused projection, without storing the weights."""
     if not (is_active(qkv) and fits_attention(qkv.shape[1], num_heads, qkv.shape[2] // 3)):
         return self_attention(qkv, num_heads, scale, turn, fused)
-    if turn is not None:  # pack the turned queries and keys again
+    if turn is not None:  # the kernel needs rotated q and k in one tensor with v
         q, k, v = split_heads(qkv, num_heads)
         parts = [turn(q).to(v.dtype), turn(k).to(v.dtype), v]
         qkv = torch.stack([part.transpose(1, 2) for part in parts], dim=2).flatten(2)
@@ -95,10 +96,10 @@ def fits_attention(num_tokens: int, num_heads: int, width: int) -> bool:
 
 
 def open_library(kernels: Kernels, op: str, *sizes: int) -> None:
-    """Compile and open what calls of these sizes need, before the first of them."""
+    """Compile and open the library for calls of an op with these sizes."""
     if op == "attention" and fits_attention(*sizes):
-        functions.attention_code(kernels, *sizes)
+        functions.attention_library(kernels, *sizes)
     elif op == "add_norm":
-        kernels.code("norm", WIDTH=sizes[0])
+        kernels.library("norm", WIDTH=sizes[0])
     elif op == "gelu" or (op == "linear" and fits_linear(*sizes)):
-        kernels.code(op)
+        kernels.library(op)

@@ -1,7 +1,9 @@
-"""Differentiable operations whose arithmetic is done by the C files beside this one.
+"""Differentiable operations that call the compiled C files of this folder.
 
-All take bf16 tensors on a CPU with AMX-BF16 and round each result once; sums and exponentials are
-float. Axes: B batch, N tokens, D embed_dim, h num_heads, d = D / h, R rows (images x tokens).
+They compute with bf16 tensors on a CPU with AMX-BF16 and round each result once. Sums and
+exponentials are float.
+
+Axes: B batch, N tokens, D embed_dim, h num_heads, d = D / h, R rows (images x tokens).
 """
 
 import ctypes
@@ -15,7 +17,7 @@ Argument = Tensor | int | float | None
 
 
 class Kernels:
-    """The compiled sources: one shared library for each source and size, opened when first used.
+    """The compiled C files: one shared library for each file and size, opened at the first use.
 
     Args:
         open_library: Compiles ``<source>.c`` with the given sizes as macros and opens it.
@@ -25,7 +27,8 @@ class Kernels:
         self._open = open_library
         self._libraries: dict[tuple[str, tuple[int, ...]], ctypes.CDLL] = {}
 
-    def code(self, source: str, **sizes: int) -> ctypes.CDLL:
+    def library(self, source: str, **sizes: int) -> ctypes.CDLL:
+        """Return the library of a C file that is compiled for these sizes."""
         key = (source, tuple(sizes.values()))
         if key not in self._libraries:
             library = self._open(source, sizes)
@@ -36,8 +39,8 @@ class Kernels:
         return self._libraries[key]
 
 
-def call(function: Any, *arguments: Argument) -> None:
-    """Tensors go as pointers, integers as long; the number of threads comes last."""
+def call_function(function: Any, *arguments: Argument) -> None:
+    """Call a C function. Tensors become pointers, integers become long; threads come last."""
     function(*map(_c_value, arguments), ctypes.c_int(torch.get_num_threads()))
 
 
@@ -50,44 +53,44 @@ def _c_value(value: Argument) -> Any:
     return None if value is None else ctypes.c_long(value)
 
 
-def scratch(num_bytes: int) -> Tensor:
-    """Zeros for every thread; torch aligns them to 64 bytes."""
+def allocate_scratch(num_bytes: int) -> Tensor:
+    """Return ``num_bytes`` zeros for each thread. torch aligns them to 64 bytes."""
     return torch.zeros(torch.get_num_threads() * num_bytes, dtype=torch.uint8)
 
 
-def attention_code(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:
+def attention_library(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:
     head_dim = width // num_heads
-    return kernels.code("attention", TOKENS=tokens, HEADS=num_heads, HEAD_DIM=head_dim)
+    return kernels.library("attention", TOKENS=tokens, HEADS=num_heads, HEAD_DIM=head_dim)
 
 
 class Attention(torch.autograd.Function):
-    """softmax(scale q k^T) v of all heads: qkv (B, N, 3 D) -> (B, N, D)."""
+    """Attention, softmax(scale q k^T) v of all heads: qkv (B, N, 3 D) -> (B, N, D)."""
 
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, num_heads: int, scale: float, kernels: Kernels) -> Tensor:
         batch, tokens, width = qkv.shape
-        library = attention_code(kernels, tokens, num_heads, width // 3)
+        library = attention_library(kernels, tokens, num_heads, width // 3)
         out, logs = qkv.new_empty(batch, tokens, width // 3), torch.empty(batch, num_heads, tokens)
-        room = scratch(library.forward_bytes())
-        call(library.forward, qkv, out, logs, batch, scale, room)
+        scratch = allocate_scratch(library.forward_bytes())
+        call_function(library.forward, qkv, out, logs, batch, scale, scratch)
         ctx.save_for_backward(qkv, out, logs)
-        ctx.code, ctx.scale = library, scale
+        ctx.library, ctx.scale = library, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         qkv, out, logs = ctx.saved_tensors
-        grad_qkv, room = torch.empty_like(qkv), scratch(ctx.code.backward_bytes())
-        arguments = (qkv, out, logs, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, room)
-        call(ctx.code.backward, *arguments)
+        grad_qkv, scratch = torch.empty_like(qkv), allocate_scratch(ctx.library.backward_bytes())
+        arguments = (qkv, out, logs, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, scratch)
+        call_function(ctx.library.backward, *arguments)
         return grad_qkv, None, None, None
 
 
 class Linear(torch.autograd.Function):
-    """x w^T + b: x (..., in) bf16, w (out, in) and b (out,) float -> (..., out) bf16.
+    """A linear layer, x w^T + b, from bf16 x (..., in) and float w (out, in) and b (out,).
 
-    torch computes the result and the gradient of x; those of w and b are float sums over all rows,
-    never rounded. ``in`` and ``out`` are multiples of 16.
+    The output (..., out) is bf16. torch computes it, and the gradient of x. The gradients of w and b
+    are float sums over all rows, which are never rounded. ``in`` and ``out`` are multiples of 16.
     """
 
     @staticmethod
@@ -96,9 +99,9 @@ class Linear(torch.autograd.Function):
     ) -> Tensor:
         half = weight.to(x.dtype)
         ctx.save_for_backward(x, half)
-        ctx.code, ctx.has_bias = kernels.code("linear"), bias is not None
+        ctx.library, ctx.has_bias = kernels.library("linear"), bias is not None
         half_bias = None if bias is None else bias.to(x.dtype)
-        # F.linear writes the bias into the whole result first; this adds it on the way.
+        # F.linear fills the output with the bias in a pass of its own; this function does not.
         return torch.ops.mkldnn._linear_pointwise(x, half, half_bias, "none", [], "")
 
     @staticmethod
@@ -107,16 +110,16 @@ class Linear(torch.autograd.Function):
         rows, grad = x.flatten(0, -2).contiguous(), grad.flatten(0, -2).contiguous()
         grad_x = (grad @ half).view_as(x) if ctx.needs_input_grad[0] else None
         weight, bias = torch.empty(half.shape), torch.empty(len(half))
-        room = scratch(ctx.code.scratch_bytes(ctypes.c_long(rows.shape[1])))
-        arguments = (grad, rows, weight, bias, len(rows), *half.shape, room)
-        call(ctx.code.weight_gradient, *arguments)
+        scratch = allocate_scratch(ctx.library.scratch_bytes(ctypes.c_long(rows.shape[1])))
+        arguments = (grad, rows, weight, bias, len(rows), *half.shape, scratch)
+        call_function(ctx.library.weight_gradient, *arguments)
         return grad_x, weight, bias if ctx.has_bias else None, None
 
 
 class AddNorm(torch.autograd.Function):
-    """(x + branch, LayerNorm(x + branch)): x (..., D) float, branch (..., D) bf16 or None.
+    """Sum and LayerNorm, (x + branch, LayerNorm(x + branch)), each (..., D).
 
-    The sum is float, the normalised rows are bf16.
+    x and the sum are float. The branch (or None) and the normalised rows are bf16.
     """
 
     @staticmethod
@@ -130,15 +133,15 @@ class AddNorm(torch.autograd.Function):
         kernels: Kernels,
     ) -> tuple[Tensor, Tensor]:
         width = x.shape[-1]
-        library = kernels.code("norm", WIDTH=width)
+        library = kernels.library("norm", WIDTH=width)
         total = x if branch is None else torch.empty_like(x)
         normal = torch.empty_like(x, dtype=torch.bfloat16)
         statistics = torch.empty(*x.shape[:-1], 2)
         rows = x.numel() // width
         arguments = (x, branch, weight, bias, total, normal, statistics, rows, eps)
-        call(library.forward, *arguments)
+        call_function(library.forward, *arguments)
         ctx.save_for_backward(total, weight, statistics)
-        ctx.code, ctx.has_branch = library, branch is not None
+        ctx.library, ctx.has_branch = library, branch is not None
         ctx.set_materialize_grads(False)
         return total, normal
 
@@ -155,25 +158,25 @@ class AddNorm(torch.autograd.Function):
         partial = torch.zeros(torch.get_num_threads(), 2, width)
         given = (grad_normal.contiguous(), None if grad_total is None else grad_total.contiguous())
         arguments = (*given, total, statistics, weight, grad_x, branch, partial)
-        call(ctx.code.backward, *arguments, total.numel() // width)
+        call_function(ctx.library.backward, *arguments, total.numel() // width)
         slopes, shifts = partial.sum(0)
         return grad_x, branch, slopes, shifts, None, None
 
 
 class Gelu(torch.autograd.Function):
-    """x Phi(x), any shape."""
+    """GELU, x Phi(x), for tensors of any shape."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernels: Kernels) -> Tensor:
-        ctx.code = kernels.code("gelu")
+        ctx.library = kernels.library("gelu")
         ctx.save_for_backward(x)
         out = torch.empty_like(x)
-        call(ctx.code.forward, x, out, x.numel())
+        call_function(ctx.library.forward, x, out, x.numel())
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         grad_x = torch.empty_like(x)
-        call(ctx.code.backward, grad.contiguous(), x, grad_x, x.numel())
+        call_function(ctx.library.backward, grad.contiguous(), x, grad_x, x.numel())
         return grad_x, None

@@ -1,8 +1,8 @@
-// GELU, x Phi(x), and its gradient, on bfloat16.
+// GELU, x Phi(x), and its gradient, in bfloat16.
 #include "amx.h"
 
-// Phi(x), the normal distribution, and its density. Abramowitz and Stegun 1964, 26.2.17; the error
-// of Phi is below 1e-7.
+// Returns the normal distribution function Phi(x) with an error below 1e-7, and writes its density.
+// Abramowitz and Stegun 1964, formula 26.2.17.
 INLINE __m512 phi(__m512 x, __m512 *density) {
   __m512 t = _mm512_fmadd_ps(_mm512_abs_ps(x), _mm512_set1_ps(0.2316419f), _mm512_set1_ps(1));
   t = _mm512_div_ps(_mm512_set1_ps(1), t);

@@ -1,9 +1,9 @@
-// The gradients of a linear layer's weight and bias.
+// The gradients of the weight and the bias of a linear layer.
 #include "amx.h"
 
 enum { BLOCK = 256, TILE = 16 * 32, STRIP = BLOCK / 32 * TILE };
 
-// x (rows, width) -> a strip of tiles [rows / 32][16][16][2] for each 16 columns.
+// Packs x (rows, width) as a strip of tiles [rows / 32][16][16][2] for every 16 columns.
 static void pack_right(const bf16 *x, long rows, long width, bf16 *to) {
   for (long i = 0; i < UP(rows, 32); i += 2)
     for (long k = 0; k < width; k += 16) {
@@ -14,8 +14,8 @@ static void pack_right(const bf16 *x, long rows, long width, bf16 *to) {
     }
 }
 
-// 16 (or 32) columns of g (rows, width), transposed -> a strip of tiles [rows / 32][16][32] for
-// each 16; adds the columns' sums to bias.
+// Packs 16 columns of g (rows, width), or 32 if tall, transposed as a strip of tiles
+// [rows / 32][16][32] for every 16 columns. Adds the sums of the columns to bias.
 static void pack_left(const bf16 *g, long rows, long width, int tall, bf16 *to, float *bias) {
   const __m512bh ones = (__m512bh)_mm512_set1_epi16(0x3f80);
   const __mmask32 columns = tall ? -1 : 0xffff;
@@ -41,7 +41,7 @@ static void pack_left(const bf16 *g, long rows, long width, int tall, bf16 *to, 
   if (tall) _mm512_storeu_ps(bias + 16, _mm512_add_ps(_mm512_loadu_ps(bias + 16), high));
 }
 
-// c[0 .. 32][0 .. 32] (only 16 where not tall, not wide) += left right
+// c += left right, for 32 rows of c (16 if not tall) and 32 columns (16 if not wide).
 INLINE void multiply(const bf16 *left, const bf16 *right, long steps, float *c, long width,
                      int tall, int wide) {
   _tile_loadd(0, c, width * 4);
@@ -68,12 +68,13 @@ INLINE void multiply(const bf16 *left, const bf16 *right, long steps, float *c, 
   if (tall && wide) _tile_stored(3, c + 16 * width + 16, width * 4);
 }
 
-// Bytes of scratch memory that each thread needs, by the layer's inputs.
+// Returns the bytes of scratch memory for each thread, from the number of inputs of the layer.
 long scratch_bytes(long in) { return (in / 16 + 2) * STRIP * sizeof(bf16); }
 
-// weight (out, in) = g^T x and bias (out) = the sums of g's columns, from g (rows, out) and
-// x (rows, in); out and in are multiples of 16. Each thread has columns of g of its own, so the
-// result does not depend on their number. Scratch: scratch_bytes() for each, aligned to 64 bytes.
+// Computes weight (out, in) = g^T x and bias (out) = column sums of g, from g (rows, out) and
+// x (rows, in). out and in are multiples of 16. Each thread computes its own columns of g, so the
+// result does not depend on the number of threads. scratch has scratch_bytes() for each thread,
+// aligned to 64 bytes.
 void weight_gradient(const bf16 *g, const bf16 *x, float *weight, float *bias, long rows, long out,
                      long in, char *scratch, int threads) {
 #pragma omp parallel num_threads(threads)

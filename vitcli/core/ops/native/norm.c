@@ -8,8 +8,9 @@ enum { VECTORS = UP(WIDTH, 16) / 16 };
 INLINE __m512 part(const float *from, int v) { return _mm512_maskz_loadu_ps(lanes(COUNT(v)), from + 16 * v); }
 INLINE void put(float *to, int v, __m512 x) { _mm512_mask_storeu_ps(to + 16 * v, lanes(COUNT(v)), x); }
 
-// sum = x + branch (left out where branch is null), y = norm(sum) weight + bias; x (rows, WIDTH)
-// float, branch and y bfloat16. Statistics (rows, 2): mean and 1 / sqrt(variance + eps).
+// Computes sum = x + branch and y = norm(sum) weight + bias. If branch is null, y is computed from x
+// and sum is not written. x and sum are float (rows, WIDTH), branch and y are bfloat16. statistics
+// (rows, 2) gets the mean and 1 / sqrt(variance + eps).
 void forward(const float *x, const bf16 *branch, const float *weight, const float *bias, float *sum,
              bf16 *y, float *statistics, long rows, float eps,
              int threads) {
@@ -38,9 +39,9 @@ void forward(const float *x, const bf16 *branch, const float *weight, const floa
   }
 }
 
-// From the gradients of y and of the sum (null: none): that of x, in float, and of the branch,
-// which is the same in bfloat16 (null: no branch); of weight and bias as partial sums
-// (threads, 2, WIDTH), in the order of the threads.
+// Computes gradients from grad_y and grad_sum (null if there is none). grad_x is float. grad_branch
+// is the same in bfloat16 (null if there is no branch). partial (threads, 2, WIDTH) gets the sums
+// of each thread for weight and bias.
 void backward(const bf16 *grad_y, const float *grad_sum, const float *sum, const float *statistics,
               const float *weight, float *grad_x, bf16 *grad_branch, float *partial, long rows,
               int threads) {
