@@ -17,7 +17,6 @@ from vitcli.core.spec import (
     model_spec,
 )
 from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.rows import task_row
 from vitcli.core.train.state import TrainState
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.evaluate.weights import load_model
@@ -85,7 +84,7 @@ def fit(
     )
     task = task_class(spec)(spec, model)
     state = TrainState(spec, task, data)
-    headline = f"test_{task_row(spec).headline.name}"
+    headline = f"test_{spec.task.row.headline.name}"
     for epoch in range(epochs):
         model.train()
         for _ in state.run_epoch(epoch):
@@ -93,5 +92,5 @@ def fit(
         loss = state.take_means()["loss"]
         model.eval()
         measured = task.measure(task.outputs(model, data.test))
-        score = measured[task_row(spec).headline.name]
+        score = measured[spec.task.row.headline.name]
         yield {"epoch": epoch + 1, "train_loss": loss, headline: score}

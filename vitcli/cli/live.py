@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from vitcli.cli.console import duration, is_live, say
-from vitcli.core.tasks.rows import TASKS, TaskRow
+from vitcli.core.spec.tasks import TASKS, TaskRow
 from vitcli.runner.text import printable
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started

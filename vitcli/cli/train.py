@@ -173,10 +173,9 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
     """Print the result of a training and the next command."""
-    from vitcli.core.tasks.rows import task_row
 
     seconds = duration(result["train_seconds"])
-    headline = task_row(spec).headline
+    headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
     emit(f"{f'test {headline.label}':<13}  {score} (last epoch)")
     emit(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vitcli.cli.console import duration, is_live, say
 from vitcli.cli.live import bars, scalars_text
-from vitcli.core.tasks.rows import TaskRow, task_row
+from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
 from vitcli.runner.study.workers import TrialEvent
 from vitcli.runner.text import printable
@@ -72,7 +72,7 @@ class Lines:
 
     def __init__(self, plan: StudyPlan, count: int) -> None:
         self._progress = StudyProgress(plan, count)
-        self._row = task_row(plan.study.baseline.spec)
+        self._row = plan.study.baseline.spec.task.row
         self._began: dict[str, float] = {}
         self._running: dict[str, str] = {}
         self._printed: set[str] = set()

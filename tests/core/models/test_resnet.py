@@ -22,7 +22,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.spec import FAMILIES, OptimSpec, ResNet18Spec, model_spec
 from vitcli.core.spec.old_fields import DEFAULTS as OLD_DEFAULTS
-from vitcli.core.spec.old_fields import all_fields
+from vitcli.core.spec.old_fields import family_fields
 from vitcli.core.train.optim import build_optimizers
 
 SPEC = model_spec(family="resnet18", img_size=(32, 32), in_chans=3, num_classes=10)
@@ -171,7 +171,7 @@ def test_a_family_builds_what_the_runner_needs(family):
             build_model(spec.replace(**{name: None}))
 
 
-FOREIGN = sorted({*all_fields()} - ResNet18Spec.model_fields.keys())
+FOREIGN = sorted({*family_fields()} - ResNet18Spec.model_fields.keys())
 
 
 @pytest.mark.parametrize("name", FOREIGN)

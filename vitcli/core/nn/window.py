@@ -129,10 +129,6 @@ class WindowAttention(SelfAttention):
         out = super().forward(grid.flatten(1, 2)).unflatten(1, (bottom, right))
         return out[:, :height, :width].flatten(1, 2)
 
-    @property
-    def softmax_scale(self) -> None:
-        """Return None: backends compute attention over the whole sequence only."""
-
     def split(self, qkv: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return q, k and v: (B, N, 3 D) -> three times (B, windows h, n, d)."""
         windows = self.windows.cut(qkv.unflatten(1, self.windows.padded))

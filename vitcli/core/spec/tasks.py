@@ -15,6 +15,11 @@ class TaskSpec(Spec):
     name: str
     """Training objective; it determines the other fields."""
 
+    @property
+    def row(self) -> "TaskRow":
+        """The row of the task in the table."""
+        return TASKS[self.name]
+
 
 class ClassifySpec(TaskSpec):
     """Supervised classification."""

@@ -15,7 +15,6 @@ from vitcli.core.data.batches import Batch, eval_batches, train_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.rows import task_row
 from vitcli.core.train.evaluate import images_at_once
 
 Outputs = dict[str, Tensor]
@@ -41,7 +40,7 @@ class Task(ABC):
     @property
     def reports(self) -> tuple[str, ...]:
         """Return the names of the scalars of ``losses``."""
-        return task_row(self.spec).reports
+        return self.spec.task.row.reports
 
     @classmethod
     @abstractmethod

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.spec.tasks import Metric
 from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.rows import Metric, task_row
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
@@ -81,7 +81,7 @@ def evaluate_run(
             f" {tuple(images.pixels.shape[2:])}"
         )
     spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
-    row, task = task_row(spec), task_class(spec)(spec, module)
+    row, task = spec.task.row, task_class(spec)(spec, module)
     outputs = task.outputs(module, images.to(where), flip=tta)
     if predictions:
         save_outputs(predictions, outputs)

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import get_args
 
-from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import load_checkpoint
@@ -106,14 +105,14 @@ def _check_metrics(run: RunDir, finished: bool) -> None:
 def _headline_key(run: RunDir) -> str:
     """Return the key in result.json of the number that the run's task is judged by."""
     try:
-        return f"test_{task_row(run.spec()).headline.name}"
+        return f"test_{run.spec().task.row.headline.name}"
     except ConfigError:  # a damaged config.yaml has a verdict of its own
         return "num_test"
 
 
 def _check_predictions(run: RunDir) -> None:
     """Check that the predictions agree with result.json."""
-    row = task_row(run.spec())
+    row = run.spec().task.row
     found = recomputed((run.path / "predictions.npz").read_bytes(), row)
     if found is None:
         return

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from vitcli.core.tasks.rows import Metric, task_row
+from vitcli.core.spec.tasks import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash, typed_name
 from vitcli.runner.experiment.diff import changed_fields
@@ -164,7 +164,7 @@ def _row(
     chosen: dict[str, Any] | None = None
     if study.tune:
         candidates, best = choose_setting(
-            per_setting, states, task_row(study.baseline.spec).headline
+            per_setting, states, study.baseline.spec.task.row.headline
         )
         if best is None:  # no single setting may stand for the variant yet
             results = [[_entry_without_numbers(trial) for trial in results[0]]]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from vitcli.core.spec import Spec
-from vitcli.core.tasks.rows import TaskRow
+from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.result import Numbers, as_pairs, as_tuple, assign_fields

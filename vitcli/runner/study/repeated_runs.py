@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import (
     FORMAT,
@@ -90,7 +89,7 @@ def _read_meta(run: RunDir) -> dict[str, Any]:
         raise InputError(f"{run.name}: its meta.json is missing or damaged")
     if (
         state == "finished"
-        and not {f"test_{task_row(run.spec()).headline.name}", "parameters"}
+        and not {f"test_{run.spec().task.row.headline.name}", "parameters"}
         <= run.read("result.json").keys()
     ):
         raise InputError(f"{run.name}: its result.json is missing or damaged")
@@ -126,7 +125,7 @@ def _refuse_mixture(
 
 def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialResult:
     records = readable_metrics(run)
-    row = task_row(spec)
+    row = spec.task.row
     curve = f"test_{row.headline.name}"
     numbers = {f"test_{name}": result.get(f"test_{name}") for name in row.numbers}
     known = {name: value for name, value in numbers.items() if value is not None}

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from vitcli.core.spec import Spec
-from vitcli.core.tasks.rows import DEFAULT_TASK, TASKS, Metric
+from vitcli.core.spec.tasks import DEFAULT_TASK, TASKS, Metric
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
 """Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""

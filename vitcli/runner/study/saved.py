@@ -13,7 +13,6 @@ from typing import Any
 from pydantic import ValidationError
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import changed_fields
@@ -145,7 +144,7 @@ def save_trial(
     digest = None
     if record.state == "finished":
         content = (run.path / "predictions.npz").read_bytes()
-        predictions = condensed(content, task_row(trial.spec))
+        predictions = condensed(content, trial.spec.task.row)
         digest = sha256(predictions)
         commit(target.with_suffix(".npz"), predictions)
     value = {

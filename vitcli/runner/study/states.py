@@ -6,7 +6,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from vitcli.core.tasks.rows import TaskRow, task_row
+from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences, with_data_defaults
@@ -119,7 +119,7 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(
             state="stale", reason="its meta.json is missing, damaged or belongs to another trial"
         )
-    row, has_val = task_row(trial.spec), trial.spec.data.val_split > 0
+    row, has_val = trial.spec.task.row, trial.spec.data.val_split > 0
     record = read_record(run, state, run_reason, meta, row=row, has_val=has_val)
     if state == "finished" and (wrong := _find_wrong_result(run, record, row)):
         return wrong

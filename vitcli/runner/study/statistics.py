@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from vitcli.core.tasks.rows import Metric
+from vitcli.core.spec.tasks import Metric
 from vitcli.runner.study.result import StudyResult, VariantResult
 
 Verdict = Literal[

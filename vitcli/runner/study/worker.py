@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import AugmentSpec, DataSpec
-from vitcli.core.tasks.rows import task_row
 from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
 from vitcli.runner.experiment.config import Experiment, check
 from vitcli.runner.experiment.yaml_text import Document
@@ -66,7 +65,7 @@ def run_trial(root: Path, folder: str, *, send: Send, load: "SharedData") -> Non
             load=load,
         )
         keep_weights(training.run.checkpoints)
-        score = training.result[f"test_{task_row(spec).headline.name}"]
+        score = training.result[f"test_{spec.task.row.headline.name}"]
         send(Ended(state="finished", score=score))
     except DivergedError as error:
         send(Ended(state="diverged", reason=str(error)))

@@ -11,7 +11,6 @@ import torch
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.rows import task_row
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
@@ -134,7 +133,7 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
     status = run.status()
     if (
         status["state"] == "finished"
-        and {f"test_{task_row(spec).headline.name}", "train_seconds"}
+        and {f"test_{spec.task.row.headline.name}", "train_seconds"}
         <= run.read("result.json").keys()
     ):
         return True

@@ -13,7 +13,6 @@ from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.rows import task_row
 from vitcli.core.tasks.task import Outputs
 from vitcli.core.train.fit import Step
 from vitcli.core.train.state import TrainState
@@ -57,7 +56,7 @@ class Trainer:
         self.on_event, self.on_message = on_event, on_message
         if device.type == "cpu":
             keep_freed_memory()
-        self.row, task_type = task_row(spec), task_class(spec)
+        self.row, task_type = spec.task.row, task_class(spec)
         self.task = task_type(spec, module.to(device))
         self.encoder = task_type.encoder(module)
         self.encoder.grad_checkpointing = spec.train.grad_checkpointing

@@ -89,8 +89,8 @@ class Attention(torch.autograd.Function):
 class Linear(torch.autograd.Function):
     """A linear layer, x w^T + b, from bf16 x (..., in) and float w (out, in) and b (out,).
 
-    The output (..., out) is bf16. torch computes it, and the gradient of x. The gradients of w and b
-    are float sums over all rows, which are never rounded. ``in`` and ``out`` are multiples of 16.
+    The output (..., out) is bf16. torch computes it, and the gradient of x. The gradients of w and
+    b are float sums over all rows, which are never rounded. ``in`` and ``out`` are multiples of 16.
     """
 
     @staticmethod
