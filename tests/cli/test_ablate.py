@@ -90,8 +90,8 @@ def test_what_is_not_done_is_exit_code_3_and_named(study):
     ("command", "message"),
     [
         ("mine.yaml --only no-nrom", "did you mean 'no-norm'"),
-        ("mine.yaml --seeds 0,0", "seed 0 is named twice"),
-        ("mine.yaml --seeds x", "--seeds wants numbers and ranges"),
+        ("mine.yaml --seeds 0,0", "seed 0 appears twice"),
+        ("mine.yaml --seeds x", "--seeds takes numbers and ranges"),
         ("mine.yaml --format word", "--format word: choose one of text, md, latex"),
         ("mine.yaml --budget 3", "--budget wants a time such as 30m"),
         ("mine.yaml --budget 0h", "--budget wants a time"),

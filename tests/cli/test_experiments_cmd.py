@@ -201,7 +201,7 @@ def test_validate_without_the_data_checks_the_fields():
     path = local("mine.yaml", "data: {name: 'imagefolder:nowhere'}")
     code, out, _ = vitcli("validate", path)
     assert code == 0
-    assert out.startswith(f"ok     {path}: its fields; the model was not built: nowhere")
+    assert out.startswith(f"ok     {path}: the fields are valid; the model was not built: nowhere")
 
 
 def test_the_schema_describes_every_field_and_what_files_may_say():
