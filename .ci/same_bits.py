@@ -4,16 +4,18 @@
     python .ci/same_bits.py --record FILE CHECKOUT
     python .ci/same_bits.py --against FILE CHECKOUT
 
-Code that is moved and renamed must not change a result. Each case is a few commands in a new
-folder, run with the code of either checkout, with whatever Python runs this (it needs vitcli's
-dependencies). Only the command line, what ``import vitcli`` offers and the files of a run are used,
-so any two versions can be compared. Every tensor of the last checkpoint, metrics, predictions, the
-JSON and tables of the commands and the pixels of the maps become named values, all of which must be
-equal. Not compared: prose, times, speeds, dates, commits, versions, HTML pages and TensorBoard's
-files. Notes only: fields of a configuration that one side lacks, the schema, drawn figures.
+Moving and renaming code must not change results. Each case runs a few commands in a new folder,
+once with the code of each checkout. All commands use the Python of this process, which needs the
+dependencies of vitcli. Cases use only the command line, ``import vitcli`` and the files of a run, so
+any two versions can be compared.
 
-``--against`` refuses values of another torch, CPU or number of threads: those round differently.
-Exits with 1 if anything differs or a command does not end as it should.
+The following become named values, which must all be equal: tensors of the last checkpoint, metrics,
+predictions, JSON and tables of the commands, and pixels of the maps. Prose, times, speeds, dates,
+commits, versions, HTML pages and files of TensorBoard are not compared. Differences in the schema,
+in drawn figures and in fields that one configuration lacks are printed as notes only.
+
+``--against`` refuses values of another torch, CPU or number of threads, because these round
+differently. The exit code is 1 if a value differs or a command has an unexpected exit code.
 """
 
 import argparse
@@ -41,7 +43,7 @@ Pairs = Iterator[tuple[str, str]]
 
 
 class Case(NamedTuple):
-    """Commands in a folder of their own, around the experiment exp.yaml with these fields."""
+    """Commands that run in a new folder with an experiment exp.yaml of these fields."""
 
     name: str
     fields: str
@@ -53,7 +55,7 @@ UNCOMPARED = re.compile(
     r"|torch|python|platform|hardware|path|place|decoded|detail|question|description|note|notes"
     r"|reason|text|claim|measured|threads|.*omp_num_threads"
 )
-"""Fields and columns that vary from call to call, or hold prose."""
+"""Names of fields and columns that vary between calls or contain prose."""
 OFTEN_ONE_SIDED = {"config", "base_config"}
 NOTED = {"figure", "schema"}
 
@@ -226,7 +228,7 @@ COMMANDS = {
 
 
 def experiment(words: str) -> str:
-    """An experiment's file (JSON is YAML) of words such as depth=2, optim.lr=0.1, aug.mixup=1."""
+    """Return an experiment file (JSON) from words such as depth=2, optim.lr=0.1, aug.mixup=1."""
     usual = "data.name=shapes train.epochs=2 train.limit_batches=3 train.batch_size=16"
     out: dict[str, Any] = {}
     for word in f"{usual} train.precision=fp32 {words}".split():
@@ -240,7 +242,7 @@ def experiment(words: str) -> str:
 
 
 def all_cases(shipped: list[dict[str, Any]]) -> list[Case]:
-    """Those above, and for each shipped experiment the hashes of its configurations."""
+    """Return the cases above, and cases that hash the configurations of shipped experiments."""
     found = [Case(f"train/{name}", fields, [TRAIN]) for name, fields in TRAININGS.items()]
     found += [Case(name, *rest) for name, rest in COMMANDS.items()]
     names = [about["name"] for about in shipped]
@@ -259,7 +261,7 @@ def sha256(data: bytes) -> str:
 
 
 def flat(value: Any, prefix: str) -> Pairs:
-    """Dotted key -> value, without what may vary; a list without mappings is one value."""
+    """Yield dotted keys and values, except those that may vary. A plain list is one value."""
     text = json.dumps(value)
     if isinstance(value, (dict, list)) and value and "{" in text:
         for name, below in value.items() if isinstance(value, dict) else enumerate(value):
@@ -270,7 +272,7 @@ def flat(value: Any, prefix: str) -> Pairs:
 
 
 def keys(value: Any, prefix: str) -> Pairs:
-    """The names of all fields, whatever they hold."""
+    """Yield the names of all fields, without their values."""
     for name, below in value.items() if isinstance(value, dict) else ():
         yield f"{prefix}.{name}", "there"
         yield from keys(below, f"{prefix}.{name}")
@@ -279,7 +281,7 @@ def keys(value: Any, prefix: str) -> Pairs:
 
 
 def schema(value: Any, prefix: str) -> Pairs:
-    """What each field may hold; fields of one name are pooled, wherever they stand."""
+    """Yield the allowed values of each field. Fields with the same name are combined."""
     pooled: dict[str, set[str]] = {}
     for definition in [value, *value["$defs"].values()]:
         for name, field in definition.get("properties", {}).items():
@@ -289,7 +291,7 @@ def schema(value: Any, prefix: str) -> Pairs:
 
 
 def table(text: str, prefix: str) -> Pairs:
-    """The cells of a table in CSV, Markdown or LaTeX, without columns of times and speeds."""
+    """Yield the cells of a table in CSV, Markdown or LaTeX, except times and speeds."""
     mark = " & " if r"\toprule" in text else "|" if "| ---" in text or "| :--" in text else ","
     heads, *rows = [line.split(mark) for line in text.splitlines() if mark in line]
     for row, cells in enumerate(rows):
@@ -300,7 +302,7 @@ def table(text: str, prefix: str) -> Pairs:
 
 
 def file_values(path: Path, prefix: str) -> Pairs:
-    """What a file holds, by its suffix; safetensors are a JSON header, then bytes."""
+    """Yield the content of a file. A safetensors file is a JSON header, followed by bytes."""
     if path.suffix == ".png":
         with Image.open(path) as picture:
             yield prefix, f"{picture.mode} {picture.size} {sha256(picture.tobytes())}"
@@ -324,7 +326,7 @@ def file_values(path: Path, prefix: str) -> Pairs:
 
 
 def run_values(run: Path, prefix: str) -> Pairs:
-    """Everything in a run folder that its configuration and seed determine."""
+    """Yield all values of a run folder that configuration and seed determine."""
     folders = sorted(run.glob("checkpoints/*"), key=lambda path: int(path.name))
     yield f"{prefix}.checkpoints", " ".join(path.name for path in folders)
     for file in sorted(folders[-1].glob("*.safetensors")):
@@ -341,7 +343,7 @@ def run_values(run: Path, prefix: str) -> Pairs:
 
 
 def write_inputs(folder: Path, fields: str) -> None:
-    """The files that a case begins with: experiments, a study, an image folder, a picture."""
+    """Write the input files of a case: experiments, a study, an image folder and a picture."""
     (folder / "exp.yaml").write_text(experiment(fields))
     (folder / "experiments").mkdir()
     (folder / "experiments" / "mine.yaml").write_text(experiment(fields))
@@ -354,7 +356,7 @@ def write_inputs(folder: Path, fields: str) -> None:
 
 
 class Checkout:
-    """A version of the code, and where to try it."""
+    """A version of the code and the folder where its cases run."""
 
     def __init__(self, path: Path, work: Path) -> None:
         self.path, self.work = path.resolve(), work.resolve()
@@ -384,7 +386,7 @@ class Checkout:
         )
 
     def values(self, case: Case) -> Values:
-        """Run a case in a new folder, which is removed afterwards."""
+        """Run a case in a new folder, remove the folder, and return the values."""
         folder = self.work / case.name.replace("/", "-")
         folder.mkdir()
         write_inputs(folder, case.fields)
@@ -436,7 +438,7 @@ def say(line: str) -> None:
 
 
 def is_same(name: str, old: Values, new: Values) -> bool:
-    """Print how a case went."""
+    """Print the differences of a case, and return whether its values are equal."""
     differences: list[str] = []
     notes: list[str] = []
     for key in sorted(old.keys() | new.keys()):
