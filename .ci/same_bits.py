@@ -6,8 +6,8 @@
 
 Moving and renaming code must not change results. Each case runs a few commands in a new folder,
 once with the code of each checkout. All commands use the Python of this process, which needs the
-dependencies of vitcli. Cases use only the command line, ``import vitcli`` and the files of a run, so
-any two versions can be compared.
+dependencies of vitcli. Cases use only the command line, ``import vitcli`` and the files of a run,
+so any two versions can be compared.
 
 The following become named values, which must all be equal: tensors of the last checkpoint, metrics,
 predictions, JSON and tables of the commands, and pixels of the maps. Prose, times, speeds, dates,

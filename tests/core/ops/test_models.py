@@ -93,10 +93,7 @@ def kernel_calls(model: nn.Module) -> dict[str, int]:
 def test_kernels_compute_the_supported_ops(native, checkpointing):
     """In the last of two blocks, torch computes attention and sum for CLS only."""
     model = build_vit(changed(**WIDE)).train()
-    assert set(kernel_calls(model).values()) == {
-        0,
-        5,
-    }  # five sums: two for each block, and the positions
+    assert set(kernel_calls(model).values()) == {0, 5}  # five sums: two per block, and positions
     use_backend(model, native)
     all_calls = {"Linear": 9, "Gelu": 2, "AddNorm": 5, "Attention": 1, "add": 2}
     assert kernel_calls(model) == all_calls  # not the head: 5 classes are no multiple of 16
