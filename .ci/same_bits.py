@@ -261,7 +261,7 @@ def sha256(data: bytes) -> str:
 
 
 def flat(value: Any, prefix: str) -> Pairs:
-    """Yield dotted keys and values, except those that may vary. A plain list is one value."""
+    """Yield dotted keys and values, except varying fields. A plain list is one value."""
     text = json.dumps(value)
     if isinstance(value, (dict, list)) and value and "{" in text:
         for name, below in value.items() if isinstance(value, dict) else enumerate(value):

@@ -24,7 +24,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "coatnet": _STAGED | _CONVENTIONAL | {"layout": "CT"},
     "pit": _STAGED,
 }
-"""What a family needs beside sizes, whatever fields of a ViT are set."""
+"""Fields that a family requires in addition to sizes and the fields of a ViT."""
 
 
 def changed(**fields: Any) -> Any:

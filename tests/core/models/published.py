@@ -14,7 +14,7 @@ class Published(NamedTuple):
     parameters: float
     """As published."""
     tolerance: float
-    """Largest relative difference: half of the last printed digit, or what was agreed on."""
+    """Maximum relative difference: half of the last printed digit, or a larger explicit limit."""
     source: str
 
 

@@ -1,7 +1,7 @@
 // The tile instructions of AMX in plain C, for processors with AVX-512 but without AMX. Include this
 // file before all others.
 // Each thread has eight tiles of 16 rows of 64 bytes. Sums are float. The last bits may
-// differ from those of a real AMX unit.
+// differ from a real AMX unit.
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>

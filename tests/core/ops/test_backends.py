@@ -29,7 +29,7 @@ class Case:
     """Takes a backend, then the inputs."""
     truth: Callable[..., Any]
     fits: bool = True
-    """Whether the sizes are those that the native backend was made for."""
+    """Whether the native backend has a kernel for the sizes."""
 
 
 def rounded(*shape: int) -> Tensor:

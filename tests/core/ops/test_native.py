@@ -65,7 +65,7 @@ def test_a_linear_layers_gradients_are_sums_in_float(rows, inputs, outputs, kern
     assert_close(grad_b, grad.float().sum(0), rtol=1e-4, atol=1e-4)
     torch.set_num_threads(1)
     alone = gradients(native, [x, weight, bias], grad)[2:]
-    assert_close([grad_w, grad_b], alone, rtol=0, atol=0)  # whatever the number of threads
+    assert_close([grad_w, grad_b], alone, rtol=0, atol=0)  # for any number of threads
 
 
 def test_gelu_is_exact_from_its_tail_to_zero(kernels, two_threads):
