@@ -1,4 +1,4 @@
-"""Tables of what was measured about vitcli itself, from experiments/results/speed/*.json."""
+"""Tables of the measurements of vitcli itself, from experiments/results/speed/*.json."""
 
 import json
 from pathlib import Path
@@ -8,12 +8,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def measured(name: str) -> Any:
-    """A result file."""
+    """Return the content of a result file."""
     return json.loads((ROOT / "experiments" / "results" / "speed" / f"{name}.json").read_text())
 
 
 def peers(name: str) -> str:
-    """How many times as fast vitcli trains as each peer in its faster mode."""
+    """Return the speed of vitcli divided by the speed of each peer in its faster mode."""
     found: list[dict[str, Any]] = measured(name)
     names = list(found[0]["ratios"])
     rows = [
@@ -44,7 +44,7 @@ def peers(name: str) -> str:
 
 
 def attention_growth() -> str:
-    """The cost of the attend rules, with fitted exponents beside the stated ones."""
+    """Return the cost of the attention rules, with fitted and stated exponents."""
     found = measured("attention-cpu")
     shown = (64, 1024, 4096)
     rows = [
@@ -78,7 +78,7 @@ def attention_growth() -> str:
 
 
 def crossing(row: dict[str, Any], fused: dict[str, Any]) -> str:
-    """The number of tokens from which a rule is faster than fused softmax wherever both ran."""
+    """Return the smallest length from which a rule is always faster than fused softmax."""
     limit = {point["tokens"]: point["seconds"] for point in fused["points"]}
     both = [point for point in row["points"] if point["tokens"] in limit]
     start = None
@@ -90,7 +90,7 @@ def crossing(row: dict[str, Any], fused: dict[str, Any]) -> str:
 
 
 def checkpoints() -> str:
-    """What saving costs, and how soon a resume steps."""
+    """Return the cost of checkpoints and the time from a resume to its first step."""
     found = measured("checkpoint-cost")
     pairs = [100 * ratio - 100 for ratio in found["ratios"]]
     given = f"`{found['experiment']}`, {found['epochs']} epochs"
@@ -104,7 +104,7 @@ def checkpoints() -> str:
 
 
 def sizes() -> str:
-    """Published configurations, built without memory."""
+    """Return the sizes of published configurations, counted on the device ``meta``."""
     from tests.core.models.published import PUBLISHED, parameters_of
 
     rows = ["| configuration | published | here | difference | from |", "|---|---:|---:|---:|---|"]
@@ -143,7 +143,7 @@ COUNTS = {
 
 
 def faults() -> str:
-    """Each attempt to lose or change a run, how often it was made, and its failures."""
+    """Return each attempt to lose or change a run, with its number of repetitions and failures."""
     found: list[dict[str, Any]] = measured("faults")
     rows = ["| attempt | failures |", "|---|---|"]
     for name, words in TRIED.items():

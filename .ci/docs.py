@@ -1,7 +1,7 @@
-"""Write the generated tables of README.md and docs/*.md; with --check only compare.
+"""Write the generated tables of README.md and docs/*.md. With --check, only compare them.
 
-Each table stands between <!-- NAME --> and <!-- /NAME --> on exactly one page. Results come from
-experiments/results, choices and questions from the commands that print them.
+Each table is between <!-- NAME --> and <!-- /NAME --> on exactly one page. Results come from
+experiments/results. Choices and questions come from the commands that print them.
 """
 
 import json
@@ -27,7 +27,7 @@ STATED = {
     "cifar10-tiny-fast": "71.51 % (training notes)",
 }
 STATED_ACCURACY = 0.7151
-"""Stated by the training notes, after 50 epochs."""
+"""Test accuracy stated by the training notes, after 50 epochs."""
 
 
 def load(name: str) -> dict[str, Any] | None:
@@ -36,7 +36,7 @@ def load(name: str) -> dict[str, Any] | None:
 
 
 def finished(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The trials of a single experiment that ran to their end."""
+    """Return the finished trials of the result of a single experiment."""
     return [t for t in result["rows"][0]["trials"] if t["state"] == "finished"]
 
 
@@ -104,7 +104,7 @@ def experiments() -> str:
 
 
 def passing(trial: dict[str, Any], accuracy: float) -> str:
-    """The first measured epoch with that accuracy, such as ``by epoch 10 (5 min, seed 0)``."""
+    """Return the first measured epoch with this accuracy, ``by epoch 10 (about 5 min, seed 0)``."""
     epoch = next((epoch for epoch, found in trial["curve"] if found >= accuracy), None)
     if epoch is None:
         return f"never (seed {trial['seed']})"
@@ -113,7 +113,7 @@ def passing(trial: dict[str, Any], accuracy: float) -> str:
 
 
 def study(name: str) -> str:
-    """A study's table with its footnotes, as ``vitcli ablate --format md`` prints it."""
+    """Return the table of a study with its footnotes, as ``vitcli ablate --format md`` does."""
     from vitcli.runner.study.table import read_document, render
 
     path = RESULTS / f"{name}.json"
@@ -121,7 +121,7 @@ def study(name: str) -> str:
 
 
 def numbers(name: str) -> dict[str, Any] | None:
-    """What ``vitcli visualize NAME`` measured."""
+    """Return the numbers that ``vitcli visualize NAME`` measured, or None without a file."""
     return load(f"visualize-{name}")
 
 
@@ -131,7 +131,7 @@ def measured_by(found: dict[str, Any]) -> str:
 
 
 def reach(name: str) -> str:
-    """Mean attention distance by layer, and a verdict on each claim of the course report."""
+    """Return the attention distance by layer, and a verdict on each claim of the course report."""
     found = numbers(name)
     if found is None:
         return ""
@@ -157,7 +157,7 @@ def reach(name: str) -> str:
 
 
 def faithfulness(name: str) -> str:
-    """Deletion and insertion of each method."""
+    """Return the deletion and insertion areas of each method."""
     found = numbers(name)
     if found is None:
         return ""
@@ -184,7 +184,7 @@ def faithfulness(name: str) -> str:
 
 
 def pocket() -> str:
-    """Accuracy, size and origin of the bundled model."""
+    """Return accuracy, size and origin of the bundled model."""
     folder = ROOT / "vitcli" / "pretrained" / "cifar10-pocket"
     if not folder.exists():
         return ""
@@ -208,14 +208,14 @@ def pocket() -> str:
 
 @cache
 def printed(*words: str) -> Any:
-    """The JSON document that a vitcli command prints."""
+    """Return the JSON document that a vitcli command prints."""
     command = [sys.executable, "-m", "vitcli", *words]
     done = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True)
     return json.loads(done.stdout)
 
 
 def questions(kind: str) -> str:
-    """Every shipped file of a kind and the question it asks."""
+    """Return all shipped experiments or studies with their questions."""
     listed = [each for each in printed("experiments", "ls", "--json") if each["kind"] == kind]
     rows = [f"| {kind} | question |", "|---|---|"]
     return "\n".join([*rows, *(f"| `{each['name']}` | {each['question']} |" for each in listed)])
@@ -244,7 +244,7 @@ TABLES: dict[str, Callable[[], str]] = {
 
 
 def fill(page: str, tables: dict[str, str]) -> str:
-    """The text of a page with each marked block replaced by its table."""
+    """Return the text of a page, with each marked block replaced by its table."""
     for name in re.findall(r"^<!-- ([\w-]+) -->$", page, re.MULTILINE):
         begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         if name not in tables or page.count(begin) != 1 or page.count(end) != 1:
@@ -255,7 +255,7 @@ def fill(page: str, tables: dict[str, str]) -> str:
 
 
 def check_places(pages: dict[Path, str]) -> None:
-    """Refuse a table that has no place, or more than one."""
+    """Check that each table has exactly one place in the pages."""
     for name in TABLES:
         places = sum(text.count(f"<!-- {name} -->\n") for text in pages.values())
         if places != 1:
@@ -263,7 +263,7 @@ def check_places(pages: dict[Path, str]) -> None:
 
 
 def draw_forest() -> None:
-    """The figure of docs/results.md; not compared, since its bytes depend on matplotlib."""
+    """Draw the figure of docs/results.md. It is not compared: its bytes depend on matplotlib."""
     from vitcli.runner.figure_style import encode
     from vitcli.runner.study.figures import forest
     from vitcli.runner.study.table import read_document

@@ -1,4 +1,4 @@
-"""Make a bundled model: a finished run, reduced to weights in half precision.
+"""Make a bundled model from a finished run, with weights in half precision.
 
 Usage: python .ci/pack_model.py RUN NAME [DATA_DIR]
 """
@@ -33,12 +33,12 @@ MEASURED = ("parameters", "epochs", "train_accuracy", "train_loss", "train_secon
 
 
 def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUNDLED) -> RunDir:
-    """Copy a finished run with weights in half precision, and measure the copy.
+    """Return a copy of a finished run with weights in half precision and measured accuracy.
 
     Args:
         run: A finished run of a named experiment.
         name: The name of the bundled model.
-        data_dir: The folder of its data set.
+        data_dir: The folder of the data set.
         to: The folder of the bundled models.
 
     Raises:
@@ -77,7 +77,7 @@ def half(run: RunDir) -> Checkpoint:
 
 
 def measures(found: Evaluation) -> dict[str, Any]:
-    """Return the numbers of result.json that are measured on the test images."""
+    """Return the test results of an evaluation for result.json."""
     scores = found.scores
     assert scores is not None, "a bundled model is a classifier"
     return {

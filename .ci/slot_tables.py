@@ -1,4 +1,4 @@
-"""The table of everything that a model, an optimiser and a task can be made of, as Markdown."""
+"""Write the table of all choices for models, optimisers and tasks as Markdown."""
 
 import sys
 from collections.abc import Iterator
@@ -14,14 +14,14 @@ from vitcli.core.spec.slots import SLOTS, AttentionRow  # noqa: E402
 
 
 def tables() -> dict[str, Table]:
-    """Field of an experiment -> the table of the names that it takes."""
+    """Return the table of rows of each field of an experiment."""
     found: dict[str, Table] = {"model.family": FAMILIES}
     found |= {f"model.{field}": table for field, table in SLOTS.items()}
     return found | {"optim.name": OPTIMIZERS, "optim.schedule": SCHEDULES, "task.name": TASKS}
 
 
 def cost(row: Row) -> str:
-    """The cost that a row states, if it states any."""
+    """Return the stated cost of a row, or an empty text."""
     if isinstance(row, AttentionRow):
         return f"time {row.time}, memory {row.memory}"
     if isinstance(row, OptimizerRow):
@@ -30,6 +30,7 @@ def cost(row: Row) -> str:
 
 
 def lines() -> Iterator[str]:
+    """Yield the lines of the table."""
     yield "| field | name | what it is | stated cost |"
     yield "|---|---|---|---|"
     for field, table in tables().items():
@@ -38,7 +39,7 @@ def lines() -> Iterator[str]:
 
 
 def slots() -> str:
-    """Return the table: every choice by its field, with the cost that it states."""
+    """Return the table of all choices by field, with their stated costs."""
     return "\n".join(lines())
 
 

@@ -1,4 +1,4 @@
-"""Small resolved specs that the tests of the model share."""
+"""Small complete specs and models for the tests of the core."""
 
 from typing import Any
 
@@ -24,16 +24,16 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "coatnet": _STAGED | _CONVENTIONAL | {"layout": "CT"},
     "pit": _STAGED,
 }
-"""What a family needs beside sizes, whatever fields of a ViT are set."""
+"""Fields that a family requires in addition to sizes and the fields of a ViT."""
 
 
 def changed(**fields: Any) -> Any:
-    """The base with some fields changed, the family too where it is named."""
+    """Return the base spec with some fields changed, also to another family."""
     return model_spec(**(BASE.model_dump() | fields))
 
 
 def build(**fields: Any) -> VisionTransformer:
-    """A float64 model in eval mode, all weights moved off their special starting values."""
+    """Return a float64 model in eval mode, with noise on all weights."""
     model = build_vit(changed(**fields)).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
@@ -42,7 +42,7 @@ def build(**fields: Any) -> VisionTransformer:
 
 
 def rows(field: str) -> tuple[str, ...]:
-    """The names that a slot's field allows."""
+    """Return the names of all rows of a slot."""
     return tuple(SLOTS[field])
 
 
@@ -51,5 +51,5 @@ def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:
 
 
 def classify(model: nn.Module, smoothing: float = 0.0) -> Classify:
-    """A model as the module of a classification."""
+    """Return a model as a module of the task ``classify``."""
     return Classify(ExperimentSpec(train=TrainSpec(label_smoothing=smoothing)), model)

@@ -1,4 +1,4 @@
-"""Batched augmentation against the same operations on one image at a time."""
+"""Batched augmentation computes the same as the operations on single images."""
 
 import pytest
 import torch
@@ -20,7 +20,7 @@ def images() -> torch.Tensor:
 
 
 def cut(image: torch.Tensor, top: int, left: int, padding: int) -> torch.Tensor:
-    """One image, pixel by pixel, where ``crop`` cuts windows out of a padded batch."""
+    """Return the crop of one image, computed pixel by pixel."""
     out = torch.zeros_like(image)
     for y in range(H):
         for x in range(W):
@@ -30,7 +30,7 @@ def cut(image: torch.Tensor, top: int, left: int, padding: int) -> torch.Tensor:
     return out
 
 
-def test_crop_is_a_window_at_top_and_left(images):
+def test_crop_returns_the_window_at_top_and_left(images):
     offset = aug.draw_crop(B, 2, generator())
     expected = [cut(image, *row.tolist(), 2) for image, row in zip(images, offset, strict=True)]
     assert torch.equal(aug.crop(images, offset, 2), torch.stack(expected))
@@ -45,12 +45,12 @@ def test_crop_offsets_reach_both_ends_evenly():
     assert counts.max() < 1150
 
 
-def test_a_centred_crop_and_a_zero_coin_change_nothing(images):
+def test_a_centred_crop_and_no_flip_change_nothing(images):
     assert torch.equal(aug.crop(images, torch.full((B, 2), 4), 4), images)
     assert torch.equal(aug.flip(images, torch.zeros(B, dtype=torch.bool)), images)
 
 
-def test_a_box_holds_the_pixels_it_names():
+def test_a_box_covers_exactly_its_pixels():
     box = torch.tensor([[1, 2, 4, 8], [0, 0, 0, 0], [0, 0, H, W], [3, 3, 3, 9]])
     slow = torch.zeros(4, 1, H, W, dtype=torch.bool)
     for row, (top, left, bottom, right) in zip(slow, box.tolist(), strict=True):
@@ -58,7 +58,7 @@ def test_a_box_holds_the_pixels_it_names():
     assert torch.equal(aug.inside(box, H, W), slow)
 
 
-def test_erasing_reaches_every_pixel_of_an_oblong_image_and_stays_in_it():
+def test_erasing_covers_all_pixels_of_an_oblong_image():
     box = aug.draw_erase(5000, (H, W), 1.0, generator())
     assert box.amin(0).tolist()[:2] == [0, 0]
     assert box.amax(0).tolist()[2:] == [H, W]
@@ -66,7 +66,7 @@ def test_erasing_reaches_every_pixel_of_an_oblong_image_and_stays_in_it():
     assert share.min() > 0.03
 
 
-def test_erased_boxes_are_as_often_tall_as_wide():
+def test_erased_boxes_are_tall_and_wide_equally_often():
     box = aug.draw_erase(5000, (64, 64), 1.0, generator())
     height, width = (box[:, 2] - box[:, 0]).double(), (box[:, 3] - box[:, 1]).double()
     assert (height > width).float().mean().item() == pytest.approx(0.5, abs=0.03)
@@ -83,14 +83,14 @@ def test_erased_boxes_are_as_often_tall_as_wide():
         (0.0, (16, 16), (0, 0, 32, 32)),
     ],
 )
-def test_cut_box_has_the_area_that_is_given_away(share, centre, box):
+def test_the_cutmix_box_has_the_area_of_its_share(share, centre, box):
     drawn = aug.cut_box(
         torch.tensor([share], dtype=torch.float64), torch.tensor([centre]), (32, 32)
     )
     assert drawn.tolist() == [list(box)]
 
 
-def test_cutmix_targets_count_the_pixels():
+def test_cutmix_targets_are_shares_of_pixels():
     lam, box = aug.draw_mix(
         B, (H, W), mixup=0.0, cutmix=1.0, prob=1.0, switch_prob=0.5, generator=generator()
     )
@@ -104,7 +104,7 @@ def test_cutmix_targets_count_the_pixels():
 
 
 @pytest.mark.parametrize("alpha", [0.2, 1.0, 4.0])
-def test_mixup_shares_follow_beta(alpha):
+def test_mixup_shares_follow_the_beta_distribution(alpha):
     lam, box = aug.draw_mix(
         20_000, (H, W), mixup=alpha, cutmix=0.0, prob=1.0, switch_prob=0.5, generator=generator()
     )
@@ -114,7 +114,7 @@ def test_mixup_shares_follow_beta(alpha):
     assert lam.var().item() == pytest.approx(variance, rel=0.05)
 
 
-def test_switch_probability_is_that_of_cutmix():
+def test_mix_switch_prob_is_the_probability_of_cutmix():
     lam, box = aug.draw_mix(
         5000, (32, 32), mixup=1.0, cutmix=1.0, prob=0.8, switch_prob=0.25, generator=generator()
     )

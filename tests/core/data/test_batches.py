@@ -1,4 +1,4 @@
-"""Batches are functions of (seed, epoch, image), and each change of an image is what it says."""
+"""Batches depend on (seed, epoch, image) only, and each augmentation does as documented."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ FULL = AugmentSpec(
 
 
 def images(count: int = 40, side: int = 8) -> Images:
-    """Every image is unlike every other, left unlike right."""
+    """Return images that all differ, each with different left and right halves."""
     generator = torch.Generator().manual_seed(5)
     pixels = torch.randint(0, 256, (count, 3, side, side), generator=generator, dtype=torch.uint8)
     return Images(pixels, torch.arange(count) % 4)
@@ -33,7 +33,7 @@ def batches(spec: AugmentSpec, *, batch_size: int = 8, seed: int = 0, epoch: int
 
 
 def by_image(spec: AugmentSpec, **options) -> torch.Tensor:
-    """The augmented pixels in the order of the data set."""
+    """Return the augmented pixels in the order of the data set."""
     seed, epoch = options.get("seed", 0), options.get("epoch", 0)
     rows = torch.cat([batch["images"] for batch in batches(spec, **options)])
     return rows[epoch_order(40, seed, epoch).argsort()]
@@ -45,11 +45,11 @@ def normal(pixels: torch.Tensor) -> torch.Tensor:
 
 
 def same(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """Which images are equal but for rounding, (B,)."""
+    """Return which images are equal except for rounding, (B,)."""
     return one.isclose(other, atol=1e-5).flatten(1).all(1)
 
 
-def test_with_everything_off_an_epoch_is_the_shuffled_data():
+def test_without_augmentation_an_epoch_is_the_shuffled_data_set():
     assert_close(by_image(AugmentSpec()), normal(images().pixels))
     order = epoch_order(40, 0, 0)
     labels = torch.cat([batch["targets"] for batch in batches(AugmentSpec())])
@@ -57,7 +57,7 @@ def test_with_everything_off_an_epoch_is_the_shuffled_data():
     assert sorted(order.tolist()) == list(range(40)) != order.tolist()
 
 
-def test_evaluation_keeps_the_order_and_the_last_smaller_batch():
+def test_evaluation_keeps_the_order_and_the_smaller_last_batch():
     parts = list(eval_batches(images(), mean=MEAN, std=STD, batch_size=16))
     assert [len(part["images"]) for part in parts] == [16, 16, 8]
     assert_close(torch.cat([part["images"] for part in parts]), normal(images().pixels))
@@ -72,7 +72,7 @@ def test_a_resumed_epoch_continues_with_the_same_pixels(spec):
         assert torch.equal(one["targets"], other["targets"])
 
 
-def test_pixels_are_a_function_of_the_image_not_of_its_batch():
+def test_augmented_pixels_do_not_depend_on_the_batch():
     spec = FULL.replace(mixup=0.0, cutmix=0.0)
     assert torch.equal(by_image(spec), by_image(spec, batch_size=20))
     assert not torch.equal(by_image(spec), by_image(spec, epoch=1))
@@ -89,7 +89,7 @@ def test_too_few_images_for_a_batch_is_an_error():
         num_batches(40, 41)
 
 
-def test_random_flips_are_fair_and_are_flips():
+def test_random_flips_mirror_half_of_the_images():
     flips = []
     for epoch in range(20):
         seen, plain = by_image(AugmentSpec(flip="random"), epoch=epoch), normal(images().pixels)
@@ -123,7 +123,7 @@ def test_crops_are_windows_of_the_padded_image():
     assert len(places) > 10
 
 
-def test_erasing_blanks_one_box_of_the_promised_area():
+def test_erasing_erases_one_box_of_the_documented_area():
     side, count = 32, 400
     boxes = aug.draw_erase(count, (side, side), 0.7, keyed_generator(0, 0, "x"))
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1]) / side**2
@@ -136,8 +136,8 @@ def test_erasing_blanks_one_box_of_the_promised_area():
 
 
 @pytest.mark.parametrize(("mixup", "cutmix"), [(0.4, 0.0), (0.0, 1.0), (0.4, 1.0)])
-def test_targets_are_the_shares_of_the_pixels(mixup, cutmix):
-    """Images of one colour each: the mean of a mixed image tells the shares of its two parents."""
+def test_targets_are_shares_of_pixels(mixup, cutmix):
+    """Each image has one colour, so the mean of a mixed image gives the shares of its parents."""
     count, classes = 64, 64
     pixels = torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 16, 16)
     spec = AugmentSpec(mixup=mixup, cutmix=cutmix)
@@ -155,17 +155,17 @@ def test_targets_are_the_shares_of_the_pixels(mixup, cutmix):
     assert bool(is_cut.all()) is (mixup == 0)
 
 
-def test_mixing_follows_its_probability_and_stops_at_its_epoch():
+def test_mixing_follows_mix_prob_and_stops_at_mix_off_epoch():
     spec = AugmentSpec(mixup=1.0, mix_prob=0.3, mix_off_epoch=2)
     shares = torch.cat(
         [b["targets"].max(1).values for e in range(2) for b in batches(spec, epoch=e)]
     )
-    # Neighbours of one class mix to that class: a quarter of the mixed ones stay whole.
+    # Two images of the same class mix to that class, so a quarter of the mixed targets are pure.
     assert (shares < 1).float().mean().item() == pytest.approx(0.3 * 0.75, abs=0.12)
     assert batches(spec, epoch=2)[0]["targets"].dtype == torch.int64
 
 
-def test_statistics_are_those_of_the_pixels():
+def test_channel_statistics_equal_those_of_the_pixels():
     pixels = images().pixels
     mean, std = channel_stats(pixels)
     values = pixels.double() / 255

@@ -1,4 +1,4 @@
-"""Each operation against torchvision, image by image; the draws against their papers."""
+"""Each operation equals the one of torchvision, and each policy draws as its paper says."""
 
 import pytest
 import torch
@@ -21,22 +21,22 @@ STRENGTHS = {
 
 
 def pictures(count: int = 6) -> torch.Tensor:
-    """Smooth enough to be pictures, with every level somewhere."""
+    """Return smooth pictures that contain all 256 levels."""
     noise = torch.rand(count, 3, 8, 8)
     smooth = torch.nn.functional.interpolate(noise, size=(24, 32), mode="bicubic")
     return (smooth.clamp(0, 1) * 255).byte()
 
 
-def test_the_operations_are_the_fourteen_usual_ones():
+def test_there_are_the_fourteen_operations_of_torchvision():
     assert OPS.keys() == THEIRS.keys()
 
 
 @pytest.mark.parametrize("name", OPS)
-def test_an_operation_is_torchvisions(name):
+def test_an_operation_equals_torchvision(name):
     images = pictures()
     for strength in STRENGTHS.get(name, [0.0]):
         ours = OPS[name].apply(images, torch.full((len(images),), float(strength)))
-        # torchvision adds the factors of tone operations to 1 and takes degrees of a shear's slope.
+        # torchvision adds 1 to the factors of tone operations, and expects shears in degrees.
         given = strength - 1 if OPS[name].neutral == 1 else strength
         if name == "posterize":
             given = int(strength)
@@ -44,7 +44,7 @@ def test_an_operation_is_torchvisions(name):
         difference = (ours.int() - theirs.int()).abs()
         geometric = name in ("shear_x", "shear_y", "rotate")
         wrong = (difference > 1).float().mean().item()
-        # A pixel whose source lies on the edge of two may round to either.
+        # A source position on the edge between two pixels may round to either pixel.
         assert wrong <= (0.02 if geometric else 0.0), (name, strength, wrong)
         assert strength == 0 or not torch.equal(ours, images)
 
@@ -53,7 +53,7 @@ def test_an_operation_is_torchvisions(name):
     ("name", "strength"),
     [("translate_x", 3.7), ("translate_y", -2.7), ("posterize", 3.4), ("equalize", 0.0)],
 )
-def test_whole_number_operations_are_torchvisions_to_the_level(name, strength):
+def test_integer_operations_equal_torchvision_exactly(name, strength):
     images = pictures()
     images[:, 1] //= 40  # one channel of few levels, one of a single level
     images[:, 2] = 77
@@ -63,7 +63,7 @@ def test_whole_number_operations_are_torchvisions_to_the_level(name, strength):
 
 
 @pytest.mark.parametrize("name", [name for name, op in OPS.items() if op.rand])
-def test_at_its_neutral_strength_an_operation_changes_nothing(name):
+def test_the_neutral_strength_of_an_operation_changes_nothing(name):
     op = OPS[name]
     images = pictures().clamp(max=254)  # as torchvision's, solarize turns white at any strength
     neutral = torch.full((len(images),), float(op.neutral))
@@ -79,7 +79,7 @@ def test_each_image_has_its_own_strength():
         assert torch.equal(together[i : i + 1], alone)
 
 
-def test_operations_are_applied_in_turn_to_the_right_images():
+def test_operations_are_applied_in_order_to_their_images():
     images = pictures(5)
     names = list(OPS)
     op = torch.tensor([[names.index(a), names.index(b)] for a, b in [
@@ -124,8 +124,8 @@ FACTORS = ("brightness", "color", "contrast", "sharpness")
 
 
 @pytest.mark.parametrize("policy", ["RandAugment", "TrivialAugmentWide"])
-def test_every_magnitude_is_torchvisions(policy):
-    """Strengths at magnitudes 0 to 30 on a picture 64 wide and 32 high."""
+def test_every_magnitude_equals_torchvision(policy):
+    """Compare the strengths at magnitudes 0 to 30 for a picture of width 64 and height 32."""
     is_rand = policy == "RandAugment"
     size = [(32, 64)] if is_rand else []
     theirs = getattr(autoaugment, policy)()._augmentation_space(31, *size)

@@ -1,4 +1,4 @@
-"""The embedded data set: the same bytes everywhere, balanced, and all about arrangement."""
+"""The data set ``shapes``: reproducible bytes, balanced classes that differ in arrangement."""
 
 import hashlib
 
@@ -29,7 +29,7 @@ def test_splits_and_seeds_differ_and_classes_are_balanced():
     assert not seen & {image.numpy().tobytes() for image in test.pixels}
 
 
-def test_pairs_consist_of_the_same_parts_in_another_order():
+def test_paired_classes_have_the_same_parts_in_another_order():
     assert len(PAIRS) == 5
     assert len(set(CLASS_NAMES)) == 10
     for one, other in PAIRS:
@@ -38,7 +38,7 @@ def test_pairs_consist_of_the_same_parts_in_another_order():
 
 
 @pytest.mark.parametrize("name", CLASS_NAMES)
-def test_pictures_are_lively(name):
+def test_pictures_vary_in_their_pixels(name):
     pixels = draw(CLASSES[name], 20, torch.Generator().manual_seed(1)).float()
     assert pixels.std((1, 2, 3)).min() > 15
     assert pixels.amax((1, 2, 3)).min() > 150

@@ -1,4 +1,4 @@
-"""Deletion and insertion, on a model whose every patch has a known share in the answer."""
+"""Deletion and insertion curves of a model with a known contribution of each patch."""
 
 import itertools
 
@@ -19,7 +19,7 @@ from vitcli.core.inspect.faithfulness import (
 
 
 class Adds(torch.nn.Module):
-    """The logit of class 1 is a weighted sum over the four 2x2 patches of a 4x4 image."""
+    """A model whose logit of class 1 is a weighted sum over the four 2x2 patches of an image."""
 
     weights = torch.tensor([[3.0, 1.0], [-2.0, 0.5]])
 
@@ -38,27 +38,27 @@ def follow(curve, maps) -> list[float]:
     return shares.logit().tolist()
 
 
-def test_the_highest_patches_go_first_and_come_first():
+def test_the_highest_patches_are_deleted_and_inserted_first():
     true = Adds.weights[None]
     assert follow(deletion, true) == pytest.approx([2.5, -0.5, -1.5, -2.0, 0.0], abs=1e-5)
     assert follow(insertion, true) == pytest.approx([0.0, 3.0, 4.0, 4.5, 2.5], abs=1e-5)
 
 
-def test_both_meet_at_the_whole_and_at_nothing():
+def test_both_curves_share_the_full_and_the_empty_image():
     maps = random_maps(1, (2, 2), seed=3)
     there, back = follow(deletion, maps), follow(insertion, maps)
     assert there[0] == pytest.approx(back[-1])
     assert there[-1] == pytest.approx(back[0])
 
 
-def test_the_true_map_falls_faster_and_rises_faster_than_its_opposite():
+def test_the_true_map_is_more_faithful_than_its_negative():
     counts, true = [0, 1, 2, 3, 4], Adds.weights[None]
     for curve, sign in ((deletion, -1), (insertion, 1)):
         good, bad = (area(curve(Adds(), ONES, m, CLASS, counts), counts) for m in (true, -true))
         assert sign * (good - bad).item() > 0.1
 
 
-def test_each_image_follows_its_own_map_and_class():
+def test_each_image_uses_its_own_map_and_class():
     maps = torch.stack([Adds.weights, -Adds.weights])
     images, classes = ONES.repeat(2, 1, 1, 1), torch.tensor([1, 0])
     together = deletion(Adds(), images, maps, classes, [0, 1, 4])
@@ -67,18 +67,18 @@ def test_each_image_follows_its_own_map_and_class():
         assert_close(together[i : i + 1], alone)
 
 
-def test_ranks_keep_reading_order_where_patches_are_alike():
+def test_equal_patches_are_ranked_in_reading_order():
     assert ranks(torch.tensor([[[1.0, 2.0], [2.0, 0.0]]])).tolist() == [[2, 0, 1, 3]]
     assert ranks(torch.zeros(1, 2, 2)).tolist() == [[0, 1, 2, 3]]
 
 
-def test_area_is_the_mean_height_of_a_line():
+def test_area_is_the_mean_height_of_a_curve():
     curves = torch.tensor([[1.0, 0.5, 0.0], [1.0, 1.0, 1.0]])
     assert_close(area(curves, [0, 2, 4]), torch.tensor([0.5, 1.0]))
     assert_close(area(curves, [0, 1, 4]), torch.tensor([0.375, 1.0]))  # 0.75 / 4 + 0.25 * 3 / 4
 
 
-def test_the_centre_is_highest_in_the_middle_and_the_same_on_all_sides():
+def test_the_centre_map_is_highest_in_the_middle_and_symmetric():
     middle = centre_map((3, 5))
     assert middle.flatten().argmax() == 7
     assert_close(middle, middle.flip(0))
@@ -87,7 +87,7 @@ def test_the_centre_is_highest_in_the_middle_and_the_same_on_all_sides():
 
 
 @pytest.mark.parametrize("num_patches", [1, 4, 15, 16, 64, 196])
-def test_counts_run_from_none_to_all_without_standing_still(num_patches):
+def test_counts_increase_from_none_to_all_patches(num_patches):
     counts = removal_counts(num_patches)
     assert (counts[0], counts[-1]) == (0, num_patches)
     assert len(counts) == min(17, num_patches + 1)

@@ -1,4 +1,4 @@
-"""Grad-CAM against numbers worked out by hand and against finite differences."""
+"""Grad-CAM equals a result computed by hand and finite differences."""
 
 import pytest
 import torch
@@ -22,14 +22,14 @@ SHAPES = [
 ]
 
 
-def test_by_hand():
-    # No layers, mean pooling, a linear head without norm: the logit is w . mean(patches) + b, so
-    # every patch has the gradient w / 4, that is its mean too, and a patch counts relu(w . p) / 4.
+def test_a_map_equals_the_result_by_hand():
+    # The model has no layers, mean pooling and a linear head without norm. Its logit is
+    # w . mean(patches) + b. Each patch has the gradient w / 4, so its value is relu(w . p) / 4.
     model = build(img_size=(4, 4), patch_size=2, embed_dim=2, num_heads=1, depth=0, pool="mean",
                   norm="none", pos_embed="none", in_chans=1, num_classes=2)  # fmt: skip
     proj = model.patch_embed[0].proj
     with torch.no_grad():
-        proj.weight.copy_(torch.eye(4)[[0, 3]])  # the corners top left and bottom right of a patch
+        proj.weight.copy_(torch.eye(4)[[0, 3]])  # the top left and bottom right pixels of a patch
         proj.bias.zero_()
         model.head.weight.copy_(torch.tensor([[4.0, -8.0], [0.0, 4.0]]))
     image = torch.tensor([[3.0, 0, 1, 0], [0, 1, 0, 5], [2, 0, 0, 0], [0, 0, 0, 7]]).double()
@@ -78,7 +78,7 @@ def by_differences(model, images, classes, layer: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
-def test_the_gradients_are_those_of_the_logit_by_the_patches(fields):
+def test_the_map_equals_finite_differences_of_the_logit(fields):
     model = build(embed_dim=12, **fields)
     images, classes = pictures(2, model.spec.img_size), torch.tensor([1, 4])
     for layer in range(last_feature_layer(model) + 1):
@@ -91,7 +91,7 @@ def test_the_gradients_are_those_of_the_logit_by_the_patches(fields):
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_each_image_has_its_own_class():
+def test_each_image_uses_its_own_class():
     model, images = build(pool="mean"), pictures(3)
     likeliest = model(images).argmax(1)
     assert_close(grad_cam(model, images), grad_cam(model, images, likeliest))
@@ -101,7 +101,7 @@ def test_each_image_has_its_own_class():
     assert not torch.allclose(grad_cam(model, images), grad_cam(model, images, (likeliest + 1) % 5))
 
 
-def test_a_model_that_ignores_the_picture_has_an_empty_map():
+def test_the_map_of_a_constant_model_is_zero():
     model = build()
     assert grad_cam(model, pictures()).max() > 0
     with torch.no_grad():

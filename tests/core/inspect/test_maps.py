@@ -1,4 +1,4 @@
-"""Maps of attention: one number a patch, for every kind of tokens."""
+"""Attention maps: one number for each patch, for all poolings, prefixes and methods."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def make_request(model, **changes) -> MapRequest:
 
 
 @pytest.mark.parametrize("pool", rows("pool"))
-def test_the_shares_of_the_read_out_are_those_of_the_pool(pool):
+def test_read_out_weights_equal_those_of_the_pool(pool):
     model = build(pool=pool, reg_tokens=1)
     tokens = torch.randn(2, model.num_prefix_tokens + 16, 24, dtype=torch.float64)
     shares = model.pool.weights(tokens)
@@ -42,7 +42,7 @@ def test_the_shares_of_the_read_out_are_those_of_the_pool(pool):
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_has_a_number_for_every_patch(method, fields):
+def test_every_method_gives_one_number_for_each_patch(method, fields):
     model = build(**fields)
     request = make_request(
         model, layers=(0,), query=None if model.cls_token is not None else (1, 2)
@@ -55,7 +55,7 @@ def test_every_method_has_a_number_for_every_patch(method, fields):
     assert head_maps(request).shape == (2, 1, 3, *model.grid_size)
 
 
-def test_the_maps_are_the_rows_that_they_say():
+def test_maps_are_the_documented_rows_of_the_weights():
     model = build(reg_tokens=2)
     request = make_request(model, layers=(0, 1), heads=(2,))
     weights = model.attention_weights(request.images)
@@ -70,7 +70,7 @@ def test_the_maps_are_the_rows_that_they_say():
 
 
 @pytest.mark.parametrize("fields", SHAPES, ids=str)
-def test_raw_weights_are_whole_matrices_in_the_order_asked_for(fields):
+def test_raw_weights_are_matrices_in_the_requested_order(fields):
     model = build(**fields)
     request = make_request(model, layers=(1, 0), heads=(2, 0))
     weights, found = model.attention_weights(request.images), raw_weights(request)
@@ -85,7 +85,7 @@ def test_raw_weights_are_whole_matrices_in_the_order_asked_for(fields):
     assert raw_weights(make_request(model)).shape == (2, 1, 3, count, count)
 
 
-def test_gradient_rollout_is_about_the_class_and_leaves_its_start_out():
+def test_gradient_rollout_depends_on_the_class_and_excludes_the_identity():
     cls, pooled = build(), build(pool="mean")
     for model in (cls, pooled):
         request = make_request(model, classes=torch.tensor([1, 4]))
@@ -100,7 +100,7 @@ def test_gradient_rollout_is_about_the_class_and_leaves_its_start_out():
     assert not torch.allclose(found(other), found(same))
 
 
-def test_without_cls_the_read_out_is_named():
+def test_the_method_cls_without_a_cls_token_is_refused():
     model = build(pool="mean")
     assert (default_method(model), default_method(build())) == ("rollout", "cls")
     with pytest.raises(ValueError, match=r"no CLS token .* use the method rollout"):

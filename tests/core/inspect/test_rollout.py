@@ -1,4 +1,4 @@
-"""Rollout and gradient rollout against hand-worked numbers and autograd."""
+"""Rollout and gradient rollout equal results by hand and finite differences."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ A = torch.tensor([[[0.5, 0.5], [0.0, 1.0]], [[1.0, 0.0], [0.5, 0.5]]])[None]  # 
 B = torch.tensor([[[0.0, 1.0], [1.0, 0.0]], [[0.0, 1.0], [1.0, 0.0]]])[None]
 
 
-def test_rollout_by_hand():
+def test_rollout_equals_the_result_by_hand():
     # Means over heads: A [[.75, .25], [.25, .75]], B [[0, 1], [1, 0]].
     # With half the identity: [[.875, .125], [.125, .875]] and [[.5, .5], [.5, .5]].
     assert_close(rollout([A]), torch.tensor([[[0.875, 0.125], [0.125, 0.875]]]))
@@ -38,7 +38,7 @@ def test_rows_sum_to_1_over_all_tokens(fields):
 
 @pytest.mark.parametrize("place", ["pre", "post"])
 @pytest.mark.parametrize("pool", ["cls", "mean", "seq"])
-def test_the_logits_beside_the_weights_are_those_of_the_fused_path(place, pool):
+def test_logits_with_weights_equal_those_of_the_fused_path(place, pool):
     model, images = build(norm_position=place, pool=pool), pictures()
     logits, weights = model.forward_with_weights(images)
     assert_close(logits, model(images))
@@ -47,7 +47,7 @@ def test_the_logits_beside_the_weights_are_those_of_the_fused_path(place, pool):
 
 
 class GivenWeights(AttentionRule):
-    """Attends by these weights, whatever queries and keys are."""
+    """An attention rule with given weights, independent of queries and keys."""
 
     def __init__(self, given: torch.Tensor) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ class GivenWeights(AttentionRule):
 
 
 def by_hand(model, image, wanted: int) -> torch.Tensor:
-    """Relevance of one image with gradients measured as finite differences of the weights."""
+    """Return the relevance for one image, with gradients as finite differences of the weights."""
     attns = [block.attn.inner for block in model.blocks]
     layers = [model.attention_weights(image)[i] for i in range(len(attns))]
     relevance = torch.eye(layers[0].shape[-1], dtype=torch.float64)[None]
@@ -78,7 +78,7 @@ def by_hand(model, image, wanted: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
-def test_the_gradients_are_those_of_the_logit_by_the_weights(place):
+def test_the_relevance_equals_finite_differences_of_the_logit(place):
     model = build(img_size=(8, 8), num_heads=2, norm_position=place).requires_grad_(False)
     image = pictures(1, (8, 8))
     relevance, logits = grad_rollout(model, image, torch.tensor([3]))
@@ -88,7 +88,7 @@ def test_the_gradients_are_those_of_the_logit_by_the_weights(place):
     assert not relevance.requires_grad
 
 
-def test_each_image_has_its_own_class():
+def test_each_image_uses_its_own_class():
     model, images = build(), pictures(3)
     both, logits = grad_rollout(model, images)
     for i in range(3):
@@ -98,7 +98,7 @@ def test_each_image_has_its_own_class():
     assert not torch.allclose(both, other), "another class has another map"
 
 
-def test_without_positions_maps_permute_with_the_patches():
+def test_without_positions_permuted_patches_permute_the_map():
     images = pictures(1)
     order = torch.randperm(16)
     patches = images.unfold(2, 4, 4).unfold(3, 4, 4).flatten(2, 3)  # (1, 3, 16, 4, 4)

@@ -1,4 +1,4 @@
-"""Attention distance, entropy and head similarity against hand-worked numbers."""
+"""Attention distance, entropy and head similarity equal results by hand."""
 
 import math
 
@@ -18,7 +18,7 @@ from vitcli.core.inspect.statistics import (
 )
 
 
-def test_distances_are_pixels_between_centres():
+def test_distances_are_pixels_between_patch_centres():
     found = patch_distances((2, 3), patch_size=4)
     assert found.shape == (6, 6)
     assert_close(
@@ -27,9 +27,9 @@ def test_distances_are_pixels_between_centres():
     assert_close(found, found.T)
 
 
-def test_distance_by_hand():
-    # Two patches side by side, 4 pixels apart; head 0 looks at itself, head 1 at the other,
-    # head 2 half at the other and half at CLS, which has no place and is left out.
+def test_distance_equals_the_result_by_hand():
+    # Two patches are 4 pixels apart. In head 0 a patch attends to itself, in head 1 to the other
+    # patch, in head 2 half to the other patch and half to CLS. CLS has no position and is left out.
     to_self = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1]])
     to_other = torch.tensor([[1.0, 0, 0], [0, 0, 1], [0, 1, 0]])
     half = torch.tensor([[1.0, 0, 0], [0.5, 0, 0.5], [0.5, 0.25, 0.25]])
@@ -38,14 +38,14 @@ def test_distance_by_hand():
     assert_close(patch_weights(weights, (1, 2))[0, 2], torch.tensor([[0.0, 1.0], [0.5, 0.5]]))
 
 
-def test_uniform_attention_has_the_mean_distance():
+def test_uniform_attention_has_the_mean_distance_of_all_pairs():
     weights = torch.full((1, 1, 13, 13), 1 / 13)
     found = attention_distance(weights, (3, 4), 2).item()
     assert found == pytest.approx(uniform_distance((3, 4), 2))
     assert uniform_distance((1, 2), 4) == 2.0, "0 and 4 pixels, equally often"
 
 
-def test_entropy_by_hand():
+def test_entropy_equals_the_result_by_hand():
     weights = torch.tensor([[[1.0, 0.0], [0.5, 0.5]]])[None]
     assert_close(attention_entropy(weights), torch.tensor([[math.log(2) / 2]]))
     assert_close(
@@ -53,7 +53,7 @@ def test_entropy_by_hand():
     )
 
 
-def test_similarity_by_hand():
+def test_similarity_equals_the_result_by_hand():
     one, other = torch.eye(2), torch.eye(2).flip(0)
     weights = torch.stack([one, other, (one + other) / 2])[None]
     root = math.sqrt(0.5)
@@ -62,8 +62,8 @@ def test_similarity_by_hand():
     assert_close(head_similarity(torch.cat([weights, weights])), expected)
 
 
-def test_what_stays_near_by_hand():
-    # 1x3 patches: the first two touch, the first and the third do not; diagonals of 2x2 touch.
+def test_the_share_near_a_patch_equals_the_result_by_hand():
+    # In 1x3 patches, neighbours touch; the first and the third do not. In 2x2 patches, all touch.
     weights = torch.tensor([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8], [0.6, 0.2, 0.2]])[None, None]
     assert near_share(weights, (1, 3)).item() == pytest.approx((0.5 + 1.0 + 0.4) / 3)
     assert uniform_near_share((1, 3)) == pytest.approx(7 / 9)

@@ -1,4 +1,4 @@
-"""Published configurations and their published sizes; docs/architectures.md has their table."""
+"""Published configurations with their published sizes, for docs/architectures.md and the tests."""
 
 from typing import Any, NamedTuple
 
@@ -14,18 +14,18 @@ class Published(NamedTuple):
     parameters: float
     """As published."""
     tolerance: float
-    """Largest relative difference: half of the last printed digit, or what was agreed on."""
+    """Maximum relative difference: half of the last printed digit, or a larger explicit limit."""
     source: str
 
 
 def parameters_of(spec: ModelSpec) -> int:
-    """Counted on tensors without memory."""
+    """Return the number of parameters, counted on the device ``meta``."""
     with torch.device("meta"):
         return count_parameters(build_model(spec))
 
 
 def cct(layers: int, dim: int, heads: int, ratio: float, convolutions: int) -> ModelSpec:
-    """CCT-layers/3xconvolutions for 32x32 pixels and ten classes."""
+    """Return a CCT with 3x3 convolutions for 32x32 pixels and ten classes."""
     return model_spec(
         img_size=(32, 32),
         in_chans=3,
@@ -66,7 +66,7 @@ def swin(width: int, heads: int, third: int) -> ModelSpec:
 
 
 def coatnet(stem: int, width: int, depths: tuple[int, int, int, int]) -> ModelSpec:
-    """Heads are 32 wide."""
+    """Return a CoAtNet with heads of width 32."""
     return model_spec(
         family="coatnet",
         **IMAGENET,

@@ -1,4 +1,4 @@
-"""With copied weights the logits are those of timm and torchvision."""
+"""With copied weights, models compute the same logits as timm and torchvision."""
 
 import pytest
 import timm
@@ -26,7 +26,7 @@ def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[i
 
 
 def scramble(model: nn.Module) -> None:
-    """Give every parameter an ordinary value: zero heads and biases would hide differences."""
+    """Fill all parameters with random values, because zero heads and biases hide differences."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -46,7 +46,7 @@ def scramble(model: nn.Module) -> None:
     ],
     ids=str,
 )
-def test_timm(fields, options):
+def test_logits_equal_timm(fields, options):
     spec = changed(**({"pos_embed_prefix": True} | fields))
     theirs = timm.models.VisionTransformer(
         img_size=spec.img_size,
@@ -67,7 +67,7 @@ def test_timm(fields, options):
     ("size", "patch_size", "dim", "heads", "depth"),
     [(16, 4, 24, 3, 2), (32, 8, 32, 2, 1), (32, 4, 48, 4, 3), (16, 2, 16, 1, 2)],
 )
-def test_torchvision(size, patch_size, dim, heads, depth):
+def test_logits_equal_torchvision(size, patch_size, dim, heads, depth):
     theirs = torchvision.models.VisionTransformer(
         image_size=size,
         patch_size=patch_size,
@@ -89,7 +89,7 @@ def test_torchvision(size, patch_size, dim, heads, depth):
 
 
 def from_torchvision(theirs: nn.Module) -> dict[str, torch.Tensor]:
-    """torchvision's state dict under our names."""
+    """Return torchvision's state dict with the names of vitcli."""
     names = {
         "class_token": "cls_token",
         "encoder.pos_embedding": "pos_embed.table",
@@ -113,8 +113,8 @@ def from_torchvision(theirs: nn.Module) -> dict[str, torch.Tensor]:
     return state
 
 
-def test_a_wrong_weight_is_seen():
-    """A control: the comparison above can fail."""
+def test_a_wrong_weight_changes_the_logits():
+    """Negative control of the comparisons above."""
     theirs = timm.models.VisionTransformer(
         img_size=16, patch_size=4, num_classes=5, embed_dim=24, depth=2, num_heads=3
     )

@@ -1,4 +1,4 @@
-"""ResNet-18: torchvision's but for the stem, counted exactly, and refused what only ViTs have."""
+"""ResNet-18 equals torchvision except for the stem, and refuses fields of other families."""
 
 from itertools import pairwise
 from typing import Any
@@ -41,7 +41,7 @@ def resnet(**fields: Any) -> ResNet18:
 
 
 def abstract(**fields: Any) -> ResNet18:
-    """Without memory for its weights."""
+    """Return a model without memory for its weights."""
     with torch.device("meta"):
         return resnet(**fields)
 
@@ -56,7 +56,7 @@ def abstract(**fields: Any) -> ResNet18:
     ],
     ids=str,
 )
-def test_parameters_are_counted_to_the_last_one(fields, count):
+def test_the_number_of_parameters_is_exact(fields, count):
     model = abstract(**fields)
     assert count_parameters(model) == count == sum(parameters_by_part(model).values())
 
@@ -67,8 +67,8 @@ def test_parameters_belong_to_stem_stages_and_head():
 
 
 @pytest.mark.parametrize("size", [(32, 32), (8, 8)])
-def test_operations_are_those_of_the_closed_form(size):
-    """Each stage but the first halves the sides, doubles the width and has a 1x1 shortcut."""
+def test_operations_equal_the_closed_form(size):
+    """Each stage after the first halves the sides, doubles the width and has a 1x1 shortcut."""
     places, widths = size[0] * size[1], (64, 64, 128, 256, 512)
     total = places * 9 * 3 * 64
     for stage, (before, width) in enumerate(pairwise(widths)):
@@ -81,7 +81,7 @@ def test_operations_are_those_of_the_closed_form(size):
 
 
 def plain_torchvision(ours: ResNet18, maxpool: nn.Module) -> nn.Module:
-    """A plain resnet18 with the same swaps and weights, which have the same order."""
+    """Return torchvision's resnet18 with the same stem and the weights of ``model``."""
     theirs = torchvision.models.resnet18(weights=None, num_classes=10)
     theirs.conv1 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
     theirs.maxpool = maxpool
@@ -91,7 +91,7 @@ def plain_torchvision(ours: ResNet18, maxpool: nn.Module) -> nn.Module:
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_logits_and_gradients_are_torchvisions(training):
+def test_logits_and_gradients_equal_torchvision(training):
     ours = resnet().double()
     for name, buffer in ours.named_buffers():
         if buffer.is_floating_point():
@@ -108,8 +108,8 @@ def test_logits_and_gradients_are_torchvisions(training):
         assert_close(one, other)
 
 
-def test_with_the_max_pooling_of_the_paper_the_logits_are_others():
-    """A control of the comparison above."""
+def test_the_max_pooling_of_the_paper_changes_the_logits():
+    """Negative control of the comparison above."""
     ours = resnet().double().eval()
     theirs = plain_torchvision(ours, nn.MaxPool2d(3, 2, 1)).eval()
     images = torch.randn(2, 3, 32, 32, dtype=torch.float64)
@@ -119,26 +119,26 @@ def test_with_the_max_pooling_of_the_paper_the_logits_are_others():
 @pytest.mark.parametrize(
     ("size", "left"), [((32, 32), (4, 4)), ((30, 20), (4, 3)), ((4, 4), (1, 1))]
 )
-def test_three_halvings_lie_before_the_pooling(size, left):
+def test_the_sides_are_halved_three_times(size, left):
     model = resnet(img_size=size).eval()
     images = torch.randn(1, 3, *size)
     assert model.forward_features(images).shape == (1, 512, *left)
     assert model(images).shape == (1, 10)
 
 
-def test_convolutions_and_head_start_as_torchvisions_do():
+def test_convolutions_and_head_start_like_torchvision():
     model = resnet()
     convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     assert len(convs) == 20
     for conv in convs:
         fan_out = conv.out_channels * conv.kernel_size[0] ** 2
         assert conv.weight.std().item() == pytest.approx((2 / fan_out) ** 0.5, rel=0.1)
-    own = nn.Conv2d(3, 64, 3)  # the control: torch's own start is twice as wide
+    own = nn.Conv2d(3, 64, 3)  # negative control: torch's default has twice the standard deviation
     assert own.weight.std() > 1.5 * model.stem[0].weight.std()
 
 
 @pytest.mark.parametrize("fields", [{}, {"in_chans": 1, "num_classes": 3}], ids=str)
-def test_every_parameter_and_statistic_learns(fields):
+def test_training_changes_every_parameter_and_statistic(fields):
     model = resnet(img_size=(16, 16), **fields).train()
     before = {name: buffer.clone() for name, buffer in model.named_buffers()}
     model(torch.randn(4, *model.image_shape)).square().sum().backward()
@@ -149,7 +149,7 @@ def test_every_parameter_and_statistic_learns(fields):
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (1, 16, 16)])
-def test_images_of_another_size_are_refused_in_the_same_words(family, shape):
+def test_images_of_another_size_are_refused(family, shape):
     sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 2}
     model = build_model(model_spec(family=family, **sizes, **REQUIRED[family]))
     wanted = "the model takes images of 3x16x16 .*, got {}x{}x{}".format(*shape)
@@ -158,7 +158,7 @@ def test_images_of_another_size_are_refused_in_the_same_words(family, shape):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_family_builds_what_the_runner_needs(family):
+def test_the_family_provides_what_the_runner_needs(family):
     sizes: dict[str, Any] = {"img_size": (16, 8), "in_chans": 2, "num_classes": 7}
     spec = model_spec(family=family, **sizes, **REQUIRED[family])
     model = build_model(spec)
@@ -182,7 +182,7 @@ def test_fields_of_a_vit_are_refused_by_name(name):
 
 def test_fields_of_other_families_may_be_written_at_their_old_defaults():
     assert model_spec(**(OLD_DEFAULTS | SPEC.model_dump())) == SPEC
-    # The default patch size divides neither side, which does not matter to a ResNet.
+    # The default patch size divides neither side. A ResNet ignores it.
     assert SPEC.replace(img_size=(30, 30)).img_size == (30, 30)
 
 
@@ -191,7 +191,7 @@ def test_there_are_no_attention_maps():
         attention_maps(resnet(), torch.randn(1, 3, 32, 32))
 
 
-def test_filters_and_head_decay_but_norms_and_biases_do_not():
+def test_weight_decay_covers_filters_and_head_only():
     model = abstract()
     (optimizer,) = build_optimizers(model, OptimSpec(name="sgd", weight_decay=0.1))
     names = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -202,6 +202,6 @@ def test_filters_and_head_decay_but_norms_and_biases_do_not():
     assert decayed | kept == set(names.values())
 
 
-def test_muon_is_refused_rather_than_replaced():
+def test_muon_is_refused():
     with pytest.raises(ValueError, match="the model has none"):
         build_optimizers(abstract(), OptimSpec(name="muon"))

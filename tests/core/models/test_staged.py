@@ -1,4 +1,4 @@
-"""Swin, CoAtNet, PiT and CCT: the same as their published counterparts, and what they promise."""
+"""Swin, CoAtNet, PiT and CCT equal published models and have the documented properties."""
 
 from functools import partial
 from typing import Any
@@ -38,7 +38,7 @@ FAMILIES = {"swin": SWIN, "coatnet": COATNET, "pit": PIT}
 
 
 def scrambled(model: nn.Module) -> nn.Module:
-    """In eval mode, with ordinary weights: zero biases and equal norms would hide differences."""
+    """Return the module in eval mode with random parameters, as zero biases hide differences."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn_like(parameter))
@@ -59,7 +59,7 @@ def pictures(count: int = 2, size: tuple[int, int] = (16, 16)) -> torch.Tensor:
 
 
 def attention_pair(grid, window, shift, heads=2, dim=8):
-    """Ours and torchvision's, with the same weights."""
+    """Return the window attention of vitcli and of torchvision, with the same weights."""
     spec = SWIN.replace(window_size=window, num_heads=heads, embed_dim=dim)
     shape = TokenShape(embed_dim=dim, grid_size=grid, num_prefix_tokens=0)
     ours = scrambled(WindowAttention(spec, shape, shifted=shift > 0))
@@ -83,7 +83,7 @@ def copy_attention(ours: Any, theirs: Any) -> None:
     ],
 )
 @pytest.mark.parametrize("fused", [True, False])
-def test_window_attention_is_torchvisions(grid, window, shift, fused):
+def test_window_attention_equals_torchvision(grid, window, shift, fused):
     ours, theirs = attention_pair(grid, window, shift)
     ours.fused = fused
     tokens = torch.randn(2, grid[0] * grid[1], 8, dtype=torch.float64)
@@ -95,7 +95,7 @@ def test_window_attention_is_torchvisions(grid, window, shift, fused):
         assert (other(tokens) - expected).abs().max() > 1e-3, "the shift matters"
 
 
-def test_without_the_barrier_opposite_borders_would_meet():
+def test_without_the_mask_opposite_borders_attend_to_each_other():
     ours, theirs = attention_pair((8, 12), 4, 2)
     tokens = torch.randn(1, 96, 8, dtype=torch.float64)
     ours.position.barrier = None
@@ -105,14 +105,14 @@ def test_without_the_barrier_opposite_borders_would_meet():
 
 @pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 10)])
 @pytest.mark.parametrize("shifted", [True, False])
-def test_cutting_and_joining_windows_changes_nothing(grid, shifted):
+def test_join_inverts_cut(grid, shifted):
     windows = Windows(grid, 4, shifted=shifted)
     image = torch.randn(2, *windows.padded, 3)
     assert torch.equal(windows.join(windows.cut(image)), image)
     assert windows.cut(image).shape == (2, windows.counts[0] * windows.counts[1], 16, 3)
 
 
-def test_a_change_stays_inside_its_window_and_does_not_leak_over_the_border():
+def test_a_changed_token_changes_its_window_only():
     for shift, inside in ((0, [(r, c) for r in range(4) for c in range(4)]), (2, None)):
         ours, _ = attention_pair((8, 8), 4, shift)
         tokens = torch.randn(1, 64, 8, dtype=torch.float64)
@@ -124,7 +124,7 @@ def test_a_change_stays_inside_its_window_and_does_not_leak_over_the_border():
 
 
 @pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 4)])
-def test_merging_is_torchvisions(grid):
+def test_patch_merging_equals_torchvision(grid):
     shape = TokenShape(embed_dim=6, grid_size=grid, num_prefix_tokens=0)
     ours, theirs = scrambled(PatchMerging(SWIN, shape)), TheirMerging(6).double()
     theirs.load_state_dict(ours.state_dict())
@@ -133,7 +133,7 @@ def test_merging_is_torchvisions(grid):
 
 
 @pytest.mark.parametrize("size", [(32, 32), (32, 64), (36, 44)])
-def test_swins_logits_are_torchvisions(size):
+def test_swin_logits_equal_torchvision(size):
     spec = SWIN.replace(img_size=size, depths=(2, 3, 1))
     ours = build(spec)
     theirs = SwinTransformer(
@@ -176,7 +176,7 @@ def copy_swin(ours: Any, theirs: Any) -> None:
 
 
 @pytest.mark.parametrize(("before", "after", "stride"), [(8, 8, 1), (6, 12, 1), (6, 12, 2)])
-def test_mbconv_is_torchvisions(before, after, stride):
+def test_mbconv_equals_torchvision(before, after, stride):
     grid = (6, 10)
     shapes = [
         TokenShape(embed_dim=dim, grid_size=size, num_prefix_tokens=0)
@@ -190,7 +190,7 @@ def test_mbconv_is_torchvisions(before, after, stride):
     tokens = torch.randn(2, 60, before, dtype=torch.float64)
     expected = as_tokens(theirs.layers(as_map(tokens, grid)))
     assert_close(ours.branch(tokens), expected)
-    if stride == 1:  # they pool by 3x3 means, CoAtNet by the largest of 2x2
+    if stride == 1:  # torchvision pools by 3x3 means, CoAtNet by 2x2 maxima
         assert_close(ours(tokens), as_tokens(theirs(as_map(tokens, grid))))
     assert ours(tokens).shape == expected.shape
 
@@ -211,8 +211,8 @@ def copy_mbconv(ours: Any, theirs: Any) -> None:
             target.copy_(value.view_as(target))
 
 
-def test_entrances_add_what_is_pooled_and_projected():
-    """CoAtNet's formulas, written once more; the MBConv's branch is compared above."""
+def test_the_first_block_of_a_stage_adds_the_pooled_and_projected_input():
+    """The shortcuts equal the formulas of CoAtNet. The branch of MBConv is compared above."""
     model = build(COATNET)
     tokens = torch.randn(2, 256, 24, dtype=torch.float64)
     pooled = as_tokens(F.max_pool2d(as_map(tokens, (16, 16)), 2))
@@ -225,7 +225,7 @@ def test_entrances_add_what_is_pooled_and_projected():
     assert_close(attn(tokens), attn.shortcut[1](pooled) + attn.inner(read))
 
 
-def test_pooling_filters_each_feature_and_keeps_the_prefix_apart():
+def test_token_pooling_filters_each_feature_and_maps_the_prefix_alone():
     model = build(PIT)
     pooling = model.stages[1].down
     tokens = torch.randn(2, 2 + 64, 24, dtype=torch.float64)
@@ -239,13 +239,13 @@ def test_pooling_filters_each_feature_and_keeps_the_prefix_apart():
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_sizes(name):
+def test_models_have_their_published_sizes(name):
     row = PUBLISHED[name]
     share = parameters_of(row.spec) / row.parameters - 1
     assert abs(share) <= row.tolerance, f"{share:+.2%}"
 
 
-def test_published_swins_are_torchvisions_to_the_last_parameter():
+def test_published_swins_have_as_many_parameters_as_torchvision():
     for name in ("swin_t", "swin_s", "swin_b"):
         with torch.device("meta"):
             theirs = getattr(torchvision.models, name)(weights=None)
@@ -270,7 +270,7 @@ def test_stages_halve_the_grid_and_double_the_width(name):
 @pytest.mark.parametrize(
     ("patch_size", "tokens"), [(1, [1024, 1024]), (2, [1024, 256]), (4, [256, 64])]
 )
-def test_coatnets_stem_takes_half_of_the_first_stride(patch_size, tokens):
+def test_the_stem_of_coatnet_has_half_of_the_first_stride(patch_size, tokens):
     model = build(COATNET.replace(img_size=(32, 32), patch_size=patch_size))
     embedded = model.embed(pictures(1, (32, 32)))
     first = model.stages[0].blocks(model.stages[0].down(embedded))
@@ -280,12 +280,12 @@ def test_coatnets_stem_takes_half_of_the_first_stride(patch_size, tokens):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_odd_sides_are_rounded_up(name):
     model = build(FAMILIES[name].replace(img_size=(12, 20), patch_size=4))
-    count = 1 * 2 if name == "coatnet" else 2 * 3  # from 3x5; CoAtNet has a stage more
+    count = 1 * 2 if name == "coatnet" else 2 * 3  # from 3x5; CoAtNet has one more stage
     tokens = model.forward_features(pictures(1, (12, 20)))
     assert tokens.shape[1] == model.num_prefix_tokens + count
 
 
-def test_a_dropped_mbconv_is_its_shortcut():
+def test_a_dropped_mbconv_returns_its_shortcut():
     shape = TokenShape(embed_dim=8, grid_size=(4, 4), num_prefix_tokens=0)
     block = scrambled(MBConv(COATNET, shape, shape, rate=1 - 1e-12)).train()
     tokens = torch.randn(3, 16, 8, dtype=torch.float64)
@@ -293,7 +293,7 @@ def test_a_dropped_mbconv_is_its_shortcut():
     assert not torch.equal(block.eval()(tokens), tokens)
 
 
-def test_the_table_of_a_window_starts_narrow():
+def test_the_table_of_a_window_starts_with_a_small_spread():
     shape = TokenShape(embed_dim=8, grid_size=(32, 32), num_prefix_tokens=0)
     spec = SWIN.replace(window_size=32, num_heads=2, embed_dim=8)
     attention = WindowAttention(spec, shape, shifted=False)
@@ -303,7 +303,7 @@ def test_the_table_of_a_window_starts_narrow():
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_stochastic_depth_grows_from_block_to_block_across_stages(name):
+def test_stochastic_depth_grows_across_stages(name):
     model = build(FAMILIES[name].replace(drop_path=0.4))
     blocks = [block for stage in model.stages for block in stage.blocks]
     rates = [[m.rate for m in block.modules() if isinstance(m, DropPath)] for block in blocks]
@@ -332,14 +332,14 @@ def pictures_of_one_seed() -> torch.Tensor:
     return pictures(4)
 
 
-def test_convolutions_move_with_the_picture_and_attention_sees_all_of_it():
+def test_convolutions_are_local_and_attention_is_global():
     model = build(COATNET.replace(img_size=(32, 32)))
     images = torch.zeros(1, 3, 32, 32, dtype=torch.float64)
     images[..., 12:20, 12:20] = torch.randn(3, 8, 8)
     moved = images.roll((2, 2), dims=(2, 3))
 
     def first_map(pixels):
-        model.stages[0].blocks[0].branch[7].fc2.weight.data.zero_()  # excitation sees the border
+        model.stages[0].blocks[0].branch[7].fc2.weight.data.zero_()  # it depends on the border
         tokens = model.stages[0].blocks(model.embed(pixels))
         return as_map(tokens, (32, 32))[..., 6:26, 6:26]
 
@@ -355,7 +355,7 @@ def test_convolutions_move_with_the_picture_and_attention_sees_all_of_it():
     assert (as_map(inputs.grad.abs(), (16, 16))[0].sum(0).view(8, 2, 8, 2).sum((1, 3)) > 0).all()
 
 
-def test_coatnets_bias_depends_on_the_offset_only():
+def test_the_bias_of_coatnet_depends_on_the_offset_only():
     model = build(COATNET)
     attention = next(m for m in model.stages[2].modules() if isinstance(m, SelfAttention))
     bias = attention.position.bias()[0].view(-1, 4, 4, 4, 4)
@@ -375,7 +375,7 @@ ABLATIONS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("row", ABLATIONS)
-def test_the_rows_of_the_ablation_table_change_every_family(family, row):
+def test_every_ablation_changes_every_family(family, row):
     spec = FAMILIES[family].replace(**ABLATIONS[row])
     models = []
     for each in (FAMILIES[family], spec):
@@ -409,7 +409,7 @@ def test_the_rows_of_the_ablation_table_change_every_family(family, row):
         ({"stem_width": 8, "patch_embed": "conv_stem", "patch_size": 2}, "stem_width needs"),
     ],
 )
-def test_what_does_not_fit_is_refused(fields, words):
+def test_contradicting_fields_are_refused(fields, words):
     with pytest.raises(ValueError, match=words):
         model_spec(**fields)
 
@@ -422,7 +422,7 @@ def test_what_does_not_fit_is_refused(fields, words):
         ({"patch_size": 8}, "patch_size 1, 2 or 4"),
     ],
 )
-def test_coatnets_fields_fit(change, words):
+def test_contradicting_fields_of_coatnet_are_refused(change, words):
     with pytest.raises(ValueError, match=words):
         COATNET.replace(**change)
 

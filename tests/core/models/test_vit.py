@@ -1,4 +1,4 @@
-"""The whole model: what each change removes, what trains, what is recomputed, what compiles."""
+"""The Vision Transformer: sizes, ablations, training, recomputed blocks and compilation."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ OTHERS = [
 
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("fields", [{slot: row} for slot, row in ROWS] + OTHERS, ids=str)
-def test_every_row_builds_and_trains_a_step(fields, fused):
+def test_every_row_of_every_slot_trains(fields, fused):
     model = build_vit(changed(**fields))
     for module in model.modules():
         if isinstance(module, attention.SelfAttention):
@@ -52,17 +52,17 @@ def test_every_row_builds_and_trains_a_step(fields, fused):
     )
     assert all(step.scalars["loss"].isfinite() for step in steps)
     still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
-    # In the last block only CLS is read, and no bias goes to or from the prefix.
+    # The head reads only CLS of the last block, and the prefix has no bias.
     assert [name for name in still if name != "blocks.1.attn.inner.position.relative_table"] == []
 
 
 COUNTS = [
-    (  # the first source's model on images enlarged to 64x64
+    (  # the model of the training notes on images enlarged to 64x64
         {"img_size": (64, 64), "patch_size": 8, "embed_dim": 64, "depth": 5, "num_heads": 1,
          "qkv_bias": False, "proj_bias": False, "mlp_dim": 64, "norm": "none", "pool": "mean"},
         140_618,
     ),
-    (  # the same number at 32x32
+    (  # the model with the same number at 32x32
         {"patch_size": 8, "embed_dim": 64, "depth": 5, "num_heads": 1, "mlp_dim": 64,
          "pool": "mean", "patch_pre_norm": True, "patch_post_norm": True, "final_norm": False},
         140_618,
@@ -94,7 +94,7 @@ VARIANTS = [
 @pytest.mark.parametrize(
     ("fields", "count"), COUNTS + [(REPORT | fields, count) for fields, count in VARIANTS], ids=str
 )
-def test_parameters_are_counted_to_the_last_one(fields, count):
+def test_the_number_of_parameters_is_exact(fields, count):
     sizes = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
     spec = model_spec(**(sizes | {"pos_embed": default_positions(fields)} | fields))
     with torch.device("meta"):
@@ -103,7 +103,7 @@ def test_parameters_are_counted_to_the_last_one(fields, count):
 
 
 def default_positions(fields: dict) -> str:
-    """The first source's model learns its positions, the report's are fixed."""
+    """Return learned positions for the model of the training notes, otherwise fixed ones."""
     return "learned" if fields["embed_dim"] == 64 else "sincos2d"
 
 
@@ -126,20 +126,20 @@ D, DEPTH, HIDDEN, PATCHES = 24, 2, 96, 16
     ],
     ids=str,
 )
-def test_an_ablation_removes_exactly_what_it_names(change, removed):
+def test_an_ablation_removes_exactly_its_parameters(change, removed):
     assert (
         count_parameters(build_vit(BASE)) - count_parameters(build_vit(changed(**change)))
         == removed
     )
 
 
-def test_no_layer_norm_leaves_no_norm_at_all():
+def test_norm_none_removes_all_norms():
     assert [n for n, _ in build().named_parameters() if "norm" in n]
     assert not [n for n, _ in build(norm="none").named_parameters() if "norm" in n]
 
 
-def test_no_ffn_is_absence_not_identity():
-    """An Identity inside x + f(norm(x)) would still add norm(x)."""
+def test_ffn_none_removes_the_branch():
+    """With an Identity as FFN, x + f(norm(x)) would still add norm(x)."""
     model = build(ffn="none", depth=1)
     assert "ffn" not in dict(model.blocks[0].named_children())
     tokens = torch.randn(2, 17, 24, dtype=torch.float64)
@@ -147,14 +147,14 @@ def test_no_ffn_is_absence_not_identity():
     assert_close(model.blocks[0](tokens), tokens + branch.inner(branch.norm(tokens)))
 
 
-def test_no_residual_keeps_the_branch_alone():
+def test_residual_none_returns_the_branch_alone():
     model = build(residual="none", depth=1, ffn="none")
     tokens = torch.randn(2, 17, 24, dtype=torch.float64)
     branch = model.blocks[0].attn
     assert_close(model.blocks[0](tokens), branch.inner(branch.norm(tokens)))
 
 
-def test_pre_and_post_norm_are_their_formulas():
+def test_pre_norm_and_post_norm_equal_their_formulas():
     tokens = torch.randn(2, 17, 24, dtype=torch.float64)
     pre, post = (build(norm_position=place, depth=1).blocks[0].attn for place in ("pre", "post"))
     assert_close(pre(tokens), tokens + pre.inner(pre.norm(tokens)))
@@ -163,7 +163,7 @@ def test_pre_and_post_norm_are_their_formulas():
 
 
 @pytest.mark.parametrize("drop", [0.0, 0.3])
-def test_recomputing_blocks_gives_exactly_the_same_gradients(drop):
+def test_recomputing_blocks_keeps_gradients_bit_identical(drop):
     gradients = []
     for recompute in (False, True):
         torch.manual_seed(1)
@@ -177,8 +177,8 @@ def test_recomputing_blocks_gives_exactly_the_same_gradients(drop):
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
-def test_recomputing_blocks_counts_running_statistics_once(place):
-    """Also where one forward pass has two backward passes, which recompute it twice."""
+def test_recomputing_blocks_updates_running_statistics_once(place):
+    """This holds for two backward passes too, which recompute the forward pass twice."""
     found = []
     for recompute in (False, True):
         torch.manual_seed(1)
@@ -208,15 +208,15 @@ def test_recomputing_blocks_saves_memory():
     assert activation_bytes(recomputing, (3, 16, 16)) < 0.4 * activation_bytes(plain, (3, 16, 16))
 
 
-def test_operations_are_those_of_the_closed_form():
-    """Multiply-adds of a block: 12 N D^2 for projections and FFN, 2 N^2 D for attention."""
+def test_operations_equal_the_closed_form():
+    """A block has 12 N D^2 multiply-adds for projections and FFN, and 2 N^2 D for attention."""
     with torch.device("meta"):
         mean, cls = (build_vit(changed(num_classes=1, pool=pool)) for pool in ("mean", "cls"))
     n, d = 16, 24
     patches, blocks = 16 * 48 * d, 2 * (12 * n * d * d + 2 * n * n * d)
     assert forward_flops(mean, (3, 16, 16)) == 2 * (patches + blocks + d)
     n = 17
-    last = 3 * n * d * d + 2 * n * d + 9 * d * d  # only CLS asks, and is projected and fed forward
+    last = 3 * n * d * d + 2 * n * d + 9 * d * d  # only CLS has a query, a projection and an FFN
     blocks = 12 * n * d * d + 2 * n * n * d + last
     assert forward_flops(cls, (3, 16, 16)) == 2 * (patches + blocks + d)
 
@@ -239,8 +239,8 @@ SKIPPED = [
 
 
 @pytest.mark.parametrize("fields", SKIPPED, ids=str)
-def test_what_the_head_does_not_read_is_not_missed(fields):
-    """With CLS, the last block computes one token; results and gradients are those of all."""
+def test_computing_only_cls_in_the_last_block_changes_nothing(fields):
+    """With CLS, the last block computes one token. Logits and gradients do not change."""
     model, images = build(**fields), pictures(3)
     found = []
     for logits in (model(images), model.forward_head(model.forward_features(images))):
@@ -249,14 +249,14 @@ def test_what_the_head_does_not_read_is_not_missed(fields):
         grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
         found.append([logits, *grads])
     for one, other in zip(*found, strict=True):
-        # A sum is rounded on the scale of its terms. Without a norm gradients reach 2.5e5, and
-        # float64 (2e-16) keeps 1e-12 of that where softmax saturates; a hundred times as much is
-        # allowed.
+        # The rounding error of a sum is relative to its terms. Without a norm, gradients reach
+        # 2.5e5. If softmax saturates, the relative error of float64 (2e-16) grows to 1e-12. The
+        # test allows 1e-10.
         scale = other.detach().abs().amax().item() if other.numel() else 0.0
         assert_close(one, other, rtol=0, atol=1e-10 * scale)
 
 
-def test_attention_maps_leave_the_mode_alone():
+def test_attention_maps_keep_the_training_mode():
     model = build(img_size=(8, 16), reg_tokens=2, attn_drop=0.5).train()
     images = pictures(size=(8, 16))
     maps = attention_maps(model, images)
@@ -265,7 +265,7 @@ def test_attention_maps_leave_the_mode_alone():
     assert_close(maps[1], attention_maps(model, images)[1])
 
 
-def test_a_wrong_layer_leaves_the_mode_alone_too():
+def test_a_wrong_layer_keeps_the_training_mode():
     model = build().train()
     with pytest.raises(ValueError, match="layer 9 is out of range"):
         attention_maps(model, pictures(), [9])
@@ -273,7 +273,7 @@ def test_a_wrong_layer_leaves_the_mode_alone_too():
 
 
 @pytest.mark.parametrize("fields", [{"img_size": None}, {"num_classes": None}, {"in_chans": None}])
-def test_an_open_size_is_an_error(fields):
+def test_a_missing_size_is_refused(fields):
     with pytest.raises(ValueError, match="set"):
         build_vit(changed(**fields))
 
@@ -281,7 +281,7 @@ def test_an_open_size_is_an_error(fields):
 @pytest.mark.parametrize("shape", [(3, 12, 12), (3, 16, 20), (3, 32, 32), (1, 16, 16)])
 @pytest.mark.parametrize("pos_embed", ["none", "learned"])
 def test_images_of_another_size_are_refused(shape, pos_embed):
-    """12x12 has fewer patches than the table: what is left over must not become prefix tokens."""
+    """12x12 pixels have fewer patches than the table; its other rows must not become prefix."""
     model = build(pos_embed=pos_embed)
     wanted = "takes images of 3x16x16 .*, got {}x{}x{}".format(*shape)
     with pytest.raises(ValueError, match=wanted):
@@ -291,14 +291,14 @@ def test_images_of_another_size_are_refused(shape, pos_embed):
 
 
 @pytest.mark.slow
-def test_the_compiled_model_is_the_model():
+def test_the_compiled_model_computes_the_same():
     model = build()
     images = pictures()
     assert_close(torch.compile(model, fullgraph=True)(images), model(images))
 
 
-def test_weights_are_not_counted_as_activations():
-    """Twice the hidden width doubles what its two tensors a token take, whatever the weights do."""
+def test_activation_bytes_exclude_the_weights():
+    """100 more hidden features store two more tensors of 100 floats for each of 16 tokens."""
 
     def kept(mlp_dim: int) -> int:
         with torch.device("meta"):

@@ -1,4 +1,4 @@
-"""Attention: both paths are one map, masks and scales mean what they say."""
+"""Attention: the fused and the explicit path are equal; masks, scales and dropout work."""
 
 import pytest
 import torch
@@ -35,8 +35,8 @@ def x() -> torch.Tensor:
     return torch.randn(2, SHAPE.num_tokens, 24, dtype=torch.float64)
 
 
-def test_a_row_worked_by_hand():
-    """Weights 0.2, 0.3, 0.5 give 0.2 e1 + 0.3 e2 + 0.5 e3."""
+def test_a_row_equals_the_result_by_hand():
+    """The weights 0.2, 0.3 and 0.5 give 0.2 e1 + 0.3 e2 + 0.5 e3."""
     scores = torch.tensor([0.2, 0.3, 0.5], dtype=torch.float64).log()
     query = torch.ones(1, 1, 1, 1, dtype=torch.float64)
     key = scores.view(1, 1, 3, 1)
@@ -48,7 +48,7 @@ def test_a_row_worked_by_hand():
 
 @pytest.mark.parametrize("keys", [6, 9])
 @pytest.mark.parametrize("extra", ["nothing", "mask", "bias", "mask and bias"])
-def test_the_fused_path_is_the_explicit_path(keys, extra):
+def test_the_fused_path_equals_the_explicit_path(keys, extra):
     q, k, v = qkv(6, keys)
     mask = torch.rand(6, keys) < 0.6 if "mask" in extra else None
     if mask is not None:
@@ -66,7 +66,7 @@ def test_the_fused_path_is_the_explicit_path(keys, extra):
 def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
     shell = layer(make(), attn_scale=scale, attn_clamp=clamp)
     with torch.no_grad():
-        shell.qkv.weight *= 200 if clamp else 1  # so far that the clamp acts
+        shell.qkv.weight *= 200 if clamp else 1  # large enough for the clamp to act
     weights = shell.attention_weights(x)
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     out = (weights @ shell.heads(x)[2]).transpose(1, 2).flatten(2)
@@ -76,7 +76,7 @@ def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
 
 
 def test_rotary_scores_of_equal_tokens_depend_on_their_offset_only(x):
-    """Both q and k are turned: turning one of them would make scores depend on its place."""
+    """Both q and k must be rotated. If only one is, the scores depend on absolute positions."""
     q, k, v = layer(rope()).heads(x[:, :1].expand_as(x))
     scores = (q @ k.mT)[:, :, 1:, 1:].unflatten(-1, (3, 4)).unflatten(-3, (3, 4))
     assert_close(scores[:, :, 0, 0, 1, 2], scores[:, :, 1, 1, 2, 3])
@@ -92,18 +92,18 @@ def test_permuting_tokens_permutes_outputs(x, num_heads):
     assert not torch.allclose(shell(x[:, perm]), shell(x))
 
 
-def test_a_relative_bias_breaks_the_symmetry(x):
+def test_a_relative_bias_is_not_permutation_equivariant(x):
     shell, perm = layer(RelativeBias((3, 4), 3, 1)), torch.randperm(SHAPE.num_tokens)
     assert not torch.allclose(shell(x[:, perm]), shell(x)[:, perm])
 
 
-def test_sqrt_head_dim_keeps_the_variance_of_the_scores():
+def test_the_scale_of_sqrt_head_dim_gives_scores_of_unit_variance():
     q, k = torch.randn(2, 1, 1, 2000, 64).unbind()
     scores = (q * 64**-0.5) @ k.mT
     assert scores.var().item() == pytest.approx(1, rel=0.05)
 
 
-def test_both_scales_agree_for_one_head_and_differ_for_more(x):
+def test_both_scales_are_equal_for_one_head_only(x):
     def out(num_heads: int, scale: str) -> torch.Tensor:
         torch.manual_seed(3)
         return layer(num_heads=num_heads, attn_scale=scale)(x)
@@ -121,7 +121,7 @@ def test_the_learned_temperature_starts_at_head_dim_and_learns(x):
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
-def test_a_mask_and_the_clamp_work_in_every_type(dtype):
+def test_mask_and_clamp_work_in_every_data_type(dtype):
     q, k, v = qkv(dtype=dtype)
     mask = torch.ones(6, 6, dtype=torch.bool).tril()
     for fused in (True, False):
@@ -140,14 +140,14 @@ def test_masked_pairs_have_no_gradient():
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_a_fully_masked_row_is_an_error(fused):
+def test_a_fully_masked_row_is_refused(fused):
     mask = torch.ones(6, 6, dtype=torch.bool)
     mask[3] = False
     with pytest.raises(ValueError, match="all False"):
         attention(*qkv(), mask=mask, fused=fused)
 
 
-def test_the_clamp_ties_large_scores_and_is_off_by_default():
+def test_the_clamp_makes_large_scores_equal_and_is_off_by_default():
     q = torch.tensor([[[[1.0]]]], dtype=torch.float64)
     k = torch.tensor([[[[2e4], [1.5e4]]]], dtype=torch.float64)
     assert_close(attention_weights(q, k, scale=1.0).flatten(), q.new_tensor([1.0, 0.0]))
@@ -155,7 +155,7 @@ def test_the_clamp_ties_large_scores_and_is_off_by_default():
     assert_close(tied, q.new_tensor([0.5, 0.5]))
 
 
-def test_the_clamp_reaches_the_model(x):
+def test_attn_clamp_changes_the_model(x):
     shell = layer(attn_clamp=True)
     with torch.no_grad():
         shell.qkv.weight *= 200
@@ -189,7 +189,7 @@ def test_attn_drop_acts_in_training_only(x, fused):
     assert not torch.allclose(shell.train()(x), calm)
 
 
-def test_proj_drop_drops_what_leaves_the_layer(x):
+def test_proj_drop_drops_the_output_of_the_layer(x):
     shell = layer(proj_drop=0.5)
     calm, dropped = shell(x), shell.train()(x)
     kept = dropped != 0

@@ -1,7 +1,6 @@
-"""Each attend rule beside the mathematics of its paper, with controls that must fail.
+"""Each attention rule satisfies the mathematics of its paper; negative controls do not.
 
-The properties are those that prove something: a Linformer with random projections, for one, comes
-no nearer to softmax as its rank grows.
+For example, the error of a Linformer falls with its rank, but not with random projections.
 """
 
 import itertools
@@ -49,7 +48,7 @@ def qkv(shape: TokenShape, heads: int = 2, scale: float = 1.0) -> list[Tensor]:
 
 
 def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor]) -> None:
-    """Values and all input gradients, to the last digits of float64."""
+    """Assert equal outputs and input gradients, up to rounding in float64."""
     assert_close(one, other, rtol=0, atol=1e-12)
     pairs = [torch.autograd.grad(out.square().sum(), inputs) for out in (one, other)]
     for mine, theirs in zip(*pairs, strict=True):
@@ -60,7 +59,7 @@ def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor])
 
 
 @pytest.mark.parametrize("share", ["heads", "none", "kv"])
-def test_linformer_with_identities_is_softmax(share):
+def test_linformer_with_identity_projections_equals_softmax(share):
     shape = shape_of((3, 4))
     spec = changed(embed_dim=16, num_heads=2, linformer_rank=99, linformer_share=share)
     rule = Linformer(spec, shape).double()
@@ -71,7 +70,7 @@ def test_linformer_with_identities_is_softmax(share):
 
 
 def smooth(length: int, heads: int = 2, width: int = 8) -> list[Tensor]:
-    """Sequences in which neighbours resemble each other, as pixels do."""
+    """Return sequences with similar neighbours, such as pixels."""
     noise = torch.randn(3, 2, heads, width, length + 32, dtype=torch.float64)
     kernel = torch.hann_window(33, dtype=torch.float64)[None, None]
     flat = F.conv1d(noise.flatten(0, 3)[:, None], kernel / kernel.norm())
@@ -83,7 +82,7 @@ def linformer_error(projection: Tensor, q: Tensor, k: Tensor, v: Tensor) -> floa
     return float((attention(q, projection @ k, projection @ v) - exact).norm() / exact.norm())
 
 
-def test_linformers_error_falls_with_rank_for_means_and_not_for_noise():
+def test_the_error_of_linformer_falls_with_rank_for_means_but_not_for_noise():
     q, k, v = smooth(256)
     ranks = [8, 16, 32, 64, 128, 256]
     errors = [linformer_error(segment_means(r, 256).double(), q, k, v) for r in ranks]
@@ -94,7 +93,7 @@ def test_linformers_error_falls_with_rank_for_means_and_not_for_noise():
     assert linformer_error(noise, q, k, v) > 0.1, "a control: a random projection of full rank"
 
 
-def test_linformers_parameters_are_counted_and_learn():
+def test_the_projections_of_linformer_are_counted_and_learn():
     shape = shape_of((8, 8))
     for share, count in {"heads": 2 * 16 * 65, "none": 4 * 2 * 16 * 65, "kv": 16 * 65}.items():
         spec = changed(embed_dim=16, num_heads=4, linformer_rank=16, linformer_share=share)
@@ -106,8 +105,8 @@ def test_linformers_parameters_are_counted_and_learn():
 
 
 @pytest.mark.parametrize("share", ["heads", "none", "kv"])
-def test_muon_takes_linformers_projections_in_every_sharing(share):
-    """They are linear maps inside a layer; vectors and what lies outside is left to AdamW."""
+def test_muon_trains_the_projections_of_linformer(share):
+    """Muon trains linear maps inside layers. AdamW trains all other parameters."""
     fields = {"attention": "linformer", "linformer_rank": 8, "linformer_share": share}
     model = build_vit(changed(**fields))
     names = {id(p): name for name, p in model.named_parameters()}
@@ -119,7 +118,7 @@ def test_muon_takes_linformers_projections_in_every_sharing(share):
     assert {"cls_token", "head.weight", "patch_embed.0.proj.weight"} <= adamw
 
 
-def test_segments_hold_every_token_once():
+def test_each_token_is_in_one_segment():
     for rank, length in ((1, 7), (3, 7), (7, 7), (16, 65)):
         means = segment_means(rank, length)
         assert means.shape == (rank, length)
@@ -127,7 +126,7 @@ def test_segments_hold_every_token_once():
         assert ((means > 0).sum(dim=0) == 1).all()
 
 
-def test_linformer_has_no_weights_of_tokens():
+def test_linformer_refuses_to_return_weights_between_tokens():
     rule = Linformer(changed(embed_dim=16, num_heads=2), shape_of((3, 4)))
     q, k, _ = (part.float() for part in qkv(shape_of((3, 4))))
     with pytest.raises(ValueError, match="no token has one"):
@@ -139,7 +138,7 @@ def test_linformer_has_no_weights_of_tokens():
 
 
 def kernel_errors(counts: list[int], scale: float, draws: int = 40) -> list[float]:
-    """Mean error of phi(q) phi(k) beside exp(q k / sqrt(d)), relative, by number of features."""
+    """Return the mean relative error of phi(q) phi(k) for exp(q k / sqrt(d))."""
     q, k = (scale * torch.randn(64, 32, dtype=torch.float64) for _ in range(2))
     exact = (q @ k.T * 32**-0.5).exp()
     return [
@@ -156,7 +155,7 @@ def estimate(q: Tensor, k: Tensor, count: int, *, iid: bool = False) -> Tensor:
     return phi_q @ phi_k.T / count
 
 
-def test_performers_kernel_error_falls_like_one_over_the_root_of_its_features():
+def test_the_error_of_performer_falls_with_the_root_of_its_features():
     counts = [16, 32, 64, 128, 256, 512, 1024]
     errors = kernel_errors(counts, scale=0.25)
     x = torch.tensor(counts).double().log()
@@ -166,8 +165,8 @@ def test_performers_kernel_error_falls_like_one_over_the_root_of_its_features():
     assert kernel_errors([1024], scale=1.5)[0] > 0.3, "a control: large inputs are not estimated"
 
 
-def test_performers_estimate_is_unbiased():
-    """The signs of Q from a QR decomposition are not random; taken as they are, this fails."""
+def test_the_estimate_of_performer_is_unbiased():
+    """The test fails without random signs, because QR fixes the signs of Q."""
     q, k = (0.25 * torch.randn(16, 32, dtype=torch.float64) for _ in range(2))
     exact = (q @ k.T * 32**-0.5).exp()
     draws = torch.stack([estimate(q, k, 64) for _ in range(400)])
@@ -187,7 +186,7 @@ def test_orthogonal_features_are_better_than_independent_ones():
     assert error(False) < error(True)
 
 
-def test_features_are_orthogonal_within_their_block_and_gaussian_in_length():
+def test_features_are_orthogonal_in_blocks_and_have_gaussian_lengths():
     features = orthogonal_features(40, 16)
     assert features.shape == (40, 16)
     products = features[:16] @ features[:16].T
@@ -198,7 +197,7 @@ def test_features_are_orthogonal_within_their_block_and_gaussian_in_length():
 
 
 @pytest.mark.parametrize("name", ["performer", "linear"])
-def test_the_implied_matrix_is_one_of_weights_and_gives_the_output(name):
+def test_the_implied_weights_sum_to_1_and_give_the_output(name):
     shape = shape_of((4, 4), dim=32)
     rule = make(ATTENTIONS[name], changed(embed_dim=32, num_heads=2), shape)
     q, k, v = (part.float() for part in qkv(shape))
@@ -217,11 +216,11 @@ def test_performer_survives_large_inputs():
         assert rule(q.bfloat16(), k.bfloat16(), v.bfloat16(), None, True).dtype is torch.bfloat16
 
 
-def test_linear_attention_by_hand():
+def test_linear_attention_equals_the_result_by_hand():
     q, k = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [-1.0]])
     v = torch.tensor([[1.0], [5.0]])
     rule = LinearAttention(changed(), shape_of((1, 2), 0))
-    phi = [2.0, math.exp(-1.0)]  # of the keys; a query's own factor cancels
+    phi = [2.0, math.exp(-1.0)]  # of the keys; the factor of the query cancels
     expected = (phi[0] * 1 + phi[1] * 5) / sum(phi)
     out = rule(q[None, None], k[None, None], v[None, None], None, True)
     assert_close(out.flatten(), torch.full((2,), expected))
@@ -229,7 +228,7 @@ def test_linear_attention_by_hand():
     assert attend_by_features(nothing, nothing, torch.ones(1, 1, 3, 1)).abs().max() == 0
 
 
-def test_features_are_drawn_anew_by_step_and_seed_alone():
+def test_new_features_depend_on_step_and_seed_only():
     spec = changed(attention="performer", performer_redraw=10)
     first, second = build_vit(spec), build_vit(spec)
     second.load_state_dict(first.state_dict())
@@ -251,7 +250,7 @@ def drawn(model: nn.Module) -> Tensor:
     return torch.stack([m.projection for m in model.modules() if isinstance(m, Performer)])
 
 
-def test_an_average_of_weights_takes_the_features_as_they_are():
+def test_an_average_of_weights_copies_the_features():
     model = build_vit(changed(attention="performer"))
     ema = Ema(model, 0.9)
     after_step(model, 0, 999)
@@ -266,7 +265,7 @@ def test_an_average_of_weights_takes_the_features_as_they_are():
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("prefix", [0, 1, 3])
 @pytest.mark.parametrize("window", [1, 3, 5])
-def test_sparse_is_masked_softmax(rule, grid, prefix, window):
+def test_sparse_attention_equals_masked_softmax(rule, grid, prefix, window):
     shape = shape_of(grid, prefix)
     spec = changed(embed_dim=16, num_heads=2, attn_window=window)
     found = rule(spec, shape).eval()
@@ -284,7 +283,7 @@ def test_sparse_is_masked_softmax(rule, grid, prefix, window):
 
 
 @pytest.mark.parametrize(("side", "density"), [(4, 0.5017), (8, 0.2578), (16, 0.1279)])
-def test_the_density_of_rows_and_columns(side, density):
+def test_the_density_of_sparse_patterns_is_exact(side, density):
     mask = Strided(changed(embed_dim=16, num_heads=2), shape_of((side, side))).mask()
     patches = side * side
     assert mask.sum() == patches * (2 * side - 1) + 2 * patches + 1
@@ -293,7 +292,7 @@ def test_the_density_of_rows_and_columns(side, density):
 
 
 def largest_kept(rule: nn.Module, shape: TokenShape) -> int:
-    """Elements of the largest tensor that is kept for the backward pass."""
+    """Return the number of elements of the largest tensor that autograd keeps."""
     sizes: list[int] = []
 
     def note(tensor: Tensor) -> Tensor:
@@ -307,7 +306,7 @@ def largest_kept(rule: nn.Module, shape: TokenShape) -> int:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_nothing_of_the_size_of_the_matrix_is_ever_kept(name):
+def test_no_tensor_of_the_size_of_the_matrix_is_kept(name):
     for side in (16, 32):
         shape = shape_of((side, side), dim=8)
         spec = changed(embed_dim=8, num_heads=1, attention=name, linformer_rank=16)
@@ -317,11 +316,11 @@ def test_nothing_of_the_size_of_the_matrix_is_ever_kept(name):
     assert largest_kept(dense, shape) >= shape.num_tokens**2, "a control"
 
 
-# All of them
+# All rules
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_its_costs_are_counted_without_memory(name):
+def test_costs_are_counted_on_the_meta_device(name):
     spec = changed(attention=name)
     with torch.device("meta"):
         model = build_vit(spec)
@@ -331,7 +330,7 @@ def test_its_costs_are_counted_without_memory(name):
 
 @pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("prefix", [1, 3])
-def test_the_first_token_alone_is_the_first_of_all(name, prefix):
+def test_attention_of_the_first_token_alone_is_equal(name, prefix):
     shape = shape_of((4, 4), prefix)
     layer = SelfAttention(changed(embed_dim=16, num_heads=2, attention=name), shape, Position())
     x = torch.randn(2, shape.num_tokens, 16)
@@ -339,7 +338,7 @@ def test_the_first_token_alone_is_the_first_of_all(name, prefix):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_gradients_are_those_of_differences(name):
+def test_gradients_equal_finite_differences(name):
     shape = shape_of((2, 3), 1, dim=8)
     spec = changed(embed_dim=8, num_heads=2, attention=name, linformer_rank=3)
     rule = make(ATTENTIONS[name], spec, shape).double()
@@ -351,7 +350,7 @@ def test_gradients_are_those_of_differences(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ROWS)
-def test_compiled_it_computes_the_same(name):
+def test_compiled_rules_compute_the_same(name):
     model = build_vit(changed(attention=name, embed_dim=24, num_heads=3))
     compiled = torch.compile(model)
     images = torch.randn(2, 3, 16, 16)
@@ -372,6 +371,6 @@ def test_compiled_it_computes_the_same(name):
         ({"attention": "local", "attn_window": 4}, "must be odd"),
     ],
 )
-def test_what_a_rule_has_no_place_for_is_refused(fields, reason):
+def test_options_that_a_rule_does_not_support_are_refused(fields, reason):
     with pytest.raises(ValueError, match=reason):
         changed(**fields)

@@ -1,4 +1,4 @@
-"""Initial weights have the statistics that their schemes promise."""
+"""Initial weights have the statistics of their schemes."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_biases_start_at_zero_norms_at_one_and_the_head_is_alive(init, fields):
 
 
 @pytest.mark.parametrize("init", INITS)
-def test_the_seed_decides(init):
+def test_the_seed_determines_the_weights(init):
     one, two = make(init), make(init)
     assert all(a.equal(b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     other = build_vit(one.spec, seed=1)
@@ -55,8 +55,8 @@ def test_the_seed_decides(init):
 
 
 @pytest.mark.parametrize("init", INITS)
-def test_a_convolution_that_cuts_patches_starts_as_the_linear_layer_that_it_is(init):
-    """Otherwise an ablation of ``patch_embed`` would compare initial weights."""
+def test_a_convolution_of_patches_starts_like_the_linear_layer(init):
+    """Otherwise an ablation of ``patch_embed`` would compare initial weights too."""
     linear, conv = (make(init, patch_embed=name) for name in ("linear", "conv"))
     assert conv.patch_embed[0].proj.weight.ndim == 4
     for one, other in zip(linear.parameters(), conv.parameters(), strict=True):
@@ -72,7 +72,7 @@ def test_xavier_has_variance_two_over_fan_in_plus_fan_out():
         assert part.var().item() == pytest.approx(1 / 192, rel=0.05)
 
 
-def test_an_ffn_of_ratio_three_is_not_taken_for_qkv():
+def test_an_ffn_of_ratio_three_is_not_filled_like_qkv():
     model = make("xavier_normal", mlp_ratio=3.0)
     fc1 = model.blocks[0].ffn.inner.fc1.weight
     assert fc1.shape == (576, 192)
@@ -80,24 +80,24 @@ def test_an_ffn_of_ratio_three_is_not_taken_for_qkv():
 
 
 @pytest.mark.parametrize("init", ["trunc_normal", "xavier_normal"])
-def test_learned_positions_start_narrow_and_apart(init):
+def test_learned_positions_start_small_and_different(init):
     assert make(init).pos_embed.table.std().item() == pytest.approx(0.02, rel=0.1)
 
 
-def test_trunc_normal_is_narrow():
+def test_trunc_normal_has_its_standard_deviation():
     weight = make("trunc_normal").blocks[0].ffn.inner.fc1.weight
     assert weight.std().item() == pytest.approx(0.02, rel=0.05)
 
 
 def products(init: str) -> list[float]:
-    """How much W_q^T W_k (head by head, added up) and W_v^T W_proj^T resemble the identity."""
+    """Return the similarity of W_q^T W_k (sum over heads) and W_v^T W_proj^T to the identity."""
     attn = make(init).blocks[0].attn.inner
     q, k, v = attn.qkv.weight.detach().chunk(3)
     scores, values = q.T @ k, v.T @ attn.proj.weight.detach().T
     return [(m.diagonal().mean() / m.square().mean().sqrt()).item() for m in (scores, values)]
 
 
-def test_mimetic_queries_and_keys_are_alike_and_values_are_negated():
+def test_mimetic_products_resemble_plus_and_minus_identity():
     scores, values = products("mimetic")
     assert scores > 3
     assert values < -3
@@ -118,7 +118,7 @@ def test_biases_start_at_zero_in_every_family(family, init):
     assert not [name for name, bias in biases.items() if bias.any()]
 
 
-def test_glorots_variance_counts_one_group():
+def test_the_glorot_variance_counts_one_group():
     sizes: dict[str, Any] = {"embed_dim": 240, "patch_size": 2, "init": "xavier_normal"}
     model = build_model(changed(family="pit", **sizes, **REQUIRED["pit"]))
     (conv,) = [m for m in model.modules() if isinstance(m, nn.Conv2d) and m.groups > 1]
@@ -137,7 +137,7 @@ SPECS = [*(changed(**fields) for fields in STARTS), model_spec(family="resnet18"
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=[*map(str, STARTS), "resnet18"])
-def test_every_tensor_that_starts_at_random_has_a_generator_of_its_own(spec):
+def test_every_random_tensor_has_its_own_generator(spec):
     model = build_model(spec, seed=4)
     first = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     asked = []
@@ -150,12 +150,12 @@ def test_every_tensor_that_starts_at_random_has_a_generator_of_its_own(spec):
     tensors = model.state_dict()
     moved = {name for name, tensor in tensors.items() if not tensor.equal(first[name])}
     assert moved <= set(asked) <= tensors.keys()
-    torch.rand(3)  # the global generator has no part in it
+    torch.rand(3)  # the global generator has no effect
     for name, tensor in build_model(model.spec, seed=4).state_dict().items():
         assert tensor.equal(first[name]), name
 
 
-def test_torchs_seed_chooses_the_weights_where_none_is_given():
+def test_without_a_seed_torch_seeds_the_weights():
     models = []
     for seed in (0, 0, 1):
         torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""Patches, feed-forward networks, norms, branches and pools, each with a property and a control."""
+"""Patches, FFNs, norms, branches and pools: properties, with negative controls."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def test_patches_are_cut_in_reading_order():
 
 @pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
 @pytest.mark.parametrize("size", [(16, 16), (16, 32)])
-def test_a_strided_convolution_and_a_linear_layer_are_one_map(patch_size, size):
+def test_a_convolution_of_patches_equals_a_linear_layer(patch_size, size):
     linear, conv = (
         build_patch_embed(changed(patch_size=patch_size, patch_embed=name, img_size=size)).double()
         for name in ("linear", "conv")
@@ -43,7 +43,7 @@ def test_a_strided_convolution_and_a_linear_layer_are_one_map(patch_size, size):
 
 @pytest.mark.parametrize("patch_size", [2, 4, 8, 16])
 @pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
-def test_a_stem_reaches_the_grid_and_sees_beyond_a_patch(name, patch_size):
+def test_a_stem_has_the_grid_size_and_overlaps_patches(name, patch_size):
     spec = changed(patch_size=patch_size, patch_embed=name)
     stem = build_patch_embed(spec).double().eval()
     images = pictures()
@@ -56,7 +56,7 @@ def test_a_stem_reaches_the_grid_and_sees_beyond_a_patch(name, patch_size):
         assert not torch.allclose(stem(moved)[:, side], stem(images)[:, side])
 
 
-def test_the_tokenizer_is_convolution_relu_and_overlapping_pooling():
+def test_the_tokenizer_equals_convolution_relu_and_overlapping_pooling():
     embed = build_patch_embed(changed(patch_size=2, patch_embed="conv_tokenizer")).double()
     images = pictures()
     conv = embed[0].stem[0]
@@ -67,12 +67,12 @@ def test_the_tokenizer_is_convolution_relu_and_overlapping_pooling():
 
 @pytest.mark.parametrize("patch_size", [1, 3])
 @pytest.mark.parametrize("name", ["conv_stem", "conv_tokenizer"])
-def test_a_stem_refuses_what_it_cannot_halve(name, patch_size):
+def test_a_stem_refuses_a_patch_size_that_is_no_power_of_2(name, patch_size):
     with pytest.raises(ValueError, match=f"{name} needs a patch_size of 2, 4, 8"):
         build_vit(changed(patch_embed=name, patch_size=patch_size, img_size=(12, 12)))
 
 
-def test_norms_around_the_patches_make_brightness_and_contrast_vanish():
+def test_patch_norms_remove_brightness_and_contrast():
     def tokens(images: torch.Tensor, **fields) -> torch.Tensor:
         torch.manual_seed(1)
         return build_patch_embed(changed(**fields)).double()(images)
@@ -100,7 +100,7 @@ def test_an_ffn_acts_on_each_token_alone():
         assert difference[[0, 1, 2, 4]].max() == 0, name
 
 
-def test_the_ffns_are_their_equations():
+def test_the_ffns_equal_their_equations():
     x = torch.randn(4, 24, dtype=torch.float64)
     for name, act in (("gelu", nn.functional.gelu), ("relu", nn.functional.relu)):
         ffn = make(FFNS[name], changed(ffn=name, mlp_dim=10)).double().eval()
@@ -137,7 +137,7 @@ def test_pos_drop_drops_embedded_tokens():
     ("name", "over", "centred"),
     [("layer_norm", (-1,), True), ("rms_norm", (-1,), False), ("batch_norm", (0, 1), True)],
 )
-def test_the_norms_are_their_equations(name, over, centred):
+def test_the_norms_equal_their_equations(name, over, centred):
     x, eps = 2 + torch.randn(4, 5, 24, dtype=torch.float64), 0.5
     centre = x - x.mean(over, keepdim=True) if centred else x
     expected = centre / (centre.square().mean(over, keepdim=True) + eps).sqrt()
@@ -147,8 +147,8 @@ def test_the_norms_are_their_equations(name, over, centred):
 @pytest.mark.parametrize(
     ("name", "depends"), [("layer_norm", False), ("rms_norm", False), ("batch_norm", True)]
 )
-def test_only_batch_norm_depends_on_the_rest_of_the_batch(name, depends):
-    """One source's case against BatchNorm: small batches and varying lengths change the result."""
+def test_only_batch_norm_depends_on_the_other_images(name, depends):
+    """The lecture notes prefer LayerNorm: with BatchNorm, the batch changes the output."""
     norm = make(NORMS[name], 24, 1e-6).double().train()
     x = torch.randn(8, 5, 24, dtype=torch.float64)
     whole = norm(x)[:1]
@@ -156,7 +156,7 @@ def test_only_batch_norm_depends_on_the_rest_of_the_batch(name, depends):
         assert torch.allclose(part, whole[:, : part.shape[1]]) is not depends
 
 
-def test_batch_norm_cannot_train_on_a_single_token():
+def test_batch_norm_refuses_to_train_on_a_single_token():
     with pytest.raises(ValueError, match="more than 1 value"):
         make(NORMS["batch_norm"], 24, 1e-6)(torch.randn(1, 1, 24))
     make(NORMS["layer_norm"], 24, 1e-6)(torch.randn(1, 1, 24))
@@ -172,8 +172,8 @@ def test_batch_norm_evaluates_with_running_statistics():
     assert_close(norm(x)[:1], norm(x[:1]))
 
 
-def test_the_reports_epsilon_blows_up_a_constant_row():
-    """1e-12 amplifies noise of 1e-6 that 1e-5 leaves alone; in half precision it is 0."""
+def test_the_epsilon_of_the_course_report_amplifies_noise():
+    """An epsilon of 1e-12 amplifies noise of 1e-6, 1e-5 does not; in half precision, 1e-12 is 0."""
     row = 1 + 1e-6 * torch.randn(1, 24, dtype=torch.float64)
     assert make(NORMS["layer_norm"], 24, 1e-12).double()(row).abs().max() > 0.3
     assert make(NORMS["layer_norm"], 24, 1e-5).double()(row).abs().max() < 1e-2
@@ -205,7 +205,7 @@ def test_layer_scale_scales_each_feature():
     assert_close(small(images), none(images))
 
 
-def test_pools_read_what_they_say():
+def test_pools_equal_their_equations():
     tokens = torch.randn(2, 18, 24, dtype=torch.float64)
     assert_close(make(POOLS["cls"], SHAPE)(tokens), tokens[:, 0])
     assert_close(make(POOLS["mean"], SHAPE)(tokens), tokens[:, 2:].mean(1))

@@ -1,4 +1,4 @@
-"""Positions: who sees the order of the patches, and how."""
+"""Position embeddings: which models depend on the order of the patches, and how."""
 
 import math
 
@@ -13,7 +13,7 @@ from vitcli.core.spec.slots import POS_EMBEDS
 
 
 def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
-    """One random permutation of the patches of every image."""
+    """Return images whose patches are permuted at random, all in the same way."""
     size = tuple(images.shape[-2:])
     columns = unfold(images, patch_size, stride=patch_size)
     perm = torch.randperm(columns.shape[-1])
@@ -23,7 +23,7 @@ def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, to
 @pytest.mark.parametrize("prefix", [True, False])
 @pytest.mark.parametrize("pool", ["cls", "mean"])
 @pytest.mark.parametrize("name", POS_EMBEDS)
-def test_only_without_positions_a_model_sees_a_bag_of_patches(name, pool, prefix):
+def test_only_a_model_without_positions_ignores_the_order(name, pool, prefix):
     model = build(pos_embed=name, pool=pool, pos_embed_prefix=prefix)
     images = pictures()
     shuffled, perm = shuffle(images)
@@ -34,7 +34,7 @@ def test_only_without_positions_a_model_sees_a_bag_of_patches(name, pool, prefix
     assert torch.allclose(model(images), model(shuffled)) is (name == "none")
 
 
-def test_the_sinusoids_are_those_of_the_paper():
+def test_the_sinusoids_equal_the_formula_of_the_paper():
     table = sincos(torch.arange(50), 16)
     for position, i in [(0, 0), (7, 3), (49, 7)]:
         angle = position / 10_000 ** (2 * i / 16)
@@ -42,7 +42,7 @@ def test_the_sinusoids_are_those_of_the_paper():
         assert table[position, 2 * i + 1].item() == pytest.approx(math.cos(angle), abs=1e-6)
 
 
-def test_two_dimensions_are_the_row_and_the_column():
+def test_sincos2d_encodes_row_and_column():
     table = sincos2d((3, 5), 16).view(3, 5, 16)
     assert_close(table[..., :8], table[:, :1, :8].expand(3, 5, 8))
     assert_close(table[..., 8:], table[:1, :, 8:].expand(3, 5, 8))
@@ -50,14 +50,14 @@ def test_two_dimensions_are_the_row_and_the_column():
 
 
 @pytest.mark.parametrize("name", POS_EMBEDS)
-def test_what_is_fixed_is_not_saved(name):
+def test_fixed_tables_are_not_saved(name):
     model = build(pos_embed=name)
     assert model.state_dict().keys() == dict(model.named_parameters()).keys()
 
 
 @pytest.mark.parametrize(("prefix", "length"), [(False, 16), (True, 18)])
 @pytest.mark.parametrize("name", ["learned", "sincos1d", "sincos2d"])
-def test_the_prefix_has_positions_only_where_asked(name, prefix, length):
+def test_the_prefix_has_positions_only_with_pos_embed_prefix(name, prefix, length):
     model = build(pos_embed=name, reg_tokens=1, pos_embed_prefix=prefix)
     table = model.pos_embed()
     assert table.shape == (1, length, 24)
@@ -72,13 +72,13 @@ def test_the_prefix_has_positions_only_where_asked(name, prefix, length):
 
 
 def scores(rope: Rope2d, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
-    """One query and one key at every pair of places, (N, N)."""
+    """Return the scores (N, N) of equal queries and keys at all pairs of positions."""
     count = rope.cos.shape[0]
     turned = [rope(t.expand(1, 1, count, -1))[0, 0] for t in (q, k)]
     return turned[0] @ turned[1].T
 
 
-def test_rope_sees_relative_offsets_only_and_leaves_the_prefix_alone():
+def test_rope_depends_on_relative_offsets_and_skips_the_prefix():
     rope = Rope2d((3, 4), 8, num_prefix_tokens=2).double()
     q, k = torch.randn(2, 8, dtype=torch.float64)
     table = scores(rope, q, k)
@@ -91,7 +91,7 @@ def test_rope_sees_relative_offsets_only_and_leaves_the_prefix_alone():
     assert_close(norms, q.norm().expand_as(norms))
 
 
-def test_the_relative_bias_has_one_entry_an_offset():
+def test_the_relative_bias_has_one_entry_for_each_offset():
     bias = RelativeBias((3, 4), num_heads=2, num_prefix_tokens=1)
     with torch.no_grad():
         bias.relative_table.copy_(torch.randn_like(bias.relative_table))

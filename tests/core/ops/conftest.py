@@ -1,4 +1,4 @@
-"""Kernels divide their work by threads, so here they have two."""
+"""Run the tests of kernels with two threads, because kernels divide their work by threads."""
 
 from collections.abc import Iterator
 

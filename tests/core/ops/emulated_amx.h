@@ -1,7 +1,7 @@
-// AMX's tile instructions in plain C, for processors with AVX-512 but without AMX. Include this file
-// before all others.
-// Each thread has eight tiles of 16 rows of 64 bytes. Sums are float; the last bits may
-// differ from those of a real AMX unit.
+// The tile instructions of AMX in plain C, for processors with AVX-512 but without AMX. Include this
+// file before all others.
+// Each thread has eight tiles of 16 rows of 64 bytes. Sums are float. The last bits may
+// differ from a real AMX unit.
 #include <immintrin.h>
 #include <stdint.h>
 #include <string.h>
@@ -30,7 +30,7 @@ static inline float emulated_float(uint32_t bits) {
   return x;
 }
 
-// c += a b, a pair of bfloat16 in each 32-bit word, the first in the lower half.
+// c += a b. Each 32-bit word holds a pair of bfloat16, the first in the lower half.
 static inline void emulated_dpbf16ps(int c, int a, int b) {
   for (int m = 0; m < 16; m++) {
     float sums[16];
@@ -63,7 +63,7 @@ static inline void emulated_dpbf16ps(int c, int a, int b) {
 #define syscall(...) 0  // the registers need no permission
 
 #ifndef __AVX512BF16__
-// bfloat16 by AVX-512 alone. Rounds to nearest, ties to even; NaN stays NaN.
+// bfloat16 with AVX-512 only. Rounds to nearest, ties to even. NaN stays NaN.
 static inline __m256i emulated_cvtneps_pbh(__m512 x) {
   const __m512i bits = _mm512_castps_si512(x), one = _mm512_set1_epi32(1);
   const __m512i last = _mm512_and_si512(_mm512_srli_epi32(bits, 16), one);

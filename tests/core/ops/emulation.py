@@ -1,7 +1,7 @@
-"""The native backend on processors without AMX: its tile instructions are emulated in C.
+"""Emulation of AMX in C, to run the native backend on processors without AMX.
 
-Missing instructions of AVX512-BF16 are emulated too; the rest of AVX-512 is needed. As a script it
-runs ``vitcli`` with the native backend:
+Instructions of AVX512-BF16 are emulated too if they are missing. All other instructions of AVX-512
+are required. As a script, this file runs ``vitcli`` with the native backend:
 
     python tests/core/ops/emulation.py train cifar10-tiny-native
 """
@@ -21,7 +21,7 @@ NEEDED = ("avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 def why_not() -> str | None:
-    """Why the native backend cannot be emulated on this machine; None where it can be."""
+    """Return why this machine cannot emulate the native backend, or None if it can."""
     if platform.system() != "Linux" or platform.machine() != "x86_64":
         return "no Linux on x86-64"
     if not (shutil.which("gcc") or shutil.which("clang")):
@@ -32,9 +32,9 @@ def why_not() -> str | None:
 
 
 def write_compiler(folder: Path) -> Path:
-    """A C compiler that includes the emulation before each source.
+    """Write a C compiler that includes the emulation before each source, and return its path.
 
-    Its version names the emulation, so its libraries are never taken for those of a real AMX unit.
+    Its version contains the emulation, so the cache keeps its libraries apart from real ones.
     """
     real = shutil.which("gcc") or shutil.which("clang")
     seal = hashlib.sha256(HEADER.read_bytes()).hexdigest()
@@ -49,7 +49,7 @@ def write_compiler(folder: Path) -> Path:
 
 
 def emulate() -> None:
-    """Let this process, and the compilers that it starts, take the CPU for one with AMX."""
+    """Make this process and the compilers that it starts use the emulated AMX."""
     os.environ["CC"] = str(write_compiler(Path(tempfile.mkdtemp())))
     torch.cpu._is_amx_tile_supported = lambda: True
 

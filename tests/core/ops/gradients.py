@@ -1,4 +1,4 @@
-"""Outputs and gradients of a function, and how far they are from the exact ones."""
+"""Outputs and gradients of a function, and their error."""
 
 from collections.abc import Callable, Sequence
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def error(found: Tensor, exact: Tensor) -> float:
-    """Relative, of all elements together."""
+    """Return the relative error of all elements together."""
     return ((found.double() - exact).norm() / exact.norm().clamp(min=1e-30)).item()
 
 
@@ -16,7 +16,7 @@ def gradients(
     inputs: Sequence[Tensor],
     *grads: Tensor,
 ) -> list[Tensor]:
-    """The outputs, then the gradient of each input for these gradients of the outputs."""
+    """Return the outputs and the gradients of the inputs, for given gradients of the outputs."""
     leaves = [x.detach().clone().requires_grad_() for x in inputs]
     found = function(*leaves)
     outputs = list(found) if isinstance(found, tuple) else [found]

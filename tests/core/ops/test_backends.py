@@ -1,6 +1,6 @@
-"""Each backend computes what the plain definition says, forward and backward.
+"""Each backend computes the same as the plain definition, forward and backward.
 
-The truth is written out here in float64.
+The exact results are computed in float64 by formulas in this file.
 """
 
 import math
@@ -22,18 +22,18 @@ EPS = 1e-6
 
 @dataclass
 class Case:
-    """One call of an op: inputs, how a backend is called with them, and the exact result."""
+    """One call of an op: its inputs, a function that calls a backend, and the exact result."""
 
     inputs: list[Tensor]
     call: Callable[..., Any]
     """Takes a backend, then the inputs."""
     truth: Callable[..., Any]
     fits: bool = True
-    """Whether the sizes are those that the native backend was made for."""
+    """Whether the native backend has a kernel for the sizes."""
 
 
 def rounded(*shape: int) -> Tensor:
-    """Numbers that bf16 holds, as float."""
+    """Return random floats that bf16 represents exactly."""
     return torch.randn(shape).to(BF16).float()
 
 
@@ -80,7 +80,7 @@ def add_norm(rows: int, width: int, has_branch: bool) -> Case:
 
 
 def turned(heads: Tensor) -> Tensor:
-    """Not a rotation, so queries and keys that are not turned would show."""
+    """Return changed heads. This is not a rotation, so that a backend cannot skip it unnoticed."""
     return 1.5 * heads.roll(1, -1) + heads.flip(-2)
 
 
@@ -138,7 +138,7 @@ OPS: dict[str, tuple[Callable[..., Case], list[tuple[Any, ...]]]] = {
 
 @pytest.fixture
 def backend(request) -> Backend:
-    """The backend of this name; what a machine lacks is emulated."""
+    """Return the backend of this name. AMX is emulated on machines without it."""
     if request.param == "native":
         request.getfixturevalue("native_machine")
     return BACKENDS[request.param]()
@@ -148,7 +148,7 @@ def backend(request) -> Backend:
 @pytest.mark.parametrize(
     ("op", "sizes"), [(op, sizes) for op, (_, table) in OPS.items() for sizes in table]
 )
-def test_a_backend_computes_what_the_plain_definition_says(backend, op, sizes, two_threads):
+def test_a_backend_equals_the_plain_definition(backend, op, sizes, two_threads):
     case = OPS[op][0](*sizes)
     exact = case.truth(*(x.double() for x in case.inputs))
     outputs = exact if isinstance(exact, tuple) else (exact,)
@@ -163,7 +163,9 @@ def test_a_backend_computes_what_the_plain_definition_says(backend, op, sizes, t
         under_autocast(backend), under_autocast(PLAIN), true, strict=True
     ):
         assert error(plain, exact) < 0.02
-        assert error(mine, exact) < 1.1 * error(plain, exact) + 0.002  # bf16 rounds by 0.0017
+        assert (
+            error(mine, exact) < 1.1 * error(plain, exact) + 0.002
+        )  # the rounding error of bf16 is 0.0017
 
 
 def test_every_op_of_a_backend_is_compared():
@@ -177,8 +179,8 @@ def test_every_op_of_a_backend_is_compared():
 @pytest.mark.parametrize(
     ("op", "sizes"), [(op, sizes) for op, (_, table) in OPS.items() for sizes in table]
 )
-def test_kernels_compute_the_sizes_that_they_were_made_for(op, sizes, native_machine):
-    """Otherwise the comparison above would compare torch with itself."""
+def test_kernels_compute_the_sizes_that_they_support(op, sizes, native_machine):
+    """Without kernels, the comparison above would compare torch with itself."""
     case, native = OPS[op][0](*sizes), BACKENDS["native"]()
     kinds = []
     for backend in (native, PLAIN):
@@ -190,7 +192,7 @@ def test_kernels_compute_the_sizes_that_they_were_made_for(op, sizes, native_mac
 
 
 @pytest.mark.parametrize("op", OPS)
-def test_outside_of_bf16_autocast_the_native_backend_is_plain(op, native_machine):
+def test_without_bf16_autocast_the_native_backend_is_plain(op, native_machine):
     make, table = OPS[op]
     case = make(*table[0])
     found = [case.call(backend, *case.inputs) for backend in (BACKENDS["native"](), PLAIN)]

@@ -1,4 +1,4 @@
-"""Whole models with a backend: the same layers, the same lessons, and the kernels at work."""
+"""Models with a native backend: their layers, their training and the kernels that they use."""
 
 import copy
 from collections import Counter
@@ -34,7 +34,7 @@ def backends_of(model: nn.Module) -> set[str]:
 
 
 @pytest.mark.parametrize("family", REQUIRED)
-def test_every_layers_class_is_what_the_models_code_says(family, native):
+def test_a_backend_does_not_change_the_class_of_a_layer(family, native):
     sizes: dict[str, Any] = {"img_size": (16, 16), "in_chans": 3, "num_classes": 16}
     if family != "resnet18":
         sizes |= {"patch_size": 4, "embed_dim": 48, "num_heads": 3}
@@ -51,7 +51,7 @@ def test_every_layers_class_is_what_the_models_code_says(family, native):
     assert backends_of(model) == {"torch"}
 
 
-def test_a_backend_is_of_one_model_and_of_its_copies(native):
+def test_a_model_shares_its_backend_with_its_copies_only(native):
     model, other = build_vit(changed(**WIDE)), build_vit(changed(**WIDE))
     use_backend(model, native)
     assert backends_of(Ema(model, 0.9).model) == {"native"}
@@ -59,7 +59,7 @@ def test_a_backend_is_of_one_model_and_of_its_copies(native):
     assert backends_of(other) == {"torch"}
 
 
-def test_a_backend_that_cannot_be_prepared_leaves_the_model_alone():
+def test_a_failed_preparation_does_not_change_the_model():
     def fail(op: str, *sizes: int) -> None:
         if op == "attention":  # other layers come before it
             raise OSError(sizes)
@@ -71,7 +71,7 @@ def test_a_backend_that_cannot_be_prepared_leaves_the_model_alone():
 
 
 def nodes(result: torch.Tensor) -> Counter[str]:
-    """How often each operation is in the graph of a result."""
+    """Return how often each operation is in the autograd graph of a result."""
     found, waiting = set(), [result.grad_fn]
     while waiting:
         node = waiting.pop()
@@ -82,7 +82,7 @@ def nodes(result: torch.Tensor) -> Counter[str]:
 
 
 def kernel_calls(model: nn.Module) -> dict[str, int]:
-    """How often each kernel works in a forward pass, and additions by torch."""
+    """Return the number of calls of each kernel and of additions by torch in a forward pass."""
     with torch.autocast("cpu", BF16):
         found = nodes(model(torch.randn(2, 3, 16, 16)))
     names = ("Linear", "Gelu", "AddNorm", "Attention")
@@ -90,14 +90,16 @@ def kernel_calls(model: nn.Module) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("checkpointing", [False, True])
-def test_what_the_kernels_compute(native, checkpointing):
-    """Of two blocks: the last attends by torch, since only CLS is read; so is its sum added."""
+def test_kernels_compute_the_supported_ops(native, checkpointing):
+    """In the last of two blocks, torch computes attention and sum for CLS only."""
     model = build_vit(changed(**WIDE)).train()
-    assert set(kernel_calls(model).values()) == {0, 5}  # the sums: two a block, and positions
+    assert set(kernel_calls(model).values()) == {0, 5}  # five sums: two per block, and positions
     use_backend(model, native)
     all_calls = {"Linear": 9, "Gelu": 2, "AddNorm": 5, "Attention": 1, "add": 2}
-    assert kernel_calls(model) == all_calls  # the head has 5 classes, no multiple of 16
-    assert kernel_calls(model.eval()) == all_calls | {"add": 5}  # there blocks are looked at
+    assert kernel_calls(model) == all_calls  # not the head: 5 classes are no multiple of 16
+    assert kernel_calls(model.eval()) == all_calls | {
+        "add": 5
+    }  # only a training model uses streams
 
 
 @pytest.mark.parametrize(
@@ -121,7 +123,7 @@ def test_what_the_kernels_compute(native, checkpointing):
     ],
     ids=str,
 )
-def test_kernels_compute_nothing_that_they_do_not_know(fields, calls, native):
+def test_torch_computes_the_ops_that_kernels_do_not_support(fields, calls, native):
     model = build_vit(changed(**{**WIDE, **fields})).train()
     use_backend(model, native)
     found = kernel_calls(model)
@@ -133,7 +135,7 @@ class Opposite(Softmax):
         return -super().forward(*arguments)
 
 
-def test_a_rule_that_derives_from_softmax_computes_itself():
+def test_a_subclass_of_softmax_is_computed_by_its_own_code():
     model = build_vit(changed(pool="mean", depth=1, ffn="none", final_norm=False)).eval()
     attn, tokens = model.blocks[0].attn.inner, torch.randn(2, 17, 24)
     nn.init.zeros_(attn.proj.bias)
@@ -171,7 +173,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_a_model_learns_the_same_with_either_kernels(fields, native_machine):
+def test_a_model_learns_equally_well_with_both_backends(fields, native_machine):
     plain = build_model(changed(**{**WIDE, **fields})).train()
     with torch.no_grad():
         for parameter in plain.parameters():
@@ -205,7 +207,7 @@ def test_recomputed_blocks_give_the_same_gradients(native_machine):
     assert_close(found[0], found[1], rtol=0, atol=0)
 
 
-def test_in_fp32_a_model_stays_what_it_was(native):
+def test_in_fp32_the_native_backend_changes_nothing(native):
     plain = build_vit(changed(**WIDE)).eval()
     other = copy.deepcopy(plain)
     use_backend(other, native)
@@ -217,7 +219,7 @@ def test_in_fp32_a_model_stays_what_it_was(native):
     assert_close(maps, plain_maps, rtol=0, atol=0)
 
 
-def test_weights_can_be_looked_at_under_autocast_too(native_machine):
+def test_attention_weights_are_available_under_autocast(native_machine):
     model = build_vit(changed(**WIDE)).eval()
     images = torch.randn(4, 3, 16, 16)
     exact, exact_maps = model.forward_with_weights(images)

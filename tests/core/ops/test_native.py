@@ -1,4 +1,4 @@
-"""What only the compiled kernels promise: float sums, nothing hidden, no dependence on threads."""
+"""Properties of the compiled kernels: float sums, visible NaN, no dependence on threads."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ def kernels(native_machine) -> functions.Kernels:
 
 
 @pytest.mark.parametrize(("tokens", "heads", "dim"), [(65, 4, 16), (33, 3, 18)])
-def test_attention_is_nearer_to_the_exact_one_than_torchs(tokens, heads, dim, kernels, two_threads):
+def test_attention_is_more_exact_than_torch(tokens, heads, dim, kernels, two_threads):
     qkv = (2 * torch.randn(5, tokens, 3 * heads * dim)).to(BF16)
     grad = torch.randn(5, tokens, heads * dim).to(BF16)
     scale = dim**-0.5
@@ -37,11 +37,11 @@ def test_attention_is_nearer_to_the_exact_one_than_torchs(tokens, heads, dim, ke
         assert error(mine, true) <= 1.05 * error(other, true) + 1e-6
 
 
-def test_attention_sees_every_token_and_no_other_image(kernels, two_threads):
-    """The negative control: one changed token changes its image's result and no other's."""
+def test_attention_depends_on_every_token_of_its_image_only(kernels, two_threads):
+    """One changed token changes the output of its image and of no other image."""
     qkv = torch.randn(3, 33, 3 * 16).to(BF16)
     other = qkv.clone()
-    other[1, 32] += 1  # the last token, alone in its tile
+    other[1, 32] += 1  # the last token is alone in its tile
     one, two = (functions.Attention.apply(x, 1, 0.25, kernels) for x in (qkv, other))
     differs = (one != two).any(-1)
     assert differs[1].all()
@@ -65,10 +65,10 @@ def test_a_linear_layers_gradients_are_sums_in_float(rows, inputs, outputs, kern
     assert_close(grad_b, grad.float().sum(0), rtol=1e-4, atol=1e-4)
     torch.set_num_threads(1)
     alone = gradients(native, [x, weight, bias], grad)[2:]
-    assert_close([grad_w, grad_b], alone, rtol=0, atol=0)  # whatever the number of threads
+    assert_close([grad_w, grad_b], alone, rtol=0, atol=0)  # for any number of threads
 
 
-def test_gelu_from_its_tail_to_zero(kernels, two_threads):
+def test_gelu_is_exact_from_its_tail_to_zero(kernels, two_threads):
     x = torch.cat([torch.linspace(-12, 12, 1001), torch.tensor([0.0, -0.0, 1e-30])]).to(BF16)
     grad = torch.ones_like(x)
     exact = gradients(F.gelu, [x.double()], grad)
@@ -77,8 +77,8 @@ def test_gelu_from_its_tail_to_zero(kernels, two_threads):
         assert_close(mine, true.to(BF16), rtol=0.01, atol=1e-6)
 
 
-def test_infinite_and_missing_numbers_are_not_hidden(kernels):
-    """A diverging run must be seen to diverge."""
+def test_infinity_and_nan_reach_the_output(kernels):
+    """Infinity and NaN must reach the output, so that a diverged run is noticed."""
     for bad in (float("nan"), float("inf")):
         qkv = torch.randn(2, 20, 48).to(BF16)
         qkv[0, 3, 5] = bad

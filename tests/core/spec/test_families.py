@@ -1,4 +1,4 @@
-"""Each family has its own fields; those of others are dropped at their old defaults or refused."""
+"""Each family has its own fields, and drops or refuses the fields of other families."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def some(family: str, **fields):
 
 
 @pytest.mark.parametrize("family", COMPLETE)
-def test_a_family_has_the_class_of_its_row_and_no_other_fields(family):
+def test_a_family_has_only_the_fields_of_its_class(family):
     spec = some(family)
     assert type(spec) is FAMILIES[family].spec
     experiment = ExperimentSpec(model=spec)
@@ -56,8 +56,8 @@ def test_a_field_of_another_family_with_another_value_is_refused(family):
         assert caught.value.errors()[0]["loc"] == ("model",)
 
 
-def test_the_old_defaults_are_still_the_defaults():
-    """Otherwise a complete old configuration would mean something else."""
+def test_the_defaults_of_0_7_0_are_unchanged():
+    """Otherwise a complete configuration of 0.7.0 would describe another model."""
     for row in FAMILIES.values():
         for name, field in row.spec.model_fields.items():
             if name in DEFAULTS:
@@ -89,7 +89,7 @@ def test_a_vit_is_the_default():
 
 
 class OtherSpec(VitSpec):
-    """A family that some other package brings."""
+    """A family of another package."""
 
     family: Literal["other"] = "other"  # type: ignore[assignment]
     twist: int = 1

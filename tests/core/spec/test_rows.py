@@ -1,4 +1,4 @@
-"""A name is looked up in its table when a spec is validated, and every row is complete."""
+"""A spec looks names up in tables when it is validated, and every row is complete."""
 
 from importlib import import_module
 from typing import Annotated
@@ -31,7 +31,7 @@ class Basket(Spec):
 
 
 @pytest.mark.parametrize("name", ["plum", "", 1, None, ["apple"]])
-def test_a_name_without_a_row_is_refused_as_a_literal_is(name):
+def test_a_name_without_a_row_is_refused_like_a_wrong_literal(name):
     with pytest.raises(ValidationError) as caught:
         Basket(fruit=name)
     (error,) = caught.value.errors()
@@ -41,7 +41,7 @@ def test_a_name_without_a_row_is_refused_as_a_literal_is(name):
     assert error["input"] == name
 
 
-def test_a_row_that_is_added_is_valid_and_described_from_then_on(monkeypatch):
+def test_an_added_row_is_valid_and_in_the_schema(monkeypatch):
     monkeypatch.setitem(FRUIT, "plum", Row(about="a third"))
     assert Basket(fruit="plum").fruit == "plum"
     described = Basket.model_json_schema()["properties"]["fruit"]["oneOf"]
@@ -51,7 +51,7 @@ def test_a_row_that_is_added_is_valid_and_described_from_then_on(monkeypatch):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_a_row_says_in_a_line_what_it_is(row):
+def test_a_row_has_a_one_line_description(row):
     assert row.about
     assert row.about == row.about.strip(" .")
     assert "\n" not in row.about
@@ -59,7 +59,7 @@ def test_a_row_says_in_a_line_what_it_is(row):
 
 
 @pytest.mark.parametrize("row", ROWS)
-def test_what_a_row_builds_with_is_there_and_in_the_core(row):
+def test_the_target_of_a_row_exists_in_the_core(row):
     targets = [row.build, getattr(row, "heads", None)]
     for target in filter(None, targets):
         assert callable(load_target(target))
@@ -81,12 +81,12 @@ def test_only_rows_that_build_nothing_have_no_target():
     assert POS_EMBEDS["rope2d"].heads
 
 
-def test_a_row_may_hold_what_it_builds_with():
+def test_a_target_may_be_a_class_or_function():
     assert make(Row(about="a pair", build=divmod), 7, 4) == (1, 3)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_slot_of_a_family_names_rows_of_its_table(family):
+def test_every_slot_of_a_family_has_the_rows_of_its_table(family):
     fields = FAMILIES[family].spec.model_fields
     found = {name: table_of(field) for name, field in fields.items()}
     for name, table in found.items():
@@ -99,6 +99,6 @@ def test_every_slot_is_a_field_of_some_family():
     assert SLOTS.keys() <= fields
 
 
-def test_model_and_task_are_chosen_by_a_name():
+def test_a_name_chooses_model_and_task():
     chosen = {name for name, field in ExperimentSpec.model_fields.items() if choice_of(field)}
     assert chosen == {"model", "task"}

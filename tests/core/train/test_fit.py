@@ -1,4 +1,4 @@
-"""The loop: it learns, it is a function of its inputs, and a resumed one goes the same way."""
+"""The training loop learns, is reproducible and resumes with the same bits."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def run(model, rows, *, seed=0, first_step=0, optimizers=None, **options):
     return steps, optimizers
 
 
-def test_it_learns():
+def test_training_learns():
     steps, _ = run(network(), batches(150))
     losses = [step.scalars["loss"].item() for step in steps]
     assert sum(losses[-10:]) < 0.4 * sum(losses[:10])
@@ -53,16 +53,16 @@ def weights(model: nn.Module) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_does_not():
+def test_only_the_same_seed_gives_the_same_bits():
     models = [network() for _ in range(3)]
     for model, seed in zip(models, (0, 0, 1), strict=True):
-        torch.rand(seed + 3)  # the state of the global generator must not matter
+        torch.rand(seed + 3)  # the state of the global generator must have no effect
         run(model, batches(5), seed=seed)
     assert torch.equal(weights(models[0]), weights(models[1]))
     assert not torch.equal(weights(models[0]), weights(models[2]))
 
 
-def test_twelve_steps_are_eight_and_four():
+def test_twelve_steps_equal_eight_and_four_resumed_steps():
     whole, parts = network(), network()
     run(whole, batches(12))
     _, optimizers = run(parts, batches(8))
@@ -75,7 +75,7 @@ def test_twelve_steps_are_eight_and_four():
     assert not torch.equal(weights(whole), weights(other))
 
 
-def test_parts_of_a_batch_add_up_to_the_batch():
+def test_accumulated_parts_equal_the_whole_batch():
     whole, parts = network().eval().double(), network().eval().double()
     rows = [{k: v.double() if k == "images" else v for k, v in b.items()} for b in batches(3)]
     one, _ = run(whole, rows)
@@ -84,7 +84,7 @@ def test_parts_of_a_batch_add_up_to_the_batch():
     assert_close(one[-1].scalars, four[-1].scalars)
 
 
-def test_the_gradient_is_clipped_and_its_norm_reported_before():
+def test_the_gradient_is_clipped_after_its_norm_is_reported():
     model = network().eval()
     before = weights(model)
     optimizers = [torch.optim.SGD([{"params": list(model.parameters()), "peak_lr": 1.0}], lr=1.0)]
@@ -93,7 +93,7 @@ def test_the_gradient_is_clipped_and_its_norm_reported_before():
     assert_close((weights(model) - before).norm(), torch.tensor(1e-3), rtol=1e-3, atol=0)
 
 
-def test_soft_targets_of_one_class_are_that_class():
+def test_one_hot_targets_equal_labels():
     model = network().eval()
     hard = batches(1)[0]
     soft = hard | {"targets": nn.functional.one_hot(hard["targets"], 2).float()}
@@ -108,8 +108,8 @@ def test_seeds_of_steps_are_valid_and_differ(seed):
     assert not seeds & {seed_of("step", seed + 1, step) for step in range(1000)}
 
 
-def test_a_step_sets_the_generator_of_its_device_alone(monkeypatch):
-    """``torch.manual_seed`` visits every kind of device, at every step."""
+def test_a_step_seeds_the_generator_of_its_device_only(monkeypatch):
+    """``torch.manual_seed`` would seed every type of device in every step, which takes time."""
 
     def refuse(seed: int) -> None:
         raise AssertionError("torch.manual_seed was called")
@@ -120,7 +120,7 @@ def test_a_step_sets_the_generator_of_its_device_alone(monkeypatch):
     run(model, batches(3))
 
 
-def test_what_a_step_draws_is_a_function_of_seed_and_step():
+def test_random_numbers_depend_on_seed_and_step_only():
     cpu = torch.device("cpu")
     draws = {}
     for seed, step in ((0, 0), (0, 1), (1, 0)):
@@ -133,7 +133,7 @@ def test_what_a_step_draws_is_a_function_of_seed_and_step():
 
 
 def test_fp16_skips_all_optimisers_together():
-    """One matrix overflows: neither optimiser may step, and the next step is an ordinary one."""
+    """If one matrix overflows, no optimiser steps. The next step is normal."""
     model = network().eval()
     halves = [list(model[0].parameters()), list(model[3].parameters())]
     optimizers = [
@@ -153,7 +153,7 @@ def test_fp16_skips_all_optimisers_together():
     assert not torch.equal(weights(model), before)
 
 
-def test_without_a_limit_the_gradient_is_left_alone():
+def test_without_max_grad_norm_the_gradient_is_unchanged():
     models = [network().eval() for _ in range(2)]
     for model, limit in zip(models, (None, 1e9), strict=True):
         run(model, batches(2), max_grad_norm=limit)

@@ -1,4 +1,4 @@
-"""Parameter groups, every optimiser, the average of the weights."""
+"""Parameter groups, optimisers and the average of the weights."""
 
 import pytest
 import torch
@@ -38,17 +38,17 @@ def decayed(model: nn.Module, spec: OptimSpec) -> set[str]:
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_only_matrices_decay(name):
+def test_weight_decay_covers_matrices_only(name):
     assert decayed(Tiny(), OptimSpec(name=name)) == {"blocks.0.weight", "head.weight"}
 
 
-def test_decay_all_decays_all():
+def test_decay_all_covers_all_parameters():
     model = Tiny()
     assert decayed(model, OptimSpec(decay_all=True)) == {n for n, _ in model.named_parameters()}
 
 
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_every_parameter_is_in_one_group_and_moves(name):
+def test_every_parameter_is_in_one_group_and_is_trained(name):
     model = Tiny()
     before = {n: p.detach().clone() for n, p in model.named_parameters()}
     optimizers = build_optimizers(model, OptimSpec(name=name, lr=0.1, muon_lr=0.1))
@@ -59,11 +59,11 @@ def test_every_parameter_is_in_one_group_and_moves(name):
     for optimizer in optimizers:
         optimizer.step()
     moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
-    # A bias before a batch norm has no gradient; everything else must move.
+    # A bias before a batch norm has no gradient. All other parameters must change.
     assert moved | {"blocks.0.bias", "cls_token"} == set(before)
 
 
-def test_a_factor_of_zero_stops_every_group():
+def test_a_learning_rate_factor_of_zero_stops_every_group():
     model = Tiny()
     optimizers = build_optimizers(model, OptimSpec(name="muon", lr=0.5, muon_lr=0.25))
     assert set_lr(optimizers, 0.5) == 0.25
@@ -71,7 +71,7 @@ def test_a_factor_of_zero_stops_every_group():
     assert {g["lr"] for o in optimizers for g in o.param_groups} == {0.0}
 
 
-def test_ema_follows_its_closed_form():
+def test_ema_equals_its_closed_form():
     model = nn.Linear(1, 1, bias=False).double()
     nn.init.zeros_(model.weight)
     ema = Ema(model, decay=0.5)
@@ -95,7 +95,7 @@ def test_ema_copies_counters_and_averages_running_statistics():
 
 
 def test_the_state_of_other_parameters_is_refused():
-    """As after a release in which parameters go to another optimiser."""
+    """This happens after a release that moves parameters to another optimiser."""
     model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
     optimizers = build_optimizers(model, OptimSpec())
     model(torch.randn(2, 4)).sum().backward()

@@ -1,4 +1,4 @@
-"""Schedules at their corners, and against torch's."""
+"""Schedules at their start and end, and against torch."""
 
 import itertools
 
@@ -15,7 +15,7 @@ def test_warm_up_rises_in_equal_steps_to_the_peak(name):
 
 
 @pytest.mark.parametrize(("name", "end"), [("cosine", 0.1), ("linear", 0.1), ("constant", 1.0)])
-def test_the_end_is_the_floor(name, end):
+def test_the_schedule_ends_at_min_lr_ratio(name, end):
     rates = [
         lr_factor(s, schedule=name, warmup_steps=5, num_steps=50, min_ratio=0.1) for s in range(51)
     ]
@@ -23,7 +23,7 @@ def test_the_end_is_the_floor(name, end):
     assert all(b <= a + 1e-12 for a, b in itertools.pairwise(rates[5:]))
 
 
-def test_cosine_is_the_one_of_torch():
+def test_cosine_equals_torch():
     weight = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([weight], lr=1.0)
     theirs = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=30, eta_min=0.2)
@@ -34,8 +34,8 @@ def test_cosine_is_the_one_of_torch():
         theirs.step()
 
 
-def test_the_reports_schedule_passes_a_hundredth_at_epoch_282():
-    """The report's text says the final rate is 0.001; its code passes that at epoch 282 of 300."""
+def test_the_schedule_of_the_course_report_reaches_a_hundredth_at_epoch_282():
+    """The course report says a final rate of 0.001. Its code reaches it at epoch 282 of 300."""
     rate = [
         0.1 * lr_factor(e * 500, schedule="cosine", warmup_steps=7500, num_steps=150_000)
         for e in range(300)

@@ -1,4 +1,4 @@
-"""Scores against hand-worked cases and scipy."""
+"""Scores equal results by hand and by scipy."""
 
 import pytest
 import torch
@@ -14,7 +14,7 @@ from vitcli.core.train.evaluate import (
 )
 
 
-def test_a_case_worked_by_hand():
+def test_scores_equal_the_result_by_hand():
     logits = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 2]])
     scores = score(logits, torch.tensor([0, 1, 0, 2]))
     assert scores.accuracy == 0.75
@@ -28,7 +28,7 @@ def test_a_class_without_images_has_no_accuracy():
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (7, 10), (9000, 10_000), (10, 10)])
-def test_the_interval_is_wilsons(hits, trials):
+def test_the_interval_equals_wilson_by_scipy(hits, trials):
     theirs = stats.binomtest(hits, trials).proportion_ci(method="wilson")
     assert wilson_interval(hits, trials) == pytest.approx((theirs.low, theirs.high), abs=1e-6)
 

@@ -57,8 +57,8 @@ class DataSpec(Spec):
     mean: Channels | None = None
     """Mean of each channel for pixels in [0, 1]; unset uses the means of the training set."""
     std: Channels | None = None
-    """Standard deviation of each channel for pixels in [0, 1]; unset uses those of the training
-    set."""
+    """Standard deviation of each channel for pixels in [0, 1]; unset uses the values of the
+    training set."""
     class_names: Annotated[tuple[str, ...], AcceptsList] | None = None
     """Names of the classes, in label order; unset uses the names of the data set."""
     augment: AugmentSpec = AugmentSpec()

@@ -66,7 +66,7 @@ def family_fields() -> Iterator[str]:
 
 
 def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without those of other families that have the defaults of 0.7.0.
+    """Return the fields without fields of other families that have the defaults of 0.7.0.
 
     Raises:
         ValueError: A field of another family has another value.

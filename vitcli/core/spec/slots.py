@@ -176,7 +176,7 @@ class PatchEmbedRow(Row):
     has_pre_norm: bool = False
     """Whether the raw pixels of a patch can be normalised first."""
     is_stem: bool = False
-    """Whether several convolutions halve the grid, whose widths ``stem_width`` sets."""
+    """Whether several convolutions reduce the image, with widths that ``stem_width`` can set."""
     has_batch_norm: bool = False
 
 

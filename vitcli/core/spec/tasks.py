@@ -17,7 +17,7 @@ class TaskSpec(Spec):
 
     @property
     def row(self) -> "TaskRow":
-        """The row of the task in the table."""
+        """Return the row of the task in ``TASKS``."""
         return TASKS[self.name]
 
 
