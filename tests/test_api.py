@@ -1,5 +1,6 @@
 """The Python interface, beyond the examples in README."""
 
+import math
 import subprocess
 import sys
 
@@ -7,6 +8,7 @@ import torch
 
 import vitcli
 from vitcli.cli.main import app
+from vitcli.core.data.source import DataSet, Images
 
 
 def test_importing_the_package_does_not_import_torch():
@@ -60,3 +62,22 @@ def test_an_experiments_model_is_the_one_that_is_trained():
     model = vitcli.build_model("cifar10-tiny")
     assert model.spec.img_size == (64, 64)
     assert sum(p.numel() for p in model.parameters()) == 140_618
+
+
+def test_fit_takes_images_of_any_origin():
+    """A data set that no catalogue has, with a channel of one level."""
+    pixels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8)
+    pixels[:, 2] = 7
+    images = Images(pixels, torch.arange(40) % 2)
+    data = DataSet(
+        name="mine",
+        class_names=("a", "b"),
+        train=images,
+        test=images,
+        mean=(0.5, 0.5, 7 / 255),
+        std=(0.25, 0.25, 0.0),
+        data_hash="",
+    )
+    model = vitcli.build_model(img_size=8, num_classes=2, embed_dim=16, depth=1, num_heads=2)
+    (epoch,) = vitcli.fit(model, data, epochs=1, batch_size=16)
+    assert math.isfinite(epoch["train_loss"])

@@ -3,10 +3,12 @@
 import json
 import os
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from tests import denoising, new_rows
@@ -19,6 +21,7 @@ from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.train.start import Request, start
 
 ROOT = Path(__file__).parents[1]
@@ -129,3 +132,37 @@ def test_it_is_ablated(tiny, added, monkeypatch):
 def test_it_is_in_the_schema_and_in_the_table_of_the_documentation():
     assert denoising.ROW.about in json.dumps(json.loads(vitcli("experiments schema"))["properties"])
     assert f"| `task.name` | `denoise` | {denoising.ROW.about} |  |" in rendered()
+
+
+@pytest.mark.usefixtures("added")
+def test_pictures_are_looked_into_but_not_classified(tiny):
+    vitcli(f"train {tiny} -s task.name=denoise -o run")
+    Image.new("RGB", (20, 20), "teal").save("photo.png")
+    (found,) = json.loads(vitcli("attn-map photo.png --run run --method rollout --json"))
+    assert (found["class"], found["probability"]) == (None, None)
+    vitcli("attn-map photo.png --run run --format html -o page.html")
+    for words in ("predict photo.png --run run", "attn-map photo.png --run run --method gradcam"):
+        done = CliRunner().invoke(app, words.split())
+        assert done.exit_code == 2, done.output
+        assert "classify" in done.output or "no classes" in done.output
+
+
+@pytest.mark.usefixtures("added")
+def test_an_evaluation_can_be_limited(tiny, monkeypatch):
+    monkeypatch.setattr("vitcli.core.train.evaluate.LIMITED", 5)
+    vitcli(f"train {tiny} -s task.name=denoise -o run")
+    assert json.loads(vitcli("eval run --json --limit-batches 2"))["num_images"] == 10
+
+
+@pytest.mark.usefixtures("added")
+def test_a_study_has_one_task(tiny):
+    Path("mine.yaml").write_text(
+        f"base: {tiny}\nseeds: [0]\nvariants: {{base: {{}}, other: {{task.name: denoise}}}}\n"
+    )
+    with pytest.raises(ConfigError, match="results of different tasks cannot be compared"):
+        load_study("./mine.yaml")
+
+
+def test_a_task_reports_its_loss():
+    with pytest.raises(ValueError, match="contain 'loss'"):
+        replace(denoising.ROW, reports=("error",))

@@ -76,7 +76,9 @@ def fit(
     spec = ExperimentSpec(
         model=model.spec,
         data=DataSpec(
-            name=data.name, mean=data.mean, std=data.std, augment=augment or AugmentSpec()
+            mean=data.mean,
+            std=tuple(value or 1.0 for value in data.std),  # a single level has no spread
+            augment=augment or AugmentSpec(),
         ),
         optim=optim or OptimSpec(),
         train=TrainSpec(epochs=epochs, batch_size=batch_size, label_smoothing=label_smoothing),

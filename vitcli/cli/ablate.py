@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from vitcli.runner.study.plan import Options, StudyPlan
     from vitcli.runner.study.saved import SavedTrials
     from vitcli.runner.study.states import TrialState
-    from vitcli.runner.study.workers import TrialEvent
+    from vitcli.runner.train.events import TrialEvent
 
 STUDY = "ablation-quickstart"
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

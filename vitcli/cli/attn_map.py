@@ -179,12 +179,18 @@ def draw_all(
         commit(target, content)
         done.append(map_metadata(explanation) | {"run": str(run.path), "file": str(target)})
         if not json:
-            share = percent(explanation.probability, 1)
-            emit(f"{printable(file)}: {explanation.label} {share}  {target}")
+            emit(f"{printable(file)}: {predicted(explanation)}{target}")
     if json:
         emit_json(done)
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
+
+
+def predicted(explanation: "Explanation") -> str:
+    """Return the likeliest class, if the model classifies."""
+    if explanation.label is None or explanation.probability is None:
+        return ""
+    return f"{explanation.label} {percent(explanation.probability, 1)}  "
 
 
 def refuse_to_replace(files: list[str], target: Path) -> None:

@@ -11,10 +11,9 @@ from vitcli.cli.console import duration, is_live, say
 from vitcli.cli.live import bars, scalars_text
 from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
-from vitcli.runner.study.workers import TrialEvent
 from vitcli.runner.text import printable
 from vitcli.runner.train import events
-from vitcli.runner.train.events import Ended, Message, Started, Stopping
+from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 
 LINE_SECONDS = 30.0
 

@@ -27,8 +27,7 @@ from vitcli.runner.study.run import run_study, save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.table import read_document
-from vitcli.runner.study.workers import TrialEvent
-from vitcli.runner.train.events import Ended
+from vitcli.runner.train.events import Ended, TrialEvent
 
 
 @pytest.fixture

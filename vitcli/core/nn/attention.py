@@ -73,7 +73,8 @@ class SelfAttention(UsesBackend, nn.Module):
         scale.
         """
         rule, has_bias = self.attend, type(self.position).bias is not Position.bias
-        if type(rule) is not Softmax or rule.clamp or rule.dropout or has_bias:
+        is_global = type(self).split is SelfAttention.split
+        if type(rule) is not Softmax or rule.clamp or rule.dropout or has_bias or not is_global:
             return None
         return rule.scale() if isinstance(rule.scale, HeadDimScale) else None
 

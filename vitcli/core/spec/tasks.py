@@ -91,6 +91,10 @@ class TaskRow(SpecRow):
     condense: Target | None = None
     """A numpy function that reduces the stored outputs to a size that can be committed to git."""
 
+    def __post_init__(self) -> None:
+        if "loss" not in self.reports:
+            raise ValueError("the reports of a task contain 'loss', the number that is minimised")
+
     @property
     def numbers(self) -> tuple[str, ...]:
         """Return the names of the headline metric and of all recorded numbers."""

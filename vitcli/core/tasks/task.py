@@ -15,7 +15,7 @@ from vitcli.core.data.batches import Batch, eval_batches, train_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.evaluate import images_at_once
+from vitcli.core.train.evaluate import images_at_once, limit_images
 
 Outputs = dict[str, Tensor]
 """Tensors of a model for every image of a split; the first axis is N."""
@@ -71,12 +71,16 @@ class Task(ABC):
         )
 
     def eval_batches(self, images: Images) -> Iterator[Batch]:
-        """Yield all images of a split in order, normalised, in batches that suit the device."""
+        """Yield the images of a split in order, normalised, in batches that suit the device.
+
+        ``train.limit_batches`` limits the split.
+        """
         assert self.spec.data.mean is not None
         assert self.spec.data.std is not None
         size = images_at_once(images.pixels.device)
         mean, std = self.spec.data.mean, self.spec.data.std
-        return eval_batches(images, mean=mean, std=std, batch_size=size)
+        part = limit_images(images, self.spec)
+        return eval_batches(part, mean=mean, std=std, batch_size=size)
 
     def random_batch(self, count: int, device: torch.device) -> Batch:
         """Return a batch of random images, to measure the time of a step."""

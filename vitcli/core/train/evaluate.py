@@ -54,6 +54,12 @@ def compute_logits(
     return torch.cat(rows)
 
 
+def limit_images(images: Images, spec: ExperimentSpec) -> Images:
+    """Return the images of a split that ``train.limit_batches`` leaves, evenly spaced."""
+    limit = spec.train.limit_batches
+    return evenly_spaced(images, limit * LIMITED) if limit else images
+
+
 def logits_and_labels(
     model: nn.Module, images: Images, spec: ExperimentSpec, *, flip: bool = False
 ) -> tuple[Tensor, Tensor]:
@@ -62,10 +68,10 @@ def logits_and_labels(
     ``train.limit_batches`` limits the split too, to evenly spaced images. ``flip`` averages over
     each image and its mirror image.
     """
-    data, limit = spec.data, spec.train.limit_batches
+    data = spec.data
     assert data.mean is not None
     assert data.std is not None
-    part = evenly_spaced(images, limit * LIMITED) if limit else images
+    part = limit_images(images, spec)
     size = images_at_once(images.pixels.device)
     batches = eval_batches(part, mean=data.mean, std=data.std, batch_size=size)
     return compute_logits(model, batches, flip=flip), part.labels

@@ -6,8 +6,8 @@ from vitcli.runner.text import one_line
 
 def headline(explanation: Explanation) -> str:
     """Return the predicted class with its probability, and what the map shows."""
-    share = f"{100 * explanation.probability:.1f} %"
-    return f"{one_line(explanation.label)}, {share}: {map_title(explanation)}"
+    title, prediction = map_title(explanation), explanation.prediction
+    return title if prediction is None else f"{prediction}: {title}"
 
 
 def map_title(explanation: Explanation) -> str:
@@ -15,7 +15,7 @@ def map_title(explanation: Explanation) -> str:
     who = "CLS" if explanation.has_cls else "the pooled patches"
     if explanation.query is not None:
         who = "the framed patch"
-    class_name = one_line(explanation.explained_class)
+    class_name = one_line(explanation.explained_class or "")
     return {
         "cls": f"what {who} attends to",
         "rollout": f"attention rollout, from {who}",

@@ -33,6 +33,7 @@ from vitcli.runner.data.pictures import (
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.experiment.config import did_you_mean
+from vitcli.runner.text import one_line
 
 SOFTWARE = "vitcli attn-map"
 """The software that a PNG figure names as its origin."""
@@ -61,11 +62,11 @@ class Explanation:
     fit: str
     batch: torch.Tensor
     """(1, C, H, W), normalised: the model's input."""
-    label: str
-    """The likeliest class."""
-    probability: float
+    label: str | None
+    """The likeliest class; None for a model that does not classify."""
+    probability: float | None
     """The probability of ``label``."""
-    explained_class: str
+    explained_class: str | None
     """The class that the map explains: the requested class, or ``label``."""
     method: str
     layers: tuple[int, ...]
@@ -81,6 +82,13 @@ class Explanation:
     query: tuple[int, int] | None
     """(row, column) of the queried patch, from 0."""
     has_cls: bool
+
+    @property
+    def prediction(self) -> str | None:
+        """The likeliest class with its probability, such as ``cat, 93.1 %``."""
+        if self.label is None or self.probability is None:
+            return None
+        return f"{one_line(self.label)}, {100 * self.probability:.1f} %"
 
 
 class Explainer:
@@ -122,6 +130,12 @@ class Explainer:
             )
         self.predictor, self.model = predictor, model
         self.method = method or _choose_method(model, query, class_name)
+        self.classifies = predictor.spec.task.row.classifies
+        if not self.classifies and "class" in OPTIONS[self.method]:
+            raise ConfigError(
+                f"--method {self.method} explains a class, but {predictor.run.name} does not"
+                " classify; try --method rollout"
+            )
         if class_name is not None and class_name not in names:
             some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
             hint = did_you_mean(class_name, names)
@@ -180,9 +194,7 @@ class Explainer:
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
         batch = normalize(pixels[None].to(device), mean, std)
-        with torch.no_grad():
-            shares = self.model(batch).softmax(-1)[0]
-        best = int(shares.argmax())
+        best, share = self._predict(batch)
         explained = best if self.class_name is None else predictor.names.index(self.class_name)
         return Explanation(
             path=path,
@@ -190,9 +202,9 @@ class Explainer:
             box=box,
             fit=self.fit,
             batch=batch,
-            label=predictor.names[best],
-            probability=shares[best].item(),
-            explained_class=predictor.names[explained],
+            label=predictor.names[best] if self.classifies else None,
+            probability=share if self.classifies else None,
+            explained_class=predictor.names[explained] if self.classifies else None,
             method=self.method,
             layers=tuple(layer + 1 for layer in self.layers),
             heads=tuple(head + 1 for head in self.heads),
@@ -203,6 +215,13 @@ class Explainer:
             query=self.query,
             has_cls=self.model.cls_token is not None,
         )
+
+    def _predict(self, batch: torch.Tensor) -> tuple[int, float]:
+        """Return the likeliest class and its probability."""
+        with torch.no_grad():
+            shares = self.model(batch).softmax(-1)[0]
+        best = int(shares.argmax())
+        return best, shares[best].item()
 
     def _maps(self, batch: torch.Tensor, explained: int) -> np.ndarray:
         request = MapRequest(

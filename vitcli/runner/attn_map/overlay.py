@@ -14,7 +14,6 @@ from vitcli.runner.attn_map.captions import caption, head_names, map_title
 from vitcli.runner.attn_map.explain import SOFTWARE, Explanation
 from vitcli.runner.attn_map.matrices import draw_matrices, label_grid
 from vitcli.runner.figure_style import CMAP, MUTED, bare, draw_map_grid, encode
-from vitcli.runner.text import one_line
 
 Box = tuple[float, float, float, float]
 """Top, left, height, width."""
@@ -63,8 +62,7 @@ def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
     plain, covered = figure.subplots(*((2, 1) if stacked else (1, 2)))
     plain.imshow(explanation.picture)
     frame_model_input(plain, explanation)
-    share = f"{100 * explanation.probability:.1f} %"
-    plain.set_title(f"{one_line(explanation.label)}, {share}", loc="left")
+    plain.set_title(explanation.prediction or "picture", loc="left")
     image = draw_map_over_picture(covered, explanation, smooth)
     covered.set_title(title, loc="left")
     where = {"location": "bottom", "aspect": 50} if stacked else {"location": "right"}

@@ -12,6 +12,7 @@ from torch import Tensor
 from vitcli.core.data.augment import normalize
 from vitcli.core.data.source import Images
 from vitcli.core.inspect.maps import MapRequest, head_maps
+from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.arrays import rank_in_class
@@ -32,6 +33,18 @@ def fixed_images(images: Images) -> Tensor:
     labels = images.labels.cpu()
     turns = rank_in_class(labels) * (labels.max() + 1) + labels
     return images.pixels[turns.argsort()[:COUNT].to(images.pixels.device)]
+
+
+def draw_training_strip(model: ImageModel, images: Images, data: DataSpec) -> np.ndarray | None:
+    """Return the strip of a model in training; None for a model without attention maps.
+
+    A model whose attention would take more than ``MAX_BYTES`` gets no strip either.
+    """
+    if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
+        return None
+    if 4 * model.spec.num_heads * model.token_shape.num_tokens**2 > MAX_BYTES:
+        return None
+    return attention_strip(model, fixed_images(images), data)
 
 
 def attention_strip(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.ndarray:

@@ -7,7 +7,7 @@ import torch
 from vitcli.core.data.source import Images
 from vitcli.core.train.evaluate import logits_and_labels
 from vitcli.runner.data.pictures import read_picture
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir
@@ -35,7 +35,14 @@ class Predictor:
         self.model = load_model(run, str(self.device))
 
     def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
-        """Classify one picture file (``-`` is standard input); ``fit`` is a key of ``FITS``."""
+        """Classify one picture file (``-`` is standard input); ``fit`` is a key of ``FITS``.
+
+        Raises:
+            ConfigError: The model was not trained to classify.
+            InputError: The picture cannot be read.
+        """
+        if not self.spec.task.row.classifies:
+            raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")
         pixels = read_picture(path, size=self.size, in_chans=self.in_chans, fit=fit)
         images = Images(
             pixels[None].to(self.device), torch.zeros(1, dtype=torch.long, device=self.device)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
-from vitcli.runner.errors import InputError, UserError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.machine.device import pick_device
@@ -107,7 +107,7 @@ def encoder_weights(run: RunDir) -> dict[str, Tensor]:
 
 
 def default_run() -> RunDir:
-    """Return the newest finished run, or the bundled model if there is none.
+    """Return the newest finished run that classifies, or the bundled model if there is none.
 
     Trials of a study are skipped, because most of them lack a part on purpose. Runs on the embedded
     shapes are skipped, because they cannot classify photos.
@@ -115,6 +115,14 @@ def default_run() -> RunDir:
     for run in reversed(list_runs()):
         meta = run.read("meta.json")
         is_real = not meta.get("variant") and meta.get("data") != "shapes"
-        if is_real and run.status()["state"] == "finished":
+        if is_real and run.status()["state"] == "finished" and classifies(run):
             return run
     return RunDir(BUNDLED / DEFAULT_MODEL)
+
+
+def classifies(run: RunDir) -> bool:
+    """Return whether a run was trained to classify; False for a damaged configuration."""
+    try:
+        return run.spec().task.row.classifies
+    except ConfigError:
+        return False

@@ -3,14 +3,11 @@
 import os
 import platform
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from vitcli.core.train.fit import autocast_to
 from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.version import PACKAGE, __version__
 
@@ -75,35 +72,6 @@ def has_bf16(device: torch.device) -> bool:
 def precision_name(dtype: torch.dtype | None) -> str:
     """Return the name of an autocast type: fp32, bf16 or fp16."""
     return next(name for name, value in DTYPES.items() if value is dtype)
-
-
-def compile_model(
-    model: nn.Module,
-    images: torch.Tensor,
-    autocast: torch.dtype | None,
-    on_message: Callable[[str], None],
-) -> nn.Module:
-    """Return the compiled model, or the model itself if torch.compile fails.
-
-    The compiled model is tried on one batch, so that a failure is reported before the training.
-    """
-    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
-    compiled: nn.Module = torch.compile(model)  # type: ignore[assignment]
-    try:
-        with autocast_to(images.device, autocast):
-            loss = compiled(images).float().sum()
-        loss.backward()
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # without a compiler, training continues uncompiled
-        reason = str(error).partition("\n")[0]
-        on_message(f"torch.compile failed, training without it: {reason}")
-        torch._dynamo.reset()
-        compiled = model
-    for name, buffer in model.named_buffers():
-        buffer.copy_(buffers[name])  # undo the changes of running statistics by the trial batch
-    model.zero_grad(set_to_none=True)
-    return compiled
 
 
 def cpu_name() -> str:

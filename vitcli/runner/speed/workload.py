@@ -21,13 +21,13 @@ from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, fit_to_data
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.device import (
-    compile_model,
     hardware,
     pick_device,
     pick_precision,
     precision_name,
 )
 from vitcli.runner.machine.kernels import choose_kernels
+from vitcli.runner.train.compile import compile_task
 
 MOST_IMAGES = 10_000
 GREY, SPREAD = 0.5, 0.25
@@ -92,12 +92,8 @@ class Workload:
             yield from self.task.batches(data, epoch)
 
     def compile(self, on_message: Callable[[str], None]) -> None:
-        """Compile the model where ``vitcli train`` would."""
-        if self.spec.train.compiles_on(self.device.type):
-            part = self.spec.train.batch_size // self.spec.train.accumulate
-            images = next(self.batches())["images"][:part]
-            module = self.task.module
-            self.task.network = compile_model(module, images, self.autocast, on_message)
+        """Compile the model if ``vitcli train`` would."""
+        compile_task(self.task, self.batches(), self.autocast, on_message)
 
     def training(self) -> Iterator[object]:
         """Take optimiser steps without end, data and weight average included."""

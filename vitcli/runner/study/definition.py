@@ -264,8 +264,14 @@ def _refuse_equal(variants: Sequence[Variant], document: Document) -> None:
                 raise ConfigError(
                     f"{where} is the same as {other.name!r}; change one of its fields"
                 )
+        changes = differences(base.spec, variant.spec)
+        if "task.name" in changes:
+            raise ConfigError(
+                f"{where}: task.name differs from that of {base.name!r}; results of different"
+                " tasks cannot be compared"
+            )
         for field in ("data.name", "data.resize", "data.val_split"):
-            if field in differences(base.spec, variant.spec):
+            if field in changes:
                 raise ConfigError(
                     f"{where}: {field} differs from that of {base.name!r}; scores on"
                     " different images cannot be compared"

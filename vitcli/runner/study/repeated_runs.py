@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import ValidationError
+
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import (
@@ -130,14 +132,17 @@ def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> 
     numbers = {f"test_{name}": result.get(f"test_{name}") for name in row.numbers}
     known = {name: value for name, value in numbers.items() if value is not None}
     measured: dict[str, Any] = {name: result.get(name) for name in MEASURED}
-    return TrialResult(
-        seed=spec.seed,
-        state=run.status()["state"],
-        config_hash=config_hash(spec),
-        epochs=result.get("epochs", records[-1]["epoch"] if records else 0),
-        curve=tuple((r["epoch"], r[curve]) for r in records if curve in r),
-        **measured | assign_fields(TrialResult, known),
-    )
+    try:
+        return TrialResult(
+            seed=spec.seed,
+            state=run.status()["state"],
+            config_hash=config_hash(spec),
+            epochs=result.get("epochs", records[-1]["epoch"] if records else 0),
+            curve=tuple((r["epoch"], r[curve]) for r in records if curve in r),
+            **measured | assign_fields(TrialResult, known),
+        )
+    except ValidationError as error:
+        raise InputError(f"{run.name}: its result.json is missing or damaged") from error
 
 
 def command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:

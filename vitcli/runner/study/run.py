@@ -24,8 +24,8 @@ from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import TrialState, trial_state
 from vitcli.runner.study.worker import GRACE_SECONDS
-from vitcli.runner.study.workers import Job, LocalEngine, TrialEvent
-from vitcli.runner.train.events import Ended, Message, Started, Stopping
+from vitcli.runner.study.workers import Job, LocalEngine
+from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 from vitcli.runner.train.signals import StopFlag
 
 ORPHAN_SECONDS = GRACE_SECONDS + 5

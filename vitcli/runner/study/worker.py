@@ -27,7 +27,7 @@ from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserEr
 from vitcli.runner.experiment.config import Experiment, check
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.study.definition import PLAN, read_plan
-from vitcli.runner.train.events import Ended, Event, Message, to_json
+from vitcli.runner.train.events import Ended, Event, Message, TrialEvent, to_line
 
 GRACE_SECONDS = 30.0
 """Time that a trial may take to save its checkpoint after the driver has ended."""
@@ -152,7 +152,7 @@ def main(root: Path, folders: list[str]) -> None:
         def send(event: Event, folder: str = folder) -> None:
             # If the driver has ended, stdin has ended too, and read_jobs stops the trial.
             with contextlib.suppress(OSError):
-                out.write(json.dumps({"folder": folder, **to_json(event)}) + "\n")
+                out.write(to_line(TrialEvent(folder, event)))
 
         run_trial(root, folder, send=send, load=load)
 

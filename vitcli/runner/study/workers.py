@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from vitcli.runner.train.events import Ended, Event, Message, Started, from_json
+from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
 from vitcli.version import PACKAGE
 
 POLL_SECONDS = 0.2
@@ -44,25 +44,11 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True)
-class TrialEvent:
-    """An event of a trial, or of the study if ``folder`` is empty."""
-
-    folder: str
-    event: Event
-
-
-@dataclass(frozen=True)
 class Job:
     """A trial to train, by its folder in the study."""
 
     folder: str
     attempt: int = 1
-
-
-def from_line(line: str) -> TrialEvent:
-    """Return the event in a line of JSON that a worker wrote."""
-    data = json.loads(line)
-    return TrialEvent(data.pop("folder"), from_json(data))
 
 
 class Worker:
@@ -94,11 +80,13 @@ class Worker:
         threading.Thread(target=self._read, args=(inbox, self.process.stdout), daemon=True).start()
 
     def _read(self, inbox: "queue.Queue[Any]", stdout: IO[str]) -> None:
-        with stdout:
-            for line in stdout:
-                with contextlib.suppress(ValueError, KeyError, TypeError):
-                    inbox.put((self, from_line(line)))
-        inbox.put((self, None))
+        try:
+            with stdout:
+                for line in stdout:
+                    with contextlib.suppress(json.JSONDecodeError):  # a killed process cuts a line
+                        inbox.put((self, from_line(line)))
+        finally:
+            inbox.put((self, None))
 
     def send(self, job: Job) -> None:
         """Send a job to the process. If the process is dead, the end of its output tells later."""

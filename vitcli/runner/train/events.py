@@ -1,5 +1,6 @@
 """Events of a training, for whoever watches it: plain data that can be sent as JSON. No torch."""
 
+import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -99,3 +100,26 @@ def from_json(data: dict[str, Any]) -> Event:
     """
     fields = dict(data)
     return KINDS[fields.pop("kind")](**fields)
+
+
+@dataclass(frozen=True)
+class TrialEvent:
+    """An event of a trial, or of the study if ``folder`` is empty."""
+
+    folder: str
+    event: Event
+
+
+def to_line(found: TrialEvent) -> str:
+    """Return an event of a trial as one line of JSON, with its newline."""
+    return json.dumps({"folder": found.folder, "event": to_json(found.event)}) + "\n"
+
+
+def from_line(line: str) -> TrialEvent:
+    """Return the event that ``to_line`` made the line of.
+
+    Raises:
+        json.JSONDecodeError: The line is cut short.
+    """
+    data = json.loads(line)
+    return TrialEvent(data["folder"], from_json(data["event"]))

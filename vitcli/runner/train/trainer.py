@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Outputs
@@ -20,11 +20,12 @@ from vitcli.runner.errors import ConfigError, DivergedError, InputError, Stopped
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.allocator import keep_freed_memory
-from vitcli.runner.machine.device import compile_model, pick_precision, precision_name
+from vitcli.runner.machine.device import pick_precision, precision_name
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.tensorboard import Board
+from vitcli.runner.train.compile import compile_task
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
 from vitcli.runner.train.exactness import environment_changes, numerical_environment
 from vitcli.runner.train.signals import StopFlag
@@ -64,13 +65,8 @@ class Trainer:
         self.kernels = choose_kernels(
             module, device, autocast, kernels or spec.train.wanted_kernels, on_message
         )
-        try:
-            self.state = TrainState(spec, self.task, data, autocast)
-        except ValueError as error:
-            fewer = max(1, len(data.train) // 4)
-            raise ConfigError(
-                f"train.batch_size: {error}; try -s train.batch_size={fewer}"
-            ) from error
+        self._refuse_small_data()
+        self.state = TrainState(spec, self.task, data, autocast)
         self.step_seconds = 0.0
         self.wall_seconds = 0.0
         self.records: list[dict[str, Any]] = []
@@ -78,6 +74,15 @@ class Trainer:
         """Best headline number on the validation split, and its step."""
         self._next_save = 0.0
         self._outputs: tuple[int, Outputs] | None = None
+
+    def _refuse_small_data(self) -> None:
+        try:
+            num_batches(len(self.data.train), self.spec.train.batch_size)
+        except ValueError as error:
+            fewer = max(1, len(self.data.train) // 4)
+            raise ConfigError(
+                f"train.batch_size: {error}; try -s train.batch_size={fewer}"
+            ) from error
 
     @property
     def step(self) -> int:
@@ -148,7 +153,7 @@ class Trainer:
         """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError."""
         self.board = Board(self.run.path, self.records)
         self._report_start()
-        self.task.network = self._compiled_network()
+        compile_task(self.task, self.state.batches(0), self.state.autocast, self.on_message)
         self.state.module.train()
         self._started = time.perf_counter()
         try:
@@ -173,15 +178,6 @@ class Trainer:
             first_step=self.step,
         )
         self.on_event(started)
-
-    def _compiled_network(self) -> nn.Module:
-        """Return the module, compiled if the configuration asks for it."""
-        if not self.spec.train.compiles_on(self.device.type):
-            return self.state.module
-        part = self.spec.train.batch_size // self.spec.train.accumulate
-        images = next(self.state.batches(0))["images"][:part]
-        self.on_message("compiling the model ...")
-        return compile_model(self.state.module, images, self.state.autocast, self.on_message)
 
     def _train_epoch(self, epoch: int, stop: StopFlag) -> None:
         began = reported = time.perf_counter()
@@ -240,19 +236,13 @@ class Trainer:
         self.on_event(EpochDone(record=record))
 
     def _draw_attention(self) -> None:
-        """Draw the current attention for TensorBoard. The training does not depend on it.
-
-        Attention that would take too much memory is not drawn.
-        """
-        from vitcli.runner.attn_map.strip import MAX_BYTES, attention_strip, fixed_images
+        """Draw for TensorBoard where the model looks now. The training does not depend on it."""
+        from vitcli.runner.attn_map.strip import draw_training_strip
 
         model = type(self.task).encoder(self.state.evaluated_module)
-        if not isinstance(model, VisionTransformer) or not model.has_attention_weights:
-            return
-        tokens = model.num_prefix_tokens + model.grid_size[0] * model.grid_size[1]
-        if 4 * model.spec.num_heads * tokens**2 <= MAX_BYTES:
-            images = fixed_images(self.data.val or self.data.test)
-            self.board.picture(attention_strip(model, images, self.spec.data), self.step)
+        strip = draw_training_strip(model, self.data.val or self.data.test, self.spec.data)
+        if strip is not None:
+            self.board.picture(strip, self.step)
 
     def _count_wall_seconds(self) -> None:
         now = time.perf_counter()

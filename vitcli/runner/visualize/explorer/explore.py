@@ -66,7 +66,7 @@ class Explorer:
             name=printable("stdin" if path == "-" else Path(path).name),
             picture=explanation.picture,
             box=explanation.box,
-            class_names=self.explainer.predictor.names,
+            class_names=self.explainer.predictor.names if self.explainer.classifies else (),
             layers=self.layers,
         )
 

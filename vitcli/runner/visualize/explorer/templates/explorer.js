@@ -78,12 +78,12 @@ class Explorer {
   }
 
   buildPrediction() {
-    const [[best, share], ...others] = this.scene.classes;
+    const [best, ...others] = this.scene.classes; // empty if the model does not classify
     const inPercent = (probability) => `${(100 * probability).toFixed(1)}\u00a0%`;
     const rest = others.map(([name, value]) => `${name} ${inPercent(value)}`).join(", ");
     this.part("prediction").replaceChildren(
-      element("strong", "", best),
-      element("span", "number", ` ${inPercent(share)}`),
+      element("strong", "", best ? best[0] : ""),
+      element("span", "number", best ? ` ${inPercent(best[1])}` : ""),
       element("span", "others", rest && `then ${rest}`),
       element("span", "name", this.scene.name),
     );
