@@ -1,4 +1,4 @@
-"""Events of a training, for whoever watches it: plain data that can be sent as JSON. No torch."""
+"""Events of a training, for displays and drivers: plain data that can be sent as JSON. No torch."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
