@@ -1,4 +1,4 @@
-"""Show that two versions of vitcli compute the same bits.
+"""Show that two versions of vitcli give bit-identical results.
 
     python .ci/same_bits.py OLD NEW [--only WORD] [--work FOLDER]
     python .ci/same_bits.py --record FILE CHECKOUT

@@ -1,4 +1,4 @@
-"""Comparison of two runs that must have ended with the same bits."""
+"""Comparison of two runs that must have bit-identical results."""
 
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir

@@ -1,7 +1,7 @@
 """Compare three ways of training one small model with several random seeds.
 
 Usage: python experiments/speed/many_trials.py [SEEDS]
-The ways take turns, A B C A B C ... Speeds are medians of seven rounds: images a second over all
+The ways take turns, A B C A B C ... Speeds are medians of seven rounds: images per second over all
 seeds, relative to the sequential way.
   sequential  one seed after the other, as in a worker of a study
   stacked     one model with stacked weights: torch.func.stack_module_state and vmap

@@ -1,4 +1,4 @@
-"""Check that a killed and resumed training ends with the same bits as an uninterrupted one.
+"""Check that resumed and uninterrupted trainings give bit-identical results.
 
 Usage: python experiments/speed/resume_exact.py [--device cuda] [-o FILE.json]
 Trains quickstart twice: once without interruption, and once killed with SIGKILL after its first

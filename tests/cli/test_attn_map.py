@@ -255,7 +255,7 @@ def test_a_picture_is_never_replaced_by_its_map(run):
     Path("link.png").symlink_to(path)
     for name in ("x.png", "./x.png", "link.png"):
         code, _, talk = vitcli(path, "--run", run, "-o", name)
-        assert (code, "that is the picture itself" in talk) == (2, True), talk
+        assert (code, "would overwrite the picture" in talk) == (2, True), talk
     assert Path(path).read_bytes() == before
 
 
@@ -378,7 +378,7 @@ def test_a_folder_as_one_of_several_that_holds_no_picture_stops_at_once(run):
     ("words", "code", "told"),
     [
         (["--layer", "3"], 2, "--layer: layer 3 is out of range: the model has layers 1 to 2"),
-        (["--layer", "x"], 2, "--layer wants numbers such as 1"),
+        (["--layer", "x"], 2, "--layer takes numbers such as 1"),
         (["--head", "3"], 2, "--head 3 is out of range: the model has heads 1 to 2"),
         (["--class", "brigth"], 2, "--class brigth: no such class; did you mean 'bright'?"),
         (["--class", "zigzag"], 2, "no such class (classes: bright, dark)"),
@@ -410,8 +410,8 @@ def test_a_folder_as_one_of_several_that_holds_no_picture_stops_at_once(run):
         (["-o", "x.html", "--smooth"], 2, "--format html shows the patches as they are"),
         (["-o", "x.gif"], 2, "-o x.gif: the name does not fit any format; use .png, .svg"),
         (["-o", "y.svg", "--format", "png"], 2, "-o y.svg: the name does not fit png; use .png"),
-        (["--query", "2,0"], 2, "--query wants x and y between 0 and 1"),
-        (["--query", "left"], 2, "--query wants x and y between 0 and 1"),
+        (["--query", "2,0"], 2, "--query takes x and y between 0 and 1"),
+        (["--query", "left"], 2, "--query takes x and y between 0 and 1"),
         (["--run", "nothing"], 4, "nothing"),
         (["empty"], 4, "empty: no picture in this folder"),
         (["y.png", "-o", "one.png"], 2, "-o one.png: 2 pictures need a folder"),

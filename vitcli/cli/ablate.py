@@ -85,16 +85,15 @@ Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Write each result into this folder too, as files to commit, and use the results"
-        " already there. Without --save, results in experiments/results/trials are used.",
+        help="Also write each result into this folder, in files that you can commit. Use the"
+        " results that are already there. Without --save, use the results in"
+        " experiments/results/trials.",
         show_default=False,
     ),
 ]
 Checklist = Annotated[
     Path | None,
-    typer.Option(
-        help="File to write the answers to a reproducibility checklist to.", show_default=False
-    ),
+    typer.Option(help="File for the answers to a reproducibility checklist.", show_default=False),
 ]
 
 
@@ -166,7 +165,7 @@ def parse_duration(text: str) -> float:
 
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text.strip())
     if not match or not float(match[1]):
-        raise ConfigError(f"--budget wants a time such as 30m or 2h, got {text!r}")
+        raise ConfigError(f"--budget takes a time such as 30m or 2h, got {text!r}")
     return float(match[1]) * UNITS[match[2]]
 
 

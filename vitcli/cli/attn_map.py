@@ -41,7 +41,7 @@ class Format(StrEnum):
 
 MethodOption = Annotated[
     Method | None,
-    typer.Option(help="Method that makes the map.", show_default="one that fits the model"),
+    typer.Option(help="Method that computes the map.", show_default="one that fits the model"),
 ]
 Layers = Annotated[
     str,
@@ -77,7 +77,7 @@ def attn_map(
     about: About = None,
     form: Annotated[
         Format | None,
-        typer.Option("--format", help="Format of the output.", show_default="that of -o, or png"),
+        typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or png"),
     ] = None,
     fit: FitOption = Fit.crop,
     smooth: Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.")] = False,
@@ -110,10 +110,10 @@ def attn_map(
     )
     say(describe_model(explainer.predictor))
     if output == Path("-"):
-        raise ConfigError("-o -: the figure goes to a file; name one, or a folder")
+        raise ConfigError("-o -: a figure cannot go to standard output; name a file or a folder")
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
-        raise ConfigError(f"-o {output}: {len(files)} pictures need a folder")
+        raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
     form = format_of(form, output)
     encode = encoder(
         form, explainer, smooth=smooth, all_layers=parse_numbers("--layer", layer) is None
@@ -199,7 +199,7 @@ def refuse_to_replace(files: list[str], target: Path) -> None:
 
     for file in files:
         if file != "-" and target.exists() and target.samefile(file):
-            raise ConfigError(f"-o {target}: that is the picture itself; choose another name")
+            raise ConfigError(f"-o {target} would overwrite the picture; choose another name")
 
 
 def parse_numbers(option: str, text: str) -> list[int] | None:
@@ -209,7 +209,7 @@ def parse_numbers(option: str, text: str) -> list[int] | None:
     if text in ("", "all"):
         return None
     if not re.fullmatch(r"-?\d{1,4}(,-?\d{1,4})*", text):
-        raise ConfigError(f"{option} wants numbers such as 1 or 1,3,-1, got {text!r}")
+        raise ConfigError(f"{option} takes numbers such as 1 or 1,3,-1, got {text!r}")
     return [int(number) for number in text.split(",")]
 
 
@@ -221,7 +221,7 @@ def parse_point(text: str) -> tuple[float, float] | None:
         return None
     found = re.fullmatch(r"(\d(?:\.\d+)?),(\d(?:\.\d+)?)", text)
     if found is None:
-        raise ConfigError(f"--query wants x and y between 0 and 1, such as 0.5,0.25, got {text!r}")
+        raise ConfigError(f"--query takes x and y between 0 and 1, such as 0.5,0.25, got {text!r}")
     return float(found[1]), float(found[2])
 
 

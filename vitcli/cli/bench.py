@@ -19,9 +19,7 @@ Seconds = Annotated[float, typer.Option(min=0.0, help="Approximate seconds per m
 Profile = Annotated[
     bool, typer.Option("--profile", help="Also write a trace and show the slowest operators.")
 ]
-Trace = Annotated[
-    Path, typer.Option("-o", "--output", help="File to write the trace of --profile to.")
-]
+Trace = Annotated[Path, typer.Option("-o", "--output", help="File for the trace of --profile.")]
 Lengths = Annotated[
     str | None,
     typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,2048"),
@@ -35,7 +33,8 @@ def bench(
         bool,
         typer.Option(
             "--check",
-            help="Compare ratios of speeds with committed ratios; exit with code 6 if lower.",
+            help="Compare speed ratios with the committed ratios; exit with code 6 if one fell"
+            " below 80 %.",
         ),
     ] = False,
     save: Annotated[
@@ -73,7 +72,7 @@ def train(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """Measure training steps: speed, memory, share of the peak."""
+    """Measure training steps: speed, memory, share of peak FLOP/s."""
     from vitcli.runner.speed.training import bench_training
 
     require_trace(profile, output)
@@ -101,7 +100,7 @@ def data(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """Measure the input pipeline: order, augmentation, normalising."""
+    """Measure the input pipeline: shuffling, augmentation, normalisation."""
     from vitcli.runner.speed.training import bench_data
 
     require_trace(profile, output)
@@ -135,7 +134,7 @@ def inference(
     seconds: Seconds = 0.5,
     json: Json = False,
 ) -> None:
-    """Measure inference: images per second and latency by batch."""
+    """Measure inference: images per second and latency by batch size."""
     from vitcli.runner.speed.inference import bench_inference
 
     work = workload(experiment, sets, device, precision)
@@ -172,11 +171,11 @@ def attention(
     seconds: Seconds = 0.2,
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", help="File to draw a figure to: .png, .svg or .pdf."),
+        typer.Option("-o", "--output", help="File for a figure: .png, .svg or .pdf."),
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure each attention rule by length: time, memory, growth."""
+    """Measure time and memory of each attention rule by sequence length."""
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.speed.attention import LENGTHS, MAX_SECONDS, bench_attention
     from vitcli.runner.speed.attention_figure import draw, require_figure

@@ -155,7 +155,7 @@ def get(
         typer.Option(
             "--from",
             metavar="URL|PATH",
-            help="Fetch the data set from here.",
+            help="URL or path to fetch the data set from.",
             show_default="published URLs",
         ),
     ] = None,

@@ -42,7 +42,7 @@ def evaluate(
     form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
     predictions: Annotated[
         Path | None,
-        typer.Option(help="File (.npz) to write logits and labels to.", show_default=False),
+        typer.Option(help="File (.npz) for logits and labels.", show_default=False),
     ] = None,
     min_accuracy: Annotated[
         float | None,

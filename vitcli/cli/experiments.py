@@ -25,7 +25,7 @@ def run_command(name: str) -> str:
 
 @commands.command()
 def ls(json: Json = False) -> None:
-    """List the named experiments and the question of each."""
+    """List the named experiments and the questions they answer."""
     from vitcli.runner.experiment.listing import list_experiments
 
     found = list_experiments()

@@ -10,7 +10,7 @@ from vitcli.cli.options import DataDir, Json, Offline, Sets
 
 File = Annotated[
     Path,
-    typer.Argument(metavar="FILE", help="File of weights: .pt of torch.save, or .safetensors."),
+    typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors."),
 ]
 As = Annotated[
     str, typer.Option("--experiment", "-e", help="Experiment with the model of these weights.")
@@ -29,7 +29,7 @@ def import_(
 ) -> None:
     """Create a run from weights that another program trained.
 
-    A .pt file is read in a process with limits on memory and time. Images are
+    A .pt file is read in a separate process with limits on memory and time. Images are
     normalised as in the experiment. If the weights need another normalisation,
     set data.mean and data.std.
     """

@@ -28,15 +28,16 @@ from vitcli.runner.errors import UserError
 from vitcli.version import __version__
 
 SPIN_COUNT = "20000"
-"""Number of loop turns for which a waiting thread of libgomp stays awake. The default of libgomp,
-300,000, is faster on idle cores but much slower beside another program. 1,000 is the opposite."""
+"""Number of iterations for which a waiting thread of libgomp spins. libgomp's default of 300,000 is
+faster on idle cores, but much slower if another program runs. 1,000 is slower on idle cores, but
+faster if another program runs."""
 RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Commands(TyperGroup):
     """The command group that turns a UserError into a message and an exit code.
 
-    A bug keeps its traceback.
+    The traceback of a bug is printed.
     """
 
     def invoke(self, ctx: Any) -> Any:
@@ -46,7 +47,7 @@ class Commands(TyperGroup):
             say(f"error: {error}")
             raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
-            say("stopped at once")
+            say("stopped immediately")
             raise typer.Exit(130) from error
         except BrokenPipeError as error:  # 'vitcli runs ls | head -1' must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)

@@ -22,13 +22,13 @@ FitOption = Annotated[
     Fit,
     typer.Option(
         "--fit",
-        help="Crop pictures of another aspect ratio as in training, pad with black, or stretch.",
+        help="How to fit pictures of another aspect ratio: crop as in training, pad or stretch.",
     ),
 ]
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Search the data set in this folder only.", show_default="VITCLI_DATA, then cache"
+        help="Search for the data set in this folder only.", show_default="VITCLI_DATA, then cache"
     ),
 ]
 Offline = Annotated[
@@ -37,7 +37,9 @@ Offline = Annotated[
 ]
 LimitBatches = Annotated[
     int | None,
-    typer.Option(min=1, help="Number of batches per epoch and per evaluation.", show_default="all"),
+    typer.Option(
+        min=1, help="Maximum number of batches per epoch and per evaluation.", show_default="all"
+    ),
 ]
 Sets = Annotated[
     list[str] | None,

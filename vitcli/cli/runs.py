@@ -176,7 +176,7 @@ def diff(
         for name, (a, b) in found.measures.items()
     ]
     emit(table(["measured", *names, "B - A"], rows, numeric=[1, 2, 3]))
-    say("note: these are single runs; another random seed alone changes the numbers")
+    say("note: these are single runs; a different random seed also changes the numbers")
 
 
 def format_difference(name: str, a: Any, b: Any) -> str:

@@ -66,7 +66,7 @@ Inexact = Annotated[
     bool,
     typer.Option(
         "--allow-inexact",
-        help="Continue with other threads, torch or settings, and mark the run as inexact.",
+        help="Continue with another thread count, torch or setting; mark the run as inexact.",
     ),
 ]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Replace an existing run.")]

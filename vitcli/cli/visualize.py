@@ -87,7 +87,7 @@ def visualize(
 
 
 def report_figure(name: str, outcome: str) -> None:
-    """Print what became of a figure."""
+    """Print the file of a figure, or why there is none."""
     say(f"  {name:<13} {outcome}")
 
 

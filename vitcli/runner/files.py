@@ -19,7 +19,7 @@ def commit(path: Path, content: bytes) -> None:
     link, its target is replaced.
 
     Raises:
-        ConfigError: ``path`` exists and is not a regular file (but a device or a folder).
+        ConfigError: ``path`` is a device, a folder or another kind of file that is not regular.
     """
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
@@ -66,7 +66,7 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to disk."""
+    """Sync a folder, so that the names of its files survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

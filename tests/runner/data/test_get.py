@@ -37,7 +37,7 @@ def md5(content: bytes) -> str:
 
 @pytest.fixture
 def files(monkeypatch) -> dict[str, bytes]:
-    """CIFAR-10's files with two images a batch, known to torchvision's tables."""
+    """CIFAR-10's files with two images per batch, known to torchvision's tables."""
     reader, contents = torchvision.datasets.CIFAR10, {}
     for i, name in enumerate(CIFAR.files[:-1]):
         pixels = np.full((2, 3072), i, dtype=np.uint8)

@@ -338,4 +338,4 @@ def test_a_trial_of_a_version_with_other_bits_is_stale(study, state):
     commit_json(run.path / "meta.json", run.read("meta.json") | {"config_hash": version_1})
     found = trial_states(study, ROOT)["full/seed0"]
     assert found.state == "stale"
-    assert "which computes other bits" in found.reason
+    assert "whose results differ from this version's" in found.reason

@@ -150,7 +150,7 @@ def test_notes_hold_the_method_and_the_environment(doc):
         "95 % t interval",
         "Sampling error of the test set",
         "6 epochs on shapes (10,000 training images, hash dddddddddddd)",
-        "AMD EPYC, 2 threads; 1 CPU thread a trial; fp32; torch 2.15.0",
+        "AMD EPYC, 2 threads; 1 CPU thread per trial; fp32; torch 2.15.0",
         "commit 111111111111, 222222222222; with uncommitted changes; 2026-11-21",
         "A. Author, A Report, section 5",
         "Command: vitcli ablate made-up",
@@ -404,8 +404,8 @@ def test_a_comparison_of_models_shows_what_they_cost(doc):
     swin = swin.replace(changes={"model.family": "swin"}, trials=tuple(trials))
     rows = (make_row("vit", [0.6, 0.7]), swin)
     compared = doc.replace(rows=tuple(row.model_dump() for row in rows), reference=None)
-    assert cell(compared, "swin", "MFLOP an image") == "61.2"
-    assert cell(compared, "vit", "MFLOP an image") == ""
+    assert cell(compared, "swin", "MFLOP per image") == "61.2"
+    assert cell(compared, "vit", "MFLOP per image") == ""
     assert cell(compared, "swin", "images/s") == "1,500"
     assert "multiply-add" in all_notes(compared)
     assert "MFLOP" not in render(doc, "text")

@@ -38,10 +38,10 @@ def content(run: RunDir) -> dict:
     ("name", "value", "hint"),
     [
         ("threads", 7, "set OMP_NUM_THREADS="),
-        ("torch", "1.0", "continue it in the first environment"),
-        ("cpu_capability", "NO AVX", "continue it in the first environment"),
-        ("hardware", "another machine", "continue it in the first environment"),
-        ("vitcli", "0.0.1", "continue it in the first environment"),
+        ("torch", "1.0", "continue it in its original environment"),
+        ("cpu_capability", "NO AVX", "continue it in its original environment"),
+        ("hardware", "another machine", "continue it in its original environment"),
+        ("vitcli", "0.0.1", "continue it in its original environment"),
     ],
 )
 def test_another_environment_is_refused_and_changes_no_file(

@@ -1,4 +1,4 @@
-"""A run that is killed or stopped at any instant, and continued, ends with the same bits."""
+"""A run that is stopped at any instant and continued gives bit-identical results."""
 
 import shutil
 import signal

@@ -19,7 +19,8 @@ from vitcli.core.spec import AugmentSpec
 
 Batch = dict[str, Tensor]
 Draws = dict[str, Tensor]
-"""Tables of random parameters. Row i belongs to image i of the data set, in every order."""
+"""Tables of random parameters. Row i belongs to image i of the data set, whatever the order of the
+epoch."""
 
 
 def epoch_order(num_images: int, seed: int, epoch: int) -> Tensor:
@@ -61,7 +62,7 @@ def train_batches(
 
     def batches() -> Iterator[Batch]:
         device = images.pixels.device
-        # One transfer an epoch is cheaper than one a batch.
+        # One transfer per epoch is cheaper than one per batch.
         rows = {
             # apply_policy needs the operations on the CPU; see its docstring.
             name: table[order].to("cpu" if name == "op" else device, non_blocking=True)
@@ -140,7 +141,7 @@ def _apply(
     channels: tuple[Tensor, Tensor],
     num_classes: int,
 ) -> tuple[Tensor, Tensor]:
-    """Augment and normalise a batch: geometry and the policy work on bytes, the rest on floats."""
+    """Augment and normalise a batch: crop, flip and policy on bytes, the rest on floats."""
     if "crop" in draw:
         images = aug.crop(images, draw["crop"], spec.crop_padding)
     if "flip" in draw:

@@ -4,7 +4,7 @@ RandAugment: Cubuk et al. 2019, https://arxiv.org/abs/1909.13719. TrivialAugment
 Hutter 2021, https://arxiv.org/abs/2103.10158. Operations, ranges and rounding follow Pillow and
 torchvision: images are bytes, and fractions are cut off. As in torchvision's defaults, geometric
 operations take the nearest pixel, and pixels from outside the image are black.
-Axes: N images of the data set, B batch, C channels, H W pixels, k operations an image.
+Axes: N images of the data set, B batch, C channels, H W pixels, k operations per image.
 """
 
 from collections.abc import Callable

@@ -26,7 +26,10 @@ class Images:
 
 
 def evenly_spaced(images: Images, count: int) -> Images:
-    """Return ``count`` images, evenly spaced because a split is sorted by class; all if fewer."""
+    """Return ``count`` evenly spaced images, or all images if there are not more.
+
+    A split is sorted by class, so its first images would cover only some classes.
+    """
     if count >= len(images):
         return images
     index = torch.arange(count, device=images.labels.device) * len(images) // count
@@ -76,8 +79,8 @@ class DataSet:
 def channel_stats(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return mean and standard deviation per channel of (N, C, H, W) uint8, on the [0, 1] scale.
 
-    They are computed from the 256-bin histogram of each channel: exactly, and without a float copy
-    of the pixels.
+    Both are computed from the 256-bin histogram of each channel. The result is exact and needs no
+    float copy of the pixels.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []

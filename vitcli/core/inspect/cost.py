@@ -76,7 +76,7 @@ def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int
     """
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
     seen: dict[int, int] = {}
-    kept: list[Tensor] = []  # a freed storage's address could be used again and miscounted
+    kept: list[Tensor] = []  # keeps addresses unique: freed storage could be reused
 
     def record(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

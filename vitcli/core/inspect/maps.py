@@ -1,4 +1,4 @@
-"""Maps of a model's attention, one number a patch, by several methods.
+"""Maps of a model's attention, one number per patch, by several methods.
 
 Axes: B batch, K classes, h num_heads, N tokens (prefix first), gh gw patch grid.
 """
@@ -23,14 +23,14 @@ class MapRequest:
     images: Tensor
     """(B, C, H, W), normalised."""
     layers: tuple[int, ...]
-    """From 0. For Grad-CAM also -1, the embedded patches."""
+    """Counted from 0. Grad-CAM also accepts -1, which means the embedded patches."""
     heads: tuple[int, ...] | None = None
-    """From 0; None for all."""
+    """Counted from 0; None means all heads."""
     query: tuple[int, int] | None = None
     """(row, column) of the patch whose attention to map; None for the tokens that the classifier
     reads: CLS, or the pooled patches."""
     classes: Tensor | None = None
-    """(B,) the class of each image for methods that explain a class; None for the likeliest."""
+    """(B,) the class to explain for each image; None means the most likely class."""
 
 
 @torch.no_grad()
@@ -80,8 +80,9 @@ def rollout_map(request: MapRequest) -> Tensor:
 def grad_rollout_map(request: MapRequest) -> Tensor:
     """Return the relevance of each patch for the class, by gradient rollout: (B, gh, gw).
 
-    The rollout starts from the identity, which is subtracted here. For CLS it would not touch the
-    patches, but for pooled patches it would add the same number to every patch.
+    The rollout starts from the identity matrix, which is subtracted here. Without the subtraction,
+    a model with pooled patches would have the same number added to every patch. A map of CLS would
+    not change.
     """
     relevance, _ = grad_rollout(request.model, request.images, request.classes)
     with torch.no_grad():
@@ -103,9 +104,9 @@ METHODS: dict[str, Callable[[MapRequest], Tensor]] = {
     "grad-rollout": grad_rollout_map,
     "gradcam": grad_cam_map,
 }
-"""Methods that give one map an image."""
+"""Methods that return one map per image."""
 METHODS_BY_HEAD: dict[str, Callable[[MapRequest], Tensor]] = {"head": head_maps, "raw": raw_weights}
-"""Methods that give one map or one matrix for each layer and head."""
+"""Methods that return one map or one matrix for each layer and head."""
 
 
 def default_method(model: VisionTransformer) -> str:
@@ -114,7 +115,7 @@ def default_method(model: VisionTransformer) -> str:
 
 
 def query_shares(request: MapRequest) -> Tensor:
-    """Return the weight of each token as a query of the request, (B, N): rows sum to 1."""
+    """Return how much each token's attention counts in the map, (B, N): rows sum to 1."""
     model = request.model
     if request.query is None:
         return model.pool.weights(model.forward_features(request.images))
@@ -138,7 +139,7 @@ def _mean_row(weights: Tensor, shares: Tensor) -> Tensor:
 
 
 def check_layers(model: VisionTransformer, layers: Sequence[int]) -> tuple[int, ...]:
-    """Return layers, counted from 1 or from -1 backwards, as indices from 0.
+    """Return layer numbers as indices from 0: layer 1 is 0, and layer -1 is the last.
 
     Raises:
         ValueError: There is no such layer.
@@ -155,9 +156,9 @@ def check_layers(model: VisionTransformer, layers: Sequence[int]) -> tuple[int, 
 def attention_maps(
     model: ImageModel, images: Tensor, layers: Sequence[int] | None = None
 ) -> dict[int, Tensor]:
-    """Return attention weights (B, h, N, N) by layer, from 0, in eval mode and without gradients.
+    """Return attention weights (B, h, N, N) by layer, counted from 0, in eval mode.
 
-    A row is a query, a column is a key. Each row sums to 1.
+    A row is a query, a column is a key. Each row sums to 1. No gradients are computed.
 
     Raises:
         ValueError: The model has no attention matrices, or a layer does not exist.

@@ -13,7 +13,7 @@ TINY = 1e-12
 
 
 def patch_distances(grid_size: tuple[int, int], patch_size: int) -> Tensor:
-    """Return the pixels between the centres of any two patches, in reading order: (P, P)."""
+    """Return the distances in pixels between patch centres, in reading order: (P, P)."""
     rows, columns = torch.meshgrid(*(torch.arange(n) for n in grid_size), indexing="ij")
     centres = torch.stack([rows.flatten(), columns.flatten()], dim=1).double() * patch_size
     return torch.cdist(centres, centres)

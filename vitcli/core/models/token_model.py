@@ -50,7 +50,7 @@ class TokenModel(UsesBackend, ImageModel):
 
     def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
         """Return the patch embedding, and the distance of neighbouring patches in pixels."""
-        assert isinstance(spec, PatchSpec), "other families make their own"
+        assert isinstance(spec, PatchSpec), "other families override this method"
         return build_patch_embed(spec), spec.patch_size
 
     @property

@@ -36,8 +36,8 @@ class SelfAttention(UsesBackend, nn.Module):
         position: Positions, which rotate q and k or add a bias to the scores.
         in_dim: Width of the input tokens; None means ``embed_dim``.
 
-    The attribute ``fused`` chooses torch's kernel or two plain matrix products. Both compute the
-    same function.
+    If the attribute ``fused`` is true, torch's fused kernel computes attention; otherwise two plain
+    matrix products do. Both compute the same function.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class SelfAttention(UsesBackend, nn.Module):
         return {"attention": (self.num_tokens, self.num_heads, self.qkv.out_features // 3)}
 
     def forward_first(self, x: Tensor) -> Tensor:
-        """Return ``forward(x)[:, :1]`` with the first query only: (B, N, D) -> (B, 1, D)."""
+        """Return ``forward(x)[:, :1]``, computed for one query only: (B, N, D) -> (B, 1, D)."""
         q, k, v = self.heads(x)
         bias = self.position.bias()
         if bias is not None:
@@ -114,6 +114,6 @@ class SelfAttention(UsesBackend, nn.Module):
         return self.position(q), self.position(k), v
 
     def attention_weights(self, x: Tensor) -> Tensor:
-        """Return the weights (B, h, N, N) that ``forward`` uses without storing them."""
+        """Return the weights (B, h, N, N), which ``forward`` applies but does not store."""
         q, k, _ = self.heads(x)
         return self.attend.weights(q, k, self.position.bias())

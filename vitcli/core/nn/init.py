@@ -2,9 +2,9 @@
 
 In all schemes, norms start with weight 1 and bias 0, and all other biases start at 0. Each tensor
 has its own random generator, which depends on the seed and the name of the parameter (``Draws``).
-So two models with the same seed start with equal tensors if name, shape and scheme of a tensor are
-equal. Exceptions are layers with a different initial value, and qkv under ``mimetic``, which
-depends on the number of heads.
+So two models with the same seed have equal initial values in every tensor with the same name, shape
+and scheme. There are two exceptions: layers whose initial value is a setting, and qkv under
+``mimetic``, which depends on the number of heads.
 """
 
 import math
@@ -57,9 +57,9 @@ def init_parts(model: nn.Module, draws: Draws) -> None:
 def trunc_normal(model: nn.Module, draws: Draws) -> None:
     """Fill linear maps and positions from a truncated normal with standard deviation 0.02.
 
-    CLS and registers are normal with standard deviation 0.02. The scheme is that of ViT and timm.
-    Deviation: timm leaves a convolution that cuts patches at torch's default. The 3x3 convolutions
-    of a stem keep the weights of ``init_parts``.
+    CLS and registers are normal with standard deviation 0.02. ViT and timm use this scheme.
+    Deviation: timm gives torch's default weights to a convolution that embeds patches. The 3x3
+    convolutions of a stem keep the weights of ``init_parts``.
     """
     for name, module in model.named_modules():
         if (weight := linear_weight(module)) is not None:

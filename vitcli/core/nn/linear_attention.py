@@ -36,7 +36,7 @@ def attend_by_features(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
 
 
 def implied_weights(query: Tensor, key: Tensor) -> Tensor:
-    """Return the weights (B, h, N, M) that ``attend_by_features`` uses without forming them."""
+    """Return the weights (B, h, N, M), which ``attend_by_features`` applies but never computes."""
     weights = query @ key.mT
     return weights / weights.sum(dim=-1, keepdim=True).clamp(min=TINY)
 
@@ -83,15 +83,15 @@ class Performer(FeatureAttention):
 
     Choromanski et al. 2021, https://arxiv.org/abs/2009.14794. With x = q sqrt(scale), and the same
     for k, E[phi(q) phi(k)] = exp(scale q k) for phi(x) = exp(W x - |x|^2 / 2) / sqrt(m). The
-    maximum is subtracted from the exponents, for each query and for all keys together. It cancels
-    in the weights. New features W are drawn every ``performer_redraw`` training steps; a checkpoint
-    stores them. The estimate is good only for small |x|, because its variance grows exponentially
-    in |x|.
+    maximum exponent is subtracted from the exponents: one maximum for each query, and one for all
+    keys together. It cancels in the weights. New features W are drawn every ``performer_redraw``
+    training steps; a checkpoint stores them. The estimate is good only for small |x|, because its
+    variance grows exponentially in |x|.
     """
 
     projection: Tensor
     not_averaged = ("projection",)
-    """Names of buffers that an average of the weights must copy, not average."""
+    """Names of buffers that a weight average copies instead of averaging."""
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
@@ -131,11 +131,11 @@ def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:
 def orthogonal_features(
     count: int, dim: int, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return rows (count, dim) of Gaussian length; each block of ``dim`` rows is orthogonal."""
+    """Return random rows (count, dim), orthogonal in blocks of ``dim``, of Gaussian length."""
     blocks = -(-count // dim)
     gaussian = torch.randn(blocks, dim, dim, generator=generator)
     q, r = torch.linalg.qr(gaussian)
-    signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # otherwise Q is not uniform: bias
+    signs = r.diagonal(dim1=-2, dim2=-1).sign()[:, None]  # without signs, features are biased
     directions = (q * signs).mT.flatten(0, 1)[:count]
     lengths = torch.randn(count, dim, generator=generator).norm(dim=1, keepdim=True)
     return directions * lengths

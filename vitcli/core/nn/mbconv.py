@@ -1,7 +1,7 @@
 """Convolutions on the tokens of a grid. Axes: B batch, N = H W tokens in reading order, D width.
 
-The features of a token are adjacent in memory, so tokens are a map in the memory layout
-``channels_last``. Converting between tokens and maps copies nothing.
+The features of a token are adjacent in memory, so tokens already have the memory layout
+``channels_last`` of a map. Converting between tokens and maps copies nothing.
 """
 
 import torch
@@ -44,8 +44,8 @@ class Downsample(nn.Module):
 def build_shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn.Sequential:
     """Return Proj(Pool(x)) as layers: (B, N, D) -> (B, N', D').
 
-    Pool is left out if the grid stays equal, and Proj if the width does. Without a residual there
-    are no layers, because the shortcut is not used.
+    Pool is omitted if the grid does not change. Proj is omitted if the width does not change. A
+    model without residual connections has no shortcut, so there are no layers.
     """
     if not spec.has_residual:
         return nn.Sequential()
@@ -60,8 +60,8 @@ def build_shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn
 class DepthwiseConv(nn.Module):
     """A 3x3 convolution with one input feature per filter: (B, N, D) -> (B, N', D').
 
-    D' is a multiple of D. On a CPU, a convolution with a stride is always computed in fp32, because
-    torch takes several times as long for its gradient in bf16
+    D' is a multiple of D. On a CPU, a convolution with a stride is always computed in fp32. In
+    bf16, torch takes several times as long for the gradient
     (``python experiments/speed/strided_filters.py``).
     """
 
@@ -102,8 +102,8 @@ class MBConv(nn.Module):
     Sandler et al. 2018, https://arxiv.org/abs/1801.04381, with a batch norm in front and GELU, as
     in Dai et al. 2021, https://arxiv.org/abs/2106.04803. The block halves the grid if ``before``
     has a larger grid than ``shape``. Deviation: the depthwise convolution has the stride, as in
-    timm and torchvision. In the formula of the paper the 1x1 convolution has the stride, which
-    would ignore three of four tokens.
+    timm and torchvision. In the paper's formula the 1x1 convolution has the stride, so it would
+    ignore three of four tokens.
     """
 
     def __init__(self, spec: TokenSpec, before: TokenShape, shape: TokenShape, rate: float) -> None:

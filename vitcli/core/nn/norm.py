@@ -24,7 +24,8 @@ class TokenBatchNorm(nn.BatchNorm1d):
 class FrozenStatistics(AbstractContextManager[None]):
     """A context in which BatchNorm normalises as usual but does not update running statistics.
 
-    It is used for a forward pass that is repeated to compute gradients. It can be entered again.
+    Use the context for a forward pass that is repeated to compute gradients. The same context can
+    be entered several times.
     """
 
     def __init__(self, module: nn.Module) -> None:

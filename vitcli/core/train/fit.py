@@ -52,8 +52,8 @@ def fit(
 ) -> Iterator[Step]:
     """Take one optimisation step per batch, and yield after each step.
 
-    The random draws of step s, such as dropout, are a function of (seed, s). A resumed run
-    therefore needs no saved random state.
+    The random draws of step s, such as dropout, are a function of (seed, s). Therefore a resumed
+    run needs no saved random state.
 
     Args:
         task: Computes the losses of a batch.

@@ -70,11 +70,11 @@ class Explanation:
     """The class that the map explains: the requested class, or ``label``."""
     method: str
     layers: tuple[int, ...]
-    """From 1; for Grad-CAM also 0, the embedded patches."""
+    """Counted from 1. For Grad-CAM, 0 means the embedded patches."""
     are_heads_averaged: bool
-    """Whether ``head`` or ``raw`` gives the mean over heads. The other methods always average."""
+    """Whether ``head`` or ``raw`` returns the mean over heads. The other methods always average."""
     heads: tuple[int, ...]
-    """From 1: the heads that ``head`` and ``raw`` show and that the other methods average."""
+    """Counted from 1: the heads that ``head`` and ``raw`` show, and that other methods average."""
     maps: np.ndarray
     """(gh, gw); (L, h, gh, gw) for ``head``; (L, h, N, N) for ``raw``; not negative."""
     grid: tuple[int, int]
@@ -175,7 +175,7 @@ class Explainer:
     def _patch_at(self, point: tuple[float, float]) -> tuple[int, int]:
         height, width = self.model.grid_size
         if not all(0 <= share <= 1 for share in point):
-            raise ConfigError("--query wants x and y between 0 and 1, such as 0.5,0.25")
+            raise ConfigError("--query takes x and y between 0 and 1, such as 0.5,0.25")
         x, y = point
         return min(height - 1, int(y * height)), min(width - 1, int(x * width))
 

@@ -57,7 +57,7 @@ def is_offline(offline: bool) -> bool:
 
 
 def find_source(name: str, data_dir: Path | None) -> Source | None:
-    """Search in ``data_dir`` only; without one, in ``VITCLI_DATA`` and then in the cache."""
+    """Search in ``data_dir`` only; if None, search in ``VITCLI_DATA`` and then in the cache."""
     return next(
         filter(None, (find_source_in(name, place) for place in search_folders(name, data_dir))),
         None,
@@ -65,7 +65,7 @@ def find_source(name: str, data_dir: Path | None) -> Source | None:
 
 
 def search_folders(name: str, data_dir: Path | None) -> list[Path]:
-    """Return the folders in which a data set is searched, in order."""
+    """Return the folders to search for a data set, in order."""
     if data_dir is not None:
         return [data_dir]
     chosen = os.environ.get(DATA_VARIABLE)

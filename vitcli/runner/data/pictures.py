@@ -39,7 +39,7 @@ def read_picture(
     """Read a picture as (in_chans, *size) uint8; ``-`` is standard input.
 
     The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
-    and of an animation the first frame is used. The row ``fit`` of ``FITS`` selects the part of the
+    and the first frame of an animation is used. The row ``fit`` of ``FITS`` selects the part of the
     picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
     a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
 
@@ -168,7 +168,7 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
 
 
 def _open_checked(file: BinaryIO) -> Image.Image:
-    """Open a picture and refuse it if its header announces a picture expensive to decode."""
+    """Open a picture; refuse it if its header shows that decoding it would be expensive."""
     image = Image.open(file, formats=FORMATS)
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:

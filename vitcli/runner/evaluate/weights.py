@@ -16,7 +16,7 @@ from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run, list_runs, steps
 
 DEFAULT_MODEL = "cifar10-pocket"
-"""The bundled model that is used where no run was trained."""
+"""The bundled model, which is used if no run was trained."""
 
 
 def ignore_message(_: str) -> None:

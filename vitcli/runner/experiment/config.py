@@ -1,4 +1,4 @@
-"""YAML files and ``--set`` in, checked experiments out. All text enters through this module."""
+"""Read experiments from YAML files and ``--set``, and check them. No other module reads them."""
 
 import difflib
 import hashlib
@@ -20,8 +20,9 @@ from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.version import PACKAGE
 
 FORMAT = 2
-"""Raised when the meaning of a field or the bits of a training change, so that old results are not
-mistaken for new ones. 1: up to 0.7.0. 2: initial weights and the randomness of a step by key."""
+"""Raised when the meaning of a field or the results of a training change, so that old results are
+not mistaken for new ones. 1: up to 0.7.0. 2: initial weights and the randomness of a step by
+key."""
 MAX_BASES = 4
 SIZES = ("img_size", "in_chans", "num_classes")
 """Fields of the model that come from the data set unless they are set."""
@@ -91,7 +92,7 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
 
 
 def typed_name(path: Path) -> str:
-    """Return what to type for an experiment's file: its name if it is found by name."""
+    """Return the argument that selects an experiment's file: its name, or else its path."""
     return path.stem if experiment_files().get(path.stem) == path else path.name
 
 
@@ -295,7 +296,7 @@ def config_text(spec: ExperimentSpec) -> str:
 
 
 def model_hash(spec: ModelSpec) -> str:
-    """Return a hash that differs for models with equal tensor shapes but, say, other heads."""
+    """Return a hash of the model, which also differs if only settings such as num_heads do."""
     return hashlib.sha256(json.dumps(_changed_fields(spec), sort_keys=True).encode()).hexdigest()[
         :16
     ]
@@ -304,8 +305,8 @@ def model_hash(spec: ModelSpec) -> str:
 def config_hash(spec: ExperimentSpec, version: int = FORMAT) -> str:
     """Return a SHA-256 of the fields that differ from the defaults.
 
-    New fields with a default therefore leave old hashes valid. The seed does not count, because it
-    names the folder. Of an image folder only the last part of its path counts.
+    New fields with a default therefore leave old hashes valid. The seed is ignored, because the
+    name of the folder contains it. Only the last part of the path of an image folder is used.
     """
     data = _changed_fields(spec)
     data.pop("seed", None)

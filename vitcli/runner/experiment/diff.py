@@ -13,8 +13,8 @@ Change = tuple[Any, Any]
 def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str, Change]:
     """Return the fields that differ: dotted field -> (value in ``one``, value in ``other``).
 
-    A field that only one of two model families has differs if it is not at its default; the other
-    family's value is None.
+    If only one of the two model families has a field, the field differs unless it has its default
+    value. The other family's value is None.
     """
     found: dict[str, Change] = {}
     for name in [*dict.fromkeys((*type(one).model_fields, *type(other).model_fields))]:
@@ -39,7 +39,7 @@ def _is_unset(one: BaseModel, name: str, other: BaseModel) -> bool:
 def with_data_defaults(
     spec: ExperimentSpec, stored: ExperimentSpec, meta: dict[str, Any]
 ) -> ExperimentSpec:
-    """Return ``spec`` with its open fields about the data set taken from a stored, resolved spec.
+    """Return ``spec`` with its unset data set fields filled from a stored, resolved spec.
 
     Mean and std are taken too, unless the user typed them for the stored run.
     """

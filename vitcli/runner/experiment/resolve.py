@@ -1,4 +1,4 @@
-"""Experiments with the fields written out that follow from their data set. No torch."""
+"""Fill in the fields of an experiment that follow from its data set. No torch."""
 
 from typing import TYPE_CHECKING
 

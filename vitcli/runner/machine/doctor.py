@@ -1,4 +1,4 @@
-"""Checks of this machine for `vitcli doctor`, as text without names of persons or hosts."""
+"""Checks of this machine for `vitcli doctor`; the text contains no user name or host name."""
 
 import getpass
 import os

@@ -132,7 +132,7 @@ def delete_run_files(folder: Path) -> None:
 
 
 def _remove(folder: Path) -> list[str]:
-    """Delete a run and the folders that become empty; return the files of others."""
+    """Delete a run and the folders that become empty; return files that vitcli did not write."""
     delete_run_files(folder)
     left = [str(path) for path in sorted(folder.iterdir()) if path.name != ".lock"]
     if not left:

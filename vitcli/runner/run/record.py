@@ -57,12 +57,12 @@ def run_metadata(
 
 
 def other_images(recorded_hash: str | None, data: DataSet) -> str | None:
-    """Return how the images differ from those of a training; None where they are the same.
+    """Return how the images differ from those of a training; None if they are the same.
 
     The text completes a sentence such as ``RUN was trained on ...``.
 
     Args:
-        recorded_hash: ``data_hash`` in the run's meta.json; empty or None where it has none.
+        recorded_hash: ``data_hash`` in the run's meta.json; empty or None if it has none.
         data: The images that were read now.
     """
     if not recorded_hash or recorded_hash == data.data_hash:

@@ -195,7 +195,7 @@ def kept_bytes(
 ) -> int:
     """Return the bytes that autograd keeps of a forward pass for the backward pass."""
     seen: dict[int, int] = {}
-    kept: list[Tensor] = []  # a freed storage's address could be used again and miscounted
+    kept: list[Tensor] = []  # keeps addresses unique: freed storage could be reused
 
     def note(tensor: Tensor) -> Tensor:
         seen[tensor.untyped_storage()._cdata] = tensor.untyped_storage().nbytes()

@@ -49,7 +49,7 @@ def draw_growth(result: dict[str, Any]) -> Figure:
     figure = Figure(figsize=(9.5, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2)
     _draw_panel(left, result["rows"], "seconds", 1e3, "time_exponent")
-    left.set_title("ms a pass, forward and backward")
+    left.set_title("ms per pass, forward and backward")
     _draw_panel(right, result["rows"], "kept_bytes", 1e-6, "memory_exponent")
     right.set_title("MB kept for the backward pass")
     figure.suptitle(result["setting"], fontsize=8, color=MUTED)

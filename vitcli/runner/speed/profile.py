@@ -54,7 +54,7 @@ DESCRIPTIONS = {
 def profile(step: Callable[[], Any], device: torch.device, trace: Path) -> list[dict[str, Any]]:
     """Run a few steps, write a trace for chrome://tracing, and return the ten costliest operators.
 
-    A row is {"operator", "words", "share", "seconds" a step, "calls" a step}.
+    A row is {"operator", "words", "share", "seconds" per step, "calls" per step}.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device.type == "cuda":

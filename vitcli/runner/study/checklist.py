@@ -100,7 +100,7 @@ def compute(doc: StudyResult) -> list[str]:
     )
     threads = "1 CPU thread" if doc.threads == 1 else f"{doc.threads} CPU threads"
     return [
-        f"Hardware: {', '.join(doc.hardware) or 'unknown'}; {threads} a trial;"
+        f"Hardware: {', '.join(doc.hardware) or 'unknown'}; {threads} per trial;"
         f" {', '.join(doc.precision) or 'unknown precision'}.",
         f"Mean training time of a trial: {each or 'none finished'}.",
         f"Total: {format_seconds(total) or '0 s'} for the {count} finished trials. Trials may have"

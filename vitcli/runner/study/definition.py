@@ -55,7 +55,7 @@ class StudyFields(Spec):
     baseline."""
     seeds: Seeds
     threads: int = Field(1, ge=1, le=256)
-    """CPU threads of each trial. They belong to the study because they change the bits."""
+    """CPU threads of each trial. The study sets them, because their number changes the rounding."""
     tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """Dotted field -> values to choose from, for each variant alone, on the validation split."""
     reference: Reference | None = None

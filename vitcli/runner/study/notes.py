@@ -153,7 +153,7 @@ def _environment(doc: StudyResult) -> str:
     commits = ", ".join(commit[:12] for commit in doc.commits)
     facts = [
         " and ".join(doc.hardware),
-        f"{doc.threads} CPU thread{'s' if doc.threads > 1 else ''} a trial",
+        f"{doc.threads} CPU thread{'s' if doc.threads > 1 else ''} per trial",
         " and ".join(doc.precision),
         f"{' and '.join(doc.kernels)} kernels" if doc.kernels else "",
         f"torch {' and '.join(doc.torch)}" if doc.torch else "",

@@ -106,7 +106,7 @@ def plan_study(
 
 
 def worker_count(study: Study, options: Options) -> int:
-    """Return the number of workers: ``-j``, else 1 on a GPU, else what the CPU has cores for."""
+    """Return the number of workers: ``-j``, or 1 on a GPU, or CPU cores / threads per trial."""
     from vitcli.runner.machine.device import pick_device
 
     if options.jobs:
@@ -123,7 +123,7 @@ def current_states(plan: StudyPlan) -> dict[str, TrialState]:
 
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
-    """Return saved trials, of which only those count that this machine could have trained."""
+    """Return the saved trials that this machine could have trained."""
     from vitcli.runner.data.load import load_data
     from vitcli.runner.machine.device import pick_device, pick_precision, precision_name
 
@@ -165,7 +165,8 @@ class StudyEstimate:
 def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
     """Return the training times of a plan.
 
-    A variant's time is measured if one of its trials is finished, else timed on random images.
+    The time of a variant is that of its finished trials. Without one, it is measured on random
+    images.
     """
     import torch
 

@@ -12,7 +12,7 @@ FILES = {"results.json": "json", "table.md": "md", "table.tex": "latex", "table.
 def publish(doc: StudyResult, root: Path) -> list[Path]:
     """Write the document and everything made from it; return the paths.
 
-    Write nothing if all files are is_complete and the document has not changed.
+    Write nothing if all files exist and the document has not changed.
     """
     results = root / "results.json"
     content = {name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}

@@ -16,7 +16,7 @@ State = Literal["finished", "diverged", "failed", "interrupted", "running", "sta
 
 
 def as_tuple(value: Any) -> Any:
-    """Return a list, as JSON has it, as a tuple; return other values unchanged."""
+    """Return a JSON list as a tuple; return other values unchanged."""
     return tuple(value) if isinstance(value, list) else value
 
 
@@ -129,7 +129,7 @@ class StudyResult(Spec):
     """Commits of the code that trained the trials; several if vitcli was updated in between."""
     dirty: bool = False
     date: str = ""
-    """Day of the last trial, YYYY-MM-DD."""
+    """Date of the last trial, YYYY-MM-DD."""
     hardware: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     torch: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
     precision: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()

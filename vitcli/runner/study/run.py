@@ -134,7 +134,7 @@ def write_plan(plan: StudyPlan, options: Options) -> None:
 
 
 def kept_data_hash(plan: StudyPlan) -> str | None:
-    """Return the hash of the images of the results that stay; None without such results."""
+    """Return the hash of the images of the results that are kept; None without such results."""
     kept = [state for folder, state in plan.states.items() if folder not in plan.replaced]
     return next((state.record.data_hash for state in kept if state.record), None)
 
@@ -212,7 +212,7 @@ def _raise_unless_done(plan: StudyPlan, options: Options, number: int | None) ->
 
 
 def save_results(plan: StudyPlan, target: Path, folder: str | None = None) -> None:
-    """Save results of the study's own folder to ``target``: one trial's, or all that stay."""
+    """Save results of the study's own folder to ``target``: one trial's, or all that are kept."""
     for trial in plan.study.trials(plan.names):
         if trial.folder == folder or (folder is None and trial.folder not in plan.replaced):
             run = RunDir(plan.root / trial.folder)

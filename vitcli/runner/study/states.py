@@ -83,7 +83,7 @@ def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
 
 
 def _refuse_unreadable(run: RunDir) -> None:
-    """Refuse files that cannot be read, say for want of permissions: they are not damaged."""
+    """Refuse files that cannot be read, for example without permission: they are not damaged."""
     for name in FILES:
         try:
             (run.path / name).read_bytes()
@@ -111,7 +111,7 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(state="stale", reason=reason)
     state, run_reason = live_state(run)
     if state != "running" and meta.config_hash == config_hash(trial.spec, version=1):
-        reason = f"trained by vitcli {meta.vitcli}, which computes other bits"
+        reason = f"trained by vitcli {meta.vitcli}, whose results differ from this version's"
         return TrialState(state="stale", reason=reason)
     if state not in RESULT_STATES:
         return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]

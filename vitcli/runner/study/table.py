@@ -66,7 +66,7 @@ def _columns(doc: StudyResult) -> list[_FilledColumn]:
     every: list[tuple[object, _FilledColumn]] = [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
-        (doc.compares_models, (Column("MFLOP an image", "r"), _flops)),
+        (doc.compares_models, (Column("MFLOP per image", "r"), _flops)),
         (True, (Column("n", "r"), lambda line: str(line.found.n))),
         (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
         (True, (Column(doc.headline.title, "r"), _score)),

@@ -29,8 +29,8 @@ START_TIMEOUT = 4 * 3600.0
 EXIT_TIMEOUT = 60.0
 """Seconds that a process may take to end when there are no more trials for it."""
 MAX_WAIT = 1.0
-"""Longest pause between two looks at the workers that counts as their silence. A longer pause means
-that this process itself was suspended (Ctrl-Z)."""
+"""Longest pause between two checks of the workers that is counted as silence of the workers. A
+longer pause means that this process itself was suspended (Ctrl-Z)."""
 MAX_ATTEMPTS = 3
 """Number of times that a trial is begun, at most."""
 EVENT_TIMEOUT = 3600.0
@@ -57,7 +57,7 @@ class Worker:
     def __init__(self, root: Path, index: int, threads: int, inbox: "queue.Queue[Any]") -> None:
         self.job: Job | None = None
         self.silence = 0.0
-        """Seconds since the last event, as far as this process was awake to receive one."""
+        """Seconds since the last event, without time in which this process was suspended."""
         self.is_training = self.is_hung = False
         self.log = root / "logs" / f"worker{index}.log"
         self.log.parent.mkdir(exist_ok=True)
@@ -89,7 +89,7 @@ class Worker:
             inbox.put((self, None))
 
     def send(self, job: Job) -> None:
-        """Send a job to the process. If the process is dead, the end of its output tells later."""
+        """Send a job to the process. A dead process is detected later, when its output ends."""
         self.job, self.is_training = job, False
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):

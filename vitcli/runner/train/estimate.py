@@ -65,7 +65,7 @@ class Estimate:
         hours, minutes = divmod(round(self.seconds / 60), 60)
         estimate = f"{hours} h {minutes:02d} min" if hours else f"{minutes or 'under one'} min"
         rows += [
-            f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image; training 3 times that",
+            f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
             f"time           about {estimate} on {self.hardware}"
             " (measured on random images, without evaluation)",

@@ -1,4 +1,4 @@
-"""Events of a training, for whoever watches it: plain data that can be sent as JSON. No torch."""
+"""Events of a training, for displays and drivers: plain data that can be sent as JSON. No torch."""
 
 import json
 from dataclasses import asdict, dataclass

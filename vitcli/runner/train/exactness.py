@@ -1,4 +1,4 @@
-"""Whether a continued training ends with the bits of an uninterrupted one.
+"""Whether a continued and an uninterrupted training give bit-identical results.
 
 Another number of threads, instruction set or build of torch changes the order or the rounding of
 sums, and so every weight (measured). Such a continuation is refused, unless the user allows it. The
@@ -16,7 +16,7 @@ from vitcli.runner.machine.device import cpu_name
 from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
-"""Facts about a session that meta.json has always held, besides the threads."""
+"""Facts about a session that every version wrote to meta.json, besides the threads."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
@@ -25,12 +25,12 @@ CHANGEABLE = (
     *("train.accumulate", "train.grad_checkpointing"),
     "data.augment.",
 )
-"""Fields, and beginnings of fields, whose values may change when a run is continued: every tensor
-of the checkpoint keeps its meaning, and every step its number."""
+"""Fields, and prefixes of fields, whose values may change when a run is continued. A change of
+these fields changes neither the meaning of a tensor in the checkpoint nor the numbers of steps."""
 
 
 def numerical_environment(device: torch.device) -> dict[str, Any]:
-    """Return what the bits depend on besides configuration, seed, precision and kernels."""
+    """Return what the rounding depends on, besides configuration, precision and kernels."""
     on_gpu = device.type == "cuda"
     return {
         "vitcli": __version__,
@@ -63,7 +63,7 @@ def environment_changes(
     if state.get("precision") != precision:
         raise ConfigError(
             f"this run was trained in {state.get('precision')}, but would continue in {precision};"
-            f" continue it on the first kind of hardware, or train it again with"
+            f" continue it on its original kind of hardware, or train it again with"
             f" --precision {precision} --rerun"
         )
     now = numerical_environment(device)
@@ -96,10 +96,10 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
     hint = (
         f"set OMP_NUM_THREADS={threads}"
         if [*changes] == ["threads"]
-        else "continue it in the first environment"
+        else "continue it in its original environment"
     )
     raise ConfigError(
-        f"{run} would not end with the bits of an uninterrupted run"
+        f"{run}: the result would not be bit-identical to an uninterrupted run"
         f" ({describe_changes(changes)}); {hint}, start over with --rerun, or continue with"
         " --allow-inexact, which marks the run permanently"
     )

@@ -46,7 +46,7 @@ class Request:
     resume: bool = False
     rerun: bool = False
     allow_inexact: bool = False
-    """Continue a run even if it cannot end with the bits of an uninterrupted one, and mark it."""
+    """Continue a run even if the result is not bit-identical to an uninterrupted run; mark it."""
     command: str | None = None
     """The command for meta.json, if it is not the command line of this process."""
 

@@ -15,11 +15,11 @@ from vitcli.runner.visualize.statistics import mean_and_error, plus_minus
 
 LOCAL, GLOBAL = 0.5, 0.9
 """Attention is local if its distance is less than half of the distance of uniform attention. It is
-global if its distance is at least nine tenths of that."""
+global if its distance is at least nine tenths of the distance of uniform attention."""
 WIDE, NARROW = 0.5, 0.1
-"""CLS aggregates widely if the entropy of its attention is that of uniform attention to at least
-half of the patches. It does not if this is less than a tenth of the patches, or if less than half
-of its attention goes to patches."""
+"""CLS aggregates widely if the entropy of its attention equals that of uniform attention to half of
+the patches or more. The claim does not hold below a tenth of the patches, or if less than half of
+the attention of CLS goes to patches."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -76,12 +76,12 @@ def check_archive(file: IO[bytes]) -> None:
         raise ValueError("its parts are larger than the file")
     pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
-        raise ValueError("it does not hold exactly one data.pkl of ordinary size")
+        raise ValueError(f"it must hold exactly one data.pkl, of at most {MAX_PICKLE >> 20} MiB")
 
 
 def limit_resources(size: int) -> None:
-    """Limit processor time, and memory and disk to a few copies of ``size`` bytes."""
-    memory = Path("/proc/self/statm")  # Linux only: without it, memory is not limited
+    """Limit processor time; limit memory and disk space to a few times ``size`` bytes."""
+    memory = Path("/proc/self/statm")  # Linux only: other systems do not limit memory
     used = int(memory.read_text().split()[0]) * resource.getpagesize() if memory.exists() else 0
     for kind, most in (
         (resource.RLIMIT_AS, used + 4 * size + (256 << 20) if used else resource.RLIM_INFINITY),

@@ -38,9 +38,9 @@ class Opening:
     """First view of an explorer."""
 
     layer: int
-    """From 1: one of the scene's layers."""
+    """One of the scene's layers, counted from 1."""
     head: int | None = None
-    """From 1. Default: the mean over heads."""
+    """A head, counted from 1. Default: the mean over heads."""
     rollout: bool = False
     """Show the rollout up to the layer instead of the layer's own attention."""
     query: tuple[int, int] | None = None

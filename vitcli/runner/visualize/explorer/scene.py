@@ -1,4 +1,4 @@
-"""The numbers that the explorer shows of one picture.
+"""The numbers that the explorer shows for one picture.
 
 Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (prefix first).
 """
@@ -31,7 +31,7 @@ class Scene:
     prefix: tuple[str, ...]
     """The names of the tokens before the patches."""
     layers: tuple[int, ...]
-    """From 1: the layers in ``attention`` and ``rollout``."""
+    """The layers in ``attention`` and ``rollout``, counted from 1."""
     attention: np.ndarray
     """(L, h, N, N): a row is a query, a column is a key; each row sums to 1."""
     rollout: np.ndarray
