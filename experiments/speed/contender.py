@@ -164,12 +164,13 @@ def our_steps(job: Job) -> Iterator[None]:
 
     from vitcli.core.data.batches import train_batches
     from vitcli.core.models.build import build_model
-    from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec, VitSpec
+    from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec, TrainSpec, VitSpec
     from vitcli.core.tasks.classify import Classify
     from vitcli.core.train.fit import fit
     from vitcli.core.train.optim import build_optimizers
-    from vitcli.runner.machine.device import compile_model, pick_precision
+    from vitcli.runner.machine.device import pick_precision
     from vitcli.runner.machine.kernels import choose_kernels
+    from vitcli.runner.train.compile import compile_task
 
     device = torch.device(job["device"])
     sizes = {key: job[key] for key in ("embed_dim", "depth", "num_heads", "mlp_dim")}
@@ -177,9 +178,6 @@ def our_steps(job: Job) -> Iterator[None]:
     model = build_model(spec).to(device).train()
     dtype = pick_precision(job["precision"], device)
     choose_kernels(model, device, dtype)
-    network: torch.nn.Module = model
-    if device.type == "cuda":
-        network = compile_model(model, next(fixed_batches(job))[0], dtype, print)
 
     def end_to_end() -> Iterator[dict[str, Any]]:
         images, epoch = load_images(job), 0
@@ -204,7 +202,8 @@ def our_steps(job: Job) -> Iterator[None]:
 
     batches = end_to_end() if job["part"] == "end_to_end" else fixed()
     optimizers = build_optimizers(model, OptimSpec())
-    task = Classify(ExperimentSpec(), network)
+    task = Classify(ExperimentSpec(train=TrainSpec(batch_size=job["batch_size"])), model)
+    compile_task(task, fixed(), dtype, lambda text: print(text, file=sys.stderr))
     steps = fit(task, batches, optimizers, lambda step: 1.0, max_grad_norm=CLIP, autocast=dtype)
     for _ in steps:
         yield
