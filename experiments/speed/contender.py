@@ -203,10 +203,15 @@ def our_steps(job: Job) -> Iterator[None]:
     batches = end_to_end() if job["part"] == "end_to_end" else fixed()
     optimizers = build_optimizers(model, OptimSpec())
     task = Classify(ExperimentSpec(train=TrainSpec(batch_size=job["batch_size"])), model)
-    compile_task(task, fixed(), dtype, lambda text: print(text, file=sys.stderr))
+    compile_task(task, fixed(), dtype, warn)
     steps = fit(task, batches, optimizers, lambda step: 1.0, max_grad_norm=CLIP, autocast=dtype)
     for _ in steps:
         yield
+
+
+def warn(text: str) -> None:
+    """Write to stderr: stdout is for answers."""
+    sys.stderr.write(f"{text}\n")
 
 
 def answer_requests(job: Job) -> None:
