@@ -89,9 +89,9 @@ def _sampling(doc: StudyResult) -> str:
     if error is None:
         return ""
     return (
-        f"Sampling error of the test set: \u00b1{error:.{doc.headline.digits}f} points (95 %, normal"
-        f" approximation of the binomial) for the baseline with {doc.num_test:,} images. The spread"
-        " over seeds does not include it."
+        f"Sampling error of the test set: \u00b1{error:.{doc.headline.digits}f} points (95 %,"
+        f" normal approximation of the binomial) for the baseline with {doc.num_test:,} images."
+        " The spread over seeds does not include it."
     )
 
 

@@ -95,8 +95,8 @@ class VariantResult(Spec):
     candidates: Annotated[tuple[Candidate, ...], BeforeValidator(as_tuple)] = ()
     """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
     chosen: dict[str, Any] | None = None
-    """Setting with the best mean headline number on the validation split. None until every candidate has its
-    results."""
+    """Setting with the best mean headline number on the validation split. None until every
+    candidate has its results."""
 
 
 class ReferenceRow(Spec):
