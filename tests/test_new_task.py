@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -84,6 +85,56 @@ def test_its_run_is_measured_verified_listed_and_looked_into(tiny):
 
 
 @pytest.mark.usefixtures("added")
+def test_its_reports_show_its_error_and_no_accuracy(tiny):
+    errors = {}
+    for name, epochs in (("long", 4), ("short", 1)):
+        vitcli(f"train {tiny} -s task.name=denoise --epochs {epochs} -o runs/{name}")
+        result = json.loads(Path(f"runs/{name}/result.json").read_text())
+        errors[name] = result["test_error"]
+    best = min(errors, key=lambda name: errors[name])
+    assert f"error {errors[best]:.4f}" in vitcli("runs ls")
+    (listed,) = json.loads(vitcli("runs ls --top 1 --json"))
+    assert (listed["name"], listed["test_error"]) == (best, errors[best])
+    assert listed["test_accuracy"] is None
+    assert re.search(r"^test_error +\S+ +\S+ +\S+$", vitcli("runs diff long short"), re.M)
+    head, line = vitcli("eval long --format csv").splitlines()
+    assert (head, line.split(",")[0]) == ("name,value", "test_error")
+    assert float(line.split(",")[1]) == pytest.approx(errors["long"], abs=1e-6)
+    assert "class" not in vitcli("eval long --format md")
+    (drawn,) = json.loads(vitcli("visualize long --num-images 4 --json"))
+    assert drawn["test_error"] == errors["long"]
+    assert {"curves", "heads"} <= drawn["files"].keys()
+    refused = {name for name, why in drawn["skipped"].items() if "does not classify" in why}
+    assert refused == {"confusion", "mistakes", "faithfulness", "explorer"}
+    page = Path("figures/index.html").read_text()
+    assert f"error {errors['long']:.4f}" in page
+    assert "Loss and error by epoch" in page
+
+
+@pytest.mark.usefixtures("added")
+def test_results_of_different_tasks_are_not_sorted_together(tiny):
+    for task in ("denoise", "classify"):
+        vitcli(f"train {tiny} -s task.name={task} --epochs 1 -o runs/{task}")
+    listed = vitcli("runs ls")
+    assert re.search(r"error \d\.\d{4} ", listed)
+    assert re.search(r"accuracy \d+\.\d\d % ", listed)
+    done = CliRunner().invoke(app, ["runs", "ls", "--top", "1"])
+    assert done.exit_code == 2
+    assert "different tasks cannot be compared (classify, denoise)" in done.stderr
+
+
+@pytest.mark.usefixtures("added")
+def test_a_study_of_errors_takes_no_reference_in_percent(tiny):
+    Path("mine.yaml").write_text(
+        f"base: {tiny}\ntask: {{name: denoise}}\nseeds: [0]\n"
+        "variants: {base: {}, no-ffn: {model.ffn: none}}\n"
+        "reference: {source: a paper, rows: {base: {accuracy: 93.1}}}\n"
+    )
+    with pytest.raises(ConfigError, match="'denoise' measures error; remove the reference"):
+        load_study("mine.yaml")
+
+
+@pytest.mark.usefixtures("added")
 def test_another_training_starts_from_its_encoder(tiny):
     vitcli(f"train {tiny} -s task.name=denoise -o run")
     vitcli(f"train {tiny} --init run --epochs 0 -o next")
@@ -126,6 +177,11 @@ def test_it_is_ablated(tiny, added, monkeypatch):
         errors = [trial["measured"]["test_error"] for trial in row["trials"]]
         assert numbers["error_mean"] == pytest.approx(sum(errors) / 2, abs=1e-4)
     assert document["task"] == "denoise"
+    page = Path("runs/mine/report.html").read_text()
+    trial = document["rows"][0]["trials"][0]["measured"]["test_error"]
+    assert f'<td class="number">{trial:.4f}</td>' in page
+    assert "Error after each epoch" in page
+    assert "accuracy" not in page
 
 
 @pytest.mark.usefixtures("added")

@@ -171,21 +171,30 @@ def text(found: "Evaluation") -> str:
 def markdown(found: "Evaluation") -> str:
     """Return the measurement as Markdown."""
     rows = [["run", found.run.name], ["---", "---"], *measures(found)]
-    grid = [header(found), ["---"] * len(header(found)), *classes(found)]
     escape = str.maketrans({"|": "\\|"})
     lines = ["| " + " | ".join(c.translate(escape) for c in row) + " |" for row in rows]
+    if found.scores is None:
+        return "\n".join(lines)
+    grid = [header(found), ["---"] * len(header(found)), *classes(found)]
     lines += ["", *["| " + " | ".join(c.translate(escape) for c in row) + " |" for row in grid]]
     return "\n".join(lines)
 
 
 def csv(found: "Evaluation") -> str:
-    """Return CSV with one line per class: accuracy and confusion matrix."""
+    """Return CSV with one line per class: accuracy and confusion matrix.
+
+    Without a classifier it has one line per number: its name as in JSON, and its value.
+    """
     import csv as writer
     import io
 
     out = io.StringIO()
     lines = writer.writer(out, lineterminator="\n")
-    lines.writerow(["class", "accuracy", *found.class_names])
-    for name, share, counts in per_class(found):
-        lines.writerow([name, share, *counts])
+    if found.scores is None:
+        lines.writerow(["name", "value"])
+        lines.writerows((f"{found.split}_{name}", value) for name, value in found.measured.items())
+    else:
+        lines.writerow(["class", "accuracy", *found.class_names])
+        for name, share, counts in per_class(found):
+            lines.writerow([name, share, *counts])
     return out.getvalue().rstrip("\n")

@@ -30,29 +30,39 @@ def ls(
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of runs to list, most accurate first.", show_default="all"
+            min=1, help="Number of runs to list, best test result first.", show_default="all"
         ),
     ] = None,
     json: Json = False,
 ) -> None:
     """List the runs under runs/, oldest first."""
     from vitcli.runner.run.folder import list_runs
-    from vitcli.runner.run.listing import most_accurate, summarize
+    from vitcli.runner.run.listing import best_runs, summarize
 
     runs = [summarize(run) for run in list_runs()]
     if top is not None:
-        runs = most_accurate(runs, top)
+        runs = best_runs(runs, top)
     if json:
-        emit_json([asdict(run) for run in runs])
+        emit_json([run.document() for run in runs])
     elif runs:
-        header = ["run", "state", "epochs", "test accuracy", "parameters", "time", "seed"]
-        emit(table(header, [row(run) for run in runs], numeric=[2, 3, 4, 5, 6]))
+        emit(listing(runs))
         say(f"next: vitcli runs show {shlex.quote(runs[0 if top else -1].name)}")
     else:
         say("no runs yet; start with: vitcli train")
 
 
-def row(run: "RunSummary") -> list[str]:
+def listing(runs: list["RunSummary"]) -> str:
+    """Return the table of runs. Results have their labels unless all runs are classifications."""
+    from vitcli.core.spec.tasks import DEFAULT_TASK
+
+    one_task = all(run.task == DEFAULT_TASK for run in runs)
+    result = f"test {runs[0].headline.label}" if one_task else "result"
+    header = ["run", "state", "epochs", result, "parameters", "time", "seed"]
+    rows = [row(run, with_label=not one_task) for run in runs]
+    return table(header, rows, numeric=[2, 3, 4, 5, 6])
+
+
+def row(run: "RunSummary", *, with_label: bool) -> list[str]:
     """Return one row of the table; unknown values are dashes."""
     epochs = str(run.epochs)
     if run.epochs_planned not in (None, run.epochs):
@@ -61,11 +71,19 @@ def row(run: "RunSummary") -> list[str]:
         run.name,
         run.state,
         epochs,
-        "-" if run.test_accuracy is None else percent(run.test_accuracy),
+        result(run, with_label=with_label),
         "-" if run.parameters is None else f"{run.parameters:,}",
         "-" if run.train_seconds is None else duration(run.train_seconds),
         "-" if run.seed is None else str(run.seed),
     ]
+
+
+def result(run: "RunSummary", *, with_label: bool) -> str:
+    """Return the headline number on the test images, such as ``error 0.0123``."""
+    if run.test_score is None:
+        return "-"
+    text = run.headline.text(run.test_score)
+    return f"{run.headline.label} {text}" if with_label else text
 
 
 @commands.command()

@@ -179,7 +179,7 @@ def test_shortened_epochs_are_named():
     [(-8.7, "\u22128.70"), (2.4, "+2.40"), (-0.001, "0.00"), (0.0, "0.00"), (None, "")],
 )
 def test_differences_have_a_sign(value, text):
-    assert signed(value) == text
+    assert signed(value, 2) == text
 
 
 def test_each_format_writes_its_own_signs(doc):

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.diff import Change, differences
 from vitcli.runner.run.folder import RunDir
@@ -20,6 +21,7 @@ MEASURES = (
     "train_seconds",
     "images_per_second",
 )
+"""Numbers of most tasks and the numbers of a classification, in the order of the comparison."""
 FACTS = ("data_hash", "commit", "dirty", "torch", "hardware", "device", "threads")
 
 
@@ -51,14 +53,26 @@ def last_measures(run: RunDir) -> dict[str, Any]:
     return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
 
 
+def task_measures(row: TaskRow) -> list[str]:
+    """Return the names in a run's files of the task's numbers that ``MEASURES`` does not have."""
+    names = [
+        *(f"test_{name}" for name in row.numbers),
+        *row.unprefixed,
+        f"val_{row.headline.name}",
+        *(f"train_{name}" for name in row.reports),
+    ]
+    return [name for name in names if name not in MEASURES]
+
+
 def compare_runs(one: RunDir, other: RunDir) -> Comparison:
     """Compare the configurations, environments and measures of two runs."""
     facts = [run.read("meta.json") for run in (one, other)]
     measures = [last_measures(run) for run in (one, other)]
+    own = [name for run in (one, other) for name in task_measures(run.spec().task.row)]
     return Comparison(
         config=differences(one.spec(), other.spec()),
         facts={k: (a, b) for k, (a, b) in _pairs(facts, FACTS).items() if a != b},
-        measures=_pairs(measures, MEASURES),
+        measures=_pairs(measures, tuple(dict.fromkeys([*own, *MEASURES]))),
     )
 
 

@@ -3,9 +3,11 @@
 import contextlib
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
+from vitcli.core.spec.tasks import DEFAULT_TASK, TASKS, Metric
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.run.compare import last_measures
 from vitcli.runner.run.folder import FILES, RUNS, RunDir, temporary_files
@@ -15,6 +17,9 @@ from vitcli.runner.run.folder import FILES, RUNS, RunDir, temporary_files
 class RunSummary:
     """One row of ``vitcli runs ls``; unknown values are None."""
 
+    task: str
+    """The task in config.yaml; the default task if the file cannot be read."""
+
     name: str
     path: str
     state: str
@@ -22,10 +27,30 @@ class RunSummary:
     experiment: str | None
     epochs: int
     epochs_planned: int | None
-    test_accuracy: float | None
+    test_score: float | None
+    """The task's headline number on the test images."""
     parameters: int | None
     train_seconds: float | None
     seed: int | None
+
+    @property
+    def headline(self) -> Metric:
+        """Return the number that ``test_score`` is."""
+        return TASKS[self.task].headline
+
+    def document(self) -> dict[str, Any]:
+        """Return the row as JSON values.
+
+        ``test_accuracy`` is null for a run whose task does not measure accuracy; ``test_<name>``
+        follows it.
+        """
+        row: dict[str, Any] = {}
+        for name, value in asdict(self).items():
+            if name == "test_score":
+                row |= {"test_accuracy": None, f"test_{self.headline.name}": value}
+            elif name != "task":
+                row[name] = value
+        return row
 
 
 def summarize(run: RunDir) -> RunSummary:
@@ -36,7 +61,9 @@ def summarize(run: RunDir) -> RunSummary:
     except ConfigError:
         spec = None
     state, reason = live_state(run)
+    task = spec.task.name if spec else DEFAULT_TASK
     return RunSummary(
+        task=task,
         name=run.name,
         path=str(run.path),
         state=state,
@@ -44,7 +71,7 @@ def summarize(run: RunDir) -> RunSummary:
         experiment=meta.get("experiment"),
         epochs=measured.get("epochs", 0),
         epochs_planned=spec.train.epochs if spec else None,
-        test_accuracy=measured.get("test_accuracy"),
+        test_score=measured.get(f"test_{TASKS[task].headline.name}"),
         parameters=measured.get("parameters"),
         train_seconds=measured.get("train_seconds"),
         seed=spec.seed if spec else meta.get("seed"),
@@ -73,10 +100,20 @@ def is_in_use(run: RunDir) -> bool:
         return False
 
 
-def most_accurate(summaries: Sequence[RunSummary], count: int) -> list[RunSummary]:
-    """Return the ``count`` runs with the highest test accuracy, best first."""
-    measured = [run for run in summaries if run.test_accuracy is not None]
-    return sorted(measured, key=lambda run: run.test_accuracy or 0, reverse=True)[:count]
+def best_runs(summaries: Sequence[RunSummary], count: int) -> list[RunSummary]:
+    """Return the ``count`` runs with the best headline number on the test images, best first.
+
+    Raises:
+        ConfigError: The runs are of several tasks.
+    """
+    measured = [run for run in summaries if run.test_score is not None]
+    tasks = sorted({run.task for run in measured})
+    if len(tasks) > 1:
+        raise ConfigError(
+            f"--top: results of different tasks cannot be compared ({', '.join(tasks)})"
+        )
+    falling = any(run.headline.higher_is_better for run in measured)
+    return sorted(measured, key=lambda run: run.test_score or 0, reverse=falling)[:count]
 
 
 def is_run_folder(run: RunDir) -> bool:

@@ -281,6 +281,12 @@ def _refuse_equal(variants: Sequence[Variant], document: Document) -> None:
 def _check_reference(
     reference: Reference | None, variants: Sequence[Variant], document: Document
 ) -> None:
+    task = variants[0].spec.task
+    if reference and task.row.headline.unit != "%":
+        raise ConfigError(
+            f"{document.where(('reference',))}: a reference has accuracies in percent, but the task"
+            f" {task.name!r} measures {task.row.headline.title}; remove the reference"
+        )
     names = [variant.name for variant in variants]
     for row in reference.rows if reference else ():
         if row not in names:

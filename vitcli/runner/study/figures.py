@@ -18,7 +18,7 @@ from vitcli.runner.figure_style import FAINT, INK, MUTED, encode
 from vitcli.runner.files import commit
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
-from vitcli.runner.study.table import signed
+from vitcli.runner.study.table import score_text, signed
 
 BLUE, VERMILION = "#0072B2", "#D55E00"
 COLOURS = (INK, "#E69F00", "#56B4E9", "#009E73", BLUE, VERMILION, "#CC79A7")
@@ -97,7 +97,7 @@ def _forest_row(
             zorder=4,
         )
     axes.annotate(
-        _row_text(numbers),
+        _row_text(numbers, doc.headline.digits),
         (1.01, place),
         xycoords=axes.get_yaxis_transform(),
         va="center",
@@ -106,7 +106,7 @@ def _forest_row(
     )
 
 
-def _row_text(numbers: RowStatistics) -> str:
+def _row_text(numbers: RowStatistics, digits: int) -> str:
     """Return a row in words: difference, interval, n, and the trials without a number."""
     not_counted = [
         f"{count} {state}"
@@ -118,14 +118,14 @@ def _row_text(numbers: RowStatistics) -> str:
     ]
     if numbers.difference is None:
         return ", ".join(not_counted) or "no pair"
-    text = signed(numbers.difference)
+    text = signed(numbers.difference, digits)
     if numbers.ci_low is not None:
-        text += f" [{signed(numbers.ci_low)}, {signed(numbers.ci_high)}]"
+        text += f" [{signed(numbers.ci_low, digits)}, {signed(numbers.ci_high, digits)}]"
     return ", ".join([f"{text}, n = {numbers.num_pairs}", *not_counted])
 
 
 def curves(doc: StudyResult) -> Figure:
-    """Draw accuracy after each epoch: the mean over the finished seeds, and their range.
+    """Draw the headline number after each epoch: mean and range over the finished seeds.
 
     Only epochs that every finished seed of a variant has are drawn.
     """
@@ -205,7 +205,7 @@ def _title(doc: StudyResult, baseline: RowStatistics) -> str:
     name = label(doc.name)
     if baseline.score_mean is None:
         return f"{name}: the baseline has no result yet"
-    value = f"{baseline.score_mean:.2f} {doc.headline.unit}".strip()
+    value = score_text(baseline.score_mean, doc.headline)
     return f"{name}: {label(baseline.variant)} {value}, n = {baseline.n}"
 
 

@@ -22,14 +22,14 @@ DIRECTIONS = (
     " same or opposite if the interval excludes 0; undecided if it contains 0 or if the source's"
     " drop is 0."
 )
-UNCERTAINTY = ("accuracy", "difference", "test", "sampling", "incomplete", "tuning")
+UNCERTAINTY = ("score", "difference", "test", "sampling", "incomplete", "tuning")
 """Notes that say what varies and how certain the numbers are."""
 
 
 def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
     """Return subject -> its sentences below the table; ``rows`` is ``compare(doc)``."""
     every = {
-        "accuracy": _accuracy(doc),
+        "score": _score(doc),
         "difference": _differences(doc),
         "test": _tests(doc, rows),
         "sampling": _sampling(doc),
@@ -44,9 +44,9 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
     return {subject: text for subject, text in every.items() if text}
 
 
-def _accuracy(doc: StudyResult) -> str:
+def _score(doc: StudyResult) -> str:
     images = f"{doc.num_test:,} test images" if doc.num_test else "test images"
-    name = doc.headline.label.capitalize()
+    name = capitalize(doc.headline.label)
     return (
         f"n: number of finished trials, one per seed. {name}: on the {images} after the last epoch"
         " (never the best epoch), mean \u00b1 standard deviation over seeds. A seed sets"
@@ -89,9 +89,9 @@ def _sampling(doc: StudyResult) -> str:
     if error is None:
         return ""
     return (
-        f"Sampling error of the test set: \u00b1{error:.2f} points (95 %, normal approximation of"
-        f" the binomial) for the baseline with {doc.num_test:,} images. The spread over seeds does"
-        " not include it."
+        f"Sampling error of the test set: \u00b1{error:.{doc.headline.digits}f} points (95 %,"
+        f" normal approximation of the binomial) for the baseline with {doc.num_test:,} images."
+        " The spread over seeds does not include it."
     )
 
 
@@ -169,9 +169,10 @@ def _source(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if doc.reference is None or not doc.reference.rows:
         return ""
     diverged = any(row.verdict in ("diverged", "baseline diverged") for row in rows)
+    label = doc.headline.label
     return (
-        f"Source: {doc.reference.source}. Source's drop: the source's accuracy of the"
-        " variant minus the source's accuracy of the baseline."
+        f"Source: {doc.reference.source}. Source's drop: the source's {label} of the"
+        f" variant minus the source's {label} of the baseline."
         f" {VERDICTS if doc.same_setting else DIRECTIONS}"
         + (
             " A row with a diverged trial, or a diverged baseline, has no verdict."
@@ -179,6 +180,11 @@ def _source(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
             else ""
         )
     )
+
+
+def capitalize(text: str) -> str:
+    """Return a text with a capital first letter; the other letters do not change."""
+    return text[:1].upper() + text[1:]
 
 
 def format_seconds(value: float | None) -> str:

@@ -6,26 +6,29 @@ forbids both. Names are escaped.
 
 import base64
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from vitcli.core.spec.tasks import TASKS, Metric
 from vitcli.runner.files import commit
 from vitcli.runner.study.figures import FIGURES, FORMATS, write_figures
-from vitcli.runner.study.notes import format_seconds
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.notes import capitalize, format_seconds
+from vitcli.runner.study.result import Numbers, StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import render, setting_text, signed
+from vitcli.runner.study.table import render, score_text, setting_text, signed
 
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
     " seeds, squares are their mean, bars are the 95 % t interval. If the bar crosses the line,"
     " these seeds do not separate the variant from the baseline.",
-    "curves": "Accuracy after each epoch: mean over the finished seeds (their number in brackets),"
+    "curves": "{name} after each epoch: mean over the finished seeds (their number in brackets),"
     " shaded from the lowest to the highest seed.",
 }
+"""Figure -> caption. ``name`` is the label of the headline number."""
 
 
 def write_report(doc: StudyResult, root: Path) -> list[Path]:
@@ -55,13 +58,15 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
                 {
                     "source": _embedded(figures[f"{name}.svg"]),
                     "alt": _alt_text(name, doc),
-                    "caption": text,
+                    "caption": text.format(name=capitalize(doc.headline.label)),
                 }
                 for name, text in CAPTIONS.items()
             ],
             candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],
             num_trials=len(trials),
             num_finished=sum(trial.state == "finished" for trial in trials),
+            score=partial(_score, doc.headline),
+            others=[name for name in TASKS[doc.task].recorded if name != doc.headline.name],
             environment=_environment_facts(doc),
         )
     )
@@ -72,7 +77,6 @@ def _template_environment() -> Environment:
         loader=PackageLoader("vitcli.runner.study"), autoescape=True, undefined=StrictUndefined
     )
     environment.filters |= {
-        "percent": lambda share: "" if share is None else f"{100 * share:.2f}",
         "decimals": lambda value: "" if value is None else f"{value:.4f}",
         "whole": lambda value: "" if value is None else f"{value:,.0f}",
         "seconds": format_seconds,
@@ -80,6 +84,12 @@ def _template_environment() -> Environment:
         "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
     }
     return environment
+
+
+def _score(headline: Metric, numbers: Numbers, split: str) -> str:
+    """Return a record's headline number as displayed in a column, without its unit."""
+    value = numbers.number(f"{split}_{headline.name}")
+    return "" if value is None else f"{headline.scale * value:.{headline.digits}f}"
 
 
 def _embedded(picture: Path) -> str:
@@ -95,12 +105,12 @@ def _alt_text(name: str, doc: StudyResult) -> str:
             words = (
                 "no result"
                 if value is None
-                else f"{value:.2f} {doc.headline.unit}".strip() + " after the last epoch"
+                else f"{score_text(value, doc.headline)} after the last epoch"
             )
         elif found.variant == doc.rows[0].variant:
             continue
         else:
-            words = "no pair" if found.difference is None else signed(found.difference)
+            words = signed(found.difference, doc.headline.digits) or "no pair"
         parts.append(f"{found.variant} {words}")
     return f"{'Learning curves' if name == 'curves' else 'Differences'}: {'; '.join(parts)}"
 

@@ -69,7 +69,7 @@ class TrialResult(Numbers):
     train_seconds: float | None = None
     images_per_second: float | None = None
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
-    """(epoch, accuracy) after each evaluation, on the validation split if there is one."""
+    """(epoch, headline number) after each evaluation, on the validation split if there is one."""
 
 
 class Candidate(Numbers):
@@ -95,15 +95,15 @@ class VariantResult(Spec):
     candidates: Annotated[tuple[Candidate, ...], BeforeValidator(as_tuple)] = ()
     """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
     chosen: dict[str, Any] | None = None
-    """Setting with the best mean validation accuracy. None until every candidate has its
-    results."""
+    """Setting with the best mean headline number on the validation split. None until every
+    candidate has its results."""
 
 
 class ReferenceRow(Spec):
     """A source's numbers for one variant."""
 
     accuracy: float = Field(ge=0, le=100)
-    """Percent."""
+    """The source's headline number in percent. Only tasks measured in percent have a reference."""
     parameters: float | None = Field(None, gt=0)
     hours: float | None = Field(None, gt=0)
 

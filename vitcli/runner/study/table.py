@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from vitcli.core.spec.tasks import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
@@ -37,6 +38,8 @@ class _TableRow:
     row: VariantResult
     found: RowStatistics
     is_baseline: bool
+    digits: int
+    """Number of decimal places of scores and differences."""
 
 
 _FilledColumn = tuple[Column, Callable[[_TableRow], str]]
@@ -47,7 +50,12 @@ def build(doc: StudyResult) -> Table:
     """Return the table as words, with the characters U+2212 (minus) and U+00B1 (plus-minus)."""
     numbers = compare(doc)
     lines = [
-        _TableRow(row=row, found=found, is_baseline=row is doc.rows[0])
+        _TableRow(
+            row=row,
+            found=found,
+            is_baseline=row is doc.rows[0],
+            digits=doc.headline.digits,
+        )
         for row, found in zip(doc.rows, numbers, strict=True)
     ]
     columns = _columns(doc)
@@ -93,27 +101,30 @@ def _source_columns(doc: StudyResult) -> list[_FilledColumn]:
         return [(Column(f"source's {name}", "r"), cell)] if shown else []
 
     return [
-        (
-            Column(f"source's {doc.headline.title}", "r"),
-            lambda line: _points(line.found.source_score),
-        ),
-        (Column("source's drop", "r"), lambda line: signed(line.found.source_drop)),
+        (Column(f"source's {doc.headline.title}", "r"), _source_score),
+        (Column("source's drop", "r"), lambda line: signed(line.found.source_drop, line.digits)),
         *given("parameters"),
         *given("hours"),
         (Column("verdict" if doc.same_setting else "direction only", "l"), _verdict),
     ]
 
 
-def _points(value: float | None) -> str:
-    return "" if value is None else f"{value:.2f}"
+def score_text(score: float, headline: Metric) -> str:
+    """Return a score, which is scaled already, with its unit."""
+    return f"{score:.{headline.digits}f} {headline.unit}".strip()
 
 
-def signed(value: float | None) -> str:
-    """Return percentage points with their sign; 0.00 has no sign."""
+def _source_score(line: _TableRow) -> str:
+    value = line.found.source_score
+    return "" if value is None else f"{value:.{line.digits}f}"
+
+
+def signed(value: float | None, digits: int) -> str:
+    """Return a difference with its sign and ``digits`` decimal places; zero has no sign."""
     if value is None:
         return ""
-    text = f"{value:+.2f}"
-    return "0.00" if float(text) == 0 else text.replace("-", "\u2212")
+    text = f"{value:+.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "\u2212")
 
 
 def _count(value: float | None) -> str:
@@ -136,20 +147,21 @@ def _score(line: _TableRow) -> str:
     found = line.found
     if found.score_mean is None:
         return "diverged" if found.num_diverged and not found.num_unfinished else "no result yet"
-    spread = "" if found.score_sd is None else f" \u00b1 {found.score_sd:.2f}"
-    return f"{found.score_mean:.2f}{spread}"
+    spread = "" if found.score_sd is None else f" \u00b1 {found.score_sd:.{line.digits}f}"
+    return f"{found.score_mean:.{line.digits}f}{spread}"
 
 
 def _difference(line: _TableRow) -> str:
     """Return the difference, its interval, and its number of pairs if that differs from n."""
-    found = line.found
+    found, digits = line.found, line.digits
     if line.is_baseline:
         return "baseline"
     if found.difference is None:
         return "no pair" if found.n else ""
-    interval = f" [{signed(found.ci_low)}, {signed(found.ci_high)}]"
+    interval = f" [{signed(found.ci_low, digits)}, {signed(found.ci_high, digits)}]"
     pairs = "" if found.num_pairs == found.n > 1 else f" ({_plural(found.num_pairs, 'pair')})"
-    return signed(found.difference) + ("" if found.ci_low is None else interval) + pairs
+    shown = signed(found.difference, digits)
+    return shown + ("" if found.ci_low is None else interval) + pairs
 
 
 def _p(line: _TableRow) -> str:

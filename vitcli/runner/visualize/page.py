@@ -27,10 +27,11 @@ def html(done: Sequence[VisualizedRun]) -> bytes:
 
 
 def _section(each: VisualizedRun) -> dict[str, Any]:
+    headline, score = each.tested.task.headline, each.tested.recorded_score
     return {
         "name": each.tested.name,
         "data": each.numbers["data"],
-        "accuracy": each.tested.recorded_accuracy,
+        "score": "" if score is None else f"{headline.label} {headline.text(score)}",
         "num_test": len(each.tested.data.test),
         "figures": [
             {

@@ -116,7 +116,7 @@ def describe_run(tested: RunOnTestSet) -> dict[str, Any]:
         "experiment": meta.get("experiment"),
         "data": portable(tested.predictor.spec.data.name),
         "data_hash": tested.data.data_hash,
-        "test_accuracy": tested.recorded_accuracy,
+        f"test_{tested.task.headline.name}": tested.recorded_score,
         "command": f"vitcli visualize {name} --num-images {tested.num_images}",
         "vitcli": __version__,
         **{key: machine.get(key) for key in ("commit", "torch", "hardware")},

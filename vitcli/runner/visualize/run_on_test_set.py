@@ -14,6 +14,7 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.spec.tasks import TaskRow
 from vitcli.core.train.evaluate import Scores, logits_and_labels, score
 from vitcli.runner.attn_map.strip import to_rgb
 from vitcli.runner.data.load import load_data
@@ -53,7 +54,12 @@ class RunOnTestSet:
 
     @cached_property
     def logits(self) -> Tensor:
-        """Logits of all test images, (N, K), on the CPU."""
+        """Logits of all test images, (N, K), on the CPU.
+
+        Raises:
+            NoFigureError: The task is not a classification.
+        """
+        self.require_classifier()
         images, spec = self.data.test.to(self.predictor.device), self.predictor.spec
         whole = spec.replace(train=spec.train.replace(limit_batches=None))
         return logits_and_labels(self.predictor.model, images, whole)[0].cpu()
@@ -66,9 +72,24 @@ class RunOnTestSet:
             raise InputError(f"{self.run.name}: {error}") from error
 
     @property
-    def recorded_accuracy(self) -> float | None:
-        """The test accuracy that the run measured at its end; None if it did not end."""
-        return self.run.read("result.json").get("test_accuracy")
+    def task(self) -> TaskRow:
+        """The row of the run's task."""
+        return self.predictor.spec.task.row
+
+    def require_classifier(self) -> None:
+        """Refuse a figure about classes if the model was not trained to tell them apart.
+
+        Raises:
+            NoFigureError: The task is not a classification.
+        """
+        if not self.task.classifies:
+            name = self.predictor.spec.task.name
+            raise NoFigureError(f"the task {name!r} does not classify images")
+
+    @property
+    def recorded_score(self) -> float | None:
+        """The headline number that the run measured on the test images at its end, if it ended."""
+        return self.run.read("result.json").get(f"test_{self.task.headline.name}")
 
     @property
     def vit(self) -> VisionTransformer:

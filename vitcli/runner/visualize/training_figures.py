@@ -1,11 +1,14 @@
 """Figures of a training and of its mistakes. Axes: K classes."""
 
+from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from vitcli.core.spec.tasks import Metric, TaskRow
 from vitcli.runner.figure_style import FAINT, INK
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.text import one_line
@@ -16,40 +19,70 @@ MANY = 20
 """Largest number of classes for which a confusion matrix shows its numbers."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Panel:
+    """The curves of one number: split -> (epoch, value)."""
+
+    label: str
+    title: str
+    scale: float
+    splits: dict[str, list[tuple[float, float]]]
+
+    @property
+    def drawn(self) -> set[str]:
+        """Return the splits that have a curve."""
+        return {split for split, points in self.splits.items() if points}
+
+
 def curves_figure(tested: RunOnTestSet) -> RunFigure:
-    """Return a figure of loss and accuracy by epoch."""
+    """Return a figure of the numbers that the task records, by epoch."""
     records = readable_metrics(tested.run)
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
-    lines = {
-        measure: {
-            split: [(r["epoch"], r[key]) for r in records if r.get(key) is not None]
-            for split in ("train", "val", "test")
-            for key in [f"{split}_{measure}"]
-        }
-        for measure in ("loss", "accuracy")
-    }
+    panels = [_read_panel(records, name, tested.task) for name in _recorded_numbers(tested.task)]
+    shown = " and ".join(panel.label for panel in panels)
+    training = "Training values are means over the epoch"
+    if tested.task.classifies:
+        training += ", with augmentation and label smoothing, so they may be worse than test values"
     return RunFigure(
-        draw=partial(_draw_curves, lines),
+        draw=partial(_draw_curves, panels),
         title="Learning curves",
-        caption=make_caption(
-            tested,
-            "Loss and accuracy by epoch. Training values are means over the epoch, with"
-            " augmentation and label smoothing, so they may be worse than test values.",
-        ),
+        caption=make_caption(tested, f"{shown[:1].upper()}{shown[1:]} by epoch. {training}."),
     )
 
 
-def _draw_curves(lines: dict[str, dict[str, list[tuple[float, float]]]]) -> Figure:
-    figure = Figure(figsize=(7.2, 3.0), layout="constrained")
-    for axes, (measure, splits) in zip(figure.subplots(1, 2), lines.items(), strict=True):
+def _recorded_numbers(task: TaskRow) -> tuple[str, ...]:
+    """Return the names of the numbers in metrics.jsonl, those of the training first."""
+    return tuple(dict.fromkeys([*task.reports, *task.recorded]))
+
+
+def _read_panel(records: list[dict[str, Any]], name: str, task: TaskRow) -> _Panel:
+    """Return the curves of one number."""
+    metric = task.headline if name == task.headline.name else Metric(name=name, label=name)
+    is_cross_entropy = task.classifies and name == "loss"
+    return _Panel(
+        label=metric.label.replace("_", " "),
+        title="cross-entropy, nats" if is_cross_entropy else metric.title.replace("_", " "),
+        scale=metric.scale,
+        splits={
+            split: [(r["epoch"], r[key]) for r in records if r.get(key) is not None]
+            for split in ("train", "val", "test")
+            for key in [f"{split}_{name}"]
+        },
+    )
+
+
+def _draw_curves(panels: list[_Panel]) -> Figure:
+    figure = Figure(figsize=(3.6 * len(panels), 3.0), layout="constrained")
+    row = figure.subplots(1, len(panels), squeeze=False)[0]
+    for axes, panel in zip(row, panels, strict=True):
         for (split, points), colour, dash in zip(
-            splits.items(), (VERMILION, INK, BLUE), (DASHES[1], DASHES[2], "-"), strict=True
+            panel.splits.items(), (VERMILION, INK, BLUE), (DASHES[1], DASHES[2], "-"), strict=True
         ):
             if not points:
                 continue
             epochs, values = np.array(points).T
-            values = values * (100 if measure == "accuracy" else 1)
+            values = values * panel.scale
             mark = "o" if len(epochs) < 3 else None
             axes.plot(
                 epochs,
@@ -61,11 +94,12 @@ def _draw_curves(lines: dict[str, dict[str, list[tuple[float, float]]]]) -> Figu
                 label=split,
             )
         axes.set_xlabel("epoch")
-        axes.set_ylabel("accuracy, %" if measure == "accuracy" else "cross-entropy, nats")
+        axes.set_ylabel(panel.title)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
-    axes.legend(frameon=False)
+        if panel is panels[-1] or not panel.drawn <= panels[-1].drawn:
+            axes.legend(frameon=False)
     return figure
 
 
