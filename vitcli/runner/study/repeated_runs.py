@@ -28,7 +28,7 @@ SHARED = ("experiment", "data_hash", "commit", "hardware", "torch")
 MEASURED = ("train_loss", "train_seconds", "images_per_second")
 
 
-def collect(runs: Sequence[RunDir]) -> StudyResult:
+def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
     """Return one document for runs that differ in their seeds only.
 
     Raises:
@@ -52,7 +52,7 @@ def collect(runs: Sequence[RunDir]) -> StudyResult:
     )
     return StudyResult(
         name=meta["experiment"],
-        command=command(meta, spec, [trial.seed for trial in trials]),
+        command=training_command(meta, spec, [trial.seed for trial in trials]),
         commits=_as_tuple(meta.get("commit")),
         dirty=any(map(_is_dirty, metas)),
         inexact=tuple(run.name for run, each in zip(runs, metas, strict=True) if "inexact" in each),
@@ -140,7 +140,7 @@ def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> 
     )
 
 
-def command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:
+def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:
     """Return the command that trains these runs again, whatever the user typed for them."""
     name = meta["experiment"]
     try:
