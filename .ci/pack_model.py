@@ -15,6 +15,7 @@ from vitcli.runner.evaluate.weights import run_weights
 from vitcli.runner.files import commit, commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run
+from vitcli.runner.study.repeated_runs import training_command
 from vitcli.runner.text import portable
 
 FACTS = (
