@@ -19,6 +19,7 @@ from vitcli.runner.experiment.config import (
     field_names,
     find_experiment,
     fit_to_data,
+    flatten,
     load_experiment,
     parse_set,
     resolve_bases,
@@ -28,6 +29,11 @@ from vitcli.runner.experiment.yaml_text import MAX_DEPTH, Document, dump, read_m
 
 def read(text: str):
     return Document(text, "x.yaml").data
+
+
+def test_nested_mappings_become_dotted_fields():
+    nested = {"a": {"b": {"c": 1}}, "d.e": 2, "f": {}}
+    assert flatten(nested) == {"a.b.c": 1, "d.e": 2}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +73,7 @@ def test_scalars_mean_what_yaml_1_2_says(text, value):
         ("x" * 2_000_000, "larger than"),
     ],
 )
-def test_f69_f73_what_is_not_plain_yaml_is_refused_with_its_line(text, reason):
+def test_what_is_not_plain_yaml_is_refused_with_its_line(text, reason):
     with pytest.raises(ConfigError, match=reason):
         read(text)
 

@@ -7,14 +7,15 @@ from pathlib import Path
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec.tasks import Metric
 from vitcli.core.tasks.build import task_class
-from vitcli.core.train.evaluate import Scores, score
+from vitcli.core.train.scores import Scores, score
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import ignore_message, load_module
+from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.run.record import other_images
+from vitcli.runner.run.record import describe_other_images
+from vitcli.runner.text import ignore_message
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +71,7 @@ def evaluate_run(
     where = pick_device(device)
     module = load_module(run, spec, str(where), step, on_message)
     data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
-    if problem := other_images(run.read("meta.json").get("data_hash"), data):
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         on_message(f"note: {run.name} was trained on {problem}")
     images = {"test": data.test, "val": data.val, "train": data.train}[split]
     if images is None:

@@ -15,13 +15,14 @@ from torch import Tensor
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec.tasks import TaskRow
-from vitcli.core.train.evaluate import Scores, logits_and_labels, score
+from vitcli.core.train.evaluate import logits_and_labels
+from vitcli.core.train.scores import Scores, score
 from vitcli.runner.attn_map.strip import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import other_images
+from vitcli.runner.run.record import describe_other_images
 
 MAX_BATCH = 50
 MAX_BYTES = 2**28
@@ -186,6 +187,6 @@ def load_run_on_test_set(
         )
     if not len(data.test):
         raise InputError(f"{spec.name} has no test images")
-    if problem := other_images(run.read("meta.json").get("data_hash"), data):
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         on_message(f"note: {run.name} was trained on {problem}")
     return RunOnTestSet(predictor, data, num_images)
