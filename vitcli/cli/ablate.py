@@ -85,15 +85,18 @@ Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Also write each result into this folder, in files that you can commit. Use the"
-        " results that are already there. Without --save, use the results in"
-        " experiments/results/trials.",
+        help="Also write each result into this folder, in files that you can commit. Trials with"
+        " a matching result in the folder are not trained again. Without --save, vitcli looks for"
+        " such results in experiments/results/trials.",
         show_default=False,
     ),
 ]
 Checklist = Annotated[
     Path | None,
-    typer.Option(help="File for the answers to a reproducibility checklist.", show_default=False),
+    typer.Option(
+        help="Write answers to a reproducibility checklist into this Markdown file.",
+        show_default=False,
+    ),
 ]
 
 

@@ -14,7 +14,9 @@ if TYPE_CHECKING:
 
 bench_app = group(help="Measure speed and memory, without a data set.")
 
-Rounds = Annotated[int, typer.Option(min=1, help="Number of measurements; the median counts.")]
+Rounds = Annotated[
+    int, typer.Option(min=1, help="Number of measurements. The result is their median.")
+]
 Seconds = Annotated[float, typer.Option(min=0.0, help="Approximate seconds per measurement.")]
 Profile = Annotated[
     bool, typer.Option("--profile", help="Also write a trace and show the slowest operators.")
@@ -33,14 +35,14 @@ def bench(
         bool,
         typer.Option(
             "--check",
-            help="Compare speed ratios with the committed ratios; exit with code 6 if one fell"
-            " below 80 %.",
+            help="Compare the speed ratios of this machine with the stored ratios. Exit with code"
+            " 6 if a ratio is below 80 % of the stored one.",
         ),
     ] = False,
     save: Annotated[
         bool,
         typer.Option(
-            "--save", help="With --check: save the measured ratios as the committed ones."
+            "--save", help="With --check: replace the stored ratios by the measured ratios."
         ),
     ] = False,
     device: Device = "auto",

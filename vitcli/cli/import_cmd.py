@@ -13,7 +13,10 @@ File = Annotated[
     typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors."),
 ]
 As = Annotated[
-    str, typer.Option("--experiment", "-e", help="Experiment with the model of these weights.")
+    str,
+    typer.Option(
+        "--experiment", "-e", help="Name or file of the experiment that describes the model."
+    ),
 ]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Run folder to create.")]
 

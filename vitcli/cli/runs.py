@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 LAST_EPOCHS = 5
 
-commands = group(help="List, show, compare, verify, record and remove runs.")
+commands = group(help="List, show, compare, verify and remove runs; save results.")
 
 Runs = Annotated[
     list[str], typer.Argument(metavar="RUN", help="Run folders, or names under runs/.")
@@ -269,7 +269,7 @@ def record(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write finished runs of one experiment to one result file."""
+    """Write the results of finished runs of one experiment to one file."""
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.study.repeated_runs import collect_runs, write
     from vitcli.runner.study.table import to_json

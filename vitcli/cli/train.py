@@ -66,7 +66,8 @@ Inexact = Annotated[
     bool,
     typer.Option(
         "--allow-inexact",
-        help="Continue with another thread count, torch or setting; mark the run as inexact.",
+        help="Continue even if the thread count, the torch version or a setting has changed, and"
+        " mark the run as inexact.",
     ),
 ]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Replace an existing run.")]

@@ -123,8 +123,9 @@ def auto_contrast(images: Tensor, _: Tensor) -> Tensor:
 def equalize(images: Tensor, _: Tensor) -> Tensor:
     """Flatten the histogram of each channel, as Pillow does.
 
-    A pixel with n darker pixels gets the level (n + step // 2) // step. step is 1/255 of the number
-    of pixels below the brightest level. If step is 0, the channel does not change.
+    If n pixels of the channel are darker than a pixel, its new level is (n + step // 2) // step.
+    step is 1/255 of the number of pixels below the brightest level. If step is
+    0, the channel does not change.
     """
     flat = images.flatten(2)  # (B, C, H W)
     ranked = flat.sort(dim=2).values
@@ -174,7 +175,9 @@ OPS: dict[str, Op] = {
 def draw_rand_augment(
     num_images: int, size: tuple[int, int], num_ops: int, magnitude: int, generator: Generator
 ) -> tuple[Tensor, Tensor]:
-    """Draw operations (N, k) int64, rows of ``OPS``, and their strengths (N, k) float32.
+    """Choose k random operations for each image, and return them with their strengths.
+
+    The operations are indices into ``OPS``, (N, k) int64; the strengths are (N, k) float32.
 
     Operations are drawn with replacement. All have the same ``magnitude``, 0 .. 30, and a random
     sign.

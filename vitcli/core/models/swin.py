@@ -15,11 +15,11 @@ class Swin(StagedModel):
     """Swin classifier: (B, C, H, W) -> (B, K).
 
     Every second block of a stage shifts its windows by half a window. Each side of a window is at
-    most the side of the grid. Deviations: the authors limit both sides to the shorter side of the
-    grid, and torchvision pads the grid instead.
+    most the side of the grid. The authors' code differs: it limits both sides to the shorter side
+    of the grid. torchvision differs too: it pads the grid.
     """
 
-    no_maps = "attends inside windows of several grids, so no patch has weights for all the others"
+    no_maps = "attends only inside windows, so no patch has weights for all other patches"
 
     def make_stage(self, stage: StageSpec) -> Stage:
         spec, shape = stage.spec, stage.shape

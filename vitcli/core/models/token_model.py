@@ -70,7 +70,7 @@ class TokenModel(UsesBackend, ImageModel):
         self.head = make(HEADS[spec.head], shape.embed_dim, self.num_classes)
 
     def init_weights(self, draws: Draws) -> None:
-        """Fill all tensors: first by the parts themselves, then by the scheme ``init``."""
+        """Initialise all tensors: first each part its own, then the scheme ``init`` its choice."""
         init_parts(self, draws)
         make(INITS[self.spec.init], self, draws)
 

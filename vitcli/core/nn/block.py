@@ -80,7 +80,7 @@ class Stream(NamedTuple):
 
     @classmethod
     def of(cls, tokens: "Tokens") -> "Stream":
-        """Return a stream unchanged, or a tensor as a stream without a branch."""
+        """Return ``tokens`` as a stream; a tensor becomes a stream without a branch."""
         return tokens if isinstance(tokens, Stream) else cls(tokens)
 
 
@@ -96,7 +96,10 @@ class PreNorm(UsesBackend, nn.Module):
 
     @property
     def takes_streams(self) -> bool:
-        """Return whether the branch accepts streams: it has a plain sum and a LayerNorm."""
+        """Return whether the branch accepts streams.
+
+        It does if it joins by a plain sum and its norm is a LayerNorm.
+        """
         return self.join is torch.add and type(self.norm) is nn.LayerNorm
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:

@@ -82,16 +82,17 @@ class Performer(FeatureAttention):
     """FAVOR+: positive orthogonal random features of the softmax kernel, O(N m d).
 
     Choromanski et al. 2021, https://arxiv.org/abs/2009.14794. With x = q sqrt(scale), and the same
-    for k, E[phi(q) phi(k)] = exp(scale q k) for phi(x) = exp(W x - |x|^2 / 2) / sqrt(m). The
-    maximum exponent is subtracted from the exponents: one maximum for each query, and one for all
-    keys together. It cancels in the weights. New features W are drawn every ``performer_redraw``
+    for k, E[phi(q) phi(k)] = exp(scale q k) for phi(x) = exp(W x - |x|^2 / 2) / sqrt(m). Each
+    query's largest exponent is subtracted from the exponents of the query. The largest exponent of
+    all keys is subtracted from the exponents of all keys. Both subtractions cancel in the weights.
+    New features W are drawn every ``performer_redraw``
     training steps; a checkpoint stores them. The estimate is good only for small |x|, because its
     variance grows exponentially in |x|.
     """
 
     projection: Tensor
     not_averaged = ("projection",)
-    """Names of buffers that a weight average copies instead of averaging."""
+    """Names of the buffers that an average of the weights copies and does not average."""
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
@@ -131,7 +132,10 @@ def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:
 def orthogonal_features(
     count: int, dim: int, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return random rows (count, dim), orthogonal in blocks of ``dim``, of Gaussian length."""
+    """Return random rows, (count, dim); the rows of a block of ``dim`` rows are orthogonal.
+
+    Each row has the length of a random Gaussian vector.
+    """
     blocks = -(-count // dim)
     gaussian = torch.randn(blocks, dim, dim, generator=generator)
     q, r = torch.linalg.qr(gaussian)

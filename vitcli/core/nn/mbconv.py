@@ -31,7 +31,7 @@ def as_tokens(grid: Tensor) -> Tensor:
 
 
 class Downsample(nn.Module):
-    """2x2 max-pooling: (B, N, D) -> (B, N / 4, D). The sides of the grid are rounded up."""
+    """2x2 max-pooling: (B, N, D) -> (B, N / 4, D). Half of an odd side is rounded up."""
 
     def __init__(self, before: TokenShape) -> None:
         super().__init__()

@@ -65,12 +65,17 @@ class ConvPatches(nn.Module):
 
 
 def channels_last(images: Tensor) -> Tensor:
-    """Return images in the memory layout that a CPU convolves fastest; tokens need no copy."""
+    """Return images in the memory layout that a CPU convolves fastest.
+
+    With this layout the output becomes tokens without a copy.
+    """
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def halving_widths(spec: PatchSpec) -> list[int]:
-    """Return the channels before and after each layer that halves the sides, for log2(P) layers.
+    """Return the number of channels of the image, and of each layer that halves the sides.
+
+    There are log2(P) layers.
 
     Raises:
         ValueError: ``patch_size`` is not a power of 2, or is 1.
@@ -112,8 +117,9 @@ class ConvTokenizer(nn.Module):
 
     Hassani et al. 2021, https://arxiv.org/abs/2104.05704, with 3x3 pooling windows. The first
     convolution has stride 1, the one of ``ConvStem`` has stride 2. Deviation: the paper has 64
-    channels in all layers except the last, which ``stem_width`` can set. Unset, the widths are
-    D / 2, D / 4 and so on, from the end. Filters start as the authors' filters, N(0, 2 / n_in).
+    channels in all layers except the last; ``stem_width=64`` sets this. Without ``stem_width`` the
+    last layer has D channels, the layer before it D / 2, then D / 4, and so on. Filters start
+    as in the authors' code, N(0, 2 / n_in).
     """
 
     def __init__(self, spec: PatchSpec) -> None:

@@ -47,10 +47,10 @@ def turns(
     rounds: int,
     seconds: float,
 ) -> dict[str, Spread]:
-    """Return the seconds of one call of each work, measured in turns A B A B ...
+    """Return how many seconds one call of each function takes.
 
-    A turn takes about ``seconds``. Each work is first called twice: once as a warm-up, and once to
-    find how many calls fit into a turn.
+    The functions are measured in turns: A B A B ... A turn takes about ``seconds``. Each function
+    is first called twice: once as a warm-up, and once to find how many calls fit into a turn.
     """
     counts = {}
     for name, work in works.items():
@@ -71,7 +71,7 @@ def step_of(iterator: Iterator[object]) -> Callable[[], object]:
 
 
 def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:
-    """Return the FLOP/s of large square matrix products in a type, the fastest of several."""
+    """Multiply large square matrices several times; return the FLOP/s of the fastest product."""
     side = MATMUL_SIDE.get(device.type, 4096)
     a = torch.randn(side, side, device=device, dtype=dtype or torch.float32)
     b = torch.randn_like(a)
@@ -79,7 +79,7 @@ def matmul_peak(device: torch.device, dtype: torch.dtype | None) -> float:
 
 
 def copy_bandwidth(device: torch.device) -> float:
-    """Return the bytes per second that a large copy reads and writes, the fastest of several."""
+    """Make several large copies; return the bytes per second, read plus written, of the fastest."""
     count = COPY_BYTES.get(device.type, 2**29)
     source = torch.ones(count, dtype=torch.uint8, device=device)
     target = torch.empty_like(source)
