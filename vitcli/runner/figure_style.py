@@ -15,6 +15,11 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
 INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
+BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
+PINK, ORANGE, SKY_BLUE = "#CC79A7", "#E69F00", "#56B4E9"
+PALETTE = (BLUE, VERMILION, GREEN, PINK, ORANGE, SKY_BLUE, INK)
+"""The colours of Okabe and Ito, which colour-blind readers can tell apart."""
+DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 3)))
 CMAP = "viridis"
 """The colour map of attention maps. Its lightness rises in even steps, so it can be read in grey
 and by colour-blind readers."""

@@ -12,7 +12,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.figure_style import METADATA, MUTED, encode
 from vitcli.runner.files import commit, require_folder
 
-COLOURS = (
+RULE_MARKS = (
     ("#222222", "o"),
     ("#1f6fb2", "o"),
     ("#2a8f5a", "s"),
@@ -22,8 +22,10 @@ COLOURS = (
     ("#a3195b", "P"),
     ("#5b6770", "X"),
 )
-"""Colour and marker of an attention rule, in the order of the rows. The markers differ too, for
-readers without colours."""
+"""Colour and marker of an attention rule, in the order of the rows.
+
+The colours are not those of ``PALETTE``, which would change published figures. The markers differ
+too, for readers without colours."""
 KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
 """Marker and line of the kernels other than the plain one."""
 
@@ -62,7 +64,7 @@ def _draw_panel(
     names = [row["attention"] for row in rows]
     for row in rows:
         place = [*dict.fromkeys(names)].index(row["attention"])
-        colour, marker = COLOURS[place % len(COLOURS)]
+        colour, marker = RULE_MARKS[place % len(RULE_MARKS)]
         marker, line = KERNEL_LINES.get(row["kernels"], (marker, "-"))
         is_alone = names.count(row["attention"]) == 1
         name = row["attention"] + ("" if is_alone else f", {row['kernels']}")

@@ -14,15 +14,26 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitcli.runner.figure_style import FAINT, INK, MUTED, encode
+from vitcli.runner.figure_style import (
+    BLUE,
+    DASHES,
+    FAINT,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    PINK,
+    SKY_BLUE,
+    VERMILION,
+    encode,
+)
 from vitcli.runner.files import commit
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text, signed
 
-BLUE, VERMILION = "#0072B2", "#D55E00"
-COLOURS = (INK, "#E69F00", "#56B4E9", "#009E73", BLUE, VERMILION, "#CC79A7")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 3)))
+VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
+"""The colours of ``PALETTE`` in another order: the baseline is the first row and gets the ink."""
 LABEL_LENGTH = 32
 FORMATS = ("png", "svg")
 
@@ -136,8 +147,8 @@ def curves(doc: StudyResult) -> Figure:
         epochs, values = curve(row, doc.headline.scale)  # (E,), (seeds, E)
         if not len(epochs):
             continue
-        mean, colour = values.mean(0), COLOURS[index % len(COLOURS)]
-        dash = DASHES[(index + index // len(COLOURS)) % len(DASHES)]
+        mean, colour = values.mean(0), VARIANT_COLOURS[index % len(VARIANT_COLOURS)]
+        dash = DASHES[(index + index // len(VARIANT_COLOURS)) % len(DASHES)]
         marker = "o" if len(epochs) == 1 else None
         axes.fill_between(
             epochs, values.min(0), values.max(0), color=colour, alpha=0.15, linewidth=0

@@ -13,7 +13,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
-from vitcli.runner.figure_style import CMAP, FAINT, INK, MUTED, bare, draw_map_grid
+from vitcli.runner.figure_style import (
+    CMAP,
+    DASHES,
+    FAINT,
+    INK,
+    MUTED,
+    PALETTE,
+    bare,
+    draw_map_grid,
+)
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
 from vitcli.runner.visualize.claims import judge_claims
@@ -22,14 +31,7 @@ from vitcli.runner.visualize.faithfulness_numbers import (
     Faithfulness,
     measure_faithfulness,
 )
-from vitcli.runner.visualize.figure import (
-    DASHES,
-    MARKS,
-    PALETTE,
-    RunFigure,
-    make_caption,
-    three_layers,
-)
+from vitcli.runner.visualize.figure import MARKS, RunFigure, make_caption, three_layers
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 

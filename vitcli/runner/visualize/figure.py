@@ -9,10 +9,6 @@ from matplotlib.figure import Figure
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
-BLUE, VERMILION = "#0072B2", "#D55E00"
-PALETTE = (BLUE, VERMILION, "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#222222")
-"""The colours of Okabe and Ito, which colour-blind readers can tell apart."""
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), (0, (1, 1)), (0, (5, 1, 1, 1)), (0, (8, 3)))
 MARKS = "osD^vP*X<>"
 
 

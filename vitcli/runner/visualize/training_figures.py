@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vitcli.core.spec.tasks import Metric, TaskRow
-from vitcli.runner.figure_style import FAINT, INK
+from vitcli.runner.figure_style import BLUE, DASHES, FAINT, INK, VERMILION
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import BLUE, DASHES, VERMILION, RunFigure, make_caption
+from vitcli.runner.visualize.figure import RunFigure, make_caption
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MANY = 20

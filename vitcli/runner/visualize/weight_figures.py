@@ -15,9 +15,9 @@ from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.spec import PatchSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS
-from vitcli.runner.figure_style import CMAP, FAINT, INK, MUTED, bare, draw_map_grid
+from vitcli.runner.figure_style import CMAP, FAINT, INK, MUTED, PALETTE, bare, draw_map_grid
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import MARKS, PALETTE, RunFigure, make_caption
+from vitcli.runner.visualize.figure import MARKS, RunFigure, make_caption
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MAX_FILTERS = 64
