@@ -31,6 +31,7 @@ from vitcli.runner.files import commit
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text, signed
+from vitcli.runner.text import one_line
 
 VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
 """The colours of ``PALETTE`` in another order: the baseline is the first row and gets the ink."""
@@ -236,8 +237,7 @@ def _write_instead(figure: Figure, axes: Axes, text: str) -> Figure:
 
 def label(text: str) -> str:
     """Return a printable name that is short enough to stand beside a line."""
-    plain = "".join(c if c.isprintable() else "?" for c in text)
-    return plain if len(plain) <= LABEL_LENGTH else f"{plain[: LABEL_LENGTH - 3]}..."
+    return one_line(text, LABEL_LENGTH)
 
 
 FIGURES: dict[str, Callable[[StudyResult], Figure]] = {"forest": forest, "curves": curves}

@@ -8,6 +8,8 @@ import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vitcli.runner.text import printable
+
 MINUS, PLUS_MINUS = "\u2212", "\u00b1"
 NO_BREAK = "\0"
 """A space at which no line may break. No text of a table holds this character."""
@@ -39,7 +41,7 @@ class Table:
 
 def _one_line(text: str) -> str:
     """Return text on one line, without control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return " ".join(printable(text, substitute=" ").split())
 
 
 def _ascii(text: str) -> str:
