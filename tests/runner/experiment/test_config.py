@@ -19,6 +19,7 @@ from vitcli.runner.experiment.config import (
     field_names,
     find_experiment,
     fit_to_data,
+    flatten,
     load_experiment,
     parse_set,
     resolve_bases,
@@ -28,6 +29,11 @@ from vitcli.runner.experiment.yaml_text import MAX_DEPTH, Document, dump, read_m
 
 def read(text: str):
     return Document(text, "x.yaml").data
+
+
+def test_nested_mappings_become_dotted_fields():
+    nested = {"a": {"b": {"c": 1}}, "d.e": 2, "f": {}}
+    assert flatten(nested) == {"a.b.c": 1, "d.e": 2}
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,6 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.study.definition import (
-    flatten,
     is_same_setting,
     load_study,
     model_sizes,
@@ -61,7 +60,6 @@ def test_nested_and_dotted_fields_mean_the_same(here):
     nested = STUDY.replace("{model.norm: none}", "{model: {norm: none}}")
     first, second = (load_study(study(text, here)).variants[1] for text in (STUDY, nested))
     assert first == second
-    assert flatten({"a": {"b": {"c": 1}}, "d.e": 2}) == {"a.b.c": 1, "d.e": 2}
 
 
 def test_own_variants_replace_those_of_the_base(here):

@@ -157,6 +157,17 @@ def override(data: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, A
     return out
 
 
+def flatten(data: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested mappings as dotted fields: ``{a: {b: 1}}`` becomes ``{a.b: 1}``."""
+    out: dict[str, Any] = {}
+    for key, value in data.items():
+        if isinstance(value, Mapping):
+            out |= flatten(value, f"{prefix}{key}.")
+        else:
+            out[f"{prefix}{key}"] = value
+    return out
+
+
 def parse_set(text: str) -> dict[str, Any]:
     """Return the change in a text such as ``"model.depth=4"``: ``{"model.depth": 4}``."""
     path, equals, value = text.partition("=")

@@ -10,6 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.experiment.config import flatten
 
 TAGS = {
     "lr": "optim/lr",
@@ -104,14 +105,3 @@ def read_picture_events(files: list[Path], last_step: int) -> Iterator[Any]:
             if tags == {PICTURES} and event.step <= last_step and event.step not in seen:
                 seen.add(event.step)
                 yield event
-
-
-def flatten(data: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as one mapping with dotted keys."""
-    out: dict[str, Any] = {}
-    for key, value in data.items():
-        if isinstance(value, dict):
-            out |= flatten(value, f"{prefix}{key}.")
-        else:
-            out[prefix + key] = value
-    return out

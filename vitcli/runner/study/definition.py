@@ -22,6 +22,7 @@ from vitcli.runner.experiment.config import (
     did_you_mean,
     find_experiment,
     fit_to_data,
+    flatten,
     load_experiment,
     override,
     resolve_bases,
@@ -228,15 +229,6 @@ def _other_experiment(name: Any, place: Document, document: Document) -> dict[st
     if "variants" in raw:
         raise ConfigError(f"{place.where(())}: {name!r} is a study, not an experiment")
     return raw
-
-
-def flatten(changes: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Return nested mappings as dotted fields: ``{a: {b: 1}}`` becomes ``{a.b: 1}``."""
-    out: dict[str, Any] = {}
-    for key, value in changes.items():
-        out |= flatten(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {}
-        out |= {} if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return out
 
 
 def grid(tune: Mapping[str, list[Any]], document: Document) -> list[dict[str, Any]]:

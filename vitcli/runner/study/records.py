@@ -6,10 +6,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from vitcli.core.spec import Spec
+from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.result import Numbers, as_pairs, as_tuple, assign_fields
+from vitcli.runner.study.result import Numbers, as_pairs, assign_fields
 
 
 class Session(BaseModel):
@@ -82,7 +83,7 @@ class TrialRecord(Spec):
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, accuracy), on the validation split if there is one."""
     result: Result
-    sessions: Annotated[tuple[Session, ...], BeforeValidator(as_tuple)]
+    sessions: Annotated[tuple[Session, ...], AcceptsList]
     """The first session began the training."""
     is_inexact: bool = False
 

@@ -9,15 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
 
 from vitcli.core.spec import Spec
+from vitcli.core.spec.base import AcceptsList, as_tuple
 from vitcli.core.spec.tasks import DEFAULT_TASK, TASKS, Metric
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
 """Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""
-
-
-def as_tuple(value: Any) -> Any:
-    """Return a JSON list as a tuple; return other values unchanged."""
-    return tuple(value) if isinstance(value, list) else value
 
 
 def as_pairs(value: Any) -> Any:
@@ -91,8 +87,8 @@ class VariantResult(Spec):
     parameters: int | None = None
     forward_flops: int | None = None
     """FLOPs of one image; a multiply-add counts as two. None in older results."""
-    trials: Annotated[tuple[TrialResult, ...], BeforeValidator(as_tuple)]
-    candidates: Annotated[tuple[Candidate, ...], BeforeValidator(as_tuple)] = ()
+    trials: Annotated[tuple[TrialResult, ...], AcceptsList]
+    candidates: Annotated[tuple[Candidate, ...], AcceptsList] = ()
     """Empty unless the study tunes. ``trials`` are those of ``chosen``."""
     chosen: dict[str, Any] | None = None
     """Setting with the best mean headline number on the validation split. None until every
@@ -125,17 +121,17 @@ class StudyResult(Spec):
     question: str = ""
     command: str
     """The command that prints this table."""
-    commits: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    commits: Annotated[tuple[str, ...], AcceptsList] = ()
     """Commits of the code that trained the trials; several if vitcli was updated in between."""
     dirty: bool = False
     date: str = ""
     """Date of the last trial, YYYY-MM-DD."""
-    hardware: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
-    torch: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
-    precision: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
-    kernels: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    hardware: Annotated[tuple[str, ...], AcceptsList] = ()
+    torch: Annotated[tuple[str, ...], AcceptsList] = ()
+    precision: Annotated[tuple[str, ...], AcceptsList] = ()
+    kernels: Annotated[tuple[str, ...], AcceptsList] = ()
     """Kernels that trained the trials: native, torch or both."""
-    inexact: Annotated[tuple[str, ...], BeforeValidator(as_tuple)] = ()
+    inexact: Annotated[tuple[str, ...], AcceptsList] = ()
     """Trials that were continued in another environment or with other settings, so their bits
     differ."""
     threads: int = 1
@@ -155,7 +151,7 @@ class StudyResult(Spec):
     """Row of the table of tasks; omitted from files if it is the default."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
-    rows: Annotated[tuple[VariantResult, ...], BeforeValidator(as_tuple)]
+    rows: Annotated[tuple[VariantResult, ...], AcceptsList]
 
     @property
     def headline(self) -> Metric:
