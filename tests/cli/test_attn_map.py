@@ -16,7 +16,7 @@ from tests.explorer_page import attention, parse
 from vitcli.cli.main import app
 from vitcli.cli.options import Fit
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.runner.attn_map.explain import SUFFIXES
+from vitcli.runner.data.picture_files import SUFFIXES
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.train.start import Request, start

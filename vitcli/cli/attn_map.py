@@ -91,7 +91,8 @@ def attn_map(
     json: Json = False,
 ) -> None:
     """Draw a model's attention over pictures."""
-    from vitcli.runner.attn_map.explain import Explainer, picture_files
+    from vitcli.runner.attn_map.explain import Explainer
+    from vitcli.runner.data.picture_files import picture_files
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run

@@ -1,8 +1,15 @@
-"""Text that is safe to print and to share: no control characters, no folders of this machine."""
+"""Text for people: safe to print and to share, and the listener that ignores messages.
+
+Safe text has no control characters and names no folders of this machine.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+
+def ignore_message(_: object) -> None:
+    """Do nothing with a message or an event: the default listener."""
 
 
 def portable(value: Any) -> Any:

@@ -4,9 +4,8 @@ Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (
 """
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,20 +22,16 @@ from vitcli.core.inspect.maps import (
 )
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.data.pictures import (
-    FORMATS,
     decode,
     picture_bytes,
     picture_to_draw,
     quiet_pillow,
-    software_of,
 )
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.experiment.config import did_you_mean
 from vitcli.runner.text import one_line
 
-SOFTWARE = "vitcli attn-map"
-"""The software that a PNG figure names as its origin."""
 OPTIONS = {
     "cls": ("layer", "head", "query"),
     "rollout": ("layer", "query"),
@@ -46,8 +41,6 @@ OPTIONS = {
     "raw": ("layer", "head"),
 }
 """The options that a method takes."""
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two suffixes"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -255,38 +248,6 @@ def _refuse_unused_options(method: str, given: Mapping[str, object]) -> None:
             raise ConfigError(
                 f"--method {method} does not take --{option}; these methods do: {others}"
             )
-
-
-def picture_files(
-    names: Sequence[str], on_message: Callable[[str], None] = lambda _: None
-) -> list[str]:
-    """Return files by name, and the pictures in folders, sorted by name.
-
-    Figures of ``attn-map`` in a folder are skipped; the PNG file tells its origin. A figure that is
-    named itself is not skipped.
-
-    Raises:
-        InputError: A folder holds no picture, or a name is empty.
-    """
-    found: list[str] = []
-    for name in names:
-        if not name:
-            raise InputError("the name of a picture is empty; is a shell variable unset?")
-        folder = Path(name)
-        if name == "-" or not folder.is_dir():
-            found.append(name)
-            continue
-        inside = sorted(str(p) for p in folder.iterdir() if p.suffix.lower() in SUFFIXES)
-        pictures = [file for file in inside if software_of(file) != SOFTWARE]
-        own = len(inside) - len(pictures)
-        if not pictures:
-            figures = f"{own} figure{'s'[: own > 1]} of attn-map"
-            only = f", only {figures}" if own else ""
-            raise InputError(f"{name}: no picture in this folder{only} ({', '.join(SUFFIXES)})")
-        if own:
-            on_message(f"{name}: skipped {own} figure{'s'[: own > 1]} of attn-map")
-        found += pictures
-    return found
 
 
 def map_metadata(explanation: Explanation) -> dict[str, Any]:

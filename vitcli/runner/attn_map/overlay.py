@@ -11,8 +11,9 @@ from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
 from vitcli.runner.attn_map.captions import caption, head_names, map_title
-from vitcli.runner.attn_map.explain import SOFTWARE, Explanation
+from vitcli.runner.attn_map.explain import Explanation
 from vitcli.runner.attn_map.matrices import draw_matrices, label_grid
+from vitcli.runner.data.picture_files import SOFTWARE
 from vitcli.runner.figure_style import CMAP, MUTED, bare, draw_map_grid, encode
 
 Box = tuple[float, float, float, float]
@@ -63,7 +64,7 @@ def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
     plain.imshow(explanation.picture)
     frame_model_input(plain, explanation)
     plain.set_title(explanation.prediction or "picture", loc="left")
-    image = draw_map_over_picture(covered, explanation, smooth)
+    image = draw_map_over_model_input(covered, explanation, smooth)
     covered.set_title(title, loc="left")
     where = {"location": "bottom", "aspect": 50} if stacked else {"location": "right"}
     bar = figure.colorbar(image, ax=covered, fraction=0.05, pad=0.02, **where)
@@ -110,7 +111,7 @@ def draw_heads(explanation: Explanation, run: str) -> Figure:
     return figure
 
 
-def draw_map_over_picture(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
+def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool) -> AxesImage:
     """Draw the map over the model's input in grey, and the rest of the picture dimmed."""
     maps, picture = explanation.maps, explanation.picture
     top, left, height, width = explanation.box

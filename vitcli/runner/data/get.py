@@ -22,7 +22,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
-from vitcli.runner.text import printable
+from vitcli.runner.text import ignore_message, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +36,6 @@ class DataStatus:
     place: Path | None
     kind: str
     decoded: tuple[Path, ...]
-
-
-def ignore_message(_: str) -> None:
-    """Ignore a message: the default for ``on_message``."""
 
 
 def data_status(name: str, data_dir: Path | None = None) -> DataStatus:

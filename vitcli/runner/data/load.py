@@ -18,11 +18,11 @@ from vitcli.runner.data.get import (
     data_status,
     find_or_download,
     get_data,
-    ignore_message,
 )
 from vitcli.runner.data.image_folder import TEST_SHARE, list_folder
 from vitcli.runner.data.image_reader import natural_size
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.text import ignore_message
 
 __all__ = ["DataInfo", "DataStatus", "data_status", "describe_data", "get_data", "load_data"]
 

@@ -10,11 +10,12 @@ from vitcli.core.tasks.build import task_class
 from vitcli.core.train.evaluate import Scores, score
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import ignore_message, load_module
+from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.run.record import other_images
+from vitcli.runner.text import ignore_message
 
 
 @dataclass(frozen=True, kw_only=True)

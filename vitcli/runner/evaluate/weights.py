@@ -14,13 +14,10 @@ from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.checkpoint import latest_checkpoint, load_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run, list_runs, steps
+from vitcli.runner.text import ignore_message
 
 DEFAULT_MODEL = "cifar10-pocket"
 """The bundled model, which is used if no run was trained."""
-
-
-def ignore_message(_: str) -> None:
-    """Ignore a message: the default for ``on_message``."""
 
 
 def run_weights(

@@ -25,6 +25,7 @@ from vitcli.core.ops.native.functions import Kernels
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.files import commit
+from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent
 FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-Wall", "-Wextra")
@@ -39,7 +40,7 @@ def choose_kernels(
     device: torch.device,
     autocast: torch.dtype | None,
     wanted: str = "auto",
-    on_message: Callable[[str], None] = lambda text: None,
+    on_message: Callable[[str], None] = ignore_message,
 ) -> str:
     """Select the backend that computes the model; return its name, ``native`` or ``torch``.
 

@@ -28,6 +28,7 @@ from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import other_images, run_metadata
+from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import describe_changes, may_change, refuse_inexact
 from vitcli.runner.train.finish import finish
@@ -60,16 +61,12 @@ class FinishedTraining:
     trained: bool
 
 
-def ignore(_: object) -> None:
-    """Do nothing. The default listener."""
-
-
 def start(
     experiment: Experiment,
     request: Request,
     *,
-    on_event: Callable[[Event], None] = ignore,
-    on_message: Callable[[str], None] = ignore,
+    on_event: Callable[[Event], None] = ignore_message,
+    on_message: Callable[[str], None] = ignore_message,
     load: Callable[..., DataSet] = load_data,
 ) -> FinishedTraining:
     """Train an experiment to its end, or continue it; ``load`` reads the data set.

@@ -93,11 +93,11 @@ def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str]]) -> Figure:
         bare(above)
         above.imshow(picture)
         above.set_title(text, fontsize=7.5, loc="center")
-        draw_map_over_picture(below, picture, values)
+        draw_map_over_grey_picture(below, picture, values)
     return figure
 
 
-def draw_map_over_picture(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
+def draw_map_over_grey_picture(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
     """Draw a map (gh, gw) over a picture (H, W, 3) in grey, on a scale from 0 to its maximum."""
     bare(axes)
     height, width = picture.shape[:2]
