@@ -15,7 +15,7 @@ from vitcli.runner.evaluate.weights import run_weights
 from vitcli.runner.files import commit, commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.run.folder import BUNDLED, RunDir, find_run
-from vitcli.runner.study.repeated_runs import command
+from vitcli.runner.study.repeated_runs import training_command
 from vitcli.runner.text import portable
 
 FACTS = (
@@ -55,7 +55,7 @@ def pack(run: RunDir, name: str, *, data_dir: Path | None = None, to: Path = BUN
     for file in ("config.yaml", "metrics.jsonl"):
         commit(packed.path / file, (run.path / file).read_bytes())
     facts = {key: portable(meta.get(key)) for key in FACTS}
-    facts["command"] = command(meta, run.spec(), [run.spec().seed])
+    facts["command"] = training_command(meta, run.spec(), [run.spec().seed])
     commit_json(packed.path / "meta.json", facts)
     found = evaluate_run(str(packed.path), device="cpu", data_dir=data_dir)
     kept = {key: run.read("result.json").get(key) for key in MEASURED}

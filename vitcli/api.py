@@ -20,7 +20,7 @@ from vitcli.core.tasks.build import task_class
 from vitcli.core.train.state import TrainState
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.resolve import resolved
+from vitcli.runner.experiment.resolve import resolve_by_name
 
 __all__ = ["attention_maps", "build_model", "fit", "load_data", "load_model"]
 
@@ -38,7 +38,7 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
         fields: Any field of ``ModelSpec``. Without an experiment, the defaults are 32x32 RGB images
             and 10 classes.
     """
-    spec = resolved(experiment).spec.model if experiment else model_spec(**SHAPE)
+    spec = resolve_by_name(experiment).spec.model if experiment else model_spec(**SHAPE)
     return build_from(model_spec(**(spec.model_dump() | fields)), seed)
 
 

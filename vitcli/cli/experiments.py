@@ -48,11 +48,11 @@ def show(
     """Show an experiment file, or all its fields."""
     from vitcli.runner.experiment.config import config_text
     from vitcli.runner.experiment.listing import describe_experiment, read_text
-    from vitcli.runner.experiment.resolve import resolved as resolve
+    from vitcli.runner.experiment.resolve import resolve_by_name
 
     about = describe_experiment(name)
     if resolved:
-        spec = resolve(name).spec
+        spec = resolve_by_name(name).spec
         content = config_text(spec)
     else:
         content = read_text(name)
@@ -96,7 +96,7 @@ def validate(
 ) -> None:
     """Check every field and build the models, without training."""
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.study.soundness import validate as check
+    from vitcli.runner.study.validate import validate as check
 
     verdicts = [check(name) for name in names]
     if json:

@@ -271,10 +271,10 @@ def record(
 ) -> None:
     """Write finished runs of one experiment to one result file."""
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.study.repeated_runs import collect, write
+    from vitcli.runner.study.repeated_runs import collect_runs, write
     from vitcli.runner.study.table import to_json
 
-    document = collect([find_run(run) for run in runs])
+    document = collect_runs([find_run(run) for run in runs])
     if document.dirty:
         say("note: the code had uncommitted changes; the commit alone does not reproduce the runs")
     if output is not None:

@@ -9,7 +9,7 @@ from tests.fabricated import make_run
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import load_experiment, parse_set
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.study.repeated_runs import collect, write
+from vitcli.runner.study.repeated_runs import collect_runs, write
 from vitcli.runner.study.table import read_document, to_json
 from vitcli.runner.text import portable
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_the_document_has_every_field():
-    document = collect([make_run(1, accuracy=0.75), make_run(0, accuracy=0.5)])
+    document = collect_runs([make_run(1, accuracy=0.75), make_run(0, accuracy=0.5)])
     found = document.model_dump(mode="json")
     rows = found.pop("rows")
     assert found == {
@@ -51,23 +51,23 @@ def test_the_document_has_every_field():
 
 
 def test_one_dirty_run_makes_the_document_dirty():
-    assert collect([make_run(0), make_run(1, meta={"dirty": True})]).dirty
+    assert collect_runs([make_run(0), make_run(1, meta={"dirty": True})]).dirty
 
 
 def test_a_diverged_seed_is_a_result():
-    document = collect([make_run(0), make_run(1, state="diverged")])
+    document = collect_runs([make_run(0), make_run(1, state="diverged")])
     trials = document.rows[0].trials
     assert [trial.state for trial in trials] == ["finished", "diverged"]
     assert trials[1].test_accuracy is None
     assert trials[1].epochs == 3
     with pytest.raises(InputError, match="all of them diverged"):
-        collect([make_run(1, state="diverged")])
+        collect_runs([make_run(1, state="diverged")])
 
 
 @pytest.mark.parametrize("state", ["running", "interrupted", "failed"])
 def test_an_unfinished_run_is_refused_with_what_to_type(state):
     with pytest.raises(InputError, match="vitcli train --resume quickstart/train/seed1"):
-        collect([make_run(0), make_run(1, state=state)])
+        collect_runs([make_run(0), make_run(1, state=state)])
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_an_unfinished_run_is_refused_with_what_to_type(state):
 def test_runs_that_differ_in_more_than_the_seed_are_refused(other, named):
     first = make_run(0)
     with pytest.raises(ConfigError, match=f"differ in more than the seed: {named}"):
-        collect([first, make_run(1, **other)])
+        collect_runs([first, make_run(1, **other)])
 
 
 def test_the_same_seed_twice_is_refused():
     with pytest.raises(ConfigError, match="the same seed"):
-        collect([make_run(0), make_run(0, folder=Path("runs/again"))])
+        collect_runs([make_run(0), make_run(0, folder=Path("runs/again"))])
 
 
 @pytest.mark.parametrize("file", ["meta.json", "result.json"])
@@ -101,7 +101,7 @@ def test_a_run_without_its_files_is_refused(file):
     run = make_run(0)
     (run.path / file).unlink()
     with pytest.raises(InputError, match=f"its {file} is missing or damaged"):
-        collect([run])
+        collect_runs([run])
 
 
 CHANGES = {
@@ -120,7 +120,7 @@ CHANGES = {
 
 def test_the_command_gives_the_same_configuration_again():
     run = make_run(4, changes=CHANGES)
-    words = shlex.split(collect([run]).command)
+    words = shlex.split(collect_runs([run]).command)
     assert words[:3] == ["vitcli", "train", "quickstart"]
     assert words[-2:] == ["--seed", "4"]
     sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
@@ -133,12 +133,12 @@ def test_the_command_gives_the_same_configuration_again():
 
 def test_an_experiment_without_a_file_is_refused():
     with pytest.raises(ConfigError, match="put its file into experiments/"):
-        collect([make_run(0, meta={"experiment": "mine"})])
+        collect_runs([make_run(0, meta={"experiment": "mine"})])
 
 
 def test_the_document_has_no_path_of_this_machine(here):
     changes = {"data.name": f"imagefolder:{here}/flowers", "train.init": f"{here}/runs/other"}
-    text = to_json(collect([make_run(0, changes=changes)]))
+    text = to_json(collect_runs([make_run(0, changes=changes)]))
     assert str(here) not in text
     assert "imagefolder:flowers" in text
     assert "train.init=other" in text
@@ -171,4 +171,4 @@ def test_set_reads_back_formatted_values(value):
 def test_a_path_that_cannot_be_written_is_an_error(here):
     (here / "file").touch()
     with pytest.raises(ResourceError, match="cannot be written"):
-        write(collect([make_run(0)]), here / "file" / "result.json")
+        write(collect_runs([make_run(0)]), here / "file" / "result.json")

@@ -10,7 +10,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.repeated_runs import collect
+from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train import exactness
 from vitcli.runner.train.start import Request, resume_experiment, start
 
@@ -142,9 +142,9 @@ def test_a_marked_run_is_marked_in_a_result_file(tiny, here, monkeypatch):
     (here / "experiments").mkdir()
     tiny.rename(here / "experiments" / "tiny.yaml")
     calm = start(load_experiment("tiny"), Request(output=here / "calm"))
-    assert collect([calm.run]).inexact == ()
+    assert collect_runs([calm.run]).inexact == ()
     continue_run(calm.run, allow=True, **{"train.epochs": 5})
-    assert collect([calm.run]).inexact == (calm.run.name,)
+    assert collect_runs([calm.run]).inexact == (calm.run.name,)
 
 
 def test_an_exact_continuation_is_exact(stopped, tiny, here):

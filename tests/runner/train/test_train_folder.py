@@ -10,7 +10,7 @@ from vitcli.core.train import evaluate
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError, UserError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.repeated_runs import collect
+from vitcli.runner.study.repeated_runs import collect_runs
 from vitcli.runner.train.start import Request, start
 
 
@@ -109,7 +109,7 @@ def test_a_resumed_run_keeps_its_provenance(tiny, here, monkeypatch):
     assert len(after.pop("sessions")) == 1
     assert before.pop("sessions") == []
     assert after == before
-    assert collect([stopped]).command == collect([calm]).command
+    assert collect_runs([stopped]).command == collect_runs([calm]).command
 
 
 def test_a_stop_after_a_nan_counts_as_diverged(tiny, here, monkeypatch):

@@ -14,7 +14,7 @@ from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.run.record import other_images
+from vitcli.runner.run.record import describe_other_images
 from vitcli.runner.text import ignore_message
 
 
@@ -71,7 +71,7 @@ def evaluate_run(
     where = pick_device(device)
     module = load_module(run, spec, str(where), step, on_message)
     data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
-    if problem := other_images(run.read("meta.json").get("data_hash"), data):
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         on_message(f"note: {run.name} was trained on {problem}")
     images = {"test": data.test, "val": data.val, "train": data.train}[split]
     if images is None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
 
 
-def resolved(name: str) -> Experiment:
+def resolve_by_name(name: str) -> Experiment:
     """Return an experiment with every field that can be known without reading images."""
     from vitcli.runner.data.load import describe_data
 

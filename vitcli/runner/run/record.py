@@ -56,7 +56,7 @@ def run_metadata(
     }
 
 
-def other_images(recorded_hash: str | None, data: DataSet) -> str | None:
+def describe_other_images(recorded_hash: str | None, data: DataSet) -> str | None:
     """Return how the images differ from those of a training; None if they are the same.
 
     The text completes a sentence such as ``RUN was trained on ...``.

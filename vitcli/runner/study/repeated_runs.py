@@ -30,7 +30,7 @@ SHARED = ("experiment", "data_hash", "commit", "hardware", "torch")
 MEASURED = ("train_loss", "train_seconds", "images_per_second")
 
 
-def collect(runs: Sequence[RunDir]) -> StudyResult:
+def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
     """Return one document for runs that differ in their seeds only.
 
     Raises:
@@ -54,7 +54,7 @@ def collect(runs: Sequence[RunDir]) -> StudyResult:
     )
     return StudyResult(
         name=meta["experiment"],
-        command=command(meta, spec, [trial.seed for trial in trials]),
+        command=training_command(meta, spec, [trial.seed for trial in trials]),
         commits=_as_tuple(meta.get("commit")),
         dirty=any(map(_is_dirty, metas)),
         inexact=tuple(run.name for run, each in zip(runs, metas, strict=True) if "inexact" in each),
@@ -145,7 +145,7 @@ def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> 
         raise InputError(f"{run.name}: its result.json is missing or damaged") from error
 
 
-def command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:
+def training_command(meta: dict[str, Any], spec: ExperimentSpec, seeds: Sequence[int]) -> str:
     """Return the command that trains these runs again, whatever the user typed for them."""
     name = meta["experiment"]
     try:

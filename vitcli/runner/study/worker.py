@@ -106,9 +106,9 @@ class SharedData:
         return self._data
 
     def _checked(self, data: Any) -> Any:
-        from vitcli.runner.run.record import other_images
+        from vitcli.runner.run.record import describe_other_images
 
-        if problem := other_images(self._expected, data):
+        if problem := describe_other_images(self._expected, data):
             raise InputError(
                 f"finished trials were trained on {problem}; point --data-dir at the images of"
                 " those trials, or train all trials again with --rerun"

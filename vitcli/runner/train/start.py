@@ -27,7 +27,7 @@ from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
-from vitcli.runner.run.record import other_images, run_metadata
+from vitcli.runner.run.record import describe_other_images, run_metadata
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import describe_changes, may_change, refuse_inexact
@@ -207,7 +207,7 @@ def prepare_trainer(
 
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
-    if problem := other_images(run.read("meta.json").get("data_hash"), data):
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         raise InputError(
             f"{run.path} was trained on {problem}; start over with --rerun, or point --data-dir at"
             " the images of the training"

@@ -21,7 +21,7 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import other_images
+from vitcli.runner.run.record import describe_other_images
 
 MAX_BATCH = 50
 MAX_BYTES = 2**28
@@ -186,6 +186,6 @@ def load_run_on_test_set(
         )
     if not len(data.test):
         raise InputError(f"{spec.name} has no test images")
-    if problem := other_images(run.read("meta.json").get("data_hash"), data):
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         on_message(f"note: {run.name} was trained on {problem}")
     return RunOnTestSet(predictor, data, num_images)

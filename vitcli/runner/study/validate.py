@@ -8,7 +8,7 @@ from vitcli.runner.experiment.config import (
     load_experiment,
 )
 from vitcli.runner.experiment.listing import is_study
-from vitcli.runner.experiment.resolve import resolved
+from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.study.definition import load_study, model_sizes
 
 
@@ -32,7 +32,7 @@ def validate(name: str) -> Validation:
         if is_study(path):
             return _validate_study(name)
         load_experiment(name)
-        parameters = count_parameters(abstract_module(resolved(name).spec))
+        parameters = count_parameters(abstract_module(resolve_by_name(name).spec))
     except ConfigError as error:
         return Validation(name=name, ok=False, detail=str(error))
     except InputError as error:
