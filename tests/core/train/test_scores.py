@@ -3,15 +3,8 @@
 import pytest
 import torch
 from scipy import stats
-from torch import nn
-from torch.testing import assert_close
 
-from vitcli.core.train.evaluate import (
-    compute_logits,
-    expected_calibration_error,
-    score,
-    wilson_interval,
-)
+from vitcli.core.train.scores import expected_calibration_error, score, wilson_interval
 
 
 def test_scores_equal_the_result_by_hand():
@@ -39,19 +32,3 @@ def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
     assert expected_calibration_error(sure, labels) == pytest.approx(0.3, abs=1e-6)
     labels = torch.tensor([0] * 9 + [1])
     assert expected_calibration_error(sure, labels) == pytest.approx(0.0, abs=1e-6)
-
-
-def test_mirroring_averages_probabilities_and_keeps_the_mode():
-    class FirstColumn(nn.Module):
-        def forward(self, x):
-            return x[:, 0, 0, :2]
-
-    model = FirstColumn()
-    images = torch.randn(3, 1, 2, 2)
-    batches = [{"images": images, "targets": torch.zeros(3)}]
-    plain, mirrored = compute_logits(model, batches), compute_logits(model, batches, flip=True)
-    row = images[:, 0, 0]
-    assert_close(plain, row)
-    expected = (row.softmax(-1) + row.flip(-1).softmax(-1)) / 2
-    assert_close(mirrored.exp(), expected)
-    assert model.training

@@ -10,7 +10,8 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.task import Outputs, Task
-from vitcli.core.train.evaluate import logits_and_labels, score
+from vitcli.core.train.evaluate import logits_and_labels
+from vitcli.core.train.scores import score
 
 
 class Classify(Task):

@@ -7,7 +7,7 @@ from pathlib import Path
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec.tasks import Metric
 from vitcli.core.tasks.build import task_class
-from vitcli.core.train.evaluate import Scores, score
+from vitcli.core.train.scores import Scores, score
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_module

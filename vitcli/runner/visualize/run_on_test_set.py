@@ -15,7 +15,8 @@ from torch import Tensor
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec.tasks import TaskRow
-from vitcli.core.train.evaluate import Scores, logits_and_labels, score
+from vitcli.core.train.evaluate import logits_and_labels
+from vitcli.core.train.scores import Scores, score
 from vitcli.runner.attn_map.strip import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError

@@ -1,0 +1,74 @@
+"""Scores of a classifier. Axes: N images, K classes."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """Scores of a classifier. Accuracies are shares (0 to 1); the loss is in nats."""
+
+    num_images: int
+    accuracy: float
+    top5_accuracy: float
+    loss: float
+    calibration_error: float
+    accuracy_interval: tuple[float, float]
+    """95 % Wilson interval: the sampling error of the test set alone."""
+    per_class: tuple[float | None, ...]
+    """Accuracy on the images of each class; None for a class without images."""
+    confusion: tuple[tuple[int, ...], ...]
+    """Rows are true classes, columns predicted ones."""
+
+
+def score(logits: Tensor, labels: Tensor) -> Scores:
+    """Return the scores of logits (N, K) for labels (N,).
+
+    Raises:
+        ValueError: A logit is infinite or NaN.
+    """
+    if not logits.isfinite().all():
+        raise ValueError("a logit is infinite or NaN")
+    logits, labels = logits.double().cpu(), labels.cpu()
+    num_images, num_classes = logits.shape
+    predicted = logits.argmax(-1)
+    correct = predicted == labels
+    top = logits.topk(min(5, num_classes), dim=-1).indices
+    confusion = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
+    confusion = confusion.view(num_classes, num_classes)
+    counts = confusion.sum(1)
+    hits = zip(confusion.diag().tolist(), counts.tolist(), strict=True)
+    return Scores(
+        num_images=num_images,
+        accuracy=correct.double().mean().item(),
+        top5_accuracy=(top == labels[:, None]).any(-1).double().mean().item(),
+        loss=F.cross_entropy(logits, labels).item(),
+        calibration_error=expected_calibration_error(logits.softmax(-1), labels),
+        accuracy_interval=wilson_interval(int(correct.sum()), num_images),
+        per_class=tuple(hit / count if count else None for hit, count in hits),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+    )
+
+
+def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = 15) -> float:
+    """Return the mean gap between confidence and accuracy over equal-width bins of confidence.
+
+    A bin's weight is its number of images. Guo et al. 2017, https://arxiv.org/abs/1706.04599
+    """
+    confidence, predicted = probabilities.max(-1)
+    bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
+    gap = (predicted == labels).double() - confidence
+    per_bin = torch.zeros(num_bins, dtype=torch.float64).index_add_(0, bins, gap)
+    return (per_bin.abs().sum() / len(labels)).item()
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """Return the score interval of Wilson 1927 for a proportion; ``z`` defaults to 95 %."""
+    share = successes / trials
+    centre = share + z * z / (2 * trials)
+    spread = z * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
+    scale = 1 + z * z / trials
+    return (centre - spread) / scale, (centre + spread) / scale
