@@ -135,7 +135,7 @@ NO_ARCHIVES = {
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_f61_f63_f64_hostile_files_are_refused_and_run_nothing(tiny, here, name):
+def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
     (here / "vit.pt").write_bytes(HOSTILE[name])
     code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
     assert code == REFUSED
@@ -146,7 +146,7 @@ def test_f61_f63_f64_hostile_files_are_refused_and_run_nothing(tiny, here, name)
 
 
 @pytest.mark.parametrize("name", [*NO_ARCHIVES, *HOSTILE])
-def test_f63_what_torch_save_never_writes_is_refused_before_it_is_read(here, name):
+def test_what_torch_save_never_writes_is_refused_before_it_is_read(here, name):
     (here / "vit.pt").write_bytes((NO_ARCHIVES | HOSTILE)[name])
     with open(here / "vit.pt", "rb") as file:
         if name in HOSTILE:
@@ -179,7 +179,7 @@ def test_the_canary_sings(here):
     Path("canary").unlink()
 
 
-def test_f62_a_folder_is_refused(tiny, here):
+def test_a_folder_is_refused(tiny, here):
     (here / "dcp").mkdir()
     assert vitcli("dcp", "-e", tiny, "-o", "mine")[0] == 4
 

@@ -34,7 +34,7 @@ def launch(tiny, environment, *options: str) -> subprocess.Popen:
 
 
 @pytest.mark.ci
-def test_f10_a_training_that_was_suspended_goes_on_to_the_same_bits(tiny, here, environment):
+def test_a_training_that_was_suspended_goes_on_to_the_same_bits(tiny, here, environment):
     process = launch(tiny, environment)
     while not steps(here / "run" / "checkpoints"):
         assert process.poll() is None, process.communicate()
@@ -49,7 +49,7 @@ def test_f10_a_training_that_was_suspended_goes_on_to_the_same_bits(tiny, here, 
 
 
 @pytest.mark.parametrize("epoch", [1, 3])
-def test_f30_a_run_folder_renamed_under_its_training_is_not_made_again(tiny, here, epoch):
+def test_a_run_folder_renamed_under_its_training_is_not_made_again(tiny, here, epoch):
     def rename(event: Event) -> None:
         if isinstance(event, EpochDone) and event.record["epoch"] == epoch:
             (here / "moving").rename(here / "moved")
@@ -62,7 +62,7 @@ def test_f30_a_run_folder_renamed_under_its_training_is_not_made_again(tiny, her
     assert_same_run(run(tiny, here / "calm"), RunDir(here / "moved"))
 
 
-def test_f33_who_reads_while_a_checkpoint_is_written_sees_a_whole_one(tmp_path):
+def test_who_reads_while_a_checkpoint_is_written_sees_a_whole_one(tmp_path):
     import torch
 
     ended = threading.Event()
@@ -90,7 +90,7 @@ def test_f33_who_reads_while_a_checkpoint_is_written_sees_a_whole_one(tmp_path):
 
 
 @pytest.mark.parametrize("shift", [-7200.0, 3.15e8])
-def test_f34_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypatch, shift):
+def test_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypatch, shift):
     with monkeypatch.context() as patch:
         stop_after(patch, 11)
         with pytest.raises(StoppedError):
@@ -105,7 +105,7 @@ def test_f34_a_clock_that_jumps_doubles_and_loses_no_point(tiny, here, monkeypat
 
 
 @pytest.mark.ci
-def test_f38_a_training_that_nobody_listens_to_any_more_goes_on(tiny, here, environment):
+def test_a_training_that_nobody_listens_to_any_more_goes_on(tiny, here, environment):
     process = launch(tiny, environment, "--epochs", "20")
     assert process.stdout is not None
     assert process.stdout.readline()

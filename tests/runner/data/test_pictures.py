@@ -304,7 +304,7 @@ def jpeg() -> bytes:
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "text, not a picture"),
     ],
 )
-def test_f75_f76_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path, content, reason):
+def test_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path, content, reason):
     path = tmp_path / "x.png"
     path.write_bytes(content)
     with pytest.raises(InputError, match=reason) as caught:
@@ -315,7 +315,7 @@ def test_f75_f76_what_is_not_a_picture_is_one_line_with_name_and_reason(tmp_path
 
 
 @pytest.mark.parametrize("kind", ["TIFF", "PPM", "ICO", "PCX", "TGA"])
-def test_f77_formats_that_nobody_asked_for_are_refused(tmp_path, kind):
+def test_formats_that_nobody_asked_for_are_refused(tmp_path, kind):
     path = tmp_path / "x.png"
     Image.new("RGB", (32, 32)).save(path, kind)
     with pytest.raises(InputError, match="can be read"):

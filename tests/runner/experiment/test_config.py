@@ -73,7 +73,7 @@ def test_scalars_mean_what_yaml_1_2_says(text, value):
         ("x" * 2_000_000, "larger than"),
     ],
 )
-def test_f69_f73_what_is_not_plain_yaml_is_refused_with_its_line(text, reason):
+def test_what_is_not_plain_yaml_is_refused_with_its_line(text, reason):
     with pytest.raises(ConfigError, match=reason):
         read(text)
 

@@ -48,7 +48,7 @@ def test_what_is_saved_is_loaded(tmp_path):
 
 
 @pytest.mark.parametrize("name", [TENSORS, MANIFEST])
-def test_f28_every_flipped_bit_is_seen(tmp_path, name):
+def test_every_flipped_bit_is_seen(tmp_path, name):
     path = save_checkpoint(tmp_path, make(1)) / name
     content = path.read_bytes()
     for bit in range(8 * len(content)):
@@ -61,7 +61,7 @@ def test_f28_every_flipped_bit_is_seen(tmp_path, name):
 
 
 @pytest.mark.parametrize("name", [TENSORS, MANIFEST])
-def test_f29_every_truncation_is_seen(tmp_path, name):
+def test_every_truncation_is_seen(tmp_path, name):
     path = save_checkpoint(tmp_path, make(1)) / name
     content = path.read_bytes()
     for length in range(len(content)):
@@ -89,14 +89,14 @@ def test_a_broken_manifest_is_no_checkpoint(tmp_path, text):
         load_checkpoint(path)
 
 
-def test_f20_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
+def test_a_newer_format_is_named_and_not_taken_for_damage(tmp_path):
     path = save_checkpoint(tmp_path, make(1)) / MANIFEST
     reseal(path, format=99)
     with pytest.raises(InputError, match="format 99"):
         latest_checkpoint(tmp_path, print)
 
 
-def test_f15_the_newest_whole_checkpoint_is_taken(tmp_path):
+def test_the_newest_whole_checkpoint_is_taken(tmp_path):
     for step in (2, 10, 9):
         save_checkpoint(tmp_path, make(step))
     (tmp_path / "10" / TENSORS).write_bytes(b"")
@@ -108,7 +108,7 @@ def test_f15_the_newest_whole_checkpoint_is_taken(tmp_path):
     assert "damaged" in messages[0]
 
 
-def test_f16_only_damaged_checkpoints_are_an_error_and_none_is_a_start(tmp_path):
+def test_only_damaged_checkpoints_are_an_error_and_none_is_a_start(tmp_path):
     assert latest_checkpoint(tmp_path, print) is None
     (save_checkpoint(tmp_path, make(1)) / TENSORS).unlink()
     with pytest.raises(InputError, match="every checkpoint is damaged"):
