@@ -1,154 +1,30 @@
 """The explorer in a real browser: mouse, keys and touch show the model's numbers."""
 
 import json
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from matplotlib import colormaps
 from numpy.testing import assert_allclose
 
-from tests.browser.chromium import Browser, Page, chromium
-from vitcli.core.models.vit import VisionTransformer, build_vit
-from vitcli.core.spec import model_spec
-from vitcli.runner.visualize.explorer.page import Opening, fragment, page
-from vitcli.runner.visualize.explorer.scene import Scene, make_scene
+from tests.browser.explorer import (
+    PREFIX,
+    close_to,
+    colour_at,
+    make_model,
+    middle,
+    number,
+    patch,
+    place,
+    scene_of,
+    state,
+    text,
+    values,
+)
+from vitcli.runner.visualize.explorer.page import Opening, page
 
 pytestmark = pytest.mark.browser
-RUN = "document.title='ran'"
-ATTACK = f'</script><script>{RUN}</script><img src=x onerror="{RUN}">'
-PREFIX = 2
-Open = Callable[..., Page]
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory) -> Iterator[Browser]:
-    with chromium(tmp_path_factory.mktemp("profile")) as running:
-        yield running
-
-
-def make_model(**changes: Any) -> VisionTransformer:
-    """Return a model with large random weights, so that attention differs between patches."""
-    torch.manual_seed(1)
-    fields: dict[str, Any] = {
-        "img_size": (32, 32),
-        "in_chans": 3,
-        "num_classes": 5,
-        "patch_size": 4,
-    }
-    fields |= {"embed_dim": 24, "depth": 3, "num_heads": 3, "reg_tokens": 1}
-    model = build_vit(model_spec(**(fields | changes))).eval()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.add_(0.25 * torch.randn_like(parameter))
-    return model
-
-
-def scene_of(model: VisionTransformer, **changes: Any) -> Scene:
-    """Return a scene whose picture is wider than the model's input."""
-    generator = torch.Generator().manual_seed(0)
-    picture = np.random.default_rng(0).integers(0, 256, (60, 100, 3), dtype=np.uint8)
-    fields: dict[str, Any] = {"name": "x.png", "picture": picture, "box": (0, 20, 60, 60)}
-    fields |= {"class_names": ["cat", "dog", "ship", "frog", "deer"]}
-    batch = torch.randn(1, *model.image_shape, generator=generator)
-    return make_scene(model, batch, **(fields | changes))
-
-
-@pytest.fixture(scope="module")
-def scene() -> Scene:
-    return scene_of(make_model())
-
-
-@pytest.fixture
-def visit(browser, tmp_path) -> Open:
-    def visit(content: bytes, **options) -> Page:
-        file = tmp_path / "page.html"
-        file.write_bytes(content)
-        shown = browser.open(file.as_uri(), **options)
-        shown.wait("document.querySelector('.explorer').dataset.values !== undefined")
-        return shown
-
-    return visit
-
-
-def state(shown: Page) -> dict[str, str]:
-    """Return the explorer's attributes after the next drawing."""
-    found: dict[str, str] = shown.evaluate(
-        "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() =>"
-        " done({...document.querySelector('.explorer').dataset}))))"
-    )
-    return found
-
-
-def values(shown: Page) -> np.ndarray:
-    return np.array(json.loads(state(shown)["values"]))
-
-
-def text(shown: Page, part: str) -> str:
-    found: str = shown.evaluate(f"document.querySelector('.{part}').textContent")
-    return found.replace("\xa0", " ")
-
-
-def number(share: str) -> float:
-    """Return ``3.12 %`` as 3.12."""
-    assert share.endswith(" %")
-    return float(share.removesuffix(" %"))
-
-
-def middle(shown: Page, selector: str) -> tuple[float, float]:
-    x, y = shown.evaluate(
-        f"(() => {{ const box = document.querySelector({selector!r}).getBoundingClientRect();"
-        " return [box.x + box.width / 2, box.y + box.height / 2]; })()"
-    )
-    return x, y
-
-
-def place(shown: Page, scene: Scene, row: int, column: int) -> tuple[float, float]:
-    """Return the middle of a patch in the window."""
-    left, top, width, height = shown.evaluate(
-        "(() => { const box = document.querySelector('.stage').getBoundingClientRect();"
-        " return [box.x, box.y, box.width, box.height]; })()"
-    )
-    tall, wide = scene.picture.shape[:2]
-    box_top, box_left, box_height, box_width = scene.box
-    across = (box_left + (column + 0.5) / scene.grid[1] * box_width) / wide
-    down = (box_top + (row + 0.5) / scene.grid[0] * box_height) / tall
-    return left + across * width, top + down * height
-
-
-def patch(scene: Scene, row: int, column: int) -> int:
-    return len(scene.prefix) + row * scene.grid[1] + column
-
-
-def close_to(row: np.ndarray, expected: np.ndarray, largest: float | None = None) -> None:
-    """Compare rows up to the quantisation of the page and the rounding of its attributes."""
-    step = (expected.max() if largest is None else largest) / 255
-    assert_allclose(row, expected, atol=step + 1e-6)
-    assert not np.allclose(row, np.roll(expected, 1), atol=step), "any row would do"
-
-
-def test_the_page_loads_without_console_messages_or_requests(visit, scene):
-    for options in ({}, {"dark": True}, {"size": (390, 844), "phone": True}):
-        shown = visit(page([scene]), **options)
-        assert shown.console_messages() == []
-        assert shown.requests() == []
-        found = state(shown)
-        assert (found["layer"], found["head"], found["query"]) == ("3", "mean", "0")
-        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert shown.evaluate(wide) <= 0
-
-
-def test_the_browser_reports_errors_and_requests(visit, scene):
-    shown = visit(page([scene]))
-    shown.evaluate("setTimeout(() => { undefinedName; })")
-    shown.evaluate("new Image().src = 'https://example.org/x.png'")
-    shown.wait("true")
-    assert any("undefinedName" in str(message) for message in shown.console_messages())
-    assert any("Content Security Policy" in str(message) for message in shown.console_messages())
 
 
 def test_hovering_shows_what_a_patch_attends_to(visit, scene):
@@ -286,17 +162,6 @@ def test_every_small_map_and_cell_shows_the_row_of_the_query(visit, scene):
     assert_allclose(painted, 255 * colormaps["viridis"](shares)[:, :3], atol=5)
 
 
-def colour_at(shown: Page, x: float, y: float) -> list[int]:
-    """Return the colour of the large picture at a point of the window: red, green, blue."""
-    found: list[int] = shown.evaluate(
-        "(() => { const canvas = document.querySelector('.stage');"
-        " const box = canvas.getBoundingClientRect(); const s = canvas.width / box.width;"
-        f" return [...canvas.getContext('2d').getImageData(({x} - box.x) * s, ({y} - box.y) * s,"
-        " 1, 1).data].slice(0, 3); })()"
-    )
-    return found
-
-
 def test_the_strongest_patch_is_painted_in_the_brightest_colour(visit, scene):
     shown = visit(page([scene], Opening(layer=3, head=2, query=(0, 0))))
     shown.evaluate(
@@ -378,55 +243,3 @@ def test_several_pictures_are_chosen_by_their_thumbnails(visit):
     assert shown.console_messages() == []
     alone = visit(page(scenes[:1]))
     assert alone.evaluate("document.querySelector('.pictures').offsetHeight") == 0
-
-
-def test_hostile_names_stay_inert(visit):
-    names = [f"{ATTACK}{i}" for i in range(5)]
-    scene = scene_of(make_model(), name=ATTACK, class_names=names)
-    shown = visit(page([scene, scene], about=ATTACK))
-    assert text(shown, "name") == ATTACK
-    assert text(shown, "about") == ATTACK
-    assert text(shown, "prediction strong").startswith(ATTACK)
-    assert shown.evaluate("document.title") == f"{ATTACK}: attention"
-    assert shown.evaluate("document.scripts.length") == 2
-    assert shown.console_messages() == []
-    assert shown.requests() == []
-
-
-def test_the_policy_stops_a_script_that_got_in(visit, scene):
-    content = page([scene]).replace(b"<main>", b"<main>" + ATTACK.encode())
-    shown = visit(content)
-    assert shown.evaluate("document.title") != "ran"
-    assert any("Content Security Policy" in str(message) for message in shown.console_messages())
-
-
-def test_a_fragment_works_inside_another_page_and_handles_keys_only_with_the_focus(visit, scene):
-    found = fragment([scene])
-    shown = visit(
-        '<!DOCTYPE html><meta charset="utf-8"><meta http-equiv="Content-Security-Policy" content="'
-        f"default-src 'none'; script-src {found.script_hash}; style-src {found.style_hash};"
-        f' img-src data:"><style>{found.style}</style><h1>Another page</h1>{found.markup}'
-        f"<script>{found.script}</script>".encode()
-    )
-    assert shown.console_messages() == []
-    shown.press("[")
-    assert state(shown)["layer"] == "3"
-    shown.evaluate("document.querySelector('.stage').focus()")
-    shown.press("[")
-    assert state(shown)["layer"] == "2"
-
-
-def test_screens_of_all_sizes_do_not_scroll_sideways(visit):
-    scene = scene_of(make_model(num_heads=12, depth=4, embed_dim=24))
-    shown = visit(page([scene] * 12, about="A long line. " * 20))
-    for width in (320, 390, 640, 1000, 1024, 1280, 1920):
-        shown.resize(width, 800)
-        state(shown)
-        wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-        assert shown.evaluate(wide) <= 0, width
-
-
-def test_a_screenshot_is_a_picture(visit, scene, tmp_path):
-    shown = visit(page([scene]), size=(400, 300))
-    shown.screenshot(Path(tmp_path / "x.png"))
-    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

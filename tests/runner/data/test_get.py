@@ -19,16 +19,9 @@ from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import data_status, get_data, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 
+pytestmark = pytest.mark.usefixtures("cache")
 CIFAR = CATALOGUE["cifar10"]
 ARCHIVE = CIFAR.downloads[0].name
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.delenv("VITCLI_DATA", raising=False)
-    monkeypatch.delenv("VITCLI_OFFLINE", raising=False)
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
 
 
 def md5(content: bytes) -> str:

@@ -1,23 +1,27 @@
-"""Named data sets, in tiny files of the original formats; their MD5 sums replace the real ones."""
+"""Named data sets: what is loaded, from where, and what the cache keeps."""
 
-import gzip
-import hashlib
-import io
 import pickle
 import socket
-import tarfile
-import warnings
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.io
 import torch
 import torchvision.datasets
 from PIL import Image
 from torch.testing import assert_close
 
+from tests.runner.data.original_files import (
+    BATCHES,
+    CIFAR,
+    NAMES,
+    batch,
+    md5,
+    same,
+    write_archive,
+    write_batches,
+    write_class_folders,
+)
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import arrays, decode, readers
@@ -26,117 +30,37 @@ from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 
-CIFAR = DataSpec(name="cifar10")
-FOLDER, ARCHIVE = "cifar-10-batches-py", "cifar-10-python.tar.gz"
-BATCHES = [f"data_batch_{i}" for i in range(1, 6)]
-NAMES = list(CATALOGUE["cifar10"].info.class_names)
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.delenv("VITCLI_DATA", raising=False)
-    monkeypatch.delenv("VITCLI_OFFLINE", raising=False)
-    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def md5(content: bytes) -> str:
-    return hashlib.md5(content).hexdigest()
-
-
-def batch(pixels: np.ndarray, labels: list[int], key: str = "labels") -> bytes:
-    """A batch as of 2009, when a dtype was pickled with 0 and 1 for False and True."""
-    content = pickle.dumps({"data": pixels.reshape(len(pixels), -1), key: labels}, protocol=2)
-    old = content.replace(b"\x89\x88\x87", b"K\x00K\x01\x87", 1)
-    assert old != content
-    return old
-
-
-@pytest.fixture
-def tiny() -> dict[str, tuple[np.ndarray, list[int]]]:
-    """Four images of each class a batch: file name -> pixels (40, 3, 32, 32), labels."""
-    generator = np.random.default_rng(0)
-    files = {}
-    for name in [*BATCHES, "test_batch"]:
-        pixels = generator.integers(0, 256, (40, 3, 32, 32), dtype=np.uint8)
-        files[name] = pixels, generator.permutation(np.arange(40) % 10).tolist()
-    return files
-
-
-@pytest.fixture
-def contents(tiny, monkeypatch) -> dict[str, bytes]:
-    """The seven files; torchvision's tables are told their sums."""
-    files = {name: batch(*arrays) for name, arrays in tiny.items()}
-    files["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
-    reader = torchvision.datasets.CIFAR10
-    monkeypatch.setattr(reader, "train_list", [[name, md5(files[name])] for name in BATCHES])
-    monkeypatch.setattr(reader, "test_list", [["test_batch", md5(files["test_batch"])]])
-    monkeypatch.setattr(reader, "meta", {**reader.meta, "md5": md5(files["batches.meta"])})
-    return files
-
-
-def write_batches(root: Path, files: dict[str, bytes]) -> Path:
-    (root / FOLDER).mkdir(parents=True)
-    for name, content in files.items():
-        (root / FOLDER / name).write_bytes(content)
-    return root
-
-
-def write_archive(root: Path, files: dict[str, bytes], prefix: str = f"{FOLDER}/") -> Path:
-    root.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(root / ARCHIVE, "w:gz") as archive:
-        for name, content in files.items():
-            member = tarfile.TarInfo(f"{prefix}{name}")
-            member.size = len(content)
-            archive.addfile(member, io.BytesIO(content))
-    return root
-
-
-def write_class_folders(root: Path, tiny: dict[str, tuple[np.ndarray, list[int]]]) -> Path:
-    for file, (pixels, labels) in tiny.items():
-        split = "test" if file == "test_batch" else "train"
-        for i, (image, label) in enumerate(zip(pixels, labels, strict=True)):
-            path = root / split / NAMES[label] / f"{file}-{i}.png"
-            path.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(image.transpose(1, 2, 0)).save(path)
-    return root
-
-
-def same(one, other) -> bool:
-    pairs = [(one.train, other.train), (one.test, other.test)]
-    return one.data_hash == other.data_hash and all(
-        torch.equal(a.pixels, b.pixels) and torch.equal(a.labels, b.labels) for a, b in pairs
-    )
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 # One data set, whatever it is read from
 
 
-def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny, contents):
+def test_batches_archive_and_class_folders_give_the_same_arrays(tmp_path, tiny_batches, contents):
     batches = load_data(CIFAR, data_dir=write_batches(tmp_path / "a", contents))
     archive = load_data(CIFAR, data_dir=write_archive(tmp_path / "b", contents))
-    folders = load_data(CIFAR, data_dir=write_class_folders(tmp_path / "c", tiny))
+    folders = load_data(CIFAR, data_dir=write_class_folders(tmp_path / "c", tiny_batches))
     assert same(batches, archive)
     assert same(batches, folders)
     assert batches.mean == folders.mean
     assert batches.class_names == tuple(NAMES)
     assert batches.train.pixels.shape == (200, 3, 32, 32)
     assert batches.train.labels.tolist() == sorted(batches.train.labels.tolist())
-    wanted = tiny["test_batch"][0][tiny["test_batch"][1].index(3)]
+    wanted = tiny_batches["test_batch"][0][tiny_batches["test_batch"][1].index(3)]
     cats = batches.test.pixels[batches.test.labels == NAMES.index("cat")]
     assert any(np.array_equal(cat.numpy(), wanted) for cat in cats)
 
 
-def test_one_other_pixel_gives_another_hash(tmp_path, tiny, contents):
+def test_one_other_pixel_gives_another_hash(tmp_path, tiny_batches, contents):
     one = load_data(CIFAR, data_dir=write_batches(tmp_path / "a", contents))
-    tiny["test_batch"][0][0, 0, 0, 0] ^= 1
-    other = load_data(CIFAR, data_dir=write_class_folders(tmp_path / "b", tiny))
+    tiny_batches["test_batch"][0][0, 0, 0, 0] ^= 1
+    other = load_data(CIFAR, data_dir=write_class_folders(tmp_path / "b", tiny_batches))
     assert one.data_hash != other.data_hash
 
 
-def test_a_folder_that_is_not_the_whole_data_set_is_announced(tmp_path, tiny, contents):
+def test_a_folder_that_is_not_the_whole_data_set_is_announced(tmp_path, tiny_batches, contents):
     messages: list[str] = []
-    root = write_class_folders(tmp_path / "a", tiny)
+    root = write_class_folders(tmp_path / "a", tiny_batches)
     load_data(CIFAR, data_dir=root, on_message=messages.append)
     assert any("has 200 + 40 pictures, cifar10 has 50,000 + 10,000" in text for text in messages)
 
@@ -171,81 +95,6 @@ def test_the_real_class_folders_and_batches_give_the_same_data_set(
         torch.tensor(found.mean), torch.tensor([0.4914, 0.4822, 0.4465]), atol=5e-5, rtol=0
     )
     assert_close(torch.tensor(found.std), torch.tensor([0.2470, 0.2435, 0.2616]), atol=5e-5, rtol=0)
-
-
-# What is not the published file is refused before it is read
-
-
-class Canary:
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (self.path,)
-
-
-@pytest.mark.parametrize("write", [write_batches, write_archive])
-@pytest.mark.parametrize("name", ["data_batch_3", "batches.meta"])
-def test_a_changed_batch_is_refused_before_it_is_unpickled(tmp_path, contents, write, name):
-    canary = tmp_path / "ran"
-    contents[name] = pickle.dumps(Canary(canary))
-    with pytest.raises(InputError, match=rf"{name} is not the published file \(MD5 differs\)"):
-        load_data(CIFAR, data_dir=write(tmp_path / "a", contents))
-    assert not canary.exists()
-    pickle.loads(contents[name])
-    assert canary.exists(), "a canary that never sings proves nothing"
-
-
-def test_the_bytes_that_were_checked_are_the_bytes_that_are_read(tmp_path, contents, monkeypatch):
-    root, canary, read = write_batches(tmp_path / "a", contents), tmp_path / "ran", readers._read
-
-    def swap_then_read(*args):
-        (root / FOLDER / "data_batch_1").write_bytes(pickle.dumps(Canary(canary)))
-        return read(*args)
-
-    monkeypatch.setattr(readers, "_read", swap_then_read)
-    assert len(load_data(CIFAR, data_dir=root).train) == 200
-    assert not canary.exists()
-
-
-def test_a_reader_that_warns_is_not_heard(tmp_path, contents, monkeypatch):
-    load = pickle.load
-
-    def warn_and_load(*args: object, **options: object):
-        warnings.warn("this pickle is old", stacklevel=1)
-        return load(*args, **options)
-
-    monkeypatch.setattr("torchvision.datasets.cifar.pickle.load", warn_and_load)
-    assert len(load_data(CIFAR, data_dir=write_batches(tmp_path / "a", contents)).train) == 200
-
-
-@pytest.mark.parametrize("prefix", ["../", "/", f"../{FOLDER}/", f"./{FOLDER}/../../"])
-def test_an_archive_whose_paths_escape_writes_nothing(tmp_path, contents, cache, prefix):
-    root = write_archive(tmp_path / "deep" / "a", contents, prefix)
-    with pytest.raises(InputError, match="not the published archive"):
-        load_data(CIFAR, data_dir=root)
-    written = {p for p in tmp_path.rglob("*") if p.is_file() and cache not in p.parents}
-    assert written == {root / ARCHIVE}
-
-
-def test_links_in_an_archive_are_not_followed(tmp_path, contents):
-    secret = tmp_path / "secret"
-    secret.write_bytes(contents.pop("data_batch_1"))
-    root = write_archive(tmp_path / "a", contents)
-    with tarfile.open(root / ARCHIVE, "w:gz") as archive:
-        member = tarfile.TarInfo(f"{FOLDER}/data_batch_1")
-        member.type, member.linkname = tarfile.SYMTYPE, str(secret)
-        archive.addfile(member)
-    with pytest.raises(InputError, match="not the published archive"):
-        load_data(CIFAR, data_dir=root)
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"<html>404</html>"])
-def test_a_damaged_archive_is_one_error(tmp_path, contents, damage):
-    root = write_archive(tmp_path / "a", contents)
-    (root / ARCHIVE).write_bytes(damage((root / ARCHIVE).read_bytes()))
-    with pytest.raises(InputError, match="vitcli data get cifar10"):
-        load_data(CIFAR, data_dir=root)
 
 
 # Where it is looked for
@@ -317,8 +166,8 @@ def no_reading(monkeypatch):
     return forbid
 
 
-def test_the_second_start_reads_no_image(tmp_path, tiny, no_reading):
-    root = write_class_folders(tmp_path / "a", tiny)
+def test_the_second_start_reads_no_image(tmp_path, tiny_batches, no_reading):
+    root = write_class_folders(tmp_path / "a", tiny_batches)
     first = load_data(CIFAR, data_dir=root)
     no_reading()
     second = load_data(CIFAR, data_dir=root)
@@ -328,8 +177,8 @@ def test_the_second_start_reads_no_image(tmp_path, tiny, no_reading):
         load_data(DataSpec(name="cifar10", resize=16), data_dir=root)
 
 
-def test_a_changed_file_is_noticed(tmp_path, tiny):
-    root = write_class_folders(tmp_path / "a", tiny)
+def test_a_changed_file_is_noticed(tmp_path, tiny_batches):
+    root = write_class_folders(tmp_path / "a", tiny_batches)
     first = load_data(CIFAR, data_dir=root)
     path = next((root / "train" / "cat").iterdir())
     Image.new("RGB", (32, 32)).save(path)
@@ -381,10 +230,10 @@ def test_shrinking_averages_and_keeps_the_centre():
     assert torch.equal(fit_to_size(noise, (48, 96)), noise[..., 24:72, :])
 
 
-def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny, contents):
+def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches, contents):
     spec = DataSpec(name="cifar10", val_split=37)
     one = load_data(spec, data_dir=write_batches(tmp_path / "a", contents))
-    other = load_data(spec, data_dir=write_class_folders(tmp_path / "b", tiny))
+    other = load_data(spec, data_dir=write_class_folders(tmp_path / "b", tiny_batches))
     assert one.val is not None
     assert other.val is not None
     assert torch.equal(one.val.pixels, other.val.pixels)
@@ -428,96 +277,6 @@ def test_what_does_not_fit_names_a_smaller_size(tmp_path, contents, monkeypatch)
         load_data(CIFAR, data_dir=root)
     assert caught.value.exit_code == 5
     assert load_data(DataSpec(name="cifar10", resize=16), data_dir=root).img_size == (16, 16)
-
-
-# The other readers, on tiny files in the original formats
-
-
-def tiny_mnist(monkeypatch, reader, root: Path) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(0)
-    parts, sums = {}, []
-    for name, _ in reader.resources:
-        count = 30 if name.startswith("train") else 20
-        if "images" in name:
-            parts[name] = generator.integers(0, 256, (count, 28, 28), dtype=np.uint8)
-        else:
-            parts[name] = (np.arange(count) % 10).astype(np.uint8)
-        shape = parts[name].shape
-        head = bytes([0, 0, 8, len(shape)]) + b"".join(n.to_bytes(4, "big") for n in shape)
-        content = gzip.compress(head + parts[name].tobytes())
-        (root / reader.__name__ / "raw").mkdir(parents=True, exist_ok=True)
-        (root / reader.__name__ / "raw" / name).write_bytes(content)
-        sums.append((name, md5(content)))
-    monkeypatch.setattr(reader, "resources", sums)
-    return parts
-
-
-@pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-def test_mnist_in_its_original_format(tmp_path, monkeypatch, name):
-    reader = getattr(torchvision.datasets, CATALOGUE[name].reader)
-    parts = tiny_mnist(monkeypatch, reader, tmp_path)
-    data = load_data(DataSpec(name=name), data_dir=tmp_path)
-    assert data.train.pixels.shape == (30, 1, 28, 28)
-    assert data.test.pixels.shape == (20, 1, 28, 28)
-    pixels = torch.from_numpy(parts["train-images-idx3-ubyte.gz"])[:, None]
-    labels = torch.from_numpy(parts["train-labels-idx1-ubyte.gz"]).long()
-    assert data_hash([sort_canonically(Images(pixels, labels))]) == data_hash([data.train])
-    path = tmp_path / reader.__name__ / "raw" / "t10k-labels-idx1-ubyte.gz"
-    path.write_bytes(path.read_bytes() + b"x")
-    with pytest.raises(InputError, match="MD5 differs"):
-        load_data(DataSpec(name=name), data_dir=tmp_path)
-
-
-def test_svhn_in_its_original_format(tmp_path, monkeypatch):
-    generator, table = np.random.default_rng(0), {}
-    for split, count in (("train", 30), ("test", 20)):
-        pixels = generator.integers(0, 256, (32, 32, 3, count), dtype=np.uint8)
-        labels = (np.arange(count) % 10 + 1).astype(np.uint8)[:, None]  # 10 stands for the digit 0
-        buffer = io.BytesIO()
-        scipy.io.savemat(buffer, {"X": pixels, "y": labels})
-        name = f"{split}_32x32.mat"
-        (tmp_path / name).write_bytes(buffer.getvalue())
-        table[split] = ["", name, md5(buffer.getvalue())]
-        if split == "train":
-            zero = torch.from_numpy(pixels[..., 9]).permute(2, 0, 1)
-    monkeypatch.setattr(torchvision.datasets.SVHN, "split_list", table)
-    data = load_data(DataSpec(name="svhn"), data_dir=tmp_path)
-    assert data.train.pixels.shape == (30, 3, 32, 32)
-    assert torch.bincount(data.test.labels).tolist() == [2] * 10
-    assert any(torch.equal(image, zero) for image in data.train.pixels[data.train.labels == 0])
-
-
-def test_cifar100_in_its_original_format(tmp_path, monkeypatch):
-    names = list(CATALOGUE["cifar100"].info.class_names)
-    generator, reader = np.random.default_rng(0), torchvision.datasets.CIFAR100
-    files = {"meta": pickle.dumps({"fine_label_names": names}, protocol=2)}
-    for split in ("train", "test"):
-        pixels = generator.integers(0, 256, (100, 3, 32, 32), dtype=np.uint8)
-        files[split] = batch(pixels, list(range(100)), "fine_labels")
-        monkeypatch.setattr(reader, f"{split}_list", [[split, md5(files[split])]])
-    monkeypatch.setattr(reader, "meta", {**reader.meta, "md5": md5(files["meta"])})
-    (tmp_path / "cifar-100-python").mkdir()
-    for name, content in files.items():
-        (tmp_path / "cifar-100-python" / name).write_bytes(content)
-    data = load_data(DataSpec(name="cifar100"), data_dir=tmp_path)
-    assert (data.num_classes, len(data.train)) == (100, 100)
-    assert data.class_names[0] == "apple"
-    assert data.class_names[-1] == "worm"
-
-
-@pytest.mark.parametrize("name", CATALOGUE)
-def test_the_catalogue_agrees_with_torchvision(name):
-    row = CATALOGUE[name]
-    reader = getattr(torchvision.datasets, row.reader)
-    sums = readers.checksums(reader)
-    assert set(row.files) <= sums.keys()
-    if row.archive:
-        assert row.downloads[0].md5 == reader.tgz_md5
-        assert row.folder == reader.base_folder
-    else:
-        assert all(file.md5 == sums[file.name] for file in row.downloads)
-    assert all(url.startswith("https://") for file in row.downloads for url in file.urls)
-    assert len(set(row.info.class_names)) == row.info.num_classes
 
 
 def test_the_embedded_data_set_is_canonical_and_described_without_drawing_it(monkeypatch):

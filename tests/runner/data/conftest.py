@@ -1,0 +1,40 @@
+"""An empty cache, and a tiny CIFAR-10 whose MD5 sums replace the real ones."""
+
+import pickle
+
+import numpy as np
+import pytest
+import torchvision.datasets
+
+from tests.runner.data.original_files import BATCHES, NAMES, batch, md5
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.delenv("VITCLI_DATA", raising=False)
+    monkeypatch.delenv("VITCLI_OFFLINE", raising=False)
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def tiny_batches() -> dict[str, tuple[np.ndarray, list[int]]]:
+    """Four images of each class a batch: file name -> pixels (40, 3, 32, 32), labels."""
+    generator = np.random.default_rng(0)
+    files = {}
+    for name in [*BATCHES, "test_batch"]:
+        pixels = generator.integers(0, 256, (40, 3, 32, 32), dtype=np.uint8)
+        files[name] = pixels, generator.permutation(np.arange(40) % 10).tolist()
+    return files
+
+
+@pytest.fixture
+def contents(tiny_batches, monkeypatch) -> dict[str, bytes]:
+    """The seven files; torchvision's tables are told their sums."""
+    files = {name: batch(*arrays) for name, arrays in tiny_batches.items()}
+    files["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
+    reader = torchvision.datasets.CIFAR10
+    monkeypatch.setattr(reader, "train_list", [[name, md5(files[name])] for name in BATCHES])
+    monkeypatch.setattr(reader, "test_list", [["test_batch", md5(files["test_batch"])]])
+    monkeypatch.setattr(reader, "meta", {**reader.meta, "md5": md5(files["batches.meta"])})
+    return files
