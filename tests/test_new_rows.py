@@ -103,6 +103,14 @@ def test_the_attention_is_measured_beside_the_others(here):
     assert "key_only" in Path("growth.svg").read_text()
 
 
+@pytest.mark.usefixtures("added")
+@pytest.mark.parametrize(("field", "name"), ROWS.items())
+def test_training_steps_with_it_are_measured(tiny, field, name):
+    options = "--rounds 1 --seconds 0 --device cpu --json"
+    found = json.loads(vitcli(f"bench train {tiny} -s {field}={name} {options}"))
+    assert found["images_per_second"] > 0
+
+
 def test_both_are_ablated(tiny, added, monkeypatch):
     """The workers of a study are other processes; a plug-in on their path adds the rows there."""
     new_rows.write_plugin(Path("plugin"))
