@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import queue
 import resource
 import shutil
 import signal
@@ -213,17 +212,6 @@ def test_a_process_that_does_not_end_does_not_delay_the_study(study, monkeypatch
     monkeypatch.setattr(Worker, "close_input", close_input)
     monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.5)
     assert set(pairs(run(study, only=("full",), jobs=1)).values()) == {("finished", "")}
-
-
-def test_a_process_that_closed_its_output_but_runs_on_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
-    silent = ("-c", "import os, time; os.close(1); time.sleep(600)")
-    monkeypatch.setattr(engine, "PROGRAM", silent)
-    inbox: queue.Queue = queue.Queue()
-    worker = Worker(tmp_path, 0, 1, inbox)
-    assert inbox.get(timeout=HANG) == (worker, None), "its output has ended"
-    assert worker.exit_reason() == "its process hung and was killed"
-    assert worker.process.returncode == -signal.SIGKILL
 
 
 def timeless(doc) -> dict:
