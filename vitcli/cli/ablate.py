@@ -208,7 +208,7 @@ def run(
                 save_results(plan, save, found.folder)
 
         states = run_study(plan, options, show)
-    # A part of the study must not replace the report of the whole.
+    # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants)
     show_table(study, root, names, form, checklist, saved, rerun_variants, publish_too=whole)
     refuse_gaps(states, f"try them again: {options.command}")
@@ -236,7 +236,7 @@ def announce(plan: "StudyPlan") -> None:
 
 
 def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
-    """Return the saved results in a folder, by default ``SAVED``; None if there is no folder.
+    """Return the saved results in a folder (default: ``SAVED``), or None if it does not exist.
 
     With ``options``, only results trained in the precision of this machine are used.
     """
@@ -253,7 +253,7 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
 
 
 def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
-    """Print the number of saved results used, and which ones were refused and why."""
+    """Print how many saved results are used, which ones are refused, and why."""
     taken = sum(bool(state.source) for state in states.values())
     if saved and taken:
         say(f"{taken} of {len(states)} trials taken from {saved.folder}")
@@ -313,7 +313,7 @@ def show_table(
     *,
     publish_too: bool = False,
 ) -> None:
-    """Print the table; with ``publish_too`` also write it and its page into ``root``."""
+    """Print the table. With ``publish_too``, also write the table and its page into ``root``."""
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 

@@ -125,7 +125,11 @@ def attn_map(
 def encoder(
     form: Format, explainer: "Explainer", *, smooth: bool, all_layers: bool
 ) -> "Callable[[Explanation], bytes]":
-    """Return the function that encodes an explanation; refuse options that the format lacks."""
+    """Return the function that encodes an explanation.
+
+    Raises:
+        ConfigError: The format does not support an option.
+    """
     from vitcli.runner.attn_map.explain import map_metadata, to_npz
     from vitcli.runner.errors import ConfigError
 
@@ -188,7 +192,7 @@ def draw_all(
 
 
 def predicted(explanation: "Explanation") -> str:
-    """Return the likeliest class, if the model classifies."""
+    """Return the most likely class and its probability; empty if the model does not classify."""
     if explanation.label is None or explanation.probability is None:
         return ""
     return f"{explanation.label} {percent(explanation.probability, 1)}  "
@@ -227,7 +231,11 @@ def parse_point(text: str) -> tuple[float, float] | None:
 
 
 def format_of(form: Format | None, output: Path | None) -> Format:
-    """Return the format of ``--format`` or of the file name after ``-o``."""
+    """Return the format: the suffix of the file ``-o``, else ``--format``, else PNG.
+
+    Raises:
+        ConfigError: The suffix is no format, or contradicts ``--format``.
+    """
     from vitcli.runner.errors import ConfigError
 
     if output is None or not is_file_name(output):
@@ -249,9 +257,9 @@ def is_file_name(output: Path) -> bool:
 def target_of(
     explanation: "Explanation", form: Format, output: Path | None, taken: set[Path]
 ) -> Path:
-    """Return the file to write: ``-o``, or a name made of picture and method.
+    """Return the file to write: ``-o``, or a file named after the picture and the method.
 
-    The map of a second picture called ``x.png`` gets the name ``x-2``.
+    If two pictures are called ``x.png``, the name of the second map starts with ``x-2``.
     """
     if output is not None and is_file_name(output):
         return output

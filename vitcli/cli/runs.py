@@ -52,7 +52,7 @@ def ls(
 
 
 def listing(runs: list["RunSummary"]) -> str:
-    """Return the table of runs. Results have their labels unless all runs are classifications."""
+    """Return the table of runs. If any run does not classify, every result has a label."""
     from vitcli.core.spec.tasks import DEFAULT_TASK
 
     one_task = all(run.task == DEFAULT_TASK for run in runs)

@@ -42,7 +42,10 @@ class StudyProgress:
                 self._durations.append(time.monotonic() - self._started_at.pop(folder))
 
     def seconds_left(self) -> float | None:
-        """Return the remaining work divided by the workers; None until a trial reports progress."""
+        """Return the remaining work in seconds, divided by the number of workers.
+
+        None means that no trial has reported progress or ended yet.
+        """
         running = list(self.left.values())
         elapsed = [time.monotonic() - begun for begun in self._started_at.values()]
         known = self._durations or [a + b for a, b in zip(elapsed, running, strict=False)]
@@ -59,7 +62,7 @@ class StudyProgress:
 
 
 def end_line(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str:
-    """Return the end of a trial as a line."""
+    """Return a line about an ended trial: its result or state, its duration, and why it failed."""
     what = event.state if event.score is None else f"test {row.headline.text(event.score)}"
     took = f"  {duration(seconds)}" if seconds is not None else ""
     reason = f"  {event.reason}" if event.reason and event.state == "failed" else ""
@@ -67,7 +70,10 @@ def end_line(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> 
 
 
 class Lines:
-    """The display in logs: a line per trial, and one every half minute."""
+    """The display in logs: a line for each trial that ended, and progress lines.
+
+    A progress line is due after 30 s without output.
+    """
 
     def __init__(self, plan: StudyPlan, count: int) -> None:
         self._progress = StudyProgress(plan, count)
@@ -83,7 +89,7 @@ class Lines:
         self._last = time.monotonic()
 
     def show(self, trial_event: TrialEvent) -> None:
-        """Print an event, if it is time to."""
+        """Update the progress with an event, and print a line if one is due."""
         self._progress.add_event(trial_event)
         folder, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
@@ -103,7 +109,7 @@ class Lines:
                 self.say(f"{self._progress.line()}; {'; '.join(self._running.values())}")
 
     def _message(self, folder: str, text: str) -> None:
-        """Print a message once, because every trial reports the same about the data."""
+        """Print each message only once, because all trials report the same about the data."""
         if text not in self._printed:
             self._printed.add(text)
             self.say(f"{folder}: {text}")
@@ -124,7 +130,7 @@ class Screen(Lines):
         self._last = time.monotonic()
 
     def show(self, trial_event: TrialEvent) -> None:
-        """Print an event, and move the bars."""
+        """Print a line if one is due, and update the bars."""
         super().show(trial_event)
         folder, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
@@ -142,7 +148,7 @@ class Screen(Lines):
 
 @contextmanager
 def view(plan: StudyPlan, options: Options) -> Iterator[Lines]:
-    """Yield the display for stderr: bars on a terminal, lines elsewhere or without trials."""
+    """Yield the display for stderr: bars on a terminal if there are trials, otherwise lines."""
     count = worker_count(plan.study, options) if plan.trials else 1
     if plan.trials:
         say(f"{len(plan.trials)} to train, {min(count, len(plan.trials))} at once")

@@ -87,7 +87,7 @@ def visualize(
 
 
 def report_figure(name: str, outcome: str) -> None:
-    """Print the file of a figure, or why there is none."""
+    """Print the file of a figure, or the reason why the figure was not drawn."""
     say(f"  {name:<13} {outcome}")
 
 

@@ -11,7 +11,7 @@ def load_target(target: Target | None) -> Any:
     """Return the class or function of a target; import it if the target is text.
 
     Raises:
-        ValueError: The row builds nothing.
+        ValueError: The target is None.
     """
     if target is None:
         raise ValueError("this row builds nothing")

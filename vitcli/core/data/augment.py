@@ -72,7 +72,8 @@ def erase(images: Tensor, box: Box) -> Tensor:
     """Set the pixels in the box to zero, which is the mean colour of normalised images.
 
     Random erasing, Zhong et al. 2017, https://arxiv.org/abs/1708.04896. The paper found noise
-    slightly better than the mean. The mean is used because it needs no random draw in the step.
+    slightly better than the mean. This function uses the mean, which needs no random draw in the
+    step.
     """
     return images.masked_fill(inside(box, *images.shape[-2:]), 0)
 
@@ -81,8 +82,8 @@ def draw_erase(num_images: int, size: tuple[int, int], prob: float, generator: G
     """Draw boxes (N, 4) for :func:`erase`, empty with probability 1 - ``prob``.
 
     As in the paper, a box has 2 to 33 % of the area, and height / width is in 0.3 .. 3.3. There are
-    two deviations. The ratio is log-uniform, so tall and wide boxes are equally likely. A box that
-    is longer than the image is clipped; the paper draws again.
+    two deviations. The ratio is log-uniform, so tall and wide boxes are equally likely; the paper
+    draws a uniform ratio. A box that is larger than the image is clipped; the paper draws again.
     """
     height, width = size
     u = torch.rand(num_images, 5, generator=generator, dtype=torch.float64)
@@ -101,14 +102,15 @@ def mix(
 ) -> tuple[Tensor, Tensor]:
     """Blend each image and its label with those of its neighbour in the batch.
 
-    The weight of an image is ``lam`` outside the box and 0 inside. The weight of its label is its
-    exact share of the pixels: lam (1 - box area / H W).
+    The weight of an image is ``lam`` outside the box and 0 inside. The weight of the image's label
+    is the image's exact share of the result: lam (1 - box area / H W).
     (B, C, H, W) float, (B,) int64, (B,) float, (B, 4) -> (B, C, H, W), (B, K) probabilities.
 
     MixUp (Zhang et al. 2017, https://arxiv.org/abs/1710.09412) has an empty box; CutMix (Yun et
-    al. 2019, https://arxiv.org/abs/1905.04899) has lam = 1. Deviation: both papers draw one lam
-    and one box for the whole batch, and a random partner for each image. Here every image has its
-    own lam and box. Its partner is its neighbour, because the order is already random.
+    al. 2019, https://arxiv.org/abs/1905.04899) has lam = 1. There are two deviations. Every image
+    has its own lam and box; both papers draw one lam and one box for the whole batch. An image is
+    mixed with its neighbour, because the order of the images is already random; both papers choose
+    a random partner.
     """
     weight = lam[:, None, None, None] * ~inside(box, *images.shape[-2:])  # (B, 1, H, W)
     mixed = images.roll(1, 0).lerp(images, weight.expand_as(images))

@@ -98,7 +98,7 @@ def _channels(
 
 
 def _draw(spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, epoch: int) -> Draws:
-    """Draw all random parameters of one epoch, each operation with a generator of its own."""
+    """Draw all random parameters of one epoch. Each operation has its own generator."""
     height, width = size
     draws: Draws = {}
     if spec.crop_padding:
@@ -141,7 +141,7 @@ def _apply(
     channels: tuple[Tensor, Tensor],
     num_classes: int,
 ) -> tuple[Tensor, Tensor]:
-    """Augment and normalise a batch: crop, flip and policy on bytes, the rest on floats."""
+    """Augment and normalise a batch. Crop, flip and policy act on bytes, the rest on floats."""
     if "crop" in draw:
         images = aug.crop(images, draw["crop"], spec.crop_padding)
     if "flip" in draw:

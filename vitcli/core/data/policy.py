@@ -93,7 +93,7 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend images with a 3 x 3 smoothing, centre weight 5 of 13; borders do not change."""
+    """Blend images with a 3 x 3 smoothing whose centre weighs 5 / 13. Borders do not change."""
     smooth = images.clone()
     if min(images.shape[-2:]) > 2:
         pixels = images.float()
@@ -103,7 +103,7 @@ def sharpness(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
-    """Keep the upper ``bits`` of each byte; ``bits`` is rounded."""
+    """Keep the upper ``bits`` bits of each byte; ``bits`` is rounded."""
     step = 2 ** (8 - bits.round().int())[:, None, None, None]
     return (images - images % step).byte()
 
@@ -123,9 +123,9 @@ def auto_contrast(images: Tensor, _: Tensor) -> Tensor:
 def equalize(images: Tensor, _: Tensor) -> Tensor:
     """Flatten the histogram of each channel, as Pillow does.
 
-    If n pixels of the channel are darker than a pixel, its new level is (n + step // 2) // step.
-    step is 1/255 of the number of pixels below the brightest level. If step is
-    0, the channel does not change.
+    The new level of a pixel is (n + step // 2) // step, where n pixels of the channel are darker.
+    step is the number of pixels below the brightest level, divided by 255 and rounded down. If step
+    is 0, the channel does not change.
     """
     flat = images.flatten(2)  # (B, C, H W)
     ranked = flat.sort(dim=2).values
@@ -140,7 +140,7 @@ def identity(images: Tensor, _: Tensor) -> Tensor:
 
 
 class Op(NamedTuple):
-    """Operation, its neutral strength (the one that changes nothing) and the range around it."""
+    """An operation, the neutral strength that changes nothing, and the range around it."""
 
     apply: Callable[[Tensor, Tensor], Tensor]
     """(B, C, H, W) uint8, strength (B,) float32 -> (B, C, H, W) uint8."""
@@ -150,10 +150,10 @@ class Op(NamedTuple):
     wide: float = 0.0
     """The largest distance from the neutral strength in TrivialAugment's wide space."""
     is_signed: bool = True
-    """Whether the strength may go in either direction from the neutral one."""
+    """Whether the strength may be above or below the neutral strength."""
 
 
-# RandAugment translates by a share of the side (150 of 331 pixels), TrivialAugment by 32 pixels.
+# The largest translation is 150 / 331 of the side in RandAugment and 32 pixels in TrivialAugment.
 OPS: dict[str, Op] = {
     "identity": Op(identity),
     "shear_x": Op(shear_x, 0, 0.3, 0.99),
@@ -179,8 +179,8 @@ def draw_rand_augment(
 
     The operations are indices into ``OPS``, (N, k) int64; the strengths are (N, k) float32.
 
-    Operations are drawn with replacement. All have the same ``magnitude``, 0 .. 30, and a random
-    sign.
+    Operations are drawn with replacement. All have the same ``magnitude``, 0 .. 30. The sign
+    is random for operations with ``is_signed``.
     """
     height, width = size
     sides = {"translate_x": width, "translate_y": height}
@@ -211,7 +211,7 @@ def apply_policy(images: Tensor, op: Tensor, strength: Tensor) -> Tensor:
 
     (B, C, H, W) uint8, (B, k) int64 on the CPU, (B, k) float32 on the device -> (B, C, H, W).
     The batch is sorted by operation, and each operation runs once on its group of images. ``op`` is
-    on the CPU because the group sizes are needed there, and the host must not wait for the device.
+    on the CPU because the host needs the group sizes and must not wait for the device.
     """
     for rows, strengths in zip(op.unbind(1), strength.unbind(1), strict=True):
         groups = rows.bincount(minlength=len(OPS)).tolist()

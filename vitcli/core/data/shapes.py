@@ -113,9 +113,9 @@ def draw(rows: tuple[Row, ...], num_images: int, generator: Generator) -> Tensor
 
 
 def rotate(x: Tensor, y: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
-    """Rotate points by an angle, given the tangent of its half.
+    """Rotate points by an angle, given the tangent of half the angle.
 
-    Sine and cosine are then rational functions, which float64 defines exactly.
+    Sine and cosine are rational functions of this tangent, so float64 defines them exactly.
     """
     square = tangent * tangent
     cos, sin = (1 - square) / (1 + square), 2 * tangent / (1 + square)
@@ -123,7 +123,7 @@ def rotate(x: Tensor, y: Tensor, tangent: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def signed_distance(part: Part, x: Tensor, y: Tensor) -> Tensor:
-    """Return the distance of points from a part, negative inside. Its centre is (0, 0)."""
+    """Return the distance of points from a part that is centred at (0, 0); negative inside."""
     if part.kind == "disc":
         return (x * x + y * y).sqrt() - part.width
     if part.kind == "box":
@@ -173,7 +173,10 @@ def draw_background(uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
 
 
 def add_distractors(canvas: Tensor, uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:
-    """Add a small disc and a thin bar at random places, each to about half of the images."""
+    """Add a small disc and a thin bar at random places.
+
+    About half of the images get the disc, and about half get the bar.
+    """
     kinds = (Part("disc", 1.6, 1.6), Part("box", 3.5, 0.7))
     for part in kinds:
         here_x, here_y = rotate(x - uniform(-15, 15), y - uniform(-15, 15), uniform(-1, 1))

@@ -26,7 +26,7 @@ class Images:
 
 
 def evenly_spaced(images: Images, count: int) -> Images:
-    """Return ``count`` evenly spaced images, or all images if there are not more.
+    """Return ``count`` evenly spaced images, or all images if there are fewer.
 
     A split is sorted by class, so its first images would cover only some classes.
     """

@@ -45,8 +45,9 @@ def parameters_by_part(model: nn.Module) -> dict[str, int]:
 
 
 def part_of(name: str) -> str:
-    """Return the part a parameter belongs to: ``blocks.3.attn.norm.weight`` is in ``blocks:
-    attention norms``.
+    """Return the part of the model that a parameter belongs to.
+
+    For example, ``blocks.3.attn.norm.weight`` belongs to ``blocks: attention norms``.
     """
     first, *rest = name.split(".")
     if first == "stages":

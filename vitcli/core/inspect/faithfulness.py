@@ -1,6 +1,6 @@
 """Faithfulness of a map: how the model's answer changes when the map's highest patches are removed.
 
-Axes: B batch, C channels, H W pixels, K classes, gh gw patch grid, P = gh gw patches, S shares.
+Axes: B batch, C channels, H W pixels, K classes, gh gw patch grid, P = gh gw patches, S points.
 """
 
 import math
@@ -78,14 +78,16 @@ def area(curves: Tensor, counts: list[int]) -> Tensor:
 
 
 def random_maps(count: int, grid_size: tuple[int, int], seed: int) -> Tensor:
-    """Return random maps, a baseline without information: uniform in [0, 1), (count, gh, gw)."""
+    """Return random maps as a baseline: (count, gh, gw), each value uniform in [0, 1)."""
     return torch.rand(count, *grid_size, generator=Generator().manual_seed(seed))
 
 
 def centre_map(grid_size: tuple[int, int]) -> Tensor:
-    """Return a Gaussian in the middle, with a quarter of each side as its deviation: (gh, gw).
+    """Return a Gaussian centred on the grid: (gh, gw).
 
-    Photographers centre their subject. A map that beats this baseline depends on the picture.
+    Its standard deviation is a quarter of each side. The map is a baseline that ignores the picture
+    and uses only that photographers centre their subject. A map that beats this baseline depends on
+    the picture.
     """
     height, width = grid_size
     y = (torch.arange(height) - (height - 1) / 2) / (height / 4)
@@ -94,6 +96,9 @@ def centre_map(grid_size: tuple[int, int]) -> Tensor:
 
 
 def removal_counts(num_patches: int, points: int = 17) -> list[int]:
-    """Return ``points`` patch counts, evenly from 0 to all; fewer points for fewer patches."""
+    """Return ``points`` evenly spaced numbers of patches, from 0 to all patches.
+
+    If ``num_patches`` < ``points`` - 1, return every number from 0 to ``num_patches``.
+    """
     last = min(points - 1, num_patches)
     return [math.floor(num_patches * i / last + 0.5) for i in range(last + 1)]

@@ -24,20 +24,20 @@ def grad_cam(
     https://arxiv.org/abs/1610.02391, equations 1 and 2. The paper is about convolutions. A ViT
     needs three changes:
 
-    * A feature map is one channel of the patch tokens, as the attention of the next block reads
-      them; after the last block, as the head reads them. The norm before that reader is included,
-      as is usual for ViTs. CLS and registers have no position in the picture, so neither the mean
-      nor the map counts them.
+    * A feature map is one channel of the patch tokens in the input of the next block's attention.
+      After the last block, it is one channel in the input of the head. A norm before these inputs
+      is included, as is usual for ViTs. CLS and registers have no position in the picture, so the
+      mean and the map leave them out.
     * The paper uses the last convolution. The default here is the input of the last block, also
       for models that pool patches. Every patch of the last block's output supports the class,
       because attention has mixed class information into them (see docs/attention-maps.md).
-    * The map keeps one number per patch. The paper enlarges it to the size of the picture.
+    * The map keeps one number per patch. The paper enlarges the map to the size of the picture.
 
     Args:
         model: In eval mode.
         images: (B, C, H, W), normalised.
         classes: (B,) indices. Default: the likeliest class of each image.
-        layer: From 0, or from -1 backwards. Default: the input of the last block.
+        layer: Counted from 0, or backwards from -1. Default: the input of the last block.
 
     Raises:
         ValueError: There is no such layer, or its patches do not reach the classifier.
@@ -45,7 +45,7 @@ def grad_cam(
     count = feature_layer(model, layer)
     with torch.no_grad():
         tokens = model.blocks[:count](model.embed(images))
-        # A post-norm block reads the tokens themselves, and requires_grad_ must not change them.
+        # In a post-norm block, the features are the tokens; requires_grad_ must not change these.
         features = read_features(model, tokens, count).clone()
     with torch.enable_grad():
         features.requires_grad_()
@@ -61,14 +61,14 @@ def grad_cam(
 
 
 def read_features(model: VisionTransformer, tokens: Tensor, count: int) -> Tensor:
-    """Return the tokens as the next attention reads them, or the head at the end: (B, N, D)."""
+    """Return the input of the next attention, or of the head after the last block: (B, N, D)."""
     if count == len(model.blocks):
         return model.last_norm(tokens)
     return next_branch(model, count).inner_input(tokens)
 
 
 def logits_of(model: VisionTransformer, tokens: Tensor, features: Tensor, count: int) -> Tensor:
-    """Run the rest of the model, with ``features`` as the input of its next reader: (B, K)."""
+    """Return the logits for ``features`` as the input of the next attention or the head: (B, K)."""
     if count == len(model.blocks):
         return model.forward_head(features)
     branch = next_branch(model, count)

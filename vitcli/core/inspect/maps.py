@@ -1,4 +1,4 @@
-"""Maps of a model's attention, one number per patch, by several methods.
+"""Maps of a model's attention by several methods. A map has one number per patch.
 
 Axes: B batch, K classes, h num_heads, N tokens (prefix first), gh gw patch grid.
 """
@@ -27,8 +27,8 @@ class MapRequest:
     heads: tuple[int, ...] | None = None
     """Counted from 0; None means all heads."""
     query: tuple[int, int] | None = None
-    """(row, column) of the patch whose attention to map; None for the tokens that the classifier
-    reads: CLS, or the pooled patches."""
+    """(row, column) of the patch whose attention is mapped. None means the tokens that the
+    classifier reads: CLS, or the pooled patches."""
     classes: Tensor | None = None
     """(B,) the class to explain for each image; None means the most likely class."""
 
@@ -80,9 +80,9 @@ def rollout_map(request: MapRequest) -> Tensor:
 def grad_rollout_map(request: MapRequest) -> Tensor:
     """Return the relevance of each patch for the class, by gradient rollout: (B, gh, gw).
 
-    The rollout starts from the identity matrix, which is subtracted here. Without the subtraction,
-    a model with pooled patches would have the same number added to every patch. A map of CLS would
-    not change.
+    The rollout starts from the identity matrix, which is subtracted here. Otherwise the map of a
+    model with pooled patches would also contain each patch's weight in the pooling. The subtraction
+    does not change a map of CLS.
     """
     relevance, _ = grad_rollout(request.model, request.images, request.classes)
     with torch.no_grad():
@@ -115,7 +115,7 @@ def default_method(model: VisionTransformer) -> str:
 
 
 def query_shares(request: MapRequest) -> Tensor:
-    """Return how much each token's attention counts in the map, (B, N): rows sum to 1."""
+    """Return the weight of each token's attention in the map: (B, N), rows sum to 1."""
     model = request.model
     if request.query is None:
         return model.pool.weights(model.forward_features(request.images))
@@ -139,7 +139,7 @@ def _mean_row(weights: Tensor, shares: Tensor) -> Tensor:
 
 
 def check_layers(model: VisionTransformer, layers: Sequence[int]) -> tuple[int, ...]:
-    """Return layer numbers as indices from 0: layer 1 is 0, and layer -1 is the last.
+    """Return layer numbers as indices from 0. Layer 1 has index 0; layer -1 is the last layer.
 
     Raises:
         ValueError: There is no such layer.
@@ -156,7 +156,7 @@ def check_layers(model: VisionTransformer, layers: Sequence[int]) -> tuple[int, 
 def attention_maps(
     model: ImageModel, images: Tensor, layers: Sequence[int] | None = None
 ) -> dict[int, Tensor]:
-    """Return attention weights (B, h, N, N) by layer, counted from 0, in eval mode.
+    """Return the attention weights (B, h, N, N) by layer index from 0, computed in eval mode.
 
     A row is a query, a column is a key. Each row sums to 1. No gradients are computed.
 

@@ -1,4 +1,4 @@
-"""Attention through all layers at once. Axes: B batch, h num_heads, N tokens (prefix first)."""
+"""Attention rollout through the layers. Axes: B batch, h num_heads, N tokens (prefix first)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -11,8 +11,9 @@ from vitcli.core.models.vit import VisionTransformer
 def rollout(weights: Iterable[Tensor], *, residual: bool = True) -> Tensor:
     """Return the share of each input token in each output token: (B, N, N), rows sum to 1.
 
-    The heads of a layer are averaged. A residual connection passes the input on, so its layer
-    counts as A = (mean over heads + I) / 2. The matrices of the layers are multiplied.
+    A residual connection passes the input of a layer on, so the matrix of the layer is
+    A = (mean over heads + I) / 2. Without a residual connection, A is the mean over heads. The
+    matrices of all layers are multiplied.
 
     Abnar and Zuidema 2020, https://arxiv.org/abs/2005.00928
 

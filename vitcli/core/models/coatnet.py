@@ -58,8 +58,8 @@ class CoAtNet(StagedModel):
     """CoAtNet classifier: (B, C, H, W) -> (B, K).
 
     ``layout`` gives the kind of each stage, C or T, such as CCTT. ``patch_size`` is the stride of
-    the first stage in pixels, and the stem has half of this stride. The paper uses 4, so 224x224
-    pixels become 7x7 tokens in the last stage.
+    the first stage in pixels, and the stem has half of this stride. With the paper's
+    ``patch_size`` of 4, 224x224 pixels become 7x7 tokens in the last stage.
     """
 
     spec: CoatnetSpec

@@ -41,8 +41,9 @@ class ImageModel(nn.Module):
     def initialise(self, seed: int | None = None) -> Self:
         """Fill the model with new weights and return it.
 
-        Each weight depends on the seed and the name of its parameter only. Without a seed, torch's
-        global generator draws one. A model on the device ``meta`` has no weights and is unchanged.
+        Each weight depends only on the seed and the name of its parameter. Without a seed, torch's
+        global generator draws a seed. A model on the device ``meta`` has no weights and is
+        unchanged.
         """
         if next(self.parameters()).is_meta:
             return self
@@ -62,7 +63,10 @@ class ImageModel(nn.Module):
             raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
 
     def run_blocks(self, blocks: Iterable[nn.Module], tokens: T) -> T:
-        """Return the tokens after all blocks, which are recomputed with ``grad_checkpointing``."""
+        """Return the tokens after all blocks.
+
+        In training with ``grad_checkpointing``, the backward pass recomputes the blocks.
+        """
         for block in blocks:
             if self.grad_checkpointing and self.training:
                 tokens = forward_recomputed(block, tokens)

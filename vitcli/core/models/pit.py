@@ -14,7 +14,7 @@ from vitcli.core.nn.mbconv import DepthwiseConv
 
 
 class TokenPooling(nn.Module):
-    """Pooling between stages: (B, N, D) -> (B, N', 2 D), with a quarter of the patches in N'.
+    """Pooling between stages: (B, N, D) -> (B, N', 2 D). A quarter of the patches remain.
 
     Two 3x3 filters of stride 2 for each feature pool the patches. A linear map widens the prefix.
     """

@@ -17,8 +17,9 @@ WIDTH = 64
 def build_stem(in_chans: int) -> nn.Conv2d:
     """Return a 3x3 convolution of stride 1, which keeps the size of the image.
 
-    Deviation: the paper's stem for ImageNet is a 7x7 convolution of stride 2 and a max-pooling. It
-    would reduce 32x32 pixels to 8x8 before the first block. Models for CIFAR-10 usually omit it.
+    Deviation: this convolution replaces the paper's stem for ImageNet, as is usual for CIFAR-10.
+    The paper's stem is a 7x7 convolution of stride 2 and a max-pooling. It would reduce 32x32
+    pixels to 8x8 before the first block.
     """
     return nn.Conv2d(in_chans, WIDTH, kernel_size=3, stride=1, padding=1, bias=False)
 

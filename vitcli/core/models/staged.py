@@ -41,7 +41,7 @@ class StagedModel(TokenModel):
     """Base class of models in stages: normalised images (B, C, H, W) -> logits (B, K).
 
     Each stage after the first halves the sides of the grid, rounded up, and doubles width and
-    heads. So the width of a head stays equal.
+    heads. So the width of a head is the same in all stages.
     """
 
     def __init__(self, spec: StagedSpec) -> None:

@@ -49,7 +49,7 @@ class TokenModel(UsesBackend, ImageModel):
         self.pos_drop = nn.Dropout(spec.pos_drop)
 
     def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
-        """Return the patch embedding, and the distance of neighbouring patches in pixels."""
+        """Return the patch embedding and the distance between neighbouring patches in pixels."""
         assert isinstance(spec, PatchSpec), "other families override this method"
         return build_patch_embed(spec), spec.patch_size
 
@@ -70,7 +70,7 @@ class TokenModel(UsesBackend, ImageModel):
         self.head = make(HEADS[spec.head], shape.embed_dim, self.num_classes)
 
     def init_weights(self, draws: Draws) -> None:
-        """Initialise all tensors: first each part its own, then the scheme ``init`` its choice."""
+        """Initialise all tensors: first with ``init_parts``, then with the scheme ``spec.init``."""
         init_parts(self, draws)
         make(INITS[self.spec.init], self, draws)
 

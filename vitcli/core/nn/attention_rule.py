@@ -16,7 +16,7 @@ from vitcli.core.spec.slots import ATTN_SCALES
 
 @dataclass(frozen=True, kw_only=True)
 class TokenShape:
-    """Shape of a sequence of tokens, from which layers are built."""
+    """Shape of a sequence of tokens. Layers are built from this shape."""
 
     embed_dim: int
     grid_size: tuple[int, int]
@@ -28,7 +28,10 @@ class TokenShape:
 
 
 class HeadDimScale(nn.Module):
-    """The scale 1 / sqrt(d). Scores of queries and keys with variance 1 have variance 1."""
+    """The scale 1 / sqrt(d).
+
+    If the features of q and k are independent with mean 0 and variance 1, scores have variance 1.
+    """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__()
@@ -39,17 +42,18 @@ class HeadDimScale(nn.Module):
 
 
 class EmbedDimScale(HeadDimScale):
-    """The scale 1 / sqrt(D), as the training notes write it. It equals 1 / sqrt(d) for one head."""
+    """The scale 1 / sqrt(D) of the training notes. For a single head, it equals 1 / sqrt(d)."""
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:
         super().__init__(embed_dim, num_heads=1)
 
 
 class LearnedScale(nn.Module):
-    """A learned scale for each head. The parameter is its logarithm and starts at ln(1 / sqrt(d)).
+    """A learned scale for each head. Its logarithm is the parameter and starts at ln(1 / sqrt(d)).
 
-    Lee et al. 2021, https://arxiv.org/abs/2112.13492. Deviations: the paper learns one temperature
-    for each layer and masks the diagonal. Here each head has one, and nothing is masked.
+    Lee et al. 2021, https://arxiv.org/abs/2112.13492. There are two deviations. Each head has
+    its own scale; the paper learns one temperature for each layer. The diagonal is not masked; the
+    paper masks it.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -39,7 +39,8 @@ def build_join(spec: TokenSpec) -> Join:
 class DropPath(nn.Module):
     """Stochastic depth: drop a branch for whole samples with probability ``rate``.
 
-    The other samples are divided by 1 - ``rate``. Huang et al. 2016, https://arxiv.org/abs/1603.09382
+    The branch of all other samples is divided by 1 - ``rate``.
+    Huang et al. 2016, https://arxiv.org/abs/1603.09382
     """
 
     def __init__(self, rate: float) -> None:
@@ -68,7 +69,7 @@ class LayerScale(nn.Module):
 
 
 class Stream(NamedTuple):
-    """Tokens (B, N, D) and the output of the last branch, which has not been added to them yet.
+    """Tokens (B, N, D), and the last branch's output, which must still be added to the tokens.
 
     The next norm reads all tokens anyway, so a backend can add the branch in the same pass over
     memory. A model that trains with such a backend passes a stream through its blocks instead of a
@@ -98,7 +99,7 @@ class PreNorm(UsesBackend, nn.Module):
     def takes_streams(self) -> bool:
         """Return whether the branch accepts streams.
 
-        It does if it joins by a plain sum and its norm is a LayerNorm.
+        The join must be a plain sum, and the norm must be a LayerNorm.
         """
         return self.join is torch.add and type(self.norm) is nn.LayerNorm
 
@@ -157,7 +158,7 @@ def build_block(
 ) -> nn.Sequential:
     """Return a block of an attention branch and, unless ``ffn`` is ``none``, an FFN branch.
 
-    The attention covers the whole sequence if ``attention`` is None.
+    If ``attention`` is None, the branch uses ``SelfAttention`` over the whole sequence.
     """
     if attention is None:
         attention = SelfAttention(spec, shape, build_position(spec, shape))

@@ -24,8 +24,9 @@ MIMETIC_QK, MIMETIC_VO = (0.7, 0.7), (0.4, 0.4)
 def linear_weight(module: nn.Module) -> Tensor | None:
     """Return the weight (out, in) of a linear map, or None for other modules.
 
-    A convolution with kernel = stride is a linear map of patches. It starts like a linear layer, so
-    that an ablation of the patch embedding does not compare initial weights.
+    A convolution with kernel = stride is a linear map of patches. It gets the initial weights
+    of a linear layer. Otherwise an ablation of the patch embedding would also compare initial
+    weights.
     """
     if isinstance(module, nn.Linear):
         return module.weight.detach()
@@ -57,9 +58,10 @@ def init_parts(model: nn.Module, draws: Draws) -> None:
 def trunc_normal(model: nn.Module, draws: Draws) -> None:
     """Fill linear maps and positions from a truncated normal with standard deviation 0.02.
 
-    CLS and registers are normal with standard deviation 0.02. ViT and timm use this scheme.
-    Deviation: timm gives torch's default weights to a convolution that embeds patches. The 3x3
-    convolutions of a stem keep the weights of ``init_parts``.
+    CLS and register tokens are drawn from a normal distribution with the same standard deviation.
+    ViT and timm use this scheme. Deviation: a convolution that embeds patches is filled like a
+    linear layer; timm leaves torch's default weights. The 3x3 convolutions of a stem keep the
+    weights of ``init_parts``.
     """
     for name, module in model.named_modules():
         if (weight := linear_weight(module)) is not None:
@@ -73,8 +75,8 @@ def trunc_normal(model: nn.Module, draws: Draws) -> None:
 def xavier_normal(model: nn.Module, draws: Draws) -> None:
     """Fill linear layers and convolutions from N(0, 2 / (n_in + n_out)) (Glorot and Bengio 2010).
 
-    The course report uses this scheme. Its CLS ~ N(0, 0.02) is read as a standard deviation of
-    0.02. The fused qkv matrix is filled as three D x D matrices.
+    The course report uses this scheme. The report writes CLS ~ N(0, 0.02); here 0.02 is the
+    standard deviation. The fused qkv matrix is filled as three D x D matrices.
     """
     fused = {module.qkv for module in model.modules() if isinstance(module, SelfAttention)}
     for name, module in model.named_modules():
@@ -104,7 +106,8 @@ def mimetic(model: nn.Module, draws: Draws) -> None:
 
     Trockman and Kolter 2023, https://arxiv.org/abs/2305.09828. For each head, W_q and W_k are
     factors of alpha Z + beta I, where Z is noise. W_v and W_proj are factors of alpha Z - beta I.
-    Learned positions start as 2-D sines. All other tensors start as in ``trunc_normal``.
+    The learned positions of patches start as in ``sincos2d`` if D is divisible by 4. All other
+    tensors start as in ``trunc_normal``.
     """
     trunc_normal(model, draws)
     for name, module in model.named_modules():
@@ -120,7 +123,7 @@ def mimetic(model: nn.Module, draws: Draws) -> None:
 
 @torch.no_grad()
 def mimetic_attention(attn: SelfAttention, qk_noise: Generator, vo_noise: Generator) -> None:
-    """Fill qkv and proj with factors of the two products, computed by SVD."""
+    """Fill qkv and proj by SVD with factors of the products W_q W_k^T and W_v W_proj."""
     dim = attn.qkv.in_features
     head_dim = dim // attn.num_heads
     q, k, v = attn.qkv.weight.chunk(3)  # each (D, D), rows are features of the heads

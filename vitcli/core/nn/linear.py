@@ -1,4 +1,4 @@
-"""Layers of torch that are computed by the model's backend.
+"""Linear and GELU layers that the model's backend computes.
 
 Parameters, parameter names and initial values are the same as in torch's classes.
 """

@@ -42,7 +42,10 @@ def implied_weights(query: Tensor, key: Tensor) -> Tensor:
 
 
 def without_autocast(device: torch.device) -> AbstractContextManager[object]:
-    """Return a context without autocast. The meta device, used to count costs, has no autocast."""
+    """Return a context without autocast.
+
+    The device ``meta``, on which costs are counted, has no autocast.
+    """
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
@@ -81,18 +84,18 @@ class LinearAttention(FeatureAttention):
 class Performer(FeatureAttention):
     """FAVOR+: positive orthogonal random features of the softmax kernel, O(N m d).
 
-    Choromanski et al. 2021, https://arxiv.org/abs/2009.14794. With x = q sqrt(scale), and the same
-    for k, E[phi(q) phi(k)] = exp(scale q k) for phi(x) = exp(W x - |x|^2 / 2) / sqrt(m). Each
-    query's largest exponent is subtracted from the exponents of the query. The largest exponent of
-    all keys is subtracted from the exponents of all keys. Both subtractions cancel in the weights.
-    New features W are drawn every ``performer_redraw``
-    training steps; a checkpoint stores them. The estimate is good only for small |x|, because its
-    variance grows exponentially in |x|.
+    Choromanski et al. 2021, https://arxiv.org/abs/2009.14794. The feature map is
+    phi(x) = exp(W x - |x|^2 / 2) / sqrt(m), where x is q sqrt(scale) or k sqrt(scale). The expected
+    product of the features of q and k is then exp(scale q k). Each query's largest exponent is
+    subtracted from the exponents of the query. The largest exponent of all keys is subtracted from
+    the exponents of all keys. Both subtractions cancel in the weights. New features W are drawn
+    every ``performer_redraw`` training steps; a checkpoint stores them. The estimate is
+    good only for small |x|, because its variance grows exponentially in |x|.
     """
 
     projection: Tensor
     not_averaged = ("projection",)
-    """Names of the buffers that an average of the weights copies and does not average."""
+    """Names of the buffers that weight averaging copies instead of averaging them."""
 
     def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
         super().__init__()
@@ -132,7 +135,7 @@ def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:
 def orthogonal_features(
     count: int, dim: int, *, generator: torch.Generator | None = None
 ) -> Tensor:
-    """Return random rows, (count, dim); the rows of a block of ``dim`` rows are orthogonal.
+    """Return random rows, (count, dim). Within each block of ``dim`` rows, rows are orthogonal.
 
     Each row has the length of a random Gaussian vector.
     """

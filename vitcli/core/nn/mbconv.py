@@ -45,7 +45,7 @@ def build_shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn
     """Return Proj(Pool(x)) as layers: (B, N, D) -> (B, N', D').
 
     Pool is omitted if the grid does not change. Proj is omitted if the width does not change. A
-    model without residual connections has no shortcut, so there are no layers.
+    model without residual connections has no shortcut, so the result is empty.
     """
     if not spec.has_residual:
         return nn.Sequential()
@@ -60,9 +60,9 @@ def build_shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn
 class DepthwiseConv(nn.Module):
     """A 3x3 convolution with one input feature per filter: (B, N, D) -> (B, N', D').
 
-    D' is a multiple of D. On a CPU, a convolution with a stride is always computed in fp32. In
-    bf16, torch takes several times as long for the gradient
-    (``python experiments/speed/strided_filters.py``).
+    D' is a multiple of D. On a CPU, a convolution with a stride is always computed in fp32,
+    because torch takes several times as long for the gradient in bf16. The script
+    ``experiments/speed/strided_filters.py`` measures the difference.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class SqueezeExcite(nn.Module):
 class MBConv(nn.Module):
     """MBConv, x + project(excite(depthwise(expand(norm(x))))): (B, N, D) -> (B, N', D').
 
-    Sandler et al. 2018, https://arxiv.org/abs/1801.04381, with a batch norm in front and GELU, as
+    Sandler et al. 2018, https://arxiv.org/abs/1801.04381. The batch norm in front and GELU are as
     in Dai et al. 2021, https://arxiv.org/abs/2106.04803. The block halves the grid if ``before``
     has a larger grid than ``shape``. Deviation: the depthwise convolution has the stride, as in
     timm and torchvision. In the paper's formula the 1x1 convolution has the stride, so it would

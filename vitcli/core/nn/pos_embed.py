@@ -1,4 +1,4 @@
-"""Position embeddings: added to the tokens, rotating q and k, or biasing the scores.
+"""Position embeddings, which are added to the tokens, rotate q and k, or bias the scores.
 
 Axes: B batch, N tokens (prefix first), P patches, D embed_dim, h num_heads, d = D / h.
 A row of ``POS_EMBEDS`` has two targets. ``build`` makes a table that is added to the embedded
@@ -72,9 +72,9 @@ class Rope2d(Position):
 
     Su et al. 2021, https://arxiv.org/abs/2104.09864. The row rotates the first half of a head and
     the column rotates the second half (the axial form of Heo et al. 2024,
-    https://arxiv.org/abs/2403.13298). So scores depend on relative offsets only. Frequencies run
-    from 1 to 1/100. Deviation: Su et al. use a base of 10000 for texts of thousands of words. On a
-    grid of 8, most of these angles would hardly change.
+    https://arxiv.org/abs/2403.13298). So scores depend on relative offsets only. Deviation: the
+    frequencies lie between 1 and 1/100. Su et al. use a base of 10000, for texts of thousands of
+    words. On an 8x8 grid, most angles with this base would hardly change.
     """
 
     cos: Tensor
@@ -102,7 +102,7 @@ class Rope2d(Position):
 class RelativeBias(Position):
     """A learned bias for each head and relative offset, with one table in each block.
 
-    Liu et al. 2021, https://arxiv.org/abs/2103.14030, with the whole grid as the window. The table
+    Liu et al. 2021, https://arxiv.org/abs/2103.14030. Here the window is the whole grid. The table
     starts at zero. Scores from and to prefix tokens have no bias.
     """
 
@@ -127,7 +127,10 @@ class RelativeBias(Position):
 
 
 def table_length(spec: TokenSpec, shape: TokenShape) -> int:
-    """Return the number of tokens with positions: the patches, and the prefix if it has them."""
+    """Return the number of tokens with positions.
+
+    These are the patches and, if ``spec.prefix_has_positions``, the prefix.
+    """
     prefix = shape.num_prefix_tokens if spec.prefix_has_positions else 0
     return prefix + shape.grid_size[0] * shape.grid_size[1]
 
@@ -137,12 +140,12 @@ def learned_table(spec: TokenSpec, shape: TokenShape) -> Learned:
 
 
 def sincos1d_table(spec: TokenSpec, shape: TokenShape) -> Fixed:
-    """Return sines of the places 0, 1, ..., the prefix first if it has positions."""
+    """Return ``sincos`` of the indices 0, 1, ... of all tokens that have positions."""
     return Fixed(sincos(torch.arange(table_length(spec, shape)), shape.embed_dim))
 
 
 def sincos2d_table(spec: TokenSpec, shape: TokenShape) -> Fixed:
-    """Return sines of row and column. A prefix with positions gets zeros, as it is on no grid."""
+    """Return ``sincos2d`` of the grid. If the prefix has positions, its rows are zeros."""
     table = sincos2d(shape.grid_size, shape.embed_dim)
     missing = table_length(spec, shape) - len(table)
     return Fixed(nn.functional.pad(table, (0, 0, missing, 0)))

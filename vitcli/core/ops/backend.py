@@ -33,10 +33,10 @@ def prepare_nothing(op: str, *sizes: int) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Backend:
-    """One function for each op. It computes the same result as the plain function.
+    """One function for each op. Each function computes the same result as the op's plain function.
 
-    If a backend leaves an op out, the plain function computes it. If a function does not support
-    the sizes, the device or the data type of a call, it calls the plain function.
+    If a backend has no function for an op, the plain function computes the op. If a function does
+    not support the sizes, the device or the data type of a call, it calls the plain function.
     """
 
     name: str
@@ -47,7 +47,8 @@ class Backend:
     postpones_sums: Callable[[Tensor], bool] = never_postpone
     """Return whether the next ``add_norm`` computes the residual sum of these tokens."""
     prepare: Callable[..., None] = prepare_nothing
-    """Prepare calls of an op: its name, then its sizes as in ``UsesBackend.op_sizes``."""
+    """Prepare calls of an op. The arguments are the op's name and its sizes, as in
+    ``UsesBackend.op_sizes``."""
 
     def __deepcopy__(self, memo: object) -> "Backend":
         return self  # copies of a model share their backend
@@ -62,7 +63,7 @@ class UsesBackend:
     backend: Backend = PLAIN
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        """Return the sizes of the calls, for each op that this layer calls."""
+        """Return each op that this layer calls, with the sizes of the call."""
         raise NotImplementedError
 
 

@@ -6,7 +6,8 @@ A ``.pt`` file is a pickle. vitcli reads pickles here and in ``runner/data/reade
 only published files of known MD5. ``weights_only=True`` restricts the pickle to tensors and
 containers, but this restriction has been bypassed before (CVE-2025-32434, CVE-2026-24747).
 Therefore the file is read in a process of its own with limited memory, time and disk, and there is
-no fallback. The exit code is 0 or 4; the last line on stderr says why a file was refused.
+no fallback. The exit code is 0, or 4 if the file is refused. The last line on stderr then gives the
+reason for the refusal.
 """
 
 import os
