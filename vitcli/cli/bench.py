@@ -102,7 +102,7 @@ def data(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """Measure the input pipeline: shuffling, augmentation, normalisation."""
+    """Measure the input pipeline: order, augmentation, batches."""
     from vitcli.runner.speed.training import bench_data
 
     require_trace(profile, output)
@@ -177,7 +177,7 @@ def attention(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure time and memory of each attention rule by sequence length."""
+    """Measure each attention rule by sequence length."""
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.speed.attention import LENGTHS, MAX_SECONDS, bench_attention
     from vitcli.runner.speed.attention_figure import draw, require_figure
