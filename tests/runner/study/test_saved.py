@@ -163,13 +163,26 @@ def test_a_saved_trial_does_not_replace_a_started_one(study, state):
     assert states(study, SavedTrials(SAVED))["full/seed0"] == expected
 
 
+class NoWorkers:
+    """Stands in for the engine: every worker dies before it trains."""
+
+    stopping = False
+
+    def __init__(self, *_, **__) -> None:
+        pass
+
+    def events(self, tick):
+        tick()
+        yield from ()
+
+
 def test_a_rerun_uses_no_saved_trial(study, monkeypatch):
     fabricate("full", 0)
     save_all(study)
     saved = SavedTrials(SAVED)
     plan = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
     assert [trial.folder for trial in plan.trials][:2] == ["full/seed0", "no-norm/seed0"]
-    monkeypatch.setattr(study_run, "_train", lambda *_: None)  # no worker trains
+    monkeypatch.setattr(study_run, "LocalEngine", NoWorkers)
     found = run_study(plan, Options(jobs=1, device="cpu", command="x"), lambda event: None)
     assert found["full/seed0"].state == "missing", "the deleted trial has no saved result"
     assert (
