@@ -21,26 +21,27 @@ class FigureFormat(StrEnum):
     pdf = "pdf"
 
 
-def visualize(
-    runs: Annotated[
-        list[str],
-        typer.Argument(metavar="RUN", help="Run folders, names under runs/, or bundled models."),
-    ],
-    what: Annotated[
-        str,
-        typer.Option(
-            metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"
-        ),
-    ] = "",
-    form: Annotated[
-        FigureFormat, typer.Option("--format", help="File format of the figures.")
-    ] = FigureFormat.png,
-    output: Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.")] = Path(
-        "figures"
+Runs = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN", help="Run folders, names under runs/, or bundled models."),
+]
+What = Annotated[
+    str,
+    typer.Option(
+        metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"
     ),
-    num_images: Annotated[
-        int, typer.Option(min=1, help="Number of test images to average over.")
-    ] = 500,
+]
+Form = Annotated[FigureFormat, typer.Option("--format", help="File format of the figures.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="Folder to write to.")]
+NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to average over.")]
+
+
+def visualize(
+    runs: Runs,
+    what: What = "",
+    form: Form = FigureFormat.png,
+    output: Output = Path("figures"),
+    num_images: NumImages = 500,
     device: Device = "auto",
     data_dir: DataDir = None,
     offline: Offline = False,

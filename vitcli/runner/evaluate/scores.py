@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.tasks import Metric
 from vitcli.core.tasks.build import task_class
 from vitcli.core.train.scores import Scores, score
@@ -73,14 +75,7 @@ def evaluate_run(
     data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         on_message(f"note: {run.name} was trained on {problem}")
-    images = {"test": data.test, "val": data.val, "train": data.train}[split]
-    if images is None:
-        raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")
-    if images.pixels.shape[2:] != spec.model.img_size or images.pixels.shape[1] != data.in_chans:
-        raise InputError(
-            f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
-            f" {tuple(images.pixels.shape[2:])}"
-        )
+    images = _choose_split(run, spec, data, split)
     spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
     row, task = spec.task.row, task_class(spec)(spec, module)
     outputs = task.outputs(module, images.to(where), flip=tta)
@@ -97,3 +92,16 @@ def evaluate_run(
         split=split,
         tta=tta,
     )
+
+
+def _choose_split(run: RunDir, spec: ExperimentSpec, data: DataSet, split: str) -> Images:
+    """Return the images of a split, if they fit the model of the run."""
+    images = {"test": data.test, "val": data.val, "train": data.train}[split]
+    if images is None:
+        raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")
+    if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:
+        raise InputError(
+            f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
+            f" {data.img_size}"
+        )
+    return images

@@ -100,6 +100,6 @@ def open_library(kernels: Kernels, op: str, *sizes: int) -> None:
     if op == "attention" and fits_attention(*sizes):
         functions.attention_library(kernels, *sizes)
     elif op == "add_norm":
-        kernels.library("norm", WIDTH=sizes[0])
+        kernels.compiled("norm", WIDTH=sizes[0])
     elif op == "gelu" or (op == "linear" and fits_linear(*sizes)):
-        kernels.library(op)
+        kernels.compiled(op)

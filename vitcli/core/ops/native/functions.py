@@ -27,7 +27,7 @@ class Kernels:
         self._open = open_library
         self._libraries: dict[tuple[str, tuple[int, ...]], ctypes.CDLL] = {}
 
-    def library(self, source: str, **sizes: int) -> ctypes.CDLL:
+    def compiled(self, source: str, **sizes: int) -> ctypes.CDLL:
         """Return the library of a C file that is compiled for these sizes."""
         key = (source, tuple(sizes.values()))
         if key not in self._libraries:
@@ -60,7 +60,7 @@ def allocate_scratch(num_bytes: int) -> Tensor:
 
 def attention_library(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:
     head_dim = width // num_heads
-    return kernels.library("attention", TOKENS=tokens, HEADS=num_heads, HEAD_DIM=head_dim)
+    return kernels.compiled("attention", TOKENS=tokens, HEADS=num_heads, HEAD_DIM=head_dim)
 
 
 class Attention(torch.autograd.Function):
@@ -74,15 +74,15 @@ class Attention(torch.autograd.Function):
         scratch = allocate_scratch(library.forward_bytes())
         call_function(library.forward, qkv, out, logs, batch, scale, scratch)
         ctx.save_for_backward(qkv, out, logs)
-        ctx.library, ctx.scale = library, scale
+        ctx.compiled, ctx.scale = library, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         qkv, out, logs = ctx.saved_tensors
-        grad_qkv, scratch = torch.empty_like(qkv), allocate_scratch(ctx.library.backward_bytes())
+        grad_qkv, scratch = torch.empty_like(qkv), allocate_scratch(ctx.compiled.backward_bytes())
         arguments = (qkv, out, logs, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, scratch)
-        call_function(ctx.library.backward, *arguments)
+        call_function(ctx.compiled.backward, *arguments)
         return grad_qkv, None, None, None
 
 
@@ -99,7 +99,7 @@ class Linear(torch.autograd.Function):
     ) -> Tensor:
         half = weight.to(x.dtype)
         ctx.save_for_backward(x, half)
-        ctx.library, ctx.has_bias = kernels.library("linear"), bias is not None
+        ctx.compiled, ctx.has_bias = kernels.compiled("linear"), bias is not None
         half_bias = None if bias is None else bias.to(x.dtype)
         # F.linear fills the output with the bias in a pass of its own; this function does not.
         return torch.ops.mkldnn._linear_pointwise(x, half, half_bias, "none", [], "")
@@ -110,9 +110,9 @@ class Linear(torch.autograd.Function):
         rows, grad = x.flatten(0, -2).contiguous(), grad.flatten(0, -2).contiguous()
         grad_x = (grad @ half).view_as(x) if ctx.needs_input_grad[0] else None
         weight, bias = torch.empty(half.shape), torch.empty(len(half))
-        scratch = allocate_scratch(ctx.library.scratch_bytes(ctypes.c_long(rows.shape[1])))
+        scratch = allocate_scratch(ctx.compiled.scratch_bytes(ctypes.c_long(rows.shape[1])))
         arguments = (grad, rows, weight, bias, len(rows), *half.shape, scratch)
-        call_function(ctx.library.weight_gradient, *arguments)
+        call_function(ctx.compiled.weight_gradient, *arguments)
         return grad_x, weight, bias if ctx.has_bias else None, None
 
 
@@ -133,7 +133,7 @@ class AddNorm(torch.autograd.Function):
         kernels: Kernels,
     ) -> tuple[Tensor, Tensor]:
         width = x.shape[-1]
-        library = kernels.library("norm", WIDTH=width)
+        library = kernels.compiled("norm", WIDTH=width)
         total = x if branch is None else torch.empty_like(x)
         normal = torch.empty_like(x, dtype=torch.bfloat16)
         statistics = torch.empty(*x.shape[:-1], 2)
@@ -141,7 +141,7 @@ class AddNorm(torch.autograd.Function):
         arguments = (x, branch, weight, bias, total, normal, statistics, rows, eps)
         call_function(library.forward, *arguments)
         ctx.save_for_backward(total, weight, statistics)
-        ctx.library, ctx.has_branch = library, branch is not None
+        ctx.compiled, ctx.has_branch = library, branch is not None
         ctx.set_materialize_grads(False)
         return total, normal
 
@@ -158,7 +158,7 @@ class AddNorm(torch.autograd.Function):
         partial = torch.zeros(torch.get_num_threads(), 2, width)
         given = (grad_normal.contiguous(), None if grad_total is None else grad_total.contiguous())
         arguments = (*given, total, statistics, weight, grad_x, branch, partial)
-        call_function(ctx.library.backward, *arguments, total.numel() // width)
+        call_function(ctx.compiled.backward, *arguments, total.numel() // width)
         slopes, shifts = partial.sum(0)
         return grad_x, branch, slopes, shifts, None, None
 
@@ -168,15 +168,15 @@ class Gelu(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, kernels: Kernels) -> Tensor:
-        ctx.library = kernels.library("gelu")
+        ctx.compiled = kernels.compiled("gelu")
         ctx.save_for_backward(x)
         out = torch.empty_like(x)
-        call_function(ctx.library.forward, x, out, x.numel())
+        call_function(ctx.compiled.forward, x, out, x.numel())
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (x,) = ctx.saved_tensors
         grad_x = torch.empty_like(x)
-        call_function(ctx.library.backward, grad.contiguous(), x, grad_x, x.numel())
+        call_function(ctx.compiled.backward, grad.contiguous(), x, grad_x, x.numel())
         return grad_x, None
