@@ -161,7 +161,7 @@ def curves(doc: StudyResult) -> Figure:
     _name_lines(axes, ends)
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel("epoch")
     split = "validation split" if doc.base_config.get("data.val_split") else "test images"
     unit = f", {doc.headline.unit}" if doc.headline.unit else ""

@@ -257,7 +257,7 @@ def _draw_by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
     )
     axes.set_ylim(0, 1.08 * max(uniform, (mean + spread).max().item()))
     axes.set_xlabel("layer")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     if num_heads <= 8:

@@ -95,7 +95,7 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
             )
         axes.set_xlabel("epoch")
         axes.set_ylabel(panel.title)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
         if panel is panels[-1] or not panel.drawn <= panels[-1].drawn:
