@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,7 @@ def test_train_eval_predict(tiny, pictures):
     result = json.loads(Path("run/result.json").read_text())
     assert result["epochs"] == 4
     assert result["test_accuracy"] > 0.9
+    assert "test_top5_accuracy" not in result, "with two classes it would be 100 %"
     lines = Path("run/metrics.jsonl").read_text().splitlines()
     losses = [json.loads(line)["test_loss"] for line in lines]
     assert losses[-1] < 0.8 * losses[0]
@@ -71,6 +73,7 @@ def test_eval_formats_hold_the_classes(run, form):
     assert code == 0
     assert "bright" in out
     assert "dark" in out
+    assert not re.search("top.?5", out), "with two classes it would be 100 %"
 
 
 def test_min_accuracy_is_exit_6(run, monkeypatch):

@@ -98,11 +98,12 @@ def document(found: "Evaluation") -> dict[str, Any]:
     if (scores := found.scores) is None:
         numbers = {f"{found.split}_{name}": value for name, value in found.measured.items()}
         return about | numbers | size | trained
+    top5 = {} if scores.top5_accuracy is None else {"top5_accuracy": scores.top5_accuracy}
     return {
         **about,
         f"{found.split}_accuracy": scores.accuracy,
         "accuracy_interval_95": list(scores.accuracy_interval),
-        "top5_accuracy": scores.top5_accuracy,
+        **top5,
         "loss": scores.loss,
         "calibration_error": scores.calibration_error,
         **size,
@@ -123,10 +124,11 @@ def measures(found: "Evaluation") -> list[tuple[str, str]]:
         rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in others.items()]
         return [(found.headline.label, f"{value} {images}"), *rows, parameters]
     low, high = (percent(bound) for bound in scores.accuracy_interval)
+    top5 = scores.top5_accuracy
     return [
         ("accuracy", f"{percent(scores.accuracy)} {images}"),
         ("95 % interval", f"{low} to {high} (sampling error of the {found.split} images only)"),
-        ("top-5 accuracy", percent(scores.top5_accuracy)),
+        *([] if top5 is None else [("top-5 accuracy", percent(top5))]),
         ("loss", f"{scores.loss:.4f}"),
         ("calibration error", percent(scores.calibration_error)),
         parameters,

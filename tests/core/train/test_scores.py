@@ -11,9 +11,18 @@ def test_scores_equal_the_result_by_hand():
     logits = torch.tensor([[2.0, 0, 0], [0, 2, 0], [0, 2, 0], [0, 0, 2]])
     scores = score(logits, torch.tensor([0, 1, 0, 2]))
     assert scores.accuracy == 0.75
-    assert scores.top5_accuracy == 1.0
     assert scores.per_class == (0.5, 1.0, 1.0)
     assert scores.confusion == ((1, 1, 0), (0, 1, 0), (0, 0, 1))
+
+
+@pytest.mark.parametrize("num_classes", [2, 5])
+def test_five_or_fewer_classes_have_no_top5_accuracy(num_classes):
+    assert score(torch.eye(num_classes), torch.arange(num_classes)).top5_accuracy is None
+
+
+def test_top5_accuracy_counts_the_five_most_likely_of_six_classes():
+    logits = torch.arange(6.0).repeat(4, 1)  # class 0 is the least likely
+    assert score(logits, torch.tensor([0, 1, 2, 5])).top5_accuracy == 0.75
 
 
 def test_a_class_without_images_has_no_accuracy():

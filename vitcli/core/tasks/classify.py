@@ -44,7 +44,11 @@ class Classify(Task):
         return {"logits": logits, "labels": labels}
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
-        """Return accuracies (shares), the loss in nats and the calibration error."""
+        """Return accuracies (shares), the loss in nats and the calibration error.
+
+        The top-5 accuracy is left out with five or fewer classes.
+        """
         found = score(outputs["logits"], outputs["labels"])
         names = ("accuracy", "loss", "top5_accuracy", "calibration_error")
-        return {name: getattr(found, name) for name in names}
+        measured = {name: getattr(found, name) for name in names}
+        return {name: value for name, value in measured.items() if value is not None}

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+TOP = 5
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
@@ -13,7 +15,8 @@ class Scores:
 
     num_images: int
     accuracy: float
-    top5_accuracy: float
+    top5_accuracy: float | None
+    """None with five or fewer classes, where it would always be 1."""
     loss: float
     calibration_error: float
     accuracy_interval: tuple[float, float]
@@ -36,7 +39,6 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
     num_images, num_classes = logits.shape
     predicted = logits.argmax(-1)
     correct = predicted == labels
-    top = logits.topk(min(5, num_classes), dim=-1).indices
     confusion = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
     confusion = confusion.view(num_classes, num_classes)
     counts = confusion.sum(1)
@@ -44,13 +46,19 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
     return Scores(
         num_images=num_images,
         accuracy=correct.double().mean().item(),
-        top5_accuracy=(top == labels[:, None]).any(-1).double().mean().item(),
+        top5_accuracy=top5_accuracy(logits, labels) if num_classes > TOP else None,
         loss=F.cross_entropy(logits, labels).item(),
         calibration_error=expected_calibration_error(logits.softmax(-1), labels),
         accuracy_interval=wilson_interval(int(correct.sum()), num_images),
         per_class=tuple(hit / count if count else None for hit, count in hits),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
+
+
+def top5_accuracy(logits: Tensor, labels: Tensor) -> float:
+    """Return the share of images whose class is among the five most likely classes."""
+    top = logits.topk(TOP, dim=-1).indices
+    return (top == labels[:, None]).any(-1).double().mean().item()
 
 
 def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = 15) -> float:
