@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -32,6 +33,13 @@ def is_live(stream: Any = None) -> bool:
     """Return whether a progress display can be redrawn on the stream (default: stderr)."""
     stream = stream or sys.stderr
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def line_width() -> int | None:
+    """Return the width of the terminal, or None where stdout is a file or a pipe."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return None
+    return shutil.get_terminal_size().columns
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:

@@ -3,18 +3,19 @@
 import shlex
 import sys
 from dataclasses import asdict
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import duration, emit, emit_json, percent, say, table
+from vitcli.cli.console import duration, emit, emit_json, line_width, percent, say, table
 from vitcli.cli.options import Json, Run, group
+from vitcli.cli.run_table import run_table
 from vitcli.runner.text import printable
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
-    from vitcli.runner.run.listing import RunSummary
 
 LAST_EPOCHS = 5
 
@@ -25,65 +26,87 @@ Runs = Annotated[
 ]
 
 
+class RunState(StrEnum):
+    """The states of a run."""
+
+    running = "running"
+    interrupted = "interrupted"
+    finished = "finished"
+    diverged = "diverged"
+    failed = "failed"
+
+
+class Sort(StrEnum):
+    """The orders of a list of runs."""
+
+    date = "date"
+    accuracy = "accuracy"
+    name = "name"
+
+
 @commands.command()
 def ls(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="Runs, folders under runs/, or 'pets*'.", show_default="all"
+        ),
+    ] = None,
+    state: Annotated[
+        RunState | None, typer.Option(help="List runs in this state.", show_default="all")
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="List runs on this data set, such as cifar10 or imagefolder.", show_default="all"
+        ),
+    ] = None,
+    experiment: Annotated[
+        str | None, typer.Option(help="List runs of this experiment.", show_default="all")
+    ] = None,
+    sort: Annotated[
+        Sort | None,
+        typer.Option(
+            help="Order: oldest first, best test result first, or by name.",
+            show_default="date, or accuracy with --top",
+        ),
+    ] = None,
+    reverse: Annotated[bool, typer.Option("--reverse", help="List in reverse order.")] = False,
     top: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Number of runs to list, best test result first.", show_default="all"
+            min=1, help="Number of runs to list: those with the best results.", show_default="all"
         ),
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the runs under runs/, oldest first."""
+    """List the runs under runs/, oldest first, and in which settings they differ."""
     from vitcli.runner.run.folder import list_runs
-    from vitcli.runner.run.listing import best_runs, summarize
+    from vitcli.runner.run.listing import rank, select_runs, summarize_runs
+    from vitcli.runner.text import natural_key
 
-    runs = [summarize(run) for run in list_runs()]
+    every = summarize_runs(list_runs())
+    runs = select_runs(every, names or [], state=state, data=data, experiment=experiment)
     if top is not None:
-        runs = best_runs(runs, top)
+        best = {run.path for run in rank(runs)[:top] if run.test_score is not None}
+        runs = [run for run in runs if run.path in best]
+    newest = runs[-1:]
+    if sort is Sort.name:
+        runs = sorted(runs, key=lambda run: natural_key(run.name))
+    elif sort is Sort.accuracy or (top and sort is None):
+        runs = rank(runs)
+        newest = runs[:1]
+    if reverse:
+        runs = runs[::-1]
     if json:
         emit_json([run.document() for run in runs])
     elif runs:
-        emit(listing(runs))
-        say(f"next: vitcli runs show {shlex.quote(runs[0 if top else -1].name)}")
+        emit(run_table(runs, line_width()))
+        say(f"next: vitcli runs show {shlex.quote(newest[0].name)}")
+    elif every:
+        say(f"none of the {len(every):,} runs fits; list all of them: vitcli runs ls")
     else:
         say("no runs yet; start with: vitcli train")
-
-
-def listing(runs: list["RunSummary"]) -> str:
-    """Return the table of runs. If any run does not classify, every result has a label."""
-    from vitcli.core.spec.tasks import DEFAULT_TASK
-
-    one_task = all(run.task == DEFAULT_TASK for run in runs)
-    result = f"test {runs[0].headline.label}" if one_task else "result"
-    header = ["run", "state", "epochs", result, "parameters", "time", "seed"]
-    rows = [row(run, with_label=not one_task) for run in runs]
-    return table(header, rows, numeric=[2, 3, 4, 5, 6])
-
-
-def row(run: "RunSummary", *, with_label: bool) -> list[str]:
-    """Return one row of the table; unknown values are dashes."""
-    epochs = str(run.epochs)
-    if run.epochs_planned not in (None, run.epochs):
-        epochs += f"/{run.epochs_planned}"
-    return [
-        run.name,
-        run.state,
-        epochs,
-        result(run, with_label=with_label),
-        "-" if run.parameters is None else f"{run.parameters:,}",
-        "-" if run.train_seconds is None else duration(run.train_seconds),
-        "-" if run.seed is None else str(run.seed),
-    ]
-
-
-def result(run: "RunSummary", *, with_label: bool) -> str:
-    """Return the headline number on the test images, such as ``error 0.0123``."""
-    if run.test_score is None:
-        return "-"
-    text = run.headline.text(run.test_score)
-    return f"{run.headline.label} {text}" if with_label else text
 
 
 @commands.command()

@@ -3,6 +3,7 @@
 Safe text has no control characters and names no folders of this machine.
 """
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,11 @@ def printable(value: object, *, keep: str = "", substitute: str | None = None) -
         return c.encode("unicode_escape").decode("ascii") if substitute is None else substitute
 
     return "".join(c if c.isprintable() or c in keep else replace(c) for c in str(value))
+
+
+def natural_key(text: str) -> list[str | int]:
+    """Return a key that sorts ``2.jpg`` before ``10.jpg``."""
+    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
 def one_line(text: str, limit: int = 24) -> str:

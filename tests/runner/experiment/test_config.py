@@ -24,7 +24,13 @@ from vitcli.runner.experiment.config import (
     parse_set,
     resolve_bases,
 )
-from vitcli.runner.experiment.yaml_text import MAX_DEPTH, Document, dump, read_mapping
+from vitcli.runner.experiment.yaml_text import (
+    FAST_LOADER,
+    MAX_DEPTH,
+    Document,
+    dump,
+    read_mapping,
+)
 
 
 def read(text: str):
@@ -101,7 +107,9 @@ def test_any_text_is_read_or_refused(text):
     )
 )
 def test_what_is_written_is_read_back(value):
-    assert read(dump({"a": value})) == {"a": value}
+    text = dump({"a": value})
+    assert read(text) == {"a": value}
+    assert Document(text, "config.yaml", FAST_LOADER).data == {"a": value}
 
 
 def failure(changes: dict) -> str:

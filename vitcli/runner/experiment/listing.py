@@ -3,8 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
+    check,
     experiment_files,
     find_experiment,
     resolve_bases,
@@ -43,6 +45,24 @@ def describe_experiment(name: str) -> ExperimentInfo:
 def is_study(path: Path) -> bool:
     """Return whether a file is a study: it has variants, or its base has them."""
     return "variants" in resolve_bases(read_mapping(path), path)
+
+
+def base_spec(name: str) -> ExperimentSpec | None:
+    """Return the spec of a named experiment, or the base of a named study.
+
+    The file is searched as ``find_experiment`` does, then in the working folder. None if there is
+    no such file, or if it is wrong.
+    """
+    for file in (name, f"{name}.yaml"):
+        try:
+            path = find_experiment(file)
+            document = read_mapping(path)
+            fields = resolve_bases(document, path)
+            own = {key: fields[key] for key in fields if key in ExperimentSpec.model_fields}
+            return check(own, document, is_stored=True)
+        except ConfigError:
+            continue
+    return None
 
 
 def read_text(name: str) -> str:

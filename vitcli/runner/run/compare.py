@@ -44,13 +44,18 @@ def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
 
 def last_measures(run: RunDir) -> dict[str, Any]:
     """Return the numbers of result.json, or the latest numbers of metrics.jsonl."""
+    found = run.read("result.json") or _last_records(run)
+    return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
+
+
+def _last_records(run: RunDir) -> dict[str, Any]:
+    """Return the latest value of each number in metrics.jsonl."""
     measured: dict[str, Any] = {}
     for record in readable_metrics(run):
         measured |= {name: value for name, value in record.items() if value is not None}
     if "epoch" in measured:
         measured["epochs"] = measured.pop("epoch")
-    found = run.read("result.json") or measured
-    return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
+    return measured
 
 
 def task_measures(row: TaskRow) -> list[str]:

@@ -13,7 +13,7 @@ import filelock
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment.config import check, config_hash, config_text
-from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.experiment.yaml_text import FAST_LOADER, read_mapping
 from vitcli.runner.files import commit, commit_json, make_folder, sha256
 from vitcli.version import PACKAGE
 
@@ -88,7 +88,7 @@ class RunDir:
 
     def spec(self) -> ExperimentSpec:
         """Read config.yaml."""
-        document = read_mapping(self.path / "config.yaml")
+        document = read_mapping(self.path / "config.yaml", FAST_LOADER)
         return check(document.data, document, is_stored=True)
 
     def status(self) -> dict[str, Any]:

@@ -4,12 +4,15 @@ import contextlib
 import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePath
 from typing import Any
 
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.tasks import DEFAULT_TASK, TASKS, Metric
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.run.compare import last_measures
+from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.run.folder import FILES, RUNS, RunDir, temporary_files
 
 
@@ -25,6 +28,9 @@ class RunSummary:
     state: str
     reason: str
     experiment: str | None
+    data: str | None
+    started: str | None
+    """Time of the start in UTC, as in meta.json."""
     epochs: int
     epochs_planned: int | None
     test_score: float | None
@@ -32,6 +38,8 @@ class RunSummary:
     parameters: int | None
     train_seconds: float | None
     seed: int | None
+    differs: dict[str, Any]
+    """Settings that differ from the experiment: dotted field -> value."""
 
     @property
     def headline(self) -> Metric:
@@ -53,8 +61,17 @@ class RunSummary:
         return row
 
 
-def summarize(run: RunDir) -> RunSummary:
-    """Summarize a run from its files, even if some are missing or damaged."""
+def summarize_runs(runs: Sequence[RunDir]) -> list[RunSummary]:
+    """Summarize runs, oldest first."""
+    references: dict[str, ExperimentSpec] = {}
+    return [summarize(run, references) for run in runs]
+
+
+def summarize(run: RunDir, references: dict[str, ExperimentSpec]) -> RunSummary:
+    """Summarize a run from its files, even if some are missing or damaged.
+
+    ``references`` is the argument of ``differing_fields``.
+    """
     meta, measured = run.read("meta.json"), last_measures(run)
     try:
         spec = run.spec()
@@ -69,12 +86,15 @@ def summarize(run: RunDir) -> RunSummary:
         state=state,
         reason=reason,
         experiment=meta.get("experiment"),
+        data=spec.data.name if spec else meta.get("data"),
+        started=meta.get("started"),
         epochs=measured.get("epochs", 0),
         epochs_planned=spec.train.epochs if spec else None,
         test_score=measured.get(f"test_{TASKS[task].headline.name}"),
         parameters=measured.get("parameters"),
         train_seconds=measured.get("train_seconds"),
         seed=spec.seed if spec else meta.get("seed"),
+        differs=differing_fields(spec, meta, references) if spec else {},
     )
 
 
@@ -100,8 +120,47 @@ def is_in_use(run: RunDir) -> bool:
         return False
 
 
-def best_runs(summaries: Sequence[RunSummary], count: int) -> list[RunSummary]:
-    """Return the ``count`` runs with the best headline number on the test images, best first.
+def select_runs(
+    summaries: Sequence[RunSummary],
+    names: Sequence[str] = (),
+    *,
+    state: str | None = None,
+    data: str | None = None,
+    experiment: str | None = None,
+) -> list[RunSummary]:
+    """Return the runs that fit all conditions; ``*`` in a text stands for any characters."""
+    return [
+        run
+        for run in summaries
+        if (not names or any(has_name(run, name) for name in names))
+        and state in (None, run.state)
+        and (data is None or reads_data(run, data))
+        and (experiment is None or fnmatchcase(run.experiment or "", experiment))
+    ]
+
+
+def has_name(run: RunSummary, pattern: str) -> bool:
+    """Return whether a run has a name, or lies in a folder of this name."""
+    pattern = pattern.removeprefix(f"{RUNS}/").rstrip("/")
+    folders = [run.name, *map(str, PurePath(run.name).parents)]
+    return any(name == pattern or fnmatchcase(name, pattern) for name in folders)
+
+
+def short_data_name(name: str) -> str:
+    """Return the name of a data set without the path to a folder of pictures."""
+    kind, colon, path = name.partition(":")
+    return f"{kind}{colon}{Path(path).name}" if colon else name
+
+
+def reads_data(run: RunSummary, pattern: str) -> bool:
+    """Return whether a run's data set has a name; ``imagefolder`` is every folder of pictures."""
+    full = run.data or ""
+    names = (full, short_data_name(full), full.partition(":")[0])
+    return any(fnmatchcase(name, pattern) for name in names)
+
+
+def rank(summaries: Sequence[RunSummary]) -> list[RunSummary]:
+    """Return the runs with the best test result first, and runs without a result last.
 
     Raises:
         ConfigError: The runs are of several tasks.
@@ -109,11 +168,10 @@ def best_runs(summaries: Sequence[RunSummary], count: int) -> list[RunSummary]:
     measured = [run for run in summaries if run.test_score is not None]
     tasks = sorted({run.task for run in measured})
     if len(tasks) > 1:
-        raise ConfigError(
-            f"--top: results of different tasks cannot be compared ({', '.join(tasks)})"
-        )
+        raise ConfigError(f"the results of different tasks cannot be compared ({', '.join(tasks)})")
     falling = any(run.headline.higher_is_better for run in measured)
-    return sorted(measured, key=lambda run: run.test_score or 0, reverse=falling)[:count]
+    best_first = sorted(measured, key=lambda run: run.test_score or 0, reverse=falling)
+    return best_first + [run for run in summaries if run.test_score is None]
 
 
 def is_run_folder(run: RunDir) -> bool:

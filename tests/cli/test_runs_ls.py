@@ -1,0 +1,153 @@
+"""`vitcli runs ls` on fabricated folders: what differs, filters, orders, narrow terminals."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.fabricated import make_run
+from vitcli.cli import runs as commands
+from vitcli.cli.main import app
+from vitcli.runner.run.folder import RUNS, RunDir, State
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def ls(*words: object) -> str:
+    result = CliRunner().invoke(app, ["runs", "ls", *map(str, words)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def names(*words: object) -> list[str]:
+    return [run["name"] for run in json.loads(ls(*words, "--json"))]
+
+
+def make(name: str, order: int, **options: object) -> RunDir:
+    """Make a run whose status changed ``order`` seconds after the others."""
+    run = make_run(int(name[-1]) if name[-1].isdigit() else 0, folder=RUNS / name, **options)
+    os.utime(run.path / "status.json", (1e9 + order, 1e9 + order))
+    return run
+
+
+@pytest.fixture
+def several() -> None:
+    make("quickstart/train/seed10", 1, accuracy=0.3)
+    make("quickstart/train/seed2", 2, accuracy=0.9)
+    make("pets", 3, accuracy=0.6, changes={"data.name": "imagefolder:/home/me/my pets"})
+    make("pets-long", 4, accuracy=0.1, state="interrupted")
+    make("cifar10-tiny/train/seed0", 5, accuracy=0.2, experiment="cifar10-tiny")
+    make("unmeasured", 6, state="failed").set_metrics([])
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["pets*"], ["pets", "pets-long"]),
+        (["pets"], ["pets"]),
+        (["runs/pets/"], ["pets"]),
+        (["quickstart"], ["quickstart/train/seed10", "quickstart/train/seed2"]),
+        (["pets", "*seed2"], ["quickstart/train/seed2", "pets"]),
+        (["--state", "interrupted"], ["pets-long"]),
+        (["--data", "cifar10"], ["cifar10-tiny/train/seed0"]),
+        (["--data", "imagefolder"], ["pets"]),
+        (["--data", "imagefolder:my pets"], ["pets"]),
+        (["--data", "imagefolder:/home/me/my pets"], ["pets"]),
+        (["--experiment", "cifar10-*"], ["cifar10-tiny/train/seed0"]),
+        (["--experiment", "quickstart", "--state", "interrupted"], ["pets-long"]),
+        (["nothing"], []),
+    ],
+)
+def test_filters_leave_out_other_runs(several, words, found):
+    assert names(*words) == found
+
+
+def test_sorting(several):
+    by_date = names()
+    assert by_date[0] == "quickstart/train/seed10"
+    assert by_date[-1] == "unmeasured"
+    assert names("--reverse") == by_date[::-1]
+    assert names("--sort", "name") == [
+        "cifar10-tiny/train/seed0",
+        "pets",
+        "pets-long",
+        "quickstart/train/seed2",
+        "quickstart/train/seed10",
+        "unmeasured",
+    ]
+    by_accuracy = names("--sort", "accuracy")
+    assert by_accuracy[:2] == ["quickstart/train/seed2", "pets"]
+    assert by_accuracy[-2:] == ["pets-long", "unmeasured"]
+    assert names("--top", 2) == by_accuracy[:2]
+    assert names("--top", 2, "--sort", "date") == by_accuracy[:2]
+    assert names("--top", 2, "--sort", "name") == ["pets", "quickstart/train/seed2"]
+
+
+def test_no_run_that_fits_says_how_to_list_all(several):
+    result = CliRunner().invoke(app, ["runs", "ls", "nothing"])
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr == "none of the 6 runs fits; list all of them: vitcli runs ls\n"
+
+
+def differs(name: str) -> dict[str, object]:
+    (run,) = json.loads(ls(name, "--json"))
+    return run["differs"]
+
+
+def test_a_run_shows_what_differs_from_its_experiment():
+    make("quickstart/train/seed3", 0)
+    make("quickstart/train-1/seed0", 1, changes={"model.attention": "linformer"})
+    changes = {"optim.name": "adamw", "model.depth": 6, "data.name": "cifar10"}
+    make("mine3", 2, changes=changes | {"train.init": "pets"})
+    assert differs("quickstart/train/seed3") == {}
+    assert differs("quickstart/train-1/seed0") == {"model.attention": "linformer"}
+    assert "data.name" not in differs("mine3")
+    lines = ls().splitlines()
+    assert lines[1].endswith("3 min 20 s"), "seed3 is in the name of the run"
+    assert lines[2].endswith("  attention=linformer")
+    assert lines[3].endswith("  quickstart: depth=6 train.init=pets seed=3")
+
+
+def test_a_trial_shows_what_differs_from_the_base_of_its_study():
+    facts = {"experiment": "ablation-quickstart", "variant": "no-ffn"}
+    base = {"model.embed_dim": 64, "model.depth": 3, "model.num_heads": 4, "train.epochs": 5}
+    make("ablation-quickstart/no-ffn/seed0", 0, changes=base | {"model.ffn": "none"}, meta=facts)
+    assert differs("*") == {"model.ffn": "none"}
+
+
+def test_without_its_file_an_experiment_is_its_oldest_run():
+    for order, depth in enumerate([2, 3]):
+        make(f"depth{depth}", order, changes={"model.depth": depth}, meta={"experiment": "gone"})
+    assert [differs("depth2"), differs("depth3")] == [{}, {"model.depth": 3}]
+    Path("gone.yaml").write_text("base: quickstart\nmodel: {depth: 3}")
+    assert [differs("depth2"), differs("depth3")] == [{"model.depth": 2}, {}]
+
+
+LONG = "a-study-with-a-long-name/a-variant-with-a-long-name-as-well/seed0"
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_narrow_terminal_shows_every_word_unbroken(monkeypatch, several, width):
+    many = {"model.attention": "linformer", "train.batch_size": 64, "data.augment.mixup": 0.8}
+    make(LONG, 9, changes=many)
+    whole = ls().split()
+    monkeypatch.setattr(commands, "line_width", lambda: width)
+    narrow = ls()
+    assert all(len(line) <= width or line == LONG for line in narrow.splitlines())
+    assert {*narrow.split()} <= {*whole}
+    assert {word for word in whole if "=" in word or "/" in word} <= {*narrow.split()}
+    assert narrow.count("finished") == 5
+
+
+def test_many_settings_are_counted():
+    changes = {f"data.augment.{name}": 0.5 for name in ("mixup", "cutmix", "erasing", "mix_prob")}
+    sizes = {"model.depth": 2, "train.epochs": 7, "train.batch_size": 64, "optim.lr": 0.5}
+    make("quickstart/train-2/seed0", 0, changes=changes | sizes)
+    assert ls().rstrip().endswith(" and 2 more")
+    assert len(differs("*")) == 8
+
+
+def test_the_option_knows_every_state():
+    assert [*commands.RunState] == [*State.__args__]

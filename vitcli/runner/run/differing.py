@@ -1,0 +1,47 @@
+"""The settings in which a run differs from its experiment."""
+
+from collections import Counter
+from functools import cache
+from typing import Any
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.experiment.config import field_names
+from vitcli.runner.experiment.diff import differences, with_data_defaults
+from vitcli.runner.experiment.listing import base_spec
+from vitcli.runner.experiment.yaml_text import format_value
+
+SHOWN_APART = ("seed", "data.name")
+"""Fields that a list of runs shows anyway."""
+
+
+def differing_fields(
+    spec: ExperimentSpec, meta: dict[str, Any], references: dict[str, ExperimentSpec]
+) -> dict[str, Any]:
+    """Return the fields in which a run differs from its experiment: dotted field -> value.
+
+    ``references`` holds the spec that each experiment's runs are compared with. A missing one is
+    added: the experiment's file, or the first run if there is no such file.
+    """
+    name = meta.get("experiment")
+    if not isinstance(name, str):
+        return {}
+    if name not in references:
+        references[name] = base_spec(name) or spec
+    found = differences(with_data_defaults(references[name], spec, meta), spec)
+    return {field: value for field, (_, value) in found.items() if field not in SHOWN_APART}
+
+
+def short_setting(field: str, value: Any) -> str:
+    """Return a setting such as ``depth=4``, without spaces between the numbers of a list.
+
+    The last part of the field is enough, unless another field ends with the same word.
+    """
+    last = field.rpartition(".")[2]
+    name = last if _last_parts()[last] == 1 else field
+    text = format_value(value)
+    return f"{name}={text if isinstance(value, str) else text.replace(' ', '')}"
+
+
+@cache
+def _last_parts() -> Counter[str]:
+    return Counter(field.rpartition(".")[2] for field in field_names())
