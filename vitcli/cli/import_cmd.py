@@ -1,12 +1,13 @@
 """`vitcli import`: a run made from weights of another program."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import DataDir, Json, Offline, Sets
+from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, run_folder
 
 File = Annotated[
     Path,
@@ -18,13 +19,16 @@ As = Annotated[
         "--experiment", "-e", help="Name or file of the experiment that describes the model."
     ),
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", help="Run folder to create.")]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Run folder to create.", show_default=False)
+]
 
 
 def import_(
     file: File,
     experiment: As,
-    output: Output,
+    name: RunName = None,
+    output: Output = None,
     sets: Sets = None,
     data_dir: DataDir = None,
     offline: Offline = False,
@@ -36,14 +40,18 @@ def import_(
     normalised as in the experiment. If the weights need another normalisation,
     set data.mean and data.std.
     """
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import load_experiment, parse_set
     from vitcli.runner.weights.convert import import_weights
 
+    folder = run_folder(name, output)
+    if folder is None:
+        raise ConfigError("an imported run needs a name: --name NAME, or -o FOLDER")
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     run = import_weights(
         file,
         load_experiment(experiment, changes),
-        output,
+        folder,
         data_dir=data_dir,
         offline=offline,
         on_message=say,
@@ -52,4 +60,4 @@ def import_(
         emit_json({"run": str(run.path)})
         return
     emit(f"run            {run.path}")
-    emit(f"next           vitcli eval {run.path}")
+    emit(f"next           vitcli eval {shlex.quote(run.name)}")

@@ -64,6 +64,28 @@ ChosenRun = Annotated[
 ]
 
 
+RunName = Annotated[
+    str | None,
+    typer.Option("--name", help="Name of the run; its folder is runs/NAME.", show_default=False),
+]
+
+
+def run_folder(name: str | None, output: Path | None) -> Path | None:
+    """Return the run folder that ``--name`` or ``-o`` names; None without both.
+
+    Raises:
+        ConfigError: Both name a folder, or the name is not plain.
+    """
+    if name is None:
+        return output
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.run.folder import named_folder
+
+    if output is not None:
+        raise ConfigError("--name and -o both name the run folder; leave out one of them")
+    return named_folder(name)
+
+
 def group(**options: Any) -> typer.Typer:
     """Return a Typer application with plain output, as pipes, NO_COLOR and TERM=dumb require."""
     return typer.Typer(

@@ -1,12 +1,22 @@
 """`vitcli train`: the training of an experiment."""
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli.console import duration, emit, emit_json, say
-from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Sets
+from vitcli.cli.options import (
+    DataDir,
+    Device,
+    Json,
+    LimitBatches,
+    Offline,
+    RunName,
+    Sets,
+    run_folder,
+)
 
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec
@@ -86,6 +96,7 @@ def train(
     data: Data = None,
     data_dir: DataDir = None,
     init: Init = None,
+    name: RunName = None,
     output: Output = None,
     resume: Resume = None,
     allow_inexact: Inexact = False,
@@ -109,6 +120,7 @@ def train(
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     changes |= {key: value for key, value in options.items() if value is not None}
+    output = run_folder(name, output)
     chosen, output = choose_experiment(experiment, changes, resume, output, rerun, allow_inexact)
     if dry_run:
         show_estimate(chosen, device, json)
@@ -150,8 +162,9 @@ def choose_experiment(
         return load_experiment(experiment or "quickstart", changes), output
     if experiment or output or rerun or (changes and not allow_inexact):
         raise ConfigError(
-            f"--resume {resume} continues that run unchanged; leave out the experiment, --set, -o"
-            " and --rerun (or train a new run, or add --allow-inexact, which marks the run)"
+            f"--resume {resume} continues that run unchanged; leave out the experiment, --set,"
+            " --name, -o and --rerun (or train a new run, or add --allow-inexact, which marks the"
+            " run)"
         )
     return resume_experiment(str(resume), changes)
 
@@ -183,7 +196,7 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
         f"trained        {result['epochs']} epochs, {result['parameters']:,} parameters, {seconds}"
     )
     emit(f"run            {run.path}")
-    emit(f"next           vitcli eval {run.name}")
+    emit(f"next           vitcli eval {shlex.quote(run.name)}")
 
 
 def show_estimate(experiment: Any, device: str, json: bool) -> None:

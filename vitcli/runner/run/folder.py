@@ -12,7 +12,7 @@ import filelock
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
-from vitcli.runner.experiment.config import check, config_hash, config_text
+from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
 from vitcli.runner.experiment.yaml_text import FAST_LOADER, read_mapping
 from vitcli.runner.files import commit, commit_json, make_folder, sha256
 from vitcli.version import PACKAGE
@@ -207,6 +207,24 @@ def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:
         raise ConfigError(f"an experiment cannot be called {name!r}; rename its file")
     variant = f"train-{config_hash(spec)[:8]}" if changed else "train"
     return RUNS / name / variant / f"seed{spec.seed}"
+
+
+def named_folder(name: str) -> Path:
+    """Return runs/<name>.
+
+    Raises:
+        ConfigError: The name is no plain name, or means something else already.
+    """
+    if not name.strip():
+        raise ConfigError("--name is empty; is a shell variable unset?")
+    if set(name) & set("/\\") or name[0] in ".-~" or not name.isprintable():
+        raise ConfigError(
+            f"--name takes a plain name such as pets, got {name!r}; -o takes the path of a folder"
+        )
+    if name == "auto" or name in experiment_files():
+        meaning = "'--resume auto'" if name == "auto" else f"the runs of the experiment {name}"
+        raise ConfigError(f"--name {name} would be mistaken for {meaning}; choose another name")
+    return RUNS / name
 
 
 def list_runs(folder: Path = RUNS) -> list[RunDir]:

@@ -107,12 +107,14 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
     if is_effectively_empty(run.path):
         return False
     if not (is_run_folder(run) if request.rerun else run.exists):
-        raise ConfigError(f"{run.path} holds files that vitcli did not write; choose another -o")
+        raise ConfigError(
+            f"{run.path} holds files that vitcli did not write; choose another --name or -o"
+        )
     if request.rerun:
         return False
     if run.read("meta.json").get("imported"):
         raise ConfigError(
-            f"{run.path} holds imported weights; train from them: --init {run.name} -o FOLDER"
+            f"{run.path} holds imported weights; train from them: --init {run.name} --name NAME"
         )
     stored = run.spec()
     if differing := differences(stored, with_data_defaults(spec, stored, run.read("meta.json"))):
@@ -121,11 +123,11 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
                 return False
             fixed = ", ".join(name for name in differing if not may_change(name))
             raise ConfigError(
-                f"{run.path} cannot continue with another {fixed}; train a new run with -o"
+                f"{run.path} cannot continue with another {fixed}; train a new run with --name"
             )
         raise ConfigError(
             f"{run.path} holds a run with another configuration ({', '.join(differing)});"
-            " choose another folder with -o, or replace it with --rerun"
+            " choose another --name or -o, or replace it with --rerun"
         )
     status = run.status()
     if (

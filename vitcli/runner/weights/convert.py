@@ -60,7 +60,7 @@ def import_weights(
     """
     run = RunDir(output)
     if output.exists() and not (output.is_dir() and is_effectively_empty(output)):
-        raise ConfigError(f"{output} already holds files; choose another -o")
+        raise ConfigError(f"{output} already holds files; choose another --name or -o")
     state = rename_tensors(read_tensors(file))
     data = load_data(
         experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
@@ -70,7 +70,7 @@ def import_weights(
     weights = match_tensors(state, model, file)
     with run.lock():
         if not is_effectively_empty(output):
-            raise ConfigError(f"{output} now holds files of another process; choose another -o")
+            raise ConfigError(f"{output} now holds files of another process; choose another --name")
         run.create(spec)
         meta = {
             "experiment": experiment.name,
