@@ -1,9 +1,9 @@
 """The display of a running training: a live bar on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
@@ -16,6 +16,7 @@ from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
 
 LINE_SECONDS = 30.0
+Item = TypeVar("Item")
 
 
 def start_text(event: Started) -> str:
@@ -123,6 +124,18 @@ def view() -> Iterator[Lines]:
         return
     with bars() as progress:
         yield Screen(progress)
+
+
+def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
+    """Yield items; on a terminal, a bar shows how many of them are done."""
+    if not is_live() or total < 2:
+        yield from items
+        return
+    with bars() as progress:
+        task = progress.add_task(what, total=total, info="")
+        for done, item in enumerate(items, start=1):
+            progress.update(task, completed=done, info=f"{done:,} of {total:,}")
+            yield item
 
 
 def bars() -> Progress:

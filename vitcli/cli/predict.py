@@ -1,57 +1,101 @@
 """`vitcli predict`: classification of pictures."""
 
-from typing import Annotated
+import csv as writer
+import io
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import emit, emit_json, percent, say
+from vitcli.cli.console import emit, emit_json, percent, say, table
 from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Json
+
+if TYPE_CHECKING:
+    from vitcli.runner.evaluate.predict import Prediction
+
+
+class Format(StrEnum):
+    """The formats of the output."""
+
+    text = "text"
+    csv = "csv"
+    json = "json"
 
 
 def predict(
     images: Annotated[
-        list[str], typer.Argument(metavar="IMAGE", help="Picture files; - is standard input.")
+        list[str],
+        typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),
     ],
     run: ChosenRun = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of classes to show per image.")] = 5,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of classes to show per picture.",
+            show_default="5, or 1 for several pictures",
+        ),
+    ] = None,
     fit: FitOption = Fit.crop,
+    form: Annotated[Format, typer.Option("--format", help="Format of the output.")] = Format.text,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Show the most likely classes of pictures."""
-    from vitcli.runner.errors import InputError, summarize_failures
-    from vitcli.runner.evaluate.predict import Prediction, Predictor, describe_model
+    """Show the most likely classes of pictures, or of all pictures in a folder."""
+    from vitcli.cli.live import counted
+    from vitcli.runner.data.picture_files import picture_files
+    from vitcli.runner.errors import summarize_failures
+    from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.text import printable
 
     chosen = find_run(run) if run else default_run()
     predictor = Predictor(chosen, device)
     say(describe_model(predictor))
-    done: list[Prediction] = []
-    failures: list[InputError] = []
-    for image in images:
-        try:
-            done.append(predictor.predict(image, top, fit.value))
-        except InputError as error:
-            if len(images) == 1:
-                raise
-            failures.append(error)
-            say(f"error: {error}")
-            continue
-        if not json:
-            classes = ", ".join(f"{name} {percent(share, 1)}" for name, share in done[-1].top)
-            emit(f"{printable(image)}: {classes}")
-    if json:
-        emit_json(
-            [
-                {
-                    "image": each.path,
-                    "run": str(chosen.path),
-                    "top": [{"class": name, "probability": share} for name, share in each.top],
-                }
-                for each in done
-            ]
-        )
+    files = picture_files(images, say)
+    found = predictor.predict_each(files, top or (5 if len(files) == 1 else 1), fit.value)
+    done = list(counted(found, len(files), "predicting"))
+    failures = [each.error for each in done if each.error]
+    if failures and len(files) == 1:
+        raise failures[0]
+    for error in failures:
+        say(f"error: {error}")
+    if json or form is Format.json:
+        emit_json([document(each, str(chosen.path)) for each in done])
+    else:
+        emit(csv(done) if form is Format.csv else text(done))
     if failures:
-        raise summarize_failures(failures, len(images), "images could not be read")
+        raise summarize_failures(failures, len(files), "images could not be read")
+
+
+def document(found: "Prediction", run: str) -> dict[str, Any]:
+    """Return a prediction as JSON values."""
+    return {
+        "image": found.path,
+        "run": run,
+        "top": [{"class": name, "probability": share} for name, share in found.top],
+        "error": str(found.error) if found.error else None,
+    }
+
+
+def text(done: Sequence["Prediction"]) -> str:
+    """Return a table with a row per class; the file stands in the first row of each picture."""
+    rows = []
+    for each in done:
+        cells = [[name, percent(share, 1)] for name, share in each.top]
+        for i, row in enumerate(cells or [["cannot be read", "-"]]):
+            rows.append([each.path if i == 0 else "", *row])
+    return table(["file", "class", "probability"], rows, numeric=[2])
+
+
+def csv(done: Sequence["Prediction"]) -> str:
+    """Return CSV with a line per class; a picture that cannot be read has a line with its error."""
+    out = io.StringIO()
+    lines = writer.writer(out, lineterminator="\n")
+    lines.writerow(["file", "class", "probability", "error"])
+    for each in done:
+        if each.error:
+            lines.writerow([each.path, "", "", each.error])
+        lines.writerows([each.path, name, share, ""] for name, share in each.top)
+    return out.getvalue().rstrip("\n")

@@ -15,7 +15,13 @@ from torch import Tensor
 
 from vitcli.core.data.source import Images
 from vitcli.runner.data.image_folder import LabelledFiles, PictureFolder
-from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
+from vitcli.runner.data.pictures import (
+    decode,
+    picture_bytes,
+    picture_size,
+    quiet_pillow,
+    require_channels,
+)
 from vitcli.runner.errors import InputError
 
 DEFAULT_SIZE = (32, 32)
@@ -92,6 +98,22 @@ def _read_portion(
         except InputError as error:
             failures.append(str(error))
     return failures
+
+
+def read_each(
+    paths: Sequence[str], size: tuple[int, int], in_chans: int, fit: str
+) -> list[Tensor | InputError]:
+    """Decode each picture to (in_chans, *size) uint8; a picture that cannot be read is an error."""
+    require_channels(in_chans)
+
+    def read(path: str) -> Tensor | InputError:
+        try:
+            return decode(picture_bytes(path), path, size, in_chans, fit)
+        except InputError as error:
+            return error
+
+    with quiet_pillow(), _thread_pool(paths) as pool:
+        return list(pool.map(read, paths))
 
 
 def _portions(paths: Sequence[str]) -> list[Sequence[str]]:

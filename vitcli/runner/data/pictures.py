@@ -46,10 +46,15 @@ def read_picture(
     Raises:
         InputError: The file is not a readable picture. The text gives the reason and what to do.
     """
-    if in_chans not in (1, 3):
-        raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
+    require_channels(in_chans)
     with quiet_pillow():
         return decode(picture_bytes(path), path, size, in_chans, fit)
+
+
+def require_channels(in_chans: int) -> None:
+    """Refuse a model that takes images with another number of channels than pictures have."""
+    if in_chans not in (1, 3):
+        raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
 
 
 def picture_bytes(path: Path | str) -> bytes:

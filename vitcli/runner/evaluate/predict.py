@@ -1,12 +1,17 @@
-"""Classification of single pictures with a trained run."""
+"""Classification of picture files with a trained run.
 
+Axes: N pictures, C channels, H W pixels, K classes.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from vitcli.core.data.source import Images
-from vitcli.core.train.evaluate import logits_and_labels
-from vitcli.runner.data.pictures import read_picture
+from vitcli.core.train.evaluate import images_at_once, logits_and_labels
+from vitcli.runner.data.image_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import pick_device
@@ -18,7 +23,9 @@ class Prediction:
     """The most likely classes of one picture with their probabilities, best first."""
 
     path: str
-    top: tuple[tuple[str, float], ...]
+    top: tuple[tuple[str, float], ...] = ()
+    error: InputError | None = None
+    """Why the picture cannot be read."""
 
 
 class Predictor:
@@ -41,16 +48,44 @@ class Predictor:
             ConfigError: The model was not trained to classify.
             InputError: The picture cannot be read.
         """
+        (found,) = self.predict_each([path], num_top, fit)
+        if found.error:
+            raise found.error
+        return found
+
+    def predict_each(
+        self, paths: Sequence[str], num_top: int = 5, fit: str = "crop"
+    ) -> Iterator[Prediction]:
+        """Yield a prediction for each picture file, in their order; the model sees many at once.
+
+        A picture that cannot be read yields a prediction with an error.
+
+        Raises:
+            ConfigError: The model was not trained to classify.
+        """
         if not self.spec.task.row.classifies:
             raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")
-        pixels = read_picture(path, size=self.size, in_chans=self.in_chans, fit=fit)
-        images = Images(
-            pixels[None].to(self.device), torch.zeros(1, dtype=torch.long, device=self.device)
-        )
-        logits = logits_and_labels(self.model, images, self.spec)[0]
-        shares, indices = logits[0].softmax(-1).topk(min(num_top, len(self.names)))
-        rows = zip(indices.tolist(), shares.tolist(), strict=True)
-        return Prediction(path=path, top=tuple((self.names[i], share) for i, share in rows))
+        size = images_at_once(self.device)
+        for start in range(0, len(paths), size):
+            part = paths[start : start + size]
+            pictures = read_each(part, self.size, self.in_chans, fit)
+            tops = self._top([each for each in pictures if isinstance(each, Tensor)], num_top)
+            for path, picture in zip(part, pictures, strict=True):
+                if isinstance(picture, InputError):
+                    yield Prediction(path=path, error=picture)
+                else:
+                    yield Prediction(path=path, top=next(tops))
+
+    def _top(self, pictures: list[Tensor], num_top: int) -> Iterator[tuple[tuple[str, float], ...]]:
+        """Yield the most likely classes of each picture (C, H, W) with their probabilities."""
+        if not pictures:
+            return
+        labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
+        images = Images(torch.stack(pictures).to(self.device), labels)
+        logits = logits_and_labels(self.model, images, self.spec)[0]  # (N, K)
+        shares, indices = logits.softmax(-1).topk(min(num_top, len(self.names)))
+        for row in zip(indices.tolist(), shares.tolist(), strict=True):
+            yield tuple((self.names[i], share) for i, share in zip(*row, strict=True))
 
 
 def describe_model(predictor: Predictor) -> str:
