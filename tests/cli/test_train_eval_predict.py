@@ -57,7 +57,7 @@ def test_train_eval_predict(tiny, pictures):
     bright = pictures / "test" / "bright" / "0.png"
     code, out, talk = vitcli("predict", bright, "--run", "run")
     assert code == 0
-    assert out.split(": ")[1].startswith("bright ")
+    assert out.splitlines()[1].split()[1] == "bright"
     assert "run run" in talk
 
 
@@ -293,6 +293,6 @@ def test_one_damaged_run_does_not_hide_the_others(tiny, name, content):
     (damaged / name).write_text(content)
     code, out, _ = vitcli("runs", "ls")
     assert code == 0
-    assert out.count("seed") == 3  # a column and two runs
+    assert len(out.splitlines()) == 3  # a header and two runs
     assert vitcli("runs", "show", damaged)[0] in (0, 2, 4)
     assert vitcli("train", "--resume", damaged)[0] in (0, 2, 4)
