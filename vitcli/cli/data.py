@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import DataDir, Json, Offline, group
 
@@ -18,7 +19,9 @@ commands = group(help="List, describe and download data sets.")
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="Data set ('vitcli data ls' lists them), or imagefolder:PATH."
+        metavar="NAME",
+        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        autocompletion=complete.data_set,
     ),
 ]
 

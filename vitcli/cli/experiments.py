@@ -7,13 +7,21 @@ from typing import Annotated
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import Json, group
 from vitcli.runner.text import printable
 
 commands = group(help="List, show, copy and check experiment files.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Experiment name or file.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Experiment name or file.",
+        autocompletion=complete.any_experiment,
+    ),
+]
 
 
 def run_command(name: str) -> str:
@@ -91,7 +99,14 @@ def cp(
 
 @commands.command()
 def validate(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Experiment names or files.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help="Experiment names or files.",
+            autocompletion=complete.any_experiment,
+        ),
+    ],
     json: Json = False,
 ) -> None:
     """Check every field and build the models, without training."""

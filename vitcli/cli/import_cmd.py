@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import DataDir, Json, Offline, Sets
 
@@ -15,7 +16,10 @@ File = Annotated[
 As = Annotated[
     str,
     typer.Option(
-        "--experiment", "-e", help="Name or file of the experiment that describes the model."
+        "--experiment",
+        "-e",
+        help="Name or file of the experiment that describes the model.",
+        autocompletion=complete.experiment,
     ),
 ]
 Output = Annotated[Path, typer.Option("-o", "--output", help="Run folder to create.")]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import duration, emit, emit_json, percent, say, table
 from vitcli.cli.options import Json, Run, group
 from vitcli.runner.text import printable
@@ -21,7 +22,12 @@ LAST_EPOCHS = 5
 commands = group(help="List, show, compare, verify and remove runs; save results.")
 
 Runs = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="Run folders, or names under runs/.")
+    list[str],
+    typer.Argument(
+        metavar="RUN",
+        help="Run folders, or names under runs/.",
+        autocompletion=complete.own_run,
+    ),
 ]
 
 
@@ -169,9 +175,17 @@ def next_command(run: "RunDir", state: str) -> str:
 @commands.command()
 def diff(
     one: Annotated[
-        str, typer.Argument(metavar="A", help="Run folder, name under runs/, or bundled model.")
+        str,
+        typer.Argument(
+            metavar="A",
+            help="Run folder, name under runs/, or bundled model.",
+            autocompletion=complete.run,
+        ),
     ],
-    other: Annotated[str, typer.Argument(metavar="B", help="Run to compare with A.")],
+    other: Annotated[
+        str,
+        typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run),
+    ],
     json: Json = False,
 ) -> None:
     """Compare the configuration, environment and results of two runs."""

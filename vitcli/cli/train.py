@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import duration, emit, emit_json, say
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Sets
 
@@ -21,6 +22,7 @@ Name = Annotated[
         metavar="EXPERIMENT",
         help="Experiment name ('vitcli experiments ls' lists them) or file.",
         show_default="quickstart",
+        autocompletion=complete.experiment,
     ),
 ]
 Seed = Annotated[
@@ -35,6 +37,14 @@ Epochs = Annotated[
     int | None,
     typer.Option(min=0, help="Number of training epochs.", show_default="as in the experiment"),
 ]
+LearningRate = Annotated[
+    float | None,
+    typer.Option("--lr", help="Peak learning rate.", show_default="as in the experiment"),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of images per step.", show_default="as in the experiment"),
+]
 Precision = Annotated[
     str | None,
     typer.Option(help="Precision: fp32, bf16, fp16 or auto.", show_default="as in the experiment"),
@@ -44,11 +54,17 @@ Data = Annotated[
     typer.Option(
         help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
         show_default="as in the experiment",
+        autocompletion=complete.data_set,
     ),
 ]
 Init = Annotated[
     str | None,
-    typer.Option(metavar="RUN", help="Start from the weights of this run.", show_default=False),
+    typer.Option(
+        metavar="RUN",
+        help="Start from the weights of this run.",
+        show_default=False,
+        autocompletion=complete.run,
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -60,6 +76,7 @@ Resume = Annotated[
         metavar="RUN|auto",
         help="Continue a run; 'auto' starts the run if it has no checkpoint.",
         show_default=False,
+        autocompletion=complete.resumable,
     ),
 ]
 Inexact = Annotated[
@@ -78,20 +95,22 @@ DryRun = Annotated[
 
 def train(
     experiment: Name = None,
-    sets: Sets = None,
-    seed: Seed = None,
-    epochs: Epochs = None,
-    device: Device = "auto",
-    precision: Precision = None,
     data: Data = None,
-    data_dir: DataDir = None,
-    init: Init = None,
+    epochs: Epochs = None,
+    lr: LearningRate = None,
+    batch_size: BatchSize = None,
+    sets: Sets = None,
     output: Output = None,
     resume: Resume = None,
-    allow_inexact: Inexact = False,
     rerun: Rerun = False,
-    limit_batches: LimitBatches = None,
     dry_run: DryRun = False,
+    seed: Seed = None,
+    init: Init = None,
+    device: Device = "auto",
+    precision: Precision = None,
+    limit_batches: LimitBatches = None,
+    data_dir: DataDir = None,
+    allow_inexact: Inexact = False,
     offline: Offline = False,
     json: Json = False,
 ) -> None:
@@ -102,6 +121,8 @@ def train(
     options: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "optim.lr": lr,
         "train.precision": precision,
         "train.limit_batches": limit_batches,
         "train.init": init,
