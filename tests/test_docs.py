@@ -1,4 +1,4 @@
-"""README and docs/: commands run, links resolve, generated tables are current."""
+"""README, docs/ and help: commands run, links resolve, generated tables are current."""
 
 import re
 import shlex
@@ -17,7 +17,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from tests.conftest import draw_pictures
-from vitcli.cli.main import app
+from tests.help_examples import all_examples
+from vitcli.cli.main import ORDER, app
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -73,7 +74,11 @@ def page_commands(page: Path) -> list[str]:
     return [part.strip() for line in [*lines, *inline] for part in line.split("&&") if part.strip()]
 
 
-COMMANDS = list(dict.fromkeys(command for page in PAGES for command in page_commands(page)))
+SHOWN = [
+    *(command for page in PAGES for command in page_commands(page)),
+    *all_examples(typer.main.get_command(app)),
+]
+COMMANDS = list(dict.fromkeys(SHOWN))
 
 
 def not_run(command: str) -> str | None:
@@ -183,7 +188,9 @@ def test_paths_that_are_named_exist(page):
 
 
 def test_readme_names_every_command():
+    """In the order of the help, which starts with those that people use every day."""
     table = re.findall(r"^\| `(vitcli [\w-]+)` \|", README.read_text(), re.MULTILINE)
+    assert table == [f"vitcli {name}" for name in ORDER]
     assert set(table) == {path for path in command_paths() if path.count(" ") == 1}
 
 

@@ -125,6 +125,10 @@ def ablate(
     """Train the variants of a study and print their results.
 
     Run the command again to train only the trials that have no result.
+
+    \b
+    Example:
+      vitcli ablate ablation-quickstart --dry-run
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder

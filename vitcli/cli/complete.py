@@ -21,11 +21,12 @@ BREAKS = {"=", ":"}
 
 def answer(app: Callable[[], object], shell: str) -> None:
     """Answer a shell that completes a command line. Whatever goes wrong, print no message."""
-    kept = join_bash_words(os.environ) if shell == "bash" else ""
+    kept = ""
     code: Any = 0
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
         try:
+            kept = join_bash_words(os.environ) if shell == "bash" else ""
             app()
         except SystemExit as end:
             code = end.code
@@ -159,9 +160,9 @@ def field(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     if len(found) != 1:
         yield from (f"{each}=" for each in found)
         return
-    # A single answer would end with a space, so the name alone is offered beside a single value.
-    values = values_of(spec, found[0]) or ["", as_text(now[found[0]])]
-    yield from (f"{found[0]}={value}" for value in values)
+    # A shell types a space after a single answer. The name alone, offered beside it, prevents this.
+    free = [as_text(now[found[0]])] if equals else ["", as_text(now[found[0]])]
+    yield from (f"{found[0]}={value}" for value in values_of(spec, found[0]) or free)
 
 
 def chosen_spec(ctx: typer.Context) -> "ExperimentSpec":

@@ -39,6 +39,10 @@ def import_(
     A .pt file is read in a separate process with limits on memory and time. Images are
     normalised as in the experiment. If the weights need another normalisation,
     set data.mean and data.std.
+
+    \b
+    Example:
+      vitcli import vit.pt -e cifar10-tiny -o runs/theirs
     """
     from vitcli.runner.experiment.config import load_experiment, parse_set
     from vitcli.runner.weights.convert import import_weights

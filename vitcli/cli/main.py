@@ -105,6 +105,10 @@ def vitcli(
     """Train, evaluate, ablate and inspect small Vision Transformers.
 
     Start with 'vitcli train': it needs no download and about a minute on a laptop.
+
+    \b
+    Example:
+      vitcli train
     """
 
 

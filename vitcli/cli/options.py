@@ -72,8 +72,10 @@ ChosenRun = Annotated[
 ]
 
 
-def group(**options: Any) -> typer.Typer:
+def group(*, example: str = "", **options: Any) -> typer.Typer:
     """Return a Typer application with plain output, as pipes, NO_COLOR and TERM=dumb require."""
+    if example:
+        options["help"] += f"\n\n\b\nExample:\n  {example}"
     return typer.Typer(
         no_args_is_help=True,
         rich_markup_mode=None,

@@ -18,7 +18,12 @@ def predict(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Show the most likely classes of pictures."""
+    """Show the most likely classes of pictures.
+
+    \b
+    Example:
+      vitcli predict photo.jpg --top 3
+    """
     from vitcli.runner.errors import InputError, summarize_failures
     from vitcli.runner.evaluate.predict import Prediction, Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 LAST_EPOCHS = 5
 
-commands = group(help="List, show, compare, verify and remove runs; save results.")
+commands = group(
+    help="List, show, compare, verify and remove runs; save results.",
+    example="vitcli runs ls --top 3",
+)
 
 Runs = Annotated[
     list[str],
@@ -41,7 +44,12 @@ def ls(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the runs under runs/, oldest first."""
+    """List the runs under runs/, oldest first.
+
+    \b
+    Example:
+      vitcli runs ls --top 3
+    """
     from vitcli.runner.run.folder import list_runs
     from vitcli.runner.run.listing import best_runs, summarize
 
@@ -94,7 +102,12 @@ def result(run: "RunSummary", *, with_label: bool) -> str:
 
 @commands.command()
 def show(run: Run, json: Json = False) -> None:
-    """Show the state, configuration, last epochs and result of a run."""
+    """Show the state, configuration, last epochs and result of a run.
+
+    \b
+    Example:
+      vitcli runs show quickstart
+    """
     from vitcli.runner.experiment.diff import changed_fields
     from vitcli.runner.run.compare import readable_metrics
     from vitcli.runner.run.folder import find_run
@@ -188,7 +201,12 @@ def diff(
     ],
     json: Json = False,
 ) -> None:
-    """Compare the configuration, environment and results of two runs."""
+    """Compare the configuration, environment and results of two runs.
+
+    \b
+    Example:
+      vitcli runs diff quickstart cifar10-pocket
+    """
     from vitcli.runner.run.compare import compare_runs
     from vitcli.runner.run.folder import find_run
 
@@ -221,7 +239,12 @@ def format_difference(name: str, a: Any, b: Any) -> str:
 
 @commands.command()
 def verify(runs: Runs, json: Json = False) -> None:
-    """Check every file of runs; exit with code 4 if one is damaged."""
+    """Check every file of runs; exit with code 4 if one is damaged.
+
+    \b
+    Example:
+      vitcli runs verify quickstart
+    """
     from vitcli.runner.errors import InputError
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.verify import verify_run
@@ -244,7 +267,12 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove runs and their checkpoints."""
+    """Remove runs and their checkpoints.
+
+    \b
+    Example:
+      vitcli runs rm quickstart
+    """
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.listing import remove_runs
 
@@ -283,7 +311,12 @@ def record(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the results of finished runs of one experiment to one file."""
+    """Write the results of finished runs of one experiment to one file.
+
+    \b
+    Example:
+      vitcli runs record quickstart -o quickstart.json
+    """
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.study.repeated_runs import collect_runs, write
     from vitcli.runner.study.table import to_json

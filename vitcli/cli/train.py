@@ -114,7 +114,13 @@ def train(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Train an experiment and measure its test accuracy."""
+    """Train an experiment and measure its test accuracy.
+
+    \b
+    Example:
+      vitcli train quickstart --epochs 2
+      vitcli train quickstart --data imagefolder:pictures -o runs/pets
+    """
     from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.train.start import Request
 

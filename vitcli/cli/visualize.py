@@ -52,7 +52,12 @@ def visualize(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Draw what models learned, their attention and their errors."""
+    """Draw what models learned, their attention and their errors.
+
+    \b
+    Example:
+      vitcli visualize quickstart
+    """
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.run.folder import RunDir, find_run
