@@ -34,6 +34,7 @@ PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"tensorboard ": "starts a server",
+    r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
     r"pytest|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
     r"python \.ci/docs\.py": "another test here runs it with --check",
@@ -49,6 +50,8 @@ NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import vit.pt": (4, "vit.pt: not a file"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
+    "vitcli data get cifar10": NO_CIFAR,
+    "vitcli runs rm quickstart": (2, "type --yes"),
     "vitcli data info cifar10": NO_CIFAR,
     "vitcli eval cifar10-pocket": NO_CIFAR,
     "vitcli visualize cifar10-pocket": NO_CIFAR,

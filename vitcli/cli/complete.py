@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
@@ -37,7 +37,7 @@ def answer(app: Callable[[], object], shell: str) -> None:
     sys.exit(code)
 
 
-def join_bash_words(environment: "os._Environ[str]") -> str:
+def join_bash_words(environment: MutableMapping[str, str]) -> str:
     """Join the words that bash has split at ``=`` and ``:``.
 
     Returns:
