@@ -1,11 +1,15 @@
 """Mistakes in a command line: one line that says what is wrong, what was meant and what to type."""
 
 import shlex
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from vitcli.cli.main import app
+from vitcli.cli.usage import explain_value
 
 TOLD = {
     "trian": "'vitcli' has no command 'trian'; did you mean 'vitcli train'?",
@@ -52,6 +56,22 @@ def test_a_wrong_variable_is_named():
     done = CliRunner().invoke(app, ["train"], prog_name="vitcli", env={"VITCLI_OFFLINE": "maybe"})
     assert done.exit_code == 2
     assert done.stderr == "error: VITCLI_OFFLINE takes true or false; see 'vitcli train --help'\n"
+
+
+def parameters(command: Any) -> Iterator[tuple[Any, Any]]:
+    """Every parameter with the function of its command; Typer's own have none."""
+    yield from ((each, command.callback) for each in command.params if each.expose_value)
+    for each in getattr(command, "commands", {}).values():
+        yield from parameters(each)
+
+
+def test_every_wrong_value_can_be_explained():
+    """Typer reports a wrong value for numbers, choices and flags; each has its own words."""
+    told = [explain_value(*each) for each in parameters(typer.main.get_command(app))]
+    assert len(told) > 100
+    assert "--fit takes one of crop, pad, stretch" in told
+    assert "--seconds takes a number of at least 0" in told
+    assert "VITCLI_OFFLINE takes true or false" in told
 
 
 @pytest.mark.parametrize("words", ["", "runs"])

@@ -37,7 +37,7 @@ def explain(error: Any, root: typer.Context) -> str:
     if getattr(error, "param", None):
         return f"{explain_value(error.param, context.command.callback)}; {hint}"
     if found := re.match(r"No such command '(.*?)'", error.message):
-        meant = closest(found[1], context.command.commands)
+        meant = closest(found[1], getattr(context.command, "commands", ()))
         hint = f"did you mean '{command} {meant}'?" if meant else hint
         return f"'{command}' has no command {found[1]!r}; {hint}"
     return reword(error.message, context, hint)
