@@ -1,4 +1,4 @@
-"""README and docs/: commands run, links resolve, generated tables are current."""
+"""README, docs/ and help: commands run, links resolve, generated tables are current."""
 
 import re
 import shlex
@@ -17,7 +17,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from tests.conftest import draw_pictures
-from vitcli.cli.main import app
+from tests.help_examples import all_examples
+from vitcli.cli.main import ORDER, app
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -33,6 +34,7 @@ PROGRAMS = ("vitcli ", "python ", "pytest ", ".ci/", "DATA=", "pip ")
 NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"tensorboard ": "starts a server",
+    r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
     r"pytest|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
     r"python \.ci/docs\.py": "another test here runs it with --check",
@@ -48,6 +50,8 @@ NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import vit.pt": (4, "vit.pt: not a file"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
+    "vitcli data get cifar10": NO_CIFAR,
+    "vitcli runs rm quickstart": (2, "type --yes"),
     "vitcli data info cifar10": NO_CIFAR,
     "vitcli eval cifar10-pocket": NO_CIFAR,
     "vitcli visualize cifar10-pocket": NO_CIFAR,
@@ -73,7 +77,11 @@ def page_commands(page: Path) -> list[str]:
     return [part.strip() for line in [*lines, *inline] for part in line.split("&&") if part.strip()]
 
 
-COMMANDS = list(dict.fromkeys(command for page in PAGES for command in page_commands(page)))
+SHOWN = [
+    *(command for page in PAGES for command in page_commands(page)),
+    *all_examples(typer.main.get_command(app)),
+]
+COMMANDS = list(dict.fromkeys(SHOWN))
 
 
 def not_run(command: str) -> str | None:
@@ -183,7 +191,9 @@ def test_paths_that_are_named_exist(page):
 
 
 def test_readme_names_every_command():
+    """In the order of the help, which starts with those that people use every day."""
     table = re.findall(r"^\| `(vitcli [\w-]+)` \|", README.read_text(), re.MULTILINE)
+    assert table == [f"vitcli {name}" for name in ORDER]
     assert set(table) == {path for path in command_paths() if path.count(" ") == 1}
 
 

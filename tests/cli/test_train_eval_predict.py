@@ -143,6 +143,15 @@ def test_dry_run_needs_no_data_and_trains_nothing(here):
     assert list(here.iterdir()) == []
 
 
+def test_options_set_the_fields_that_they_name(here):
+    options = ("--epochs", 3, "--lr", 0.01, "--batch-size", 32, "--data", "mnist", "--seed", 4)
+    code, out, _ = vitcli("train", "quickstart", *options, "--dry-run", "--json")
+    assert code == 0
+    config = json.loads(out)["config"]
+    assert (config["train"]["epochs"], config["train"]["batch_size"]) == (3, 32)
+    assert (config["optim"]["lr"], config["data"]["name"], config["seed"]) == (0.01, "mnist", 4)
+
+
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [

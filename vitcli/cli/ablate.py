@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import duration, emit, say, table
 from vitcli.cli.options import DataDir, Device, Offline
 
@@ -25,7 +26,9 @@ UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="STUDY", help="Study name ('vitcli experiments ls' lists them) or file."
+        metavar="STUDY",
+        help="Study name ('vitcli experiments ls' lists them) or file.",
+        autocompletion=complete.study,
     ),
 ]
 Only = Annotated[
@@ -122,6 +125,10 @@ def ablate(
     """Train the variants of a study and print their results.
 
     Run the command again to train only the trials that have no result.
+
+    \b
+    Example:
+      vitcli ablate ablation-quickstart --dry-run
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder

@@ -90,7 +90,13 @@ def attn_map(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Draw a model's attention over pictures."""
+    """Draw a model's attention over pictures.
+
+    \b
+    Example:
+      vitcli attn-map photo.jpg
+      vitcli attn-map photo.jpg --format html
+    """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.picture_files import picture_files
     from vitcli.runner.errors import ConfigError

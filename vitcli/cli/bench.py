@@ -12,7 +12,9 @@ from vitcli.cli.train import Name, Precision
 if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload
 
-bench_app = group(help="Measure speed and memory, without a data set.")
+bench_app = group(
+    help="Measure speed and memory, without a data set.", example="vitcli bench train cifar10-tiny"
+)
 
 Rounds = Annotated[
     int, typer.Option(min=1, help="Number of measurements. The result is their median.")
@@ -53,6 +55,10 @@ def bench(
     """Measure speed and memory, without a data set.
 
     All measurements run on random pixels.
+
+    \b
+    Example:
+      vitcli bench train cifar10-tiny
     """
     if context.invoked_subcommand:
         return
@@ -74,7 +80,12 @@ def train(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """Measure training steps: speed, memory, share of peak FLOP/s."""
+    """Measure training steps: speed, memory, share of peak FLOP/s.
+
+    \b
+    Example:
+      vitcli bench train cifar10-tiny
+    """
     from vitcli.runner.speed.training import bench_training
 
     require_trace(profile, output)
@@ -102,7 +113,12 @@ def data(
     output: Trace = Path("trace.json"),
     json: Json = False,
 ) -> None:
-    """Measure the input pipeline: order, augmentation, batches."""
+    """Measure the input pipeline: order, augmentation, batches.
+
+    \b
+    Example:
+      vitcli bench data cifar10-small-aug
+    """
     from vitcli.runner.speed.training import bench_data
 
     require_trace(profile, output)
@@ -136,7 +152,12 @@ def inference(
     seconds: Seconds = 0.5,
     json: Json = False,
 ) -> None:
-    """Measure inference: images per second and latency by batch size."""
+    """Measure inference: images per second and latency by batch size.
+
+    \b
+    Example:
+      vitcli bench inference
+    """
     from vitcli.runner.speed.inference import bench_inference
 
     work = workload(experiment, sets, device, precision)
@@ -177,7 +198,12 @@ def attention(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Measure each attention rule by sequence length."""
+    """Measure each attention rule by sequence length.
+
+    \b
+    Example:
+      vitcli bench attention --lengths 64,256
+    """
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.speed.attention import LENGTHS, MAX_SECONDS, bench_attention
     from vitcli.runner.speed.attention_figure import draw, require_figure

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import DataDir, Json, Offline, group
 
@@ -13,19 +14,26 @@ if TYPE_CHECKING:
     from vitcli.runner.data.load import DataInfo, DataStatus
     from vitcli.runner.data.report import DataReport
 
-commands = group(help="List, describe and download data sets.")
+commands = group(help="List, describe and download data sets.", example="vitcli data ls")
 
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="Data set ('vitcli data ls' lists them), or imagefolder:PATH."
+        metavar="NAME",
+        help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
+        autocompletion=complete.data_set,
     ),
 ]
 
 
 @commands.command()
 def ls(json: Json = False) -> None:
-    """List the named data sets and where each is stored."""
+    """List the named data sets and where each is stored.
+
+    \b
+    Example:
+      vitcli data ls
+    """
     from vitcli.runner.data.report import list_data_sets
 
     found = list_data_sets()
@@ -87,7 +95,12 @@ def info(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Describe a data set on disk: splits, classes, mean, std, hash."""
+    """Describe a data set on disk: splits, classes, mean, std, hash.
+
+    \b
+    Example:
+      vitcli data info shapes
+    """
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
     from vitcli.runner.data.report import read_report
 
@@ -162,7 +175,12 @@ def get(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Download or copy a data set into the cache, and decode it."""
+    """Download or copy a data set into the cache, and decode it.
+
+    \b
+    Example:
+      vitcli data get cifar10
+    """
     from vitcli.runner.data.load import get_data
 
     status = get_data(name, source, offline=offline, on_message=say)

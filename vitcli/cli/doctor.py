@@ -10,6 +10,10 @@ def doctor(json: Json = False) -> None:
     """Check versions, devices, folders and data.
 
     The output contains no user name and no host name, so you can paste it into an issue.
+
+    \b
+    Example:
+      vitcli doctor
     """
     from vitcli.runner.errors import CheckError
     from vitcli.runner.machine.doctor import examine

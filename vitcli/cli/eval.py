@@ -56,7 +56,12 @@ def evaluate(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Measure accuracy, loss, calibration and confusion matrix."""
+    """Measure accuracy, loss, calibration and confusion matrix.
+
+    \b
+    Example:
+      vitcli eval quickstart
+    """
     from vitcli.runner.errors import CheckError, ConfigError
     from vitcli.runner.evaluate.scores import evaluate_run
 

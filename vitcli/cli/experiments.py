@@ -7,13 +7,23 @@ from typing import Annotated
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import Json, group
 from vitcli.runner.text import printable
 
-commands = group(help="List, show, copy and check experiment files.")
+commands = group(
+    help="List, show, copy and check experiment files.", example="vitcli experiments ls"
+)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Experiment name or file.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME",
+        help="Experiment name or file.",
+        autocompletion=complete.any_experiment,
+    ),
+]
 
 
 def run_command(name: str) -> str:
@@ -25,7 +35,12 @@ def run_command(name: str) -> str:
 
 @commands.command()
 def ls(json: Json = False) -> None:
-    """List the named experiments and the questions they answer."""
+    """List the named experiments and the questions they answer.
+
+    \b
+    Example:
+      vitcli experiments ls
+    """
     from vitcli.runner.experiment.listing import list_experiments
 
     found = list_experiments()
@@ -45,7 +60,12 @@ def show(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Show an experiment file, or all its fields."""
+    """Show an experiment file, or all its fields.
+
+    \b
+    Example:
+      vitcli experiments show quickstart
+    """
     from vitcli.runner.experiment.config import config_text
     from vitcli.runner.experiment.listing import describe_experiment, read_text
     from vitcli.runner.experiment.resolve import resolve_by_name
@@ -76,7 +96,12 @@ def cp(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing file.")] = False,
     json: Json = False,
 ) -> None:
-    """Copy an experiment file so that you can edit it."""
+    """Copy an experiment file so that you can edit it.
+
+    \b
+    Example:
+      vitcli experiments cp quickstart mine.yaml
+    """
     from vitcli.runner.experiment.listing import copy_experiment
 
     target = copy_experiment(name, dest, force=force)
@@ -91,10 +116,22 @@ def cp(
 
 @commands.command()
 def validate(
-    names: Annotated[list[str], typer.Argument(metavar="NAME", help="Experiment names or files.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME",
+            help="Experiment names or files.",
+            autocompletion=complete.any_experiment,
+        ),
+    ],
     json: Json = False,
 ) -> None:
-    """Check every field and build the models, without training."""
+    """Check every field and build the models, without training.
+
+    \b
+    Example:
+      vitcli experiments validate mine.yaml
+    """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.study.validate import validate as check
 
@@ -112,7 +149,12 @@ def validate(
 
 @commands.command()
 def schema(json: Json = False) -> None:
-    """Print the JSON schema of experiment files."""
+    """Print the JSON schema of experiment files.
+
+    \b
+    Example:
+      vitcli experiments schema
+    """
     from vitcli.runner.experiment.schema import schema as file_schema
     from vitcli.runner.study.definition import StudyFields
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, run_folder
 
@@ -16,7 +17,10 @@ File = Annotated[
 As = Annotated[
     str,
     typer.Option(
-        "--experiment", "-e", help="Name or file of the experiment that describes the model."
+        "--experiment",
+        "-e",
+        help="Name or file of the experiment that describes the model.",
+        autocompletion=complete.experiment,
     ),
 ]
 Output = Annotated[
@@ -39,6 +43,10 @@ def import_(
     A .pt file is read in a separate process with limits on memory and time. Images are
     normalised as in the experiment. If the weights need another normalisation,
     set data.mean and data.std.
+
+    \b
+    Example:
+      vitcli import vit.pt -e cifar10-tiny -o runs/theirs
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import load_experiment, parse_set

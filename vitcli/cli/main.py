@@ -3,7 +3,8 @@
 import errno
 import os
 import sys
-from typing import Annotated, Any
+from functools import partial
+from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
@@ -12,6 +13,7 @@ from vitcli.cli import (
     ablate,
     attn_map,
     bench,
+    complete,
     data,
     doctor,
     eval,
@@ -24,6 +26,7 @@ from vitcli.cli import (
 )
 from vitcli.cli.console import say
 from vitcli.cli.options import group
+from vitcli.cli.usage import UsageError, explain, is_help
 from vitcli.runner.errors import UserError
 from vitcli.version import __version__
 
@@ -31,18 +34,34 @@ SPIN_COUNT = "20000"
 """Number of iterations for which a waiting thread of libgomp spins. libgomp's default of 300,000 is
 faster on idle cores, but much slower if another program runs. 1,000 is slower on idle cores, but
 faster if another program runs."""
+ORDER = (
+    *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
+    *("runs", "experiments", "data", "bench", "import", "doctor"),
+)
+"""The commands in the order of the help: first those that people use every day."""
 RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Commands(TyperGroup):
-    """The command group that turns a UserError into a message and an exit code.
+    """The command group that turns a user's mistake into a message and an exit code.
 
     The traceback of a bug is printed.
     """
 
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            refuse(error, ctx)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
+        except UsageError as error:
+            refuse(error, ctx)
         except UserError as error:
             say(f"error: {error}")
             raise typer.Exit(error.exit_code) from error
@@ -57,6 +76,14 @@ class Commands(TyperGroup):
                 raise
             say(f"error: {error.filename}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)")
             raise typer.Exit(5 if error.errno in RESOURCES else 2) from error
+
+
+def refuse(error: Exception, context: typer.Context) -> NoReturn:
+    """Print what is wrong in a command line, and exit with code 2."""
+    if is_help(error):
+        raise error
+    say(f"error: {explain(error, context)}")
+    raise typer.Exit(2) from error
 
 
 app = group(cls=Commands)
@@ -78,6 +105,10 @@ def vitcli(
     """Train, evaluate, ablate and inspect small Vision Transformers.
 
     Start with 'vitcli train': it needs no download and about a minute on a laptop.
+
+    \b
+    Example:
+      vitcli train
     """
 
 
@@ -100,8 +131,12 @@ def main() -> None:
     if sys.platform == "win32":
         say("error: vitcli does not run on native Windows; use WSL2")
         sys.exit(2)
+    command = partial(app, prog_name="vitcli")
+    wanted, _, shell = os.environ.get("_VITCLI_COMPLETE", "").partition("_")
+    if wanted == "complete":
+        complete.answer(command, shell)
     # Waiting threads must not spin for long: if another program needs a core, spinning makes a
     # training several times slower. libgomp reads this variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
-    app()
+    command()

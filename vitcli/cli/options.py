@@ -6,6 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
+
 
 class Fit(StrEnum):
     """The ways to fit a picture to the input size of a model."""
@@ -48,11 +50,16 @@ Sets = Annotated[
         "-s",
         metavar="FIELD=VALUE",
         help="Change a field of the experiment; may be repeated.",
+        autocompletion=complete.field,
     ),
 ]
 Run = Annotated[
     str,
-    typer.Argument(metavar="RUN", help="Run folder, name under runs/, or bundled model."),
+    typer.Argument(
+        metavar="RUN",
+        help="Run folder, name under runs/, or bundled model.",
+        autocompletion=complete.run,
+    ),
 ]
 ChosenRun = Annotated[
     str | None,
@@ -60,6 +67,7 @@ ChosenRun = Annotated[
         "--run",
         help="Run folder, name under runs/, or bundled model.",
         show_default="the newest run, or cifar10-pocket",
+        autocompletion=complete.run,
     ),
 ]
 
@@ -86,8 +94,10 @@ def run_folder(name: str | None, output: Path | None) -> Path | None:
     return named_folder(name)
 
 
-def group(**options: Any) -> typer.Typer:
+def group(*, example: str = "", **options: Any) -> typer.Typer:
     """Return a Typer application with plain output, as pipes, NO_COLOR and TERM=dumb require."""
+    if example:
+        options["help"] += f"\n\n\b\nExample:\n  {example}"
     return typer.Typer(
         no_args_is_help=True,
         rich_markup_mode=None,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import duration, emit, emit_json, line_width, percent, say, table
 from vitcli.cli.options import Json, Run, group
 from vitcli.cli.run_table import run_table
@@ -19,10 +20,18 @@ if TYPE_CHECKING:
 
 LAST_EPOCHS = 5
 
-commands = group(help="List, show, compare, verify and remove runs; save results.")
+commands = group(
+    help="List, show, compare, verify and remove runs; save results.",
+    example="vitcli runs ls --top 3",
+)
 
 Runs = Annotated[
-    list[str], typer.Argument(metavar="RUN", help="Run folders, or names under runs/.")
+    list[str],
+    typer.Argument(
+        metavar="RUN",
+        help="Run folders, or names under runs/.",
+        autocompletion=complete.own_run,
+    ),
 ]
 
 
@@ -49,7 +58,10 @@ def ls(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME", help="Runs, folders under runs/, or 'pets*'.", show_default="all"
+            metavar="NAME",
+            help="Runs, folders under runs/, or 'pets*'.",
+            show_default="all",
+            autocompletion=complete.own_run,
         ),
     ] = None,
     state: Annotated[
@@ -80,7 +92,12 @@ def ls(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the runs under runs/, oldest first, and in which settings they differ."""
+    """List the runs under runs/, oldest first, and in which settings they differ.
+
+    \b
+    Example:
+      vitcli runs ls --sort accuracy
+    """
     from vitcli.runner.run.folder import list_runs
     from vitcli.runner.run.listing import rank, select_runs, summarize_runs
     from vitcli.runner.text import natural_key
@@ -111,7 +128,12 @@ def ls(
 
 @commands.command()
 def show(run: Run, json: Json = False) -> None:
-    """Show the state, configuration, last epochs and result of a run."""
+    """Show the state, configuration, last epochs and result of a run.
+
+    \b
+    Example:
+      vitcli runs show quickstart
+    """
     from vitcli.runner.experiment.diff import changed_fields
     from vitcli.runner.run.compare import readable_metrics
     from vitcli.runner.run.folder import find_run
@@ -192,12 +214,25 @@ def next_command(run: "RunDir", state: str) -> str:
 @commands.command()
 def diff(
     one: Annotated[
-        str, typer.Argument(metavar="A", help="Run folder, name under runs/, or bundled model.")
+        str,
+        typer.Argument(
+            metavar="A",
+            help="Run folder, name under runs/, or bundled model.",
+            autocompletion=complete.run,
+        ),
     ],
-    other: Annotated[str, typer.Argument(metavar="B", help="Run to compare with A.")],
+    other: Annotated[
+        str,
+        typer.Argument(metavar="B", help="Run to compare with A.", autocompletion=complete.run),
+    ],
     json: Json = False,
 ) -> None:
-    """Compare the configuration, environment and results of two runs."""
+    """Compare the configuration, environment and results of two runs.
+
+    \b
+    Example:
+      vitcli runs diff quickstart cifar10-pocket
+    """
     from vitcli.runner.run.compare import compare_runs
     from vitcli.runner.run.folder import find_run
 
@@ -230,7 +265,12 @@ def format_difference(name: str, a: Any, b: Any) -> str:
 
 @commands.command()
 def verify(runs: Runs, json: Json = False) -> None:
-    """Check every file of runs; exit with code 4 if one is damaged."""
+    """Check every file of runs; exit with code 4 if one is damaged.
+
+    \b
+    Example:
+      vitcli runs verify quickstart
+    """
     from vitcli.runner.errors import InputError
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.verify import verify_run
@@ -253,7 +293,12 @@ def rm(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove runs and their checkpoints."""
+    """Remove runs and their checkpoints.
+
+    \b
+    Example:
+      vitcli runs rm quickstart
+    """
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.listing import remove_runs
 
@@ -292,7 +337,12 @@ def record(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write the results of finished runs of one experiment to one file."""
+    """Write the results of finished runs of one experiment to one file.
+
+    \b
+    Example:
+      vitcli runs record quickstart -o quickstart.json
+    """
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.study.repeated_runs import collect_runs, write
     from vitcli.runner.study.table import to_json

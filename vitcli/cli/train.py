@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import duration, emit, emit_json, say
 from vitcli.cli.options import (
     DataDir,
@@ -31,6 +32,7 @@ Name = Annotated[
         metavar="EXPERIMENT",
         help="Experiment name ('vitcli experiments ls' lists them) or file.",
         show_default="quickstart",
+        autocompletion=complete.experiment,
     ),
 ]
 Seed = Annotated[
@@ -45,6 +47,14 @@ Epochs = Annotated[
     int | None,
     typer.Option(min=0, help="Number of training epochs.", show_default="as in the experiment"),
 ]
+LearningRate = Annotated[
+    float | None,
+    typer.Option("--lr", help="Peak learning rate.", show_default="as in the experiment"),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(min=1, help="Number of images per step.", show_default="as in the experiment"),
+]
 Precision = Annotated[
     str | None,
     typer.Option(help="Precision: fp32, bf16, fp16 or auto.", show_default="as in the experiment"),
@@ -54,11 +64,17 @@ Data = Annotated[
     typer.Option(
         help="Data set ('vitcli data ls' lists them), or imagefolder:PATH.",
         show_default="as in the experiment",
+        autocompletion=complete.data_set,
     ),
 ]
 Init = Annotated[
     str | None,
-    typer.Option(metavar="RUN", help="Start from the weights of this run.", show_default=False),
+    typer.Option(
+        metavar="RUN",
+        help="Start from the weights of this run.",
+        show_default=False,
+        autocompletion=complete.run,
+    ),
 ]
 Output = Annotated[
     Path | None,
@@ -70,6 +86,7 @@ Resume = Annotated[
         metavar="RUN|auto",
         help="Continue a run; 'auto' starts the run if it has no checkpoint.",
         show_default=False,
+        autocompletion=complete.resumable,
     ),
 ]
 Inexact = Annotated[
@@ -88,31 +105,41 @@ DryRun = Annotated[
 
 def train(
     experiment: Name = None,
-    sets: Sets = None,
-    seed: Seed = None,
-    epochs: Epochs = None,
-    device: Device = "auto",
-    precision: Precision = None,
     data: Data = None,
-    data_dir: DataDir = None,
-    init: Init = None,
+    epochs: Epochs = None,
+    lr: LearningRate = None,
+    batch_size: BatchSize = None,
+    sets: Sets = None,
     name: RunName = None,
     output: Output = None,
     resume: Resume = None,
-    allow_inexact: Inexact = False,
     rerun: Rerun = False,
-    limit_batches: LimitBatches = None,
     dry_run: DryRun = False,
+    seed: Seed = None,
+    init: Init = None,
+    device: Device = "auto",
+    precision: Precision = None,
+    limit_batches: LimitBatches = None,
+    data_dir: DataDir = None,
+    allow_inexact: Inexact = False,
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Train an experiment and measure its test accuracy."""
+    """Train an experiment and measure its test accuracy.
+
+    \b
+    Example:
+      vitcli train quickstart --epochs 2
+      vitcli train quickstart --data imagefolder:pictures -o runs/pets
+    """
     from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.train.start import Request
 
     options: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
+        "train.batch_size": batch_size,
+        "optim.lr": lr,
         "train.precision": precision,
         "train.limit_batches": limit_batches,
         "train.init": init,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import DataDir, Device, Json, Offline
 
@@ -23,7 +24,11 @@ class FigureFormat(StrEnum):
 
 Runs = Annotated[
     list[str],
-    typer.Argument(metavar="RUN", help="Run folders, names under runs/, or bundled models."),
+    typer.Argument(
+        metavar="RUN",
+        help="Run folders, names under runs/, or bundled models.",
+        autocompletion=complete.run,
+    ),
 ]
 What = Annotated[
     str,
@@ -47,7 +52,12 @@ def visualize(
     offline: Offline = False,
     json: Json = False,
 ) -> None:
-    """Draw what models learned, their attention and their errors."""
+    """Draw what models learned, their attention and their errors.
+
+    \b
+    Example:
+      vitcli visualize quickstart
+    """
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.run.folder import RunDir, find_run

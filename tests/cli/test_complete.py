@@ -1,0 +1,222 @@
+"""Shell completion: what it offers, in which words, and without noise."""
+
+import os
+import pty
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import HANG
+from vitcli.cli.main import main
+
+SHIM = f"""#!/bin/sh
+exec {sys.executable} -c '
+import sys
+from vitcli.cli.main import main
+sys.argv[0] = "vitcli"
+main()' "$@"
+"""
+PROBE = """
+import sys
+from vitcli.cli.main import main
+try:
+    main()
+except SystemExit:
+    print([name for name in ("torch", "torchvision", "matplotlib") if name in sys.modules])
+"""
+
+
+@pytest.fixture
+def place(here) -> Path:
+    """A folder with runs, a study of the user and pictures; three of its files are broken."""
+    for run in ("photos", "twice/train/seed0", "twice/train/seed1", "quickstart/train/seed0"):
+        (here / "runs" / run).mkdir(parents=True)
+        (here / "runs" / run / "config.yaml").write_text("{")
+    (here / "mine.yaml").write_text("base: ablation-quickstart\n")
+    (here / "broken.yaml").write_text("{")
+    (here / "bytes.yaml").write_bytes(b"\xff\xfe")
+    (here / "pictures" / "train").mkdir(parents=True)
+    (here / "photo.jpg").touch()
+    return here
+
+
+def bash_words(line: str) -> dict[str, str]:
+    """Return the variables of the completion script in bash, which splits words at = and :."""
+    words: list[str] = []
+    for word in line.split(" "):
+        words += [part for part in re.split("([=:]+)", word) if part] or [""]
+    return {"COMP_WORDS": "\n".join(words), "COMP_CWORD": str(len(words) - 1)}
+
+
+def typed(line: str) -> dict[str, str]:
+    return {"_TYPER_COMPLETE_ARGS": line, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+
+
+@pytest.fixture
+def complete(place, monkeypatch, capsys):
+    """Return a function that lists what a shell is offered for the last word of a line."""
+
+    def offered(line: str, shell: str = "bash") -> list[str]:
+        variables = bash_words(line) if shell == "bash" else typed(line)
+        for name, value in {"_VITCLI_COMPLETE": f"complete_{shell}", **variables}.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(SystemExit):
+            main()
+        printed = capsys.readouterr()
+        assert printed.err == ""
+        return [each.partition("\t")[0] for each in printed.out.splitlines() if each]
+
+    return offered
+
+
+TWICE = ["twice/train/seed0", "twice/train/seed1"]
+OFFERS = {
+    "vitcli ev": ["eval"],
+    "vitcli train cifar10-tiny-": ["cifar10-tiny-fast", "cifar10-tiny-native"],
+    "vitcli train ablation-l": [],
+    "vitcli train ./": [],
+    "vitcli ablate ablation-l": ["ablation-lr"],
+    "vitcli ablate m": ["mine.yaml"],
+    "vitcli experiments show ablation-pos": ["ablation-positions"],
+    "vitcli bench train quick": ["quickstart"],
+    "vitcli import vit.pt -e cifar10-sw": ["cifar10-swin"],
+    "vitcli eval ph": ["photos"],
+    "vitcli eval qu": ["quickstart"],
+    "vitcli eval quickstart/": ["quickstart/train/seed0"],
+    "vitcli eval tw": TWICE,
+    "vitcli eval cifar10-p": ["cifar10-pocket"],
+    "vitcli runs rm cifar10-p": [],
+    "vitcli predict photo.jpg --run ph": ["photos"],
+    "vitcli train --init ph": ["photos"],
+    "vitcli train --resume ": ["auto", "photos", "quickstart", *TWICE],
+    "vitcli train --data cifar": ["cifar10", "cifar100"],
+    "vitcli data info mn": ["mnist"],
+    "vitcli train --data imagefolder:pic": ["pictures"],
+    "vitcli train --data=imagefolder:pictures/": ["pictures/train"],
+    "vitcli train -s model.de": ["model.depth=", "model.depth=4"],
+    "vitcli train -s model.depth=": ["4"],
+    "vitcli train cifar10-swin -s model.de": ["model.depths=", "model.depths=[2,4,2]"],
+    "vitcli train -s optim.name=": ["adamw", "adam", "sgd", "muon"],
+    "vitcli train -s model.attention=li": ["linformer", "linear"],
+    "vitcli train --set model.attention=li": ["linformer", "linear"],
+    "vitcli train --set=model.attention=li": ["linformer", "linear"],
+    "vitcli train -s model.family=s": ["swin"],
+    "vitcli train -s model.qkv_bias=": ["true", "false"],
+    "vitcli train -s train.precision=b": ["bf16"],
+    "vitcli train -s data.name=cifar": ["cifar10", "cifar100"],
+    "vitcli train broken.yaml -s model.dep": ["model.depth=", "model.depth=4"],
+    "vitcli train -s nonsense=": [],
+}
+
+
+@pytest.mark.parametrize("line", OFFERS)
+def test_what_bash_is_offered(line, complete):
+    assert sorted(complete(line)) == sorted(OFFERS[line])
+
+
+@pytest.mark.parametrize("line", OFFERS)
+def test_fish_is_offered_the_same_in_whole_words(line, complete):
+    found = re.search(r"(?:--\w+=)?([^ ]*[=:])[^ ]*$", line)
+    kept = found[1] if found else ""
+    assert sorted(complete(line, "fish")) == sorted(kept + end for end in OFFERS[line])
+
+
+def test_zsh_is_offered_the_same_in_whole_words(complete):
+    (first, *_, last) = complete("vitcli train -s model.attention=li", "zsh")
+    assert first.endswith('"model.attention=linformer"')
+    assert last.startswith('"model.attention=linear"')
+
+
+def test_a_space_ends_a_value(complete):
+    """After "FIELD=" and a space, a new word begins."""
+    assert "quickstart" in complete("vitcli train -s model.depth= ")
+
+
+def test_a_name_with_a_space_is_left_to_the_shell(complete, place):
+    (place / "my photos").mkdir()
+    assert complete("vitcli train --data imagefolder:my") == []
+
+
+@pytest.mark.parametrize("variables", [{}, {"COMP_CWORD": "x", "COMP_WORDS": ""}], ids=str)
+def test_a_broken_request_gets_no_message(variables, environment):
+    done = subprocess.run(
+        [sys.executable, "-m", "vitcli"],
+        env=environment | variables | {"_VITCLI_COMPLETE": "complete_bash"},
+        capture_output=True,
+        timeout=HANG,
+    )
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+@pytest.mark.parametrize("line", ["vitcli train c", "vitcli eval ", "vitcli train -s model.norm="])
+def test_completion_does_not_load_torch(line, place, environment):
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE],
+        env=environment | {"_VITCLI_COMPLETE": "complete_bash"} | bash_words(line),
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    *offered, loaded = done.stdout.splitlines()
+    assert len(offered) > 1
+    assert loaded == "[]"
+
+
+KEYS = {
+    "train cifar10-tiny-f\t": "<train><cifar10-tiny-fast>",
+    "eval ph\t": "<eval><photos>",
+    "train --set=model.attention=\tlinf\t": "<train><--set=model.attention=linformer>",
+    "train -s model.dep\t\t": "<train><-s><model.depth=4>",
+    "train --data imagefolder:pic\t": "<train><--data><imagefolder:pictures>",
+    "predict phot\t": "<predict><photo.jpg>",
+}
+"""Keys pressed after "vitcli " -> the words of the line after that."""
+
+
+@pytest.mark.skipif(not shutil.which("bash"), reason="bash is not installed")
+def test_keys_pressed_in_bash(place, environment):
+    """Install completion as the documentation says, then press the keys in a terminal."""
+    (place / "bin").mkdir()
+    (place / "bin" / "vitcli").write_text(SHIM)
+    (place / "bin" / "vitcli").chmod(0o755)
+    own = {"HOME": str(place), "PATH": f"{place / 'bin'}:{os.environ['PATH']}", "TERM": "xterm"}
+    install = ["bash", "--norc", "-c", "vitcli --install-completion; true"]
+    subprocess.run(install, env=environment | own, check=True, capture_output=True, timeout=HANG)
+    with open(place / ".bashrc", "a") as rc:
+        rc.write("bind 'set enable-bracketed-paste off'\nPS1='READY> '\n")
+    screen = press_keys(environment | own)
+    assert re.findall(r"(?m)^<vitcli>(.*?)\r?$", screen) == list(KEYS.values())
+
+
+def press_keys(environment: dict[str, str]) -> str:
+    """Press ``KEYS`` in an interactive bash, and print the words of each line with printf."""
+    terminal, other = pty.openpty()
+    shell = subprocess.Popen(
+        ["bash", "--noprofile", "-i"],
+        env=environment,
+        stdin=other,
+        stdout=other,
+        stderr=other,
+        start_new_session=True,
+    )
+    os.close(other)
+    seen = b""
+    start_of_line = "\x01"
+    lines = [f"vitcli {keys}{start_of_line}printf '<%s>' " for keys in KEYS]
+    for line in [*lines, "exit"]:
+        while not seen.endswith(b"READY> "):
+            seen += os.read(terminal, 1)
+        os.write(terminal, f"{line}{'' if line == 'exit' else chr(5) + ' && echo'}\n".encode())
+        seen += b"\n"
+    try:
+        while chunk := os.read(terminal, 65536):
+            seen += chunk
+    except OSError:
+        pass
+    os.close(terminal)
+    assert shell.wait(timeout=HANG) == 0
+    return seen.decode()

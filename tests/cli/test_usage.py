@@ -1,0 +1,81 @@
+"""Mistakes in a command line: one line that says what is wrong, what was meant and what to type."""
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from vitcli.cli.main import app
+from vitcli.cli.usage import explain_value
+
+TOLD = {
+    "trian": "'vitcli' has no command 'trian'; did you mean 'vitcli train'?",
+    "runs lss": "'vitcli runs' has no command 'lss'; did you mean 'vitcli runs ls'?",
+    "runs nonsense": "'vitcli runs' has no command 'nonsense'; see 'vitcli runs --help'",
+    "train --epoch 3": "'vitcli train' has no option --epoch; did you mean --epochs?",
+    "train --learning-speed 3": (
+        "'vitcli train' has no option --learning-speed; see 'vitcli train --help'"
+    ),
+    "--trace": "'vitcli' has no option --trace; see 'vitcli --help'",
+    "predict": "'vitcli predict' needs IMAGE; type for example: vitcli predict photo.jpg --top 3",
+    "import vit.pt -e quickstart": (
+        "'vitcli import' needs --output; type for example:"
+        " vitcli import vit.pt -e cifar10-tiny -o runs/theirs"
+    ),
+    "train --epochs ten": (
+        "--epochs takes a whole number of at least 0; see 'vitcli train --help'"
+    ),
+    "train --epochs -1": "--epochs takes a whole number of at least 0; see 'vitcli train --help'",
+    "train --lr fast": "--lr takes a number; see 'vitcli train --help'",
+    "ablate -j 1000": "--jobs takes a whole number from 1 to 256; see 'vitcli ablate --help'",
+    "eval x --min-accuracy 3": (
+        "--min-accuracy takes a number from 0 to 1; see 'vitcli eval --help'"
+    ),
+    "eval x --split tset": "--split takes one of test, val, train; see 'vitcli eval --help'",
+    "bench --rounds x": ("--rounds takes a whole number of at least 1; see 'vitcli bench --help'"),
+    "train --epochs": "--epochs needs a value; see 'vitcli train --help'",
+    "train --json=3": "--json takes no value; see 'vitcli train --help'",
+    "doctor me": "'vitcli doctor' takes no argument 'me'; see 'vitcli doctor --help'",
+    "train quickstart model.depth=4": (
+        "'vitcli train' takes no argument 'model.depth=4'; to set a field, type -s model.depth=4"
+    ),
+}
+
+
+@pytest.mark.parametrize("words", TOLD)
+def test_a_mistake_is_told_in_one_line(words):
+    done = CliRunner().invoke(app, shlex.split(words), prog_name="vitcli")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == f"error: {TOLD[words]}\n"
+
+
+def test_a_wrong_variable_is_named():
+    done = CliRunner().invoke(app, ["train"], prog_name="vitcli", env={"VITCLI_OFFLINE": "maybe"})
+    assert done.exit_code == 2
+    assert done.stderr == "error: VITCLI_OFFLINE takes true or false; see 'vitcli train --help'\n"
+
+
+def parameters(command: Any) -> Iterator[tuple[Any, Any]]:
+    """Every parameter with the function of its command; Typer's own have none."""
+    yield from ((each, command.callback) for each in command.params if each.expose_value)
+    for each in getattr(command, "commands", {}).values():
+        yield from parameters(each)
+
+
+def test_every_wrong_value_can_be_explained():
+    """Typer reports a wrong value for numbers, choices and flags; each has its own words."""
+    told = [explain_value(*each) for each in parameters(typer.main.get_command(app))]
+    assert len(told) > 100
+    assert "--fit takes one of crop, pad, stretch" in told
+    assert "--seconds takes a number of at least 0" in told
+    assert "VITCLI_OFFLINE takes true or false" in told
+
+
+@pytest.mark.parametrize("words", ["", "runs"])
+def test_a_group_alone_shows_its_help(words):
+    done = CliRunner().invoke(app, words.split(), prog_name="vitcli")
+    assert done.output.startswith(f"Usage: vitcli {words}".rstrip())
+    assert "error:" not in done.output

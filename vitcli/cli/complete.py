@@ -1,0 +1,214 @@
+"""Shell completion of experiments, runs, data sets and fields. It imports no torch."""
+
+import contextlib
+import io
+import json
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
+
+import typer
+
+if TYPE_CHECKING:
+    from vitcli.core.spec import ExperimentSpec
+
+BREAKS = {"=", ":"}
+"""Characters at which bash splits a word that is completed."""
+
+
+def answer(app: Callable[[], object], shell: str) -> None:
+    """Answer a shell that completes a command line. Whatever goes wrong, print no message."""
+    kept = ""
+    code: Any = 0
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(io.StringIO()):
+        try:
+            kept = join_bash_words(os.environ) if shell == "bash" else ""
+            app()
+        except SystemExit as end:
+            code = end.code
+        except Exception:
+            code = 1
+    for line in printed.getvalue().splitlines():
+        typer.echo(line.removeprefix(kept))
+    sys.exit(code)
+
+
+def join_bash_words(environment: MutableMapping[str, str]) -> str:
+    """Join the words that bash has split at ``=`` and ``:``.
+
+    Returns:
+        The beginning of the last word, which bash keeps, so that no answer may repeat it.
+    """
+    last = int(environment["COMP_CWORD"])
+    words = environment["COMP_WORDS"].split("\n")[: last + 1]
+    joined: list[str] = []
+    was_break = False
+    for word in words:
+        is_break = bool(word) and set(word) <= BREAKS
+        if joined and word and (was_break or is_break):
+            joined[-1] += word
+        else:
+            joined.append(word)
+        was_break = is_break
+    environment["COMP_WORDS"] = "\n".join(joined)
+    environment["COMP_CWORD"] = str(len(joined) - 1)
+    kept = joined[-1] if was_break else joined[-1].removesuffix(words[-1])
+    return kept.partition("=")[2] if kept.startswith("--") else kept
+
+
+def quietly(candidates: Callable[[typer.Context, str], Iterator[str]]) -> Callable[..., list[str]]:
+    """Return a completion for Typer that offers nothing where it fails.
+
+    A word with a space is left out, because bash would take it as two words.
+    """
+
+    def complete(ctx: typer.Context, incomplete: str) -> list[str]:
+        with contextlib.suppress(Exception):
+            return [each for each in candidates(ctx, incomplete) if " " not in each]
+        return []
+
+    return complete
+
+
+@quietly
+def any_experiment(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    return (name for name, _ in experiment_files(incomplete))
+
+
+@quietly
+def experiment(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    return (name for name, path in experiment_files(incomplete) if not is_study(path))
+
+
+@quietly
+def study(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    return (name for name, path in experiment_files(incomplete) if is_study(path))
+
+
+def experiment_files(incomplete: str) -> Iterator[tuple[str, Path]]:
+    """Yield name and file of the experiments and studies, named or not, that a word may mean."""
+    from vitcli.runner.experiment import config
+
+    files = {str(path): path for path in Path(incomplete).parent.glob("*.yaml") if path.is_file()}
+    found = config.experiment_files() | files
+    return ((name, path) for name, path in found.items() if name.startswith(incomplete))
+
+
+def is_study(path: Path) -> bool:
+    """Return whether a file is a study. YAML is only parsed where the text does not tell."""
+    from vitcli.runner.experiment.listing import describe_experiment
+
+    text = "\n" + path.read_text(errors="replace")
+    if "\nvariants:" in text or "\nbase:" not in text:
+        return "\nvariants:" in text
+    return describe_experiment(str(path)).kind == "study"
+
+
+@quietly
+def run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Yield runs under runs/ and bundled models."""
+    from vitcli.runner.run.folder import bundled_models
+
+    return iter([*own_runs(incomplete), *bundled_models()])
+
+
+@quietly
+def own_run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    return own_runs(incomplete)
+
+
+@quietly
+def resumable(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    return iter(["auto", *own_runs(incomplete)])
+
+
+def own_runs(incomplete: str) -> Iterator[str]:
+    """Yield the runs under runs/. A folder with one run is called by its own name."""
+    from vitcli.runner.run.folder import list_runs
+
+    names = [run.name for run in list_runs()]
+    count = Counter(name.partition("/")[0] for name in names)
+    for name in names:
+        folder = name.partition("/")[0]
+        yield folder if count[folder] == 1 and "/" not in incomplete else name
+
+
+@quietly
+def data_set(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Yield the named data sets, and the folders that may hold pictures."""
+    from vitcli.core.spec import DATA_SETS
+
+    yield from DATA_SETS
+    begun = incomplete.removeprefix("imagefolder:") if ":" in incomplete else ""
+    top = Path(begun) if begun.endswith("/") else Path(begun).parent
+    yield from (f"imagefolder:{path}" for path in sorted(top.glob("[!.]*")) if path.is_dir())
+
+
+@quietly
+def field(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Yield the fields of the chosen experiment, or the values of the one that is meant."""
+    from vitcli.runner.experiment.config import flatten
+
+    spec = chosen_spec(ctx)
+    now = flatten(spec.model_dump(mode="json"))
+    name, equals, _ = incomplete.partition("=")
+    found = [each for each in now if each == name or (not equals and each.startswith(name))]
+    if len(found) != 1:
+        yield from (f"{each}=" for each in found)
+        return
+    # A shell types a space after a single answer. The name alone, offered beside it, prevents this.
+    free = [as_text(now[found[0]])] if equals else ["", as_text(now[found[0]])]
+    yield from (f"{found[0]}={value}" for value in values_of(spec, found[0]) or free)
+
+
+def chosen_spec(ctx: typer.Context) -> "ExperimentSpec":
+    """Return the experiment of the command line with the fields that are already set."""
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment.config import load_experiment, parse_set
+
+    # Without a value for its last option, the line is not parsed to its end.
+    name = ctx.params.get("experiment") or next(iter(ctx.args), "quickstart")
+    changes: dict[str, Any] = {}
+    try:
+        for text in ctx.params.get("sets") or []:
+            changes |= parse_set(text)
+        return load_experiment(name, changes).spec
+    except ConfigError:
+        return load_experiment("quickstart").spec
+
+
+def values_of(spec: "ExperimentSpec", name: str) -> list[str]:
+    """Return the values of a field that takes one of several; empty for any other field."""
+    from vitcli.core.spec import DATA_SETS
+    from vitcli.core.spec.rows import choice_of, table_of
+
+    if name == "data.name":
+        return [*DATA_SETS]
+    *groups, last = name.split(".")
+    owner: Any = spec
+    choice = None
+    for group in groups:
+        choice = choice_of(type(owner).model_fields[group])
+        owner = getattr(owner, group)
+    if choice and last == choice.key:
+        return [*choice.table]
+    info = type(owner).model_fields[last]
+    return [*(table_of(info) or ()), *map(as_text, literals(info.annotation))]
+
+
+def literals(kind: Any) -> list[Any]:
+    """Return the values of a type that takes one of several, such as a Literal or a bool."""
+    if kind is bool:
+        return [True, False]
+    if get_origin(kind) is Literal:
+        return [*get_args(kind)]
+    return [value for each in get_args(kind) for value in literals(each)]
+
+
+def as_text(value: Any) -> str:
+    """Return a value as it is typed after ``FIELD=``."""
+    return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))

@@ -1,0 +1,89 @@
+"""Mistakes in a command line, each told in one line like every other error."""
+
+import difflib
+import re
+from collections.abc import Iterable
+from enum import EnumType
+from typing import Any, cast, get_args, get_type_hints
+
+import typer
+
+UsageError = cast(type[Exception], typer.BadParameter.__base__)
+"""The error that Typer raises for a wrong command line. Typer exports only a subclass of it."""
+EXAMPLE = re.compile(r"^Example:\n +(.+)$", re.MULTILINE)
+
+
+def is_help(error: Exception) -> bool:
+    """Return whether the error only shows the help: a group of commands was named alone."""
+    return type(error).__name__ == "NoArgsIsHelpError"
+
+
+def explain(error: Any, root: typer.Context) -> str:
+    """Return what is wrong in a command line, and what to type."""
+    context = error.ctx or root
+    command = context.command_path
+    if not error.ctx and root.invoked_subcommand:
+        command += f" {root.invoked_subcommand}"
+    hint = f"see '{command} --help'"
+    if hasattr(error, "possibilities") and hasattr(error, "option_name"):
+        known = [name for each in context.command.params for name in each.opts]
+        meant = closest(error.option_name, known)
+        hint = f"did you mean {meant}?" if meant else hint
+        return f"'{command}' has no option {error.option_name}; {hint}"
+    if hasattr(error, "param_type"):
+        example = EXAMPLE.search(context.command.help or "")
+        hint = f"type for example: {example[1]}" if example else hint
+        return f"'{command}' needs {name_of(error.param)}; {hint}"
+    if getattr(error, "param", None):
+        return f"{explain_value(error.param, context.command.callback)}; {hint}"
+    if found := re.match(r"No such command '(.*?)'", error.message):
+        meant = closest(found[1], getattr(context.command, "commands", ()))
+        hint = f"did you mean '{command} {meant}'?" if meant else hint
+        return f"'{command}' has no command {found[1]!r}; {hint}"
+    return reword(error.message, context, hint)
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """Return the command or option that a misspelt word means; None without a similar one."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)), None)
+
+
+def name_of(parameter: Any) -> str:
+    """Return an option as it is typed, or an argument as the help calls it."""
+    is_option = parameter.param_type_name == "option"
+    return str(max(parameter.opts, key=len) if is_option else parameter.metavar)
+
+
+def explain_value(parameter: Any, command: Any) -> str:
+    """Return which values a parameter takes, such as ``--top takes a whole number of at least 1``.
+
+    They are read from the command's annotations, because releases of Typer store them differently.
+    """
+    hint = get_type_hints(command, include_extras=True)[parameter.name]
+    annotated, option = get_args(hint)
+    kinds = {annotated, *get_args(annotated)}
+    for kind, text in ((int, "a whole number"), (float, "a number")):
+        if kind in kinds:
+            return f"{name_of(parameter)} takes {text}{range_of(option)}"
+    if choices := next((kind for kind in kinds if isinstance(kind, EnumType)), None):
+        names = [str(each.value) for each in cast(Any, choices)]
+        return f"{name_of(parameter)} takes one of {', '.join(names)}"
+    return f"{option.envvar or name_of(parameter)} takes true or false"
+
+
+def range_of(option: Any) -> str:
+    """Return the range of a numeric option as text."""
+    if option.min is not None and option.max is not None:
+        return f" from {option.min:g} to {option.max:g}"
+    return "" if option.min is None else f" of at least {option.min:g}"
+
+
+def reword(message: str, context: typer.Context, hint: str) -> str:
+    """Return a message of Typer in the words of the other errors."""
+    if found := re.match(r"Got unexpected extra argument\S* \((.*)\)", message):
+        if "=" in found[1] and any(each.name == "sets" for each in context.command.params):
+            hint = f"to set a field, type -s {found[1]}"
+        return f"'{context.command_path}' takes no argument {found[1]!r}; {hint}"
+    if found := re.match(r"Option '(.*)' (requires an argument|does not take a value)", message):
+        return f"{found[1]} {'needs a' if found[2][0] == 'r' else 'takes no'} value; {hint}"
+    return f"{message[:1].lower()}{message[1:].rstrip('.')}; {hint}"
