@@ -182,6 +182,8 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(
         f"trained        {result['epochs']} epochs, {result['parameters']:,} parameters, {seconds}"
     )
+    if reason := result.get("lost_events"):
+        emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
     emit(f"run            {run.path}")
     emit(f"next           vitcli eval {run.name}")
 

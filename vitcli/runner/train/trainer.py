@@ -72,6 +72,8 @@ class Trainer:
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
         """Best headline number on the validation split, and its step."""
+        self.lost_events = ""
+        """Why TensorBoard's event file is incomplete; empty if it is complete."""
         self._next_save = 0.0
         self._outputs: tuple[int, Outputs] | None = None
 
@@ -151,7 +153,7 @@ class Trainer:
 
     def train(self, stop: StopFlag) -> None:
         """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError."""
-        self.board = Board(self.run.path, self.records)
+        self.board = self.open_board()
         self._report_start()
         compile_task(self.task, self.state.batches(0), self.state.autocast, self.on_message)
         self.state.module.train()
@@ -161,6 +163,18 @@ class Trainer:
                 self._train_epoch(epoch, stop)
         finally:
             self.board.close()
+
+    def open_board(self) -> Board:
+        """Return a new event file with the records so far. A failure is reported once."""
+        return Board(self.run.path, self.records, self._note_lost_events)
+
+    def _note_lost_events(self, reason: str) -> None:
+        if not self.lost_events:
+            self.on_message(
+                f"warning: {self.run.path}: TensorBoard's event file is incomplete ({reason});"
+                " the training continues, and metrics.jsonl has all numbers"
+            )
+        self.lost_events = reason
 
     def _report_start(self) -> None:
         started = Started(
