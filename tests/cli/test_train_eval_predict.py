@@ -1,7 +1,9 @@
 """The main path through the command line, and every mistake on it: one message, the right code."""
 
+import errno
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import torch
 from typer.testing import CliRunner
 
 from tests.patience import HANG
+from tests.stopping import stop_after
 from vitcli.cli.main import app
 
 
@@ -293,3 +296,37 @@ def test_one_damaged_run_does_not_hide_the_others(tiny, name, content):
     assert out.count("seed") == 3  # a column and two runs
     assert vitcli("runs", "show", damaged)[0] in (0, 2, 4)
     assert vitcli("train", "--resume", damaged)[0] in (0, 2, 4)
+
+
+def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
+    place = here / "my data"
+    place.mkdir()
+    options = ["--data-dir", place, "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        code, _, talk = vitcli("train", tiny, "-o", "my run", *options)
+    assert code == 143
+    command = one_line(talk).partition("Continue: ")[2]
+    assert command == f"vitcli train --resume 'my run' --data-dir '{place}' --device cpu"
+    code, _, talk = vitcli("train", tiny, "-o", "my run", *options)
+    assert (code, command in talk) == (2, True)
+    code, out, _ = vitcli(*shlex.split(command)[1:])
+    assert code == 0
+    following = out.splitlines()[-1].partition("next           ")[2]
+    assert following == f"vitcli eval 'my run' --data-dir '{place}' --device cpu"
+    assert vitcli(*shlex.split(following)[1:])[0] == 0
+
+
+def test_a_training_says_that_its_event_file_is_incomplete(tiny, here, monkeypatch):
+    opened = Path.open
+
+    def open_file(path: Path, mode: str = "r", *words, **options):
+        if mode == "xb":
+            raise OSError(errno.ENOSPC, "disk full")
+        return opened(path, mode, *words, **options)
+
+    monkeypatch.setattr(Path, "open", open_file)
+    code, out, talk = vitcli("train", tiny, "-o", "run")
+    assert code == 0
+    assert talk.count("TensorBoard's event file is incomplete (disk full)") == 1
+    assert "tensorboard    the event file is incomplete (disk full); see metrics.jsonl" in out

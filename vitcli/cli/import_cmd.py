@@ -52,4 +52,4 @@ def import_(
         emit_json({"run": str(run.path)})
         return
     emit(f"run            {run.path}")
-    emit(f"next           vitcli eval {run.path}")
+    emit(f"next           {run.command('eval', data_dir)}")

@@ -170,11 +170,11 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
     show_result(training.run, experiment.spec, training.result)
+    emit(f"next           {training.run.command('eval', request.data_dir, request.device)}")
 
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
-    """Print the result of a training and the next command."""
-
+    """Print the result of a training."""
     seconds = duration(result["train_seconds"])
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
@@ -185,7 +185,6 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     if reason := result.get("lost_events"):
         emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
     emit(f"run            {run.path}")
-    emit(f"next           vitcli eval {run.name}")
 
 
 def show_estimate(experiment: Any, device: str, json: bool) -> None:

@@ -51,10 +51,12 @@ class Trainer:
         device: torch.device,
         on_event: Callable[[Event], None],
         on_message: Callable[[str], None],
+        resume_command: str,
         kernels: str | None = None,
     ) -> None:
         self.spec, self.data, self.run, self.device = spec, data, run, device
         self.on_event, self.on_message = on_event, on_message
+        self.resume_command = resume_command
         if device.type == "cpu":
             keep_freed_memory()
         self.row, task_type = spec.task.row, task_class(spec)
@@ -67,6 +69,7 @@ class Trainer:
         )
         self._refuse_small_data()
         self.state = TrainState(spec, self.task, data, autocast)
+        self.compiled = compile_task(self.task, self.state.batches(0), autocast, on_message)
         self.step_seconds = 0.0
         self.wall_seconds = 0.0
         self.records: list[dict[str, Any]] = []
@@ -107,7 +110,7 @@ class Trainer:
             "precision": self.precision,
             "kernels": self.kernels,
             "weights": "ema" if self.state.ema else "model",
-            "circumstances": numerical_environment(self.device),
+            "circumstances": numerical_environment(self.device, self.compiled),
             "model": model_hash(self.spec.model),
         }
         return Checkpoint(self.step, self.state.tensors(), state)
@@ -122,8 +125,8 @@ class Trainer:
         if checkpoint.step > self.state.num_steps:
             done = checkpoint.step // self.state.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {done} epochs")
-        here = self.precision, model_hash(self.spec.model)
-        return environment_changes(checkpoint.state, self.run.read("meta.json"), self.device, *here)
+        here = self.device, self.compiled, self.precision, model_hash(self.spec.model)
+        return environment_changes(checkpoint.state, self.run.read("meta.json"), *here)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
@@ -155,7 +158,6 @@ class Trainer:
         """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError."""
         self.board = self.open_board()
         self._report_start()
-        compile_task(self.task, self.state.batches(0), self.state.autocast, self.on_message)
         self.state.module.train()
         self._started = time.perf_counter()
         try:
@@ -315,6 +317,6 @@ class Trainer:
         self.run.set_status("interrupted", self.step, f"signal {number}")
         raise StoppedError(
             f"stopped at step {self.step} of {self.state.num_steps}; a checkpoint was saved."
-            f" Continue: vitcli train --resume {self.run.name}",
+            f" Continue: {self.resume_command}",
             number,
         )
