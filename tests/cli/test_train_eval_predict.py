@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from tests.patience import HANG
 from tests.stopping import stop_after
 from vitcli.cli.main import app
+from vitcli.runner.data.catalogue import CATALOGUE
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
@@ -298,12 +301,23 @@ def test_one_damaged_run_does_not_hide_the_others(tiny, name, content):
     assert vitcli("train", "--resume", damaged)[0] in (0, 2, 4)
 
 
+def draw_cifar10(folder: Path) -> Path:
+    """Draw a CIFAR-10 as class folders: four images of each class to train on, one to test."""
+    for split, count in (("train", 4), ("test", 1)):
+        for level, name in enumerate(CATALOGUE["cifar10"].info.class_names):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(count):
+                colour = (25 * level, i, 0)
+                Image.new("RGB", (32, 32), colour).save(folder / split / name / f"{i}.png")
+    return folder
+
+
 def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
-    place = here / "my data"
-    place.mkdir()
+    place = draw_cifar10(here / "my data")
+    tiny.write_text(re.sub('"imagefolder:.*?"', "cifar10", tiny.read_text()))
     options = ["--data-dir", place, "--device", "cpu"]
     with monkeypatch.context() as patch:
-        stop_after(patch, 6)
+        stop_after(patch, 4)
         code, _, talk = vitcli("train", tiny, "-o", "my run", *options)
     assert code == 143
     command = one_line(talk).partition("Continue: ")[2]
