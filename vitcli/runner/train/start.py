@@ -20,7 +20,7 @@ from vitcli.runner.experiment.config import (
 )
 from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve
-from vitcli.runner.files import commit_json, sha256
+from vitcli.runner.files import commit_json, make_output_folder, sha256
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import latest_checkpoint
@@ -76,6 +76,8 @@ def start(
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     device = pick_device(request.device)
+    if not run.exists:
+        make_output_folder(path)
     with run.lock():
         if is_already_finished(run, experiment.spec, request):
             return FinishedTraining(run, run.read("result.json"), trained=False)
