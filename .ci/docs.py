@@ -132,6 +132,8 @@ def measured_by(found: dict[str, Any]) -> str:
 
 def reach(name: str) -> str:
     """Return the attention distance by layer, and a verdict on each claim of the course report."""
+    from vitcli.runner.visualize.claims import full_verdict
+
     found = numbers(name)
     if found is None:
         return ""
@@ -146,7 +148,7 @@ def reach(name: str) -> str:
         for r in far["layers"]
     ]
     said = ["| claim of the course report, for this model | verdict | measured |", "|---|---|---|"]
-    said += [f"| {c['claim']} | {c['verdict']} | {c['measured']} |" for c in far["claims"]]
+    said += [f"| {c['claim']} | {full_verdict(c)} | {measured(c)} |" for c in far["claims"]]
     note = (
         f"`{name}`, {percent(found['test_accuracy'])} % on the test set; n = {far['n']:,} test"
         " images, +- is the standard deviation over images. Uniform attention has a distance of"
@@ -154,6 +156,14 @@ def reach(name: str) -> str:
         f" weight within 3x3 patches. {measured_by(found)}"
     )
     return "\n".join([*rows, "", *said, "", note])
+
+
+def measured(claim: dict[str, Any]) -> str:
+    """Return the numbers of a claim, with those of untrained models if they were measured."""
+    from vitcli.runner.visualize.claims import describe_untrained
+
+    interval = describe_untrained(claim)
+    return claim["measured"] + (f"; untrained models: {interval}" if interval else "")
 
 
 def faithfulness(name: str) -> str:

@@ -1,18 +1,23 @@
 """The main path through the command line, and every mistake on it: one message, the right code."""
 
+import errno
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from PIL import Image
 from typer.testing import CliRunner
 
 from tests.patience import HANG
+from tests.stopping import stop_after
 from vitcli.cli.main import app
+from vitcli.runner.data.catalogue import CATALOGUE
 
 
 def vitcli(*words: object) -> tuple[int, str, str]:
@@ -305,3 +310,48 @@ def test_one_damaged_run_does_not_hide_the_others(tiny, name, content):
     assert len(out.splitlines()) == 3  # a header and two runs
     assert vitcli("runs", "show", damaged)[0] in (0, 2, 4)
     assert vitcli("train", "--resume", damaged)[0] in (0, 2, 4)
+
+
+def draw_cifar10(folder: Path) -> Path:
+    """Draw a CIFAR-10 as class folders: four images of each class to train on, one to test."""
+    for split, count in (("train", 4), ("test", 1)):
+        for level, name in enumerate(CATALOGUE["cifar10"].info.class_names):
+            (folder / split / name).mkdir(parents=True)
+            for i in range(count):
+                colour = (25 * level, i, 0)
+                Image.new("RGB", (32, 32), colour).save(folder / split / name / f"{i}.png")
+    return folder
+
+
+def test_the_next_command_works_as_it_stands(tiny, here, monkeypatch):
+    place = draw_cifar10(here / "my data")
+    tiny.write_text(re.sub('"imagefolder:.*?"', "cifar10", tiny.read_text()))
+    options = ["--data-dir", place, "--device", "cpu"]
+    with monkeypatch.context() as patch:
+        stop_after(patch, 4)
+        code, _, talk = vitcli("train", tiny, "-o", "my run", *options)
+    assert code == 143
+    command = one_line(talk).partition("Continue: ")[2]
+    assert command == f"vitcli train --resume 'my run' --data-dir '{place}' --device cpu"
+    code, _, talk = vitcli("train", tiny, "-o", "my run", *options)
+    assert (code, command in talk) == (2, True)
+    code, out, _ = vitcli(*shlex.split(command)[1:])
+    assert code == 0
+    following = out.splitlines()[-1].partition("next           ")[2]
+    assert following == f"vitcli eval 'my run' --data-dir '{place}' --device cpu"
+    assert vitcli(*shlex.split(following)[1:])[0] == 0
+
+
+def test_a_training_says_that_its_event_file_is_incomplete(tiny, here, monkeypatch):
+    opened = Path.open
+
+    def open_file(path: Path, mode: str = "r", *words, **options):
+        if mode == "xb":
+            raise OSError(errno.ENOSPC, "disk full")
+        return opened(path, mode, *words, **options)
+
+    monkeypatch.setattr(Path, "open", open_file)
+    code, out, talk = vitcli("train", tiny, "-o", "run")
+    assert code == 0
+    assert talk.count("TensorBoard's event file is incomplete (disk full)") == 1
+    assert "tensorboard    the event file is incomplete (disk full); see metrics.jsonl" in out

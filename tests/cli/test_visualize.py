@@ -193,6 +193,42 @@ def test_one_image_decides_nothing(run):
     assert found["faithfulness"]["methods"][0]["gap_ci95"] is None
 
 
+def test_an_untrained_run_is_not_distinguishable_from_untrained_models(tiny, here):
+    path = make(tiny, "new", **CLS, **{"train.epochs": 0})
+    code, out, _ = vitcli(path, "--what", "distance")
+    assert code == 0
+    same = "not distinguishable from an untrained model"
+    printed = re.findall(rf"^  [a-z ]+; {same}$", out, re.MULTILINE)
+    assert len(printed) == out.count("  untrained models: ") > 1
+    assert "95 % prediction interval, 8 seeds, 24 images" in out
+    assert max(map(len, out.splitlines())) < 80
+    page = Path("figures/index.html").read_text()
+    assert page.count(f"; {same}</td>") == len(printed)
+    assert "Not distinguishable from 8 untrained models on 24 of the test images: Layer" in page
+
+
+def test_a_changed_model_is_distinguishable_and_the_same_each_time(tiny, here, monkeypatch):
+    path = make(tiny, "one", **CLS)
+    first, *_ = json.loads(vitcli(path, "--what", "distance", "--json")[1])
+    second, *_ = json.loads(vitcli(path, "--what", "distance", "--json")[1])
+    assert first == second
+    assert first["distance"]["untrained_seeds"] == [*range(8)]
+    load = Predictor.__init__
+
+    def sharpen(self, *words):
+        load(self, *words)
+        for name, weight in self.model.named_parameters():
+            if "qkv" in name:
+                weight.data.mul_(30)
+
+    monkeypatch.setattr(Predictor, "__init__", sharpen)
+    third, *_ = json.loads(vitcli(path, "--what", "distance", "--json")[1])
+    found, before = third["distance"]["claims"][-1], first["distance"]["claims"][-1]
+    assert found["untrained"]["low"] == before["untrained"]["low"]  # those were not sharpened
+    assert found["untrained"]["number"] + found["untrained"]["error"] < found["untrained"]["low"]
+    assert "not distinguishable" not in found["against_untrained"]
+
+
 def test_one_patch_has_no_distance(tiny, here):
     path = make(tiny, "whole", **{"model.patch_size": 8})
     code, _, talk = vitcli(path, "--what", "distance,heads,faithfulness", "--num-images", 4)

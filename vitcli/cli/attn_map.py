@@ -167,7 +167,7 @@ def draw_all(
     """Write the map of each picture. A picture that cannot be read does not stop the others."""
     from vitcli.runner.attn_map.explain import map_metadata
     from vitcli.runner.errors import InputError, summarize_failures
-    from vitcli.runner.files import commit
+    from vitcli.runner.files import commit, make_output_folder
     from vitcli.runner.text import printable
 
     run = explainer.predictor.run
@@ -186,7 +186,7 @@ def draw_all(
             continue
         target = target_of(explanation, form, output, taken)
         refuse_to_replace(files, target)
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_output_folder(target.parent)
         commit(target, content)
         done.append(map_metadata(explanation) | {"run": str(run.path), "file": str(target)})
         if not json:

@@ -1,6 +1,5 @@
 """`vitcli import`: a run made from weights of another program."""
 
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -68,4 +67,4 @@ def import_(
         emit_json({"run": str(run.path)})
         return
     emit(f"run            {run.path}")
-    emit(f"next           vitcli eval {shlex.quote(run.name)}")
+    emit(f"next           {run.command('eval', data_dir)}")

@@ -1,6 +1,7 @@
 """The Typer application: its commands, and the exit codes of errors."""
 
 import errno
+import logging
 import os
 import sys
 from functools import partial
@@ -139,4 +140,6 @@ def main() -> None:
     # training several times slower. libgomp reads this variable when torch is imported.
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", SPIN_COUNT)
+    # If the home folder is not writable, matplotlib warns that its cache is in another folder.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
     command()

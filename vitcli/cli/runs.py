@@ -201,14 +201,14 @@ def format_value(name: str, value: Any) -> str:
 
 def next_command(run: "RunDir", state: str) -> str:
     """Return the usual next command for a run in this state."""
-    name, folder = shlex.quote(run.name), shlex.quote(str(run.path))
+    folder = shlex.quote(str(run.path))
     if state == "finished":
-        return f"vitcli eval {name}"
+        return run.command("eval")
     if state == "running":
         return f"tensorboard --logdir {folder}"
     if state == "diverged":
         return f"vitcli train {folder}/config.yaml -s optim.lr={run.spec().optim.lr / 3:.1g}"
-    return f"vitcli train --resume {name}"
+    return run.command("train --resume")
 
 
 @commands.command()

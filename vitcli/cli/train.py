@@ -1,6 +1,5 @@
 """`vitcli train`: the training of an experiment."""
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -210,11 +209,11 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
     show_result(training.run, experiment.spec, training.result)
+    emit(f"next           {training.run.command('eval', request.data_dir, request.device)}")
 
 
 def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -> None:
-    """Print the result of a training and the next command."""
-
+    """Print the result of a training."""
     seconds = duration(result["train_seconds"])
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
@@ -222,8 +221,9 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(
         f"trained        {result['epochs']} epochs, {result['parameters']:,} parameters, {seconds}"
     )
+    if reason := result.get("lost_events"):
+        emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
     emit(f"run            {run.path}")
-    emit(f"next           vitcli eval {shlex.quote(run.name)}")
 
 
 def show_estimate(experiment: Any, device: str, json: bool) -> None:

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,6 +23,7 @@ class FigureFormat(StrEnum):
     pdf = "pdf"
 
 
+WIDTH = 79
 Runs = Annotated[
     list[str],
     typer.Argument(
@@ -144,9 +146,19 @@ def distances(found: dict[str, Any]) -> str:
 
 
 def claims(found: dict[str, Any]) -> str:
-    """Return the table of claims about attention and their verdicts."""
-    rows = [[each["claim"], each["verdict"], each["measured"]] for each in found["claims"]]
-    return table(["claim", "verdict", "measured"], rows)
+    """Return each claim about attention with its verdict and the measured numbers."""
+    from vitcli.runner.visualize.claims import describe_untrained, full_verdict
+
+    lines = []
+    for each in found["claims"]:
+        lines += [each["claim"], f"  {full_verdict(each)}"]
+        lines += wrap(each["measured"], WIDTH, initial_indent="  ", subsequent_indent="  ")
+        if interval := describe_untrained(each):
+            lines.append(f"  untrained models: {interval}")
+    models, images = len(found["untrained_seeds"]), found["untrained_num_images"]
+    return "\n".join(
+        [*lines, f"untrained models: 95 % prediction interval, {models} seeds, {images} images"]
+    )
 
 
 def faithfulness(found: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, ResourceError
 
 
 def commit(path: Path, content: bytes) -> None:
@@ -63,6 +63,23 @@ def make_folder(path: Path) -> None:
         make_folder(path.parent)
     path.mkdir(exist_ok=True)
     sync_folder(path.parent)
+
+
+def make_output_folder(path: Path) -> None:
+    """Create the folder of ``-o``, or its default, and check that files can be written into it.
+
+    Raises:
+        UserError: The folder cannot be created or written to. The text suggests ``-o``.
+    """
+    try:
+        make_folder(path)
+        with tempfile.TemporaryFile(dir=path, prefix="."):
+            pass
+    except OSError as error:
+        is_file = isinstance(error, FileExistsError | NotADirectoryError)
+        raise (ConfigError if is_file else ResourceError)(
+            f"cannot write to {path} ({error.strerror}); choose another folder: -o FOLDER"
+        ) from error
 
 
 def sync_folder(folder: Path) -> None:

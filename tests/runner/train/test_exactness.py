@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
@@ -47,8 +48,8 @@ def content(run: RunDir) -> dict:
 def test_another_environment_is_refused_and_changes_no_file(
     stopped, monkeypatch, name, value, hint
 ):
-    before, real = content(stopped), exactness.numerical_environment(torch.device("cpu"))
-    monkeypatch.setattr(exactness, "numerical_environment", lambda _: real | {name: value})
+    before, real = content(stopped), exactness.numerical_environment(torch.device("cpu"), False)
+    monkeypatch.setattr(exactness, "numerical_environment", lambda *_: real | {name: value})
     with pytest.raises(ConfigError, match=hint) as caught:
         continue_run(stopped)
     assert f"({name} {real[name]} -> {value})" in str(caught.value)
@@ -70,6 +71,56 @@ def test_another_number_of_threads_is_refused(stopped):
             continue_run(stopped)
     finally:
         torch.set_num_threads(1)
+
+
+def fail_to_compile(module: torch.nn.Module):
+    def forward(*_, **__):
+        raise RuntimeError("no working C++ compiler")
+
+    return forward
+
+
+@pytest.mark.parametrize(
+    ("begun", "continued", "change"),
+    [
+        (nn.Sequential, fail_to_compile, "compiled True -> False"),
+        (fail_to_compile, nn.Sequential, "compiled False -> True"),
+    ],
+)
+def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, begun, continued, change):
+    """``nn.Sequential`` takes the place of a compiler that works."""
+    monkeypatch.setattr(torch, "compile", begun)
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            start(
+                load_experiment(str(tiny), {"train.compile": True}),
+                Request(output=here / "stopped"),
+            )
+    run = RunDir(here / "stopped")
+    assert run.read("meta.json")["compiled"] is (begun is nn.Sequential)
+    before = content(run)
+    monkeypatch.setattr(torch, "compile", continued)
+    with pytest.raises(ConfigError, match=rf"not be bit-identical .*\({change}\)"):
+        continue_run(run)
+    assert content(run) == before
+    monkeypatch.setattr(torch, "compile", begun)
+    assert continue_run(run).result["exact"] is True
+
+
+def test_a_run_continues_with_another_torch_compile_if_allowed(stopped, monkeypatch):
+    monkeypatch.setattr(torch, "compile", nn.Sequential)
+    changed = {"train.compile": True}
+    assert continue_run(stopped, allow=True, **changed).result["exact"] is False
+    (note,) = stopped.read("meta.json")["inexact"]
+    assert "compiled False -> True" in note
+
+
+def test_a_checkpoint_that_does_not_say_whether_it_was_compiled_continues(stopped):
+    checkpoint = load_checkpoint(stopped.checkpoints / "5")
+    del checkpoint.state["circumstances"]["compiled"]
+    save_checkpoint(stopped.checkpoints, checkpoint)
+    assert continue_run(stopped).result["exact"] is True
 
 
 def test_a_finished_run_is_trained_further_and_marked(stopped, here):

@@ -1,12 +1,15 @@
 """Verdicts, intervals and rankings of visualize, from numbers made by hand."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
-from vitcli.runner.visualize.claims import judge_claims
+from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims, summarize_comparison
 from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
 from vitcli.runner.visualize.statistics import mean_and_error
+from vitcli.runner.visualize.untrained import UntrainedModels, compare
 
 SPREAD = torch.tensor([-0.1, 0.0, 0.1])[:, None, None]
 
@@ -29,8 +32,24 @@ def numbers(far=(4.0, 6.0, 9.5), entropy=3.8, to_patches=0.9, images=3) -> Atten
     )
 
 
+def untrained(shift=0.0, entropy=0.0) -> UntrainedModels:
+    """Return numbers of four models around those of ``numbers()``, or shifted from them."""
+    seeds = (0, 1, 2, 3)
+    models = (
+        numbers(
+            far=(4.0 + shift + s, 6.0 + shift + 3 * s, 9.5 + shift - s), entropy=3.8 + entropy + s
+        )
+        for s in (-0.3, -0.1, 0.1, 0.3)
+    )
+    return UntrainedModels(seeds=seeds, num_images=3, models=tuple(models))
+
+
+def judge(models: UntrainedModels, **changes) -> list[Claim]:
+    return judge_claims(numbers(**changes), models)
+
+
 def verdicts(**changes) -> list[str]:
-    return [claim.verdict for claim in judge_claims(numbers(**changes))]
+    return [claim.verdict for claim in judge(untrained(), **changes)]
 
 
 @pytest.mark.parametrize(
@@ -48,6 +67,54 @@ def verdicts(**changes) -> list[str]:
 )
 def test_a_claim_is_judged_by_what_was_measured(changes, expected):
     assert verdicts(**changes) == expected
+
+
+@pytest.mark.parametrize(
+    ("models", "changes", "expected"),
+    [
+        (untrained(), {}, [SAME, SAME, SAME, SAME]),
+        # Untrained models attend farther in every layer, by more than the spread of their seeds.
+        (untrained(shift=3), {}, ["", SAME, MORE, SAME]),
+        (untrained(shift=-3), {}, [MORE, SAME, "", SAME]),
+        # A claim that does not hold cannot hold more in an untrained model.
+        (untrained(shift=-3), {"far": (9.5, 6.0, 4.0)}, ["", "", "", SAME]),
+        (untrained(entropy=3), {}, [SAME, SAME, SAME, MORE]),
+        (untrained(entropy=-3), {}, [SAME, SAME, SAME, ""]),
+        # One image has no interval, so nothing is distinguishable.
+        (untrained(shift=3), {"images": 1}, [SAME, SAME, SAME, SAME]),
+    ],
+)
+def test_a_claim_is_compared_with_untrained_models(models, changes, expected):
+    assert [claim.against_untrained for claim in judge(models, **changes)] == expected
+
+
+def test_both_sources_of_chance_count():
+    seeds = [torch.full((3,), value) for value in (1.0, 2.0, 3.0)]
+    found = compare(torch.tensor([7.0, 8.0, 9.0]), seeds)
+    half = 4.302653 * (1 + 1 / 3) ** 0.5  # two degrees of freedom, sd 1, one more value
+    assert (found.low, found.high) == pytest.approx((2 - half, 2 + half))  # up to 6.97
+    assert found.number == 8
+    assert not found.is_above  # 8 is above, but its images are uncertain by 2.48
+    assert compare(torch.tensor([7.9, 8.0, 8.1]), seeds).is_above
+    assert compare(-torch.tensor([7.9, 8.0, 8.1]), seeds).is_below
+
+
+def test_a_claim_that_cannot_be_asked_is_not_compared():
+    numbers_without_cls = replace(numbers(), cls_entropy=None)
+    claim = judge_claims(numbers_without_cls, untrained())[-1]
+    assert (claim.untrained, claim.against_untrained) == (None, "")
+
+
+def test_a_sentence_names_the_claims_that_training_did_not_cause():
+    models = untrained(shift=3)
+    text = summarize_comparison(judge(models), models)
+    assert text == (
+        "Not distinguishable from 4 untrained models on 3 of the test images:"
+        " Layer 2 attends more broadly; CLS aggregates information widely."
+    )
+    assert summarize_comparison([], models) == ""
+    (claim, *_) = judge(models)
+    assert summarize_comparison([claim], models).startswith("Every claim is distinguishable")
 
 
 def test_the_interval_is_that_of_students_t():

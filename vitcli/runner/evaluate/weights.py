@@ -33,7 +33,7 @@ def run_weights(
         if found is None:
             raise InputError(
                 f"{run.path}: no checkpoint yet ({run.status()['state']});"
-                f" train it: vitcli train --resume {run.name}"
+                f" train it: {run.command('train --resume')}"
             )
         checkpoint = found
         if checkpoint.step < (last_step := run.status()["step"]):

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -57,6 +58,19 @@ class RunDir:
             if folder in path.parents:
                 return str(path.relative_to(folder))
         return str(self.path)
+
+    def command(self, verb: str, data_dir: Path | None = None, device: str = "auto") -> str:
+        """Return a command about this run, such as ``vitcli eval quickstart``, ready to be typed.
+
+        Args:
+            verb: The command with its options, such as ``train --resume``; the run follows.
+            data_dir: The ``--data-dir`` that the command needs, too.
+            device: The ``--device`` of the run. On another one, it might not continue.
+        """
+        words = ["vitcli", *verb.split(), self.name]
+        words += ["--data-dir", str(data_dir)] if data_dir else []
+        words += ["--device", device] if device != "auto" else []
+        return shlex.join(words)
 
     @property
     def is_bundled(self) -> bool:

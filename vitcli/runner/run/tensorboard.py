@@ -1,16 +1,23 @@
 """TensorBoard event files, which can be rebuilt from metrics.jsonl except for their pictures."""
 
-from collections.abc import Iterator
+import contextlib
+import itertools
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
-from torch.utils.tensorboard import SummaryWriter
-from torch.utils.tensorboard.summary import hparams
+from torch.utils.tensorboard.summary import hparams, image, scalar
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.experiment.config import flatten
+from vitcli.runner.text import ignore_message
 
 TAGS = {
     "lr": "optim/lr",
@@ -35,27 +42,57 @@ class Board:
     Pictures of steps up to the last record are therefore copied from the older event files; the
     training draws the later ones again. If an event file was deleted or truncated, its pictures are
     lost.
+
+    metrics.jsonl holds the numbers, and this file only shows them. So an error of the disk ends the
+    event file, but not the training: ``on_failure`` gets the reason, and later events are dropped.
+    torch's SummaryWriter is not used, because it writes in a thread that prints a traceback.
     """
 
-    def __init__(self, folder: Path, records: list[dict[str, Any]]) -> None:
+    _count = itertools.count()
+
+    def __init__(
+        self,
+        folder: Path,
+        records: list[dict[str, Any]],
+        on_failure: Callable[[str], None] = ignore_message,
+    ) -> None:
+        self._on_failure = on_failure
+        self._failed = False
         old = sorted(folder.glob("events.out.tfevents.*"))
-        pictures = [*read_picture_events(old, records[-1]["step"])] if old and records else []
-        self.writer = SummaryWriter(str(folder))
-        for record in records:
-            self.scalars(record)
-        assert self.writer.file_writer is not None
-        for event in pictures:
-            self.writer.file_writer.add_event(event, event.step, event.wall_time)
-        self.writer.flush()
-        for file in old:
-            file.unlink()
+        unique = f"{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(self._count)}"
+        path = folder / f"events.out.tfevents.{unique}"
+        with self._failures():
+            self._file = path.open("xb")
+        self._write([Event(wall_time=time.time(), file_version="brain.Event:2")])
+        self._write(event for record in records for event in scalar_events(record))
+        if old and records:
+            self._write(read_picture_events(old, records[-1]["step"]))
+        # An incomplete new file must not replace the old ones.
+        for file in [path] if self._failed else old:
+            with contextlib.suppress(OSError):
+                file.unlink()
+
+    def _write(self, events: Iterable[Event]) -> None:
+        if self._failed:
+            return
+        with self._failures():
+            writer = RecordWriter(self._file)
+            for event in events:
+                writer.write(event.SerializeToString())
+            writer.flush()
+
+    @contextlib.contextmanager
+    def _failures(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self._failed = True
+            self.close()
+            self._on_failure(error.strerror or str(error))
 
     def scalars(self, record: dict[str, Any]) -> None:
         """Write the numbers of one record."""
-        for key, value in record.items():
-            if value is not None and (tag := tag_of(key)):
-                self.writer.add_scalar(tag, value, record["step"])
-        self.writer.flush()
+        self._write(scalar_events(record))
 
     def images(self, tag: str, images: Tensor, step: int) -> None:
         """Write a grid of pictures (N, C, H, W), scaled together to the full value range."""
@@ -63,12 +100,11 @@ class Board:
         images = (images - low) / (high - low).clamp(min=1e-12)
         if images.shape[1] not in (1, 3):
             images = images.mean(1, keepdim=True)
-        self.writer.add_images(tag, images.float().cpu(), step)
+        self._write([event_of(image(tag, images.float().cpu()), step)])
 
     def picture(self, pixels: np.ndarray, step: int) -> None:
         """Write a picture (H, W, 3) uint8 of this step."""
-        self.writer.add_image(PICTURES, pixels, step, dataformats="HWC")
-        self.writer.flush()
+        self._write([event_of(image(PICTURES, pixels, dataformats="HWC"), step)])
 
     def hparams(
         self, spec: ExperimentSpec, result: dict[str, float], labels: dict[str, Any]
@@ -83,14 +119,24 @@ class Board:
             k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in flat.items()
         }
         metrics = {f"result/{name}": value for name, value in result.items()}
-        assert self.writer.file_writer is not None
-        for record in hparams(values, metrics):
-            self.writer.file_writer.add_summary(record)
-        for tag, value in metrics.items():
-            self.writer.add_scalar(tag, value, 0)
+        summaries = [*hparams(values, metrics), *itertools.starmap(scalar, metrics.items())]
+        self._write(event_of(summary, 0) for summary in summaries)
 
     def close(self) -> None:
-        self.writer.close()
+        with contextlib.suppress(OSError, AttributeError):  # without a file, it never opened
+            self._file.close()
+
+
+def event_of(summary: Any, step: int) -> Event:
+    """Return an event of now with a summary of torch.utils.tensorboard."""
+    return Event(wall_time=time.time(), step=step, summary=summary)
+
+
+def scalar_events(record: dict[str, Any]) -> Iterator[Event]:
+    """Yield an event for each number of a record that TensorBoard shows."""
+    for key, value in record.items():
+        if value is not None and (tag := tag_of(key)):
+            yield event_of(scalar(tag, value), record["step"])
 
 
 def read_picture_events(files: list[Path], last_step: int) -> Iterator[Any]:

@@ -85,7 +85,7 @@ def _read_meta(run: RunDir) -> dict[str, Any]:
     meta, state = run.read("meta.json"), run.status()["state"]
     if state not in RESULT_STATES:
         raise InputError(
-            f"{run.name} is not finished ({state}); finish it: vitcli train --resume {run.name}"
+            f"{run.name} is not finished ({state}); finish it: {run.command('train --resume')}"
         )
     if not {"experiment", "data_hash"} <= meta.keys():
         raise InputError(f"{run.name}: its meta.json is missing or damaged")

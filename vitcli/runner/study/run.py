@@ -16,7 +16,7 @@ from vitcli.runner.errors import (
     UserError,
 )
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.run.folder import RESULT_STATES, RunDir, hold_folder
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import PLAN, Trial
@@ -47,6 +47,7 @@ def run_study(
         return plan.states
     from vitcli.runner.run.checkpoint import keep_weights
 
+    make_output_folder(plan.root)
     with hold_folder(plan.root, "another process is running this study"):
         for checkpoints in full_checkpoints:
             keep_weights(checkpoints)

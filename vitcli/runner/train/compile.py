@@ -14,8 +14,10 @@ def compile_task(
     batches: Iterable[Batch],
     autocast: torch.dtype | None,
     on_message: Callable[[str], None],
-) -> None:
+) -> bool:
     """Set ``task.network`` to the compiled module, if the experiment asks for it.
+
+    Return whether the module is compiled, which changes the rounding.
 
     The compiled module is tried on a part of the first batch, so that a failure is reported before
     the training. After a failure the training continues without torch.compile.
@@ -23,12 +25,13 @@ def compile_task(
     module, train = task.module, task.spec.train
     device = next(module.parameters()).device
     if not train.compiles_on(device.type):
-        return
+        return False
     on_message("compiling the model ...")
     batch = next(iter(batches))
     part = {name: value[: train.batch_size // train.accumulate] for name, value in batch.items()}
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     task.network = torch.compile(module)  # type: ignore[assignment]
+    compiled = True
     try:
         with autocast_to(device, autocast):
             loss = task.losses(part)["loss"]
@@ -39,7 +42,8 @@ def compile_task(
         reason = str(error).partition("\n")[0]
         on_message(f"torch.compile failed, training without it: {reason}")
         torch._dynamo.reset()
-        task.network = module
+        task.network, compiled = module, False
     for name, buffer in module.named_buffers():
         buffer.copy_(buffers[name])  # undo the changes of running statistics by the trial batch
     module.zero_grad(set_to_none=True)
+    return compiled

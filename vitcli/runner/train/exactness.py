@@ -1,8 +1,8 @@
 """Whether a continued and an uninterrupted training give bit-identical results.
 
 Another number of threads, instruction set or build of torch changes the order or the rounding of
-sums, and so every weight (measured). Such a continuation is refused, unless the user allows it. The
-run is then marked as inexact permanently.
+sums, and so every weight (measured). So does torch.compile. Such a continuation is refused, unless
+the user allows it. The run is then marked as inexact permanently.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ CHANGEABLE = (
 these fields changes neither the meaning of a tensor in the checkpoint nor the numbers of steps."""
 
 
-def numerical_environment(device: torch.device) -> dict[str, Any]:
+def numerical_environment(device: torch.device, compiled: bool) -> dict[str, Any]:
     """Return what the rounding depends on, besides configuration, precision and kernels."""
     on_gpu = device.type == "cuda"
     return {
@@ -39,6 +39,7 @@ def numerical_environment(device: torch.device) -> dict[str, Any]:
         "hardware": torch.cuda.get_device_name(device) if on_gpu else cpu_name(),
         "cpu_capability": None if on_gpu else torch.backends.cpu.get_cpu_capability(),
         "threads": None if on_gpu else torch.get_num_threads(),
+        "compiled": compiled,
     }
 
 
@@ -46,13 +47,15 @@ def environment_changes(
     state: Mapping[str, Any],
     meta: Mapping[str, Any],
     device: torch.device,
+    compiled: bool,
     precision: str,
     model: str,
 ) -> dict[str, Change]:
     """Return what differs from a checkpoint's environment: name -> (before, now).
 
     Checkpoints of version 0.5.0 and older have no environment. The last session in meta.json then
-    gives it.
+    gives it. Checkpoints of version 0.8.0 and older do not say whether the model was compiled; this
+    is then not compared.
 
     Raises:
         ConfigError: The precision differs, so the continuation would be another training.
@@ -66,7 +69,7 @@ def environment_changes(
             f" continue it on its original kind of hardware, or train it again with"
             f" --precision {precision} --rerun"
         )
-    now = numerical_environment(device)
+    now = numerical_environment(device, compiled)
     session = (meta.get("sessions") or [meta])[-1]
     names = [name for name in (*RECORDED, "threads") if name in session and now[name] is not None]
     before = state.get("circumstances") or {name: session[name] for name in names}

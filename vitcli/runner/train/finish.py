@@ -22,7 +22,7 @@ def finish(trainer: Trainer) -> dict[str, Any]:
     if not steps(run.checkpoints):  # without training there is no checkpoint yet
         trainer.save()
     save_outputs(run.path / "predictions.npz", outputs)
-    with contextlib.closing(Board(run.path, trainer.records)) as board:
+    with contextlib.closing(trainer.open_board()) as board:
         meta = run.read("meta.json")
         groups = {name: meta.get(name) for name in ("experiment", "variant")}
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded}
@@ -45,6 +45,7 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
     headline, has_val = row.headline.name, bool(trainer.data.val)
     names = {name: name if name in row.unprefixed else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
+    lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},
         f"val_{headline}": last.get(f"val_{headline}"),
@@ -61,6 +62,7 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
         "kernels": trainer.kernels,
         "exact": "inexact" not in trainer.run.read("meta.json"),
         "num_test": num_test,
+        **lost,
     }
 
 

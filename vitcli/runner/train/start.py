@@ -1,6 +1,5 @@
 """The start of a training: refuse the request, prepare a new run, or continue a run."""
 
-import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +20,7 @@ from vitcli.runner.experiment.config import (
 )
 from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve
-from vitcli.runner.files import commit_json, sha256
+from vitcli.runner.files import commit_json, make_output_folder, sha256
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import latest_checkpoint
@@ -77,6 +76,8 @@ def start(
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     device = pick_device(request.device)
+    if not run.exists:
+        make_output_folder(path)
     with run.lock():
         if is_already_finished(run, experiment.spec, request):
             return FinishedTraining(run, run.read("result.json"), trained=False)
@@ -140,8 +141,12 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
         return False
     raise ConfigError(
         f"{run.path} holds an unfinished run ({status['state']} at step {status['step']});"
-        f" continue it: vitcli train --resume {shlex.quote(run.name)}   start over: --rerun"
+        f" continue it: {resume_command(run, request)}   start over: --rerun"
     )
+
+
+def resume_command(run: RunDir, request: Request) -> str:
+    return run.command("train --resume", request.data_dir, request.device)
 
 
 def is_effectively_empty(folder: Path) -> bool:
@@ -180,7 +185,10 @@ def prepare_trainer(
         load_initial_weights(encoder_of(spec, module), spec.train.init, on_message)
     # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
-    trainer = Trainer(spec, module, data.to(device), run, device, on_event, on_message, kernels)
+    command = resume_command(run, request)
+    trainer = Trainer(
+        spec, module, data.to(device), run, device, on_event, on_message, command, kernels
+    )
     meta = run.read("meta.json") if old else {}
     if checkpoint:
         inexact = trainer.changes_since(checkpoint)
@@ -195,7 +203,7 @@ def prepare_trainer(
         mark_inexact(run, meta, checkpoint.step, inexact, on_message)
     if request.rerun:
         delete_run_files(run.path)
-    arithmetic = {"precision": trainer.precision, "kernels": trainer.kernels}
+    arithmetic = {name: getattr(trainer, name) for name in ("precision", "kernels", "compiled")}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())
     if old:  # a mark in meta.json must be written before the configuration it is about

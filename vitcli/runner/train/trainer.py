@@ -51,10 +51,12 @@ class Trainer:
         device: torch.device,
         on_event: Callable[[Event], None],
         on_message: Callable[[str], None],
+        resume_command: str,
         kernels: str | None = None,
     ) -> None:
         self.spec, self.data, self.run, self.device = spec, data, run, device
         self.on_event, self.on_message = on_event, on_message
+        self.resume_command = resume_command
         if device.type == "cpu":
             keep_freed_memory()
         self.row, task_type = spec.task.row, task_class(spec)
@@ -67,11 +69,14 @@ class Trainer:
         )
         self._refuse_small_data()
         self.state = TrainState(spec, self.task, data, autocast)
+        self.compiled = compile_task(self.task, self.state.batches(0), autocast, on_message)
         self.step_seconds = 0.0
         self.wall_seconds = 0.0
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
         """Best headline number on the validation split, and its step."""
+        self.lost_events = ""
+        """Why TensorBoard's event file is incomplete; empty if it is complete."""
         self._next_save = 0.0
         self._outputs: tuple[int, Outputs] | None = None
 
@@ -105,7 +110,7 @@ class Trainer:
             "precision": self.precision,
             "kernels": self.kernels,
             "weights": "ema" if self.state.ema else "model",
-            "circumstances": numerical_environment(self.device),
+            "circumstances": numerical_environment(self.device, self.compiled),
             "model": model_hash(self.spec.model),
         }
         return Checkpoint(self.step, self.state.tensors(), state)
@@ -120,8 +125,8 @@ class Trainer:
         if checkpoint.step > self.state.num_steps:
             done = checkpoint.step // self.state.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {done} epochs")
-        here = self.precision, model_hash(self.spec.model)
-        return environment_changes(checkpoint.state, self.run.read("meta.json"), self.device, *here)
+        here = self.device, self.compiled, self.precision, model_hash(self.spec.model)
+        return environment_changes(checkpoint.state, self.run.read("meta.json"), *here)
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
@@ -151,9 +156,8 @@ class Trainer:
 
     def train(self, stop: StopFlag) -> None:
         """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError."""
-        self.board = Board(self.run.path, self.records)
+        self.board = self.open_board()
         self._report_start()
-        compile_task(self.task, self.state.batches(0), self.state.autocast, self.on_message)
         self.state.module.train()
         self._started = time.perf_counter()
         try:
@@ -161,6 +165,18 @@ class Trainer:
                 self._train_epoch(epoch, stop)
         finally:
             self.board.close()
+
+    def open_board(self) -> Board:
+        """Return a new event file with the records so far. A failure is reported once."""
+        return Board(self.run.path, self.records, self._note_lost_events)
+
+    def _note_lost_events(self, reason: str) -> None:
+        if not self.lost_events:
+            self.on_message(
+                f"warning: {self.run.path}: TensorBoard's event file is incomplete ({reason});"
+                " the training continues, and metrics.jsonl has all numbers"
+            )
+        self.lost_events = reason
 
     def _report_start(self) -> None:
         started = Started(
@@ -301,6 +317,6 @@ class Trainer:
         self.run.set_status("interrupted", self.step, f"signal {number}")
         raise StoppedError(
             f"stopped at step {self.step} of {self.state.num_steps}; a checkpoint was saved."
-            f" Continue: vitcli train --resume {self.run.name}",
+            f" Continue: {self.resume_command}",
             number,
         )

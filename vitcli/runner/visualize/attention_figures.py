@@ -3,6 +3,7 @@
 Axes: L layers, h heads, gh gw patch grid, H W pixels, n images.
 """
 
+from dataclasses import asdict
 from functools import partial
 
 import numpy as np
@@ -25,7 +26,7 @@ from vitcli.runner.figure_style import (
 )
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
-from vitcli.runner.visualize.claims import judge_claims
+from vitcli.runner.visualize.claims import judge_claims, summarize_comparison
 from vitcli.runner.visualize.faithfulness_numbers import (
     BASELINES,
     Faithfulness,
@@ -34,6 +35,7 @@ from vitcli.runner.visualize.faithfulness_numbers import (
 from vitcli.runner.visualize.figure import MARKS, RunFigure, make_caption, three_layers
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
+from vitcli.runner.visualize.untrained import measure_untrained
 
 MISTAKES = 8
 CHOSEN = 4
@@ -162,8 +164,10 @@ def distance_figure(tested: RunOnTestSet) -> RunFigure:
     """Return a figure of the attention distance and entropy of every head, with their spread."""
     if tested.attention_model.grid_size == (1, 1):
         raise NoFigureError("the picture is one patch, so attention has no distance")
-    numbers = measure_attention(tested)
-    size = tested.attention_model.spec.patch_size
+    model = tested.attention_model
+    numbers = measure_attention(model, tested.batches(tested.sample))
+    untrained = measure_untrained(tested)
+    claims = judge_claims(numbers, untrained)
     return RunFigure(
         draw=partial(_draw_distance, numbers),
         title="How far attention reaches",
@@ -172,10 +176,16 @@ def distance_figure(tested: RunOnTestSet) -> RunFigure:
             "Left: mean distance between a patch and the patches it attends to. Right: number of"
             " tokens it attends to, which is the exponential of the entropy. A mark is a head, and"
             " its bar is the standard deviation over images. The line is the mean of the heads. A"
-            f" patch is {size} pixels wide.",
+            f" patch is {model.spec.patch_size} pixels wide."
+            f" {summarize_comparison(claims, untrained)}".rstrip(),
             len(numbers.distance),
         ),
-        numbers=distance_document(numbers),
+        numbers=distance_document(numbers)
+        | {
+            "untrained_seeds": untrained.seeds,
+            "untrained_num_images": untrained.num_images,
+            "claims": [asdict(claim) for claim in claims],
+        },
     )
 
 
@@ -212,7 +222,6 @@ def distance_document(numbers: AttentionNumbers) -> dict[str, object]:
         "uniform_near_share": numbers.uniform_near,
         "num_patches": numbers.num_patches,
         "layers": rows,
-        "claims": [vars(claim) for claim in judge_claims(numbers)],
     }
 
 

@@ -4,6 +4,7 @@ Axes: n images, L layers, h heads.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,6 @@ from vitcli.core.inspect.statistics import (
     uniform_near_share,
 )
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,13 +46,14 @@ class AttentionNumbers:
     num_tokens: int
 
 
-def measure_attention(tested: RunOnTestSet) -> AttentionNumbers:
-    """Return the statistics of the sampled images, computed in batches that fit in memory."""
-    model = tested.attention_model
+def measure_attention(
+    model: VisionTransformer, batches: Iterable[tuple[Tensor, Tensor]]
+) -> AttentionNumbers:
+    """Return the statistics of images; each batch is their indices (B,) and (B, C, H, W)."""
     size, patch = model.grid_size, model.spec.patch_size
     rows: list[list[Tensor]] = []
     similarity = []
-    for _, images in tested.batches(tested.sample):
+    for _, images in batches:
         with torch.no_grad():
             layers = list(model.attention_weights(images).values())
         rows.append(

@@ -3,15 +3,22 @@
 The report "Attention Mechanisms and Transformers for Visual Recognition" says in section V.C:
 layer 1 attends to neighbouring patches, layer 3 attends more broadly, layer 6 (the last) attends
 globally, and CLS aggregates information widely.
+
+A claim can hold for a model that never learned anything. So every number is compared with those of
+untrained models; ``Comparison`` explains how.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
 from vitcli.runner.visualize.statistics import mean_and_error, plus_minus
+from vitcli.runner.visualize.untrained import Comparison, UntrainedModels, compare
 
 LOCAL, GLOBAL = 0.5, 0.9
 """Attention is local if its distance is less than half of the distance of uniform attention. It is
@@ -20,6 +27,12 @@ WIDE, NARROW = 0.5, 0.1
 """CLS aggregates widely if the entropy of its attention equals that of uniform attention to half of
 the patches or more. The claim does not hold below a tenth of the patches, or if less than half of
 the attention of CLS goes to patches."""
+CANNOT = "cannot be asked"
+SAME = "not distinguishable from an untrained model"
+MORE = "more so in an untrained model"
+
+Statistic = Callable[[AttentionNumbers], Tensor]
+"""Returns the number that decides a claim for each image, (n,)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,73 +42,121 @@ class Claim:
     claim: str
     measured: str
     verdict: str
+    """The verdict on this model alone."""
+    against_untrained: str = ""
+    """``SAME`` or ``MORE``; empty if neither is so, or nothing was compared."""
+    untrained: Comparison | None = None
 
 
-def judge_claims(numbers: AttentionNumbers) -> list[Claim]:
+def judge_claims(numbers: AttentionNumbers, untrained: UntrainedModels) -> list[Claim]:
     """Judge every claim on the corresponding layers of this model: first, middle and last."""
     depth = numbers.distance.shape[1]
-    ratio = numbers.distance.double().mean((0, 2)) / numbers.uniform  # (L,)
-    first, middle, last = (ratio[i].item() for i in (0, (depth - 1) // 2, depth - 1))
-    near = numbers.near.double().mean((0, 2))[0].item()
+    middle, last = (depth - 1) // 2, depth - 1
+    rows: list[tuple[Claim, Statistic, bool]] = [
+        (_judge_first(numbers), partial(_ratio, layer=0), False),
+        (_judge_middle(numbers, middle), partial(_gain, layer=middle), True),
+        (_judge_last(numbers, middle, last), partial(_ratio, layer=last), True),
+        (_judge_cls(numbers), _cls_patches, True),
+    ]
     return [
-        Claim(
-            claim="Layer 1 attends to neighbouring patches",
-            measured=f"{first:.2f} of the distance of uniform attention;"
-            f" {100 * near:.0f} % of the attention stays within 3x3 patches"
-            f" (uniform: {100 * numbers.uniform_near:.0f} %)",
-            verdict="holds" if first < LOCAL else "does not hold" if first >= GLOBAL else "in part",
-        ),
-        Claim(
-            claim=f"Layer {(depth + 1) // 2} attends more broadly",
-            measured=_describe_difference(numbers, 0, (depth - 1) // 2),
-            verdict=_judge_difference(numbers, 0, (depth - 1) // 2),
-        ),
-        Claim(
-            claim=f"Layer {depth} attends globally",
-            measured=f"{last:.2f} of the distance of uniform attention"
-            f" (layer {(depth + 1) // 2}: {middle:.2f})",
-            verdict=_judge_last_layer(last, depth),
-        ),
-        _judge_cls(numbers),
+        claim if claim.verdict == CANNOT else _compare(claim, numbers, untrained, statistic, large)
+        for claim, statistic, large in rows
     ]
 
 
-def _judge_last_layer(ratio: float, depth: int) -> str:
-    if depth == 1:
-        return "cannot be asked"
-    return "holds" if ratio >= GLOBAL else "does not hold" if ratio < LOCAL else "in part"
+def _compare(
+    claim: Claim,
+    numbers: AttentionNumbers,
+    untrained: UntrainedModels,
+    statistic: Statistic,
+    large: bool,
+) -> Claim:
+    """Return the claim with its comparison; ``large``: the claim holds for large numbers."""
+    found = compare(statistic(numbers), [statistic(each) for each in untrained.models])
+    against = "" if found.is_below or found.is_above else SAME
+    if claim.verdict in ("holds", "in part") and (found.is_below if large else found.is_above):
+        against = MORE
+    return replace(claim, untrained=found, against_untrained=against)
 
 
-def layer_difference(numbers: AttentionNumbers, one: int, other: int) -> tuple[float, float | None]:
-    """Return the distance of layer ``other`` minus that of layer ``one``, paired by image.
-
-    The result is the mean and half its 95 % interval.
-    """
-    means: Tensor = numbers.distance.double().mean(2)  # (n, L)
-    return mean_and_error(means[:, other] - means[:, one])
-
-
-def _describe_difference(numbers: AttentionNumbers, one: int, other: int) -> str:
-    if one == other:
-        return "the model has no middle layer"
-    return f"{plus_minus(*layer_difference(numbers, one, other))} pixels against layer {one + 1}"
+def summarize_comparison(claims: Sequence[Claim], models: UntrainedModels) -> str:
+    """Return one sentence for a caption: the claims that are no result of the training."""
+    compared = [claim for claim in claims if claim.untrained]
+    same = [claim.claim for claim in compared if claim.against_untrained == SAME]
+    count = f"{len(models.models)} untrained models on {models.num_images} of the test images"
+    if same:
+        return f"Not distinguishable from {count}: {'; '.join(same)}."
+    return f"Every claim is distinguishable from {count}." if compared else ""
 
 
-def _judge_difference(numbers: AttentionNumbers, one: int, other: int) -> str:
-    if one == other:
-        return "cannot be asked"
-    mean, error = layer_difference(numbers, one, other)
+def full_verdict(claim: Mapping[str, Any]) -> str:
+    """Return the verdict on the model alone, and against untrained models if that was measured."""
+    return "; ".join(filter(None, [claim["verdict"], claim.get("against_untrained")]))
+
+
+def describe_untrained(claim: Mapping[str, Any]) -> str:
+    """Return the prediction interval of untrained models, such as ``0.97 to 1.02``."""
+    found = claim.get("untrained")
+    return f"{found['low']:.2f} to {found['high']:.2f}" if found else ""
+
+
+def _ratio(numbers: AttentionNumbers, layer: int) -> Tensor:
+    """Return the distance of a layer as a share of the distance of uniform attention, by image."""
+    return numbers.distance[:, layer].double().mean(1) / numbers.uniform
+
+
+def _gain(numbers: AttentionNumbers, layer: int) -> Tensor:
+    """Return the distance of a layer minus that of layer 1 in pixels, by image."""
+    distance = numbers.distance.double().mean(2)  # (n, L)
+    return distance[:, layer] - distance[:, 0]
+
+
+def _cls_patches(numbers: AttentionNumbers) -> Tensor:
+    """Return the number of patches that CLS covers in the last layer, by image."""
+    assert numbers.cls_entropy is not None
+    return torch.exp(numbers.cls_entropy[:, -1].double()).mean(1)
+
+
+def _judge_first(numbers: AttentionNumbers) -> Claim:
+    first, near = _ratio(numbers, 0).mean().item(), numbers.near[:, 0].double().mean().item()
+    return Claim(
+        claim="Layer 1 attends to neighbouring patches",
+        measured=f"{first:.2f} of the distance of uniform attention;"
+        f" {100 * near:.0f} % of the attention stays within 3x3 patches"
+        f" (uniform: {100 * numbers.uniform_near:.0f} %)",
+        verdict="holds" if first < LOCAL else "does not hold" if first >= GLOBAL else "in part",
+    )
+
+
+def _judge_last(numbers: AttentionNumbers, middle: int, last: int) -> Claim:
+    ratio, half_way = (_ratio(numbers, i).mean().item() for i in (last, middle))
+    verdict = "holds" if ratio >= GLOBAL else "does not hold" if ratio < LOCAL else "in part"
+    return Claim(
+        claim=f"Layer {last + 1} attends globally",
+        measured=f"{ratio:.2f} of the distance of uniform attention"
+        f" (layer {middle + 1}: {half_way:.2f})",
+        verdict=verdict if last else CANNOT,
+    )
+
+
+def _judge_middle(numbers: AttentionNumbers, middle: int) -> Claim:
+    claim = f"Layer {middle + 1} attends more broadly"
+    if not middle:
+        return Claim(claim=claim, measured="the model has no middle layer", verdict=CANNOT)
+    mean, error = mean_and_error(_gain(numbers, middle))
     if error is None or abs(mean) <= error:
-        return "undecided"
-    return "holds" if mean > 0 else "does not hold"
+        verdict = "undecided"
+    else:
+        verdict = "holds" if mean > 0 else "does not hold"
+    measured = f"{plus_minus(mean, error)} pixels against layer 1"
+    return Claim(claim=claim, measured=measured, verdict=verdict)
 
 
 def _judge_cls(numbers: AttentionNumbers) -> Claim:
     claim = "CLS aggregates information widely"
     if numbers.cls_entropy is None or numbers.cls_to_patches is None:
-        return Claim(claim=claim, measured="the model has no CLS", verdict="cannot be asked")
-    reach = torch.exp(numbers.cls_entropy[:, -1].double()).mean(1)  # (n,) patches
-    mean, error = mean_and_error(reach)
+        return Claim(claim=claim, measured="the model has no CLS", verdict=CANNOT)
+    mean, error = mean_and_error(_cls_patches(numbers))
     given = numbers.cls_to_patches[:, -1].double().mean().item()
     share = mean / numbers.num_patches
     if share < NARROW or given < 0.5:

@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from vitcli.runner.visualize.claims import describe_untrained, full_verdict
 from vitcli.runner.visualize.explorer.page import fragment
 from vitcli.runner.visualize.render import VisualizedRun
 
@@ -63,6 +64,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
+        "untrained": describe_untrained,
+        "verdict": full_verdict,
         "percent": lambda share: f"{100 * share:.2f}",
         "decimals": lambda value: "" if value is None else f"{value:.2f}",
         "thousandths": lambda value: "" if value is None else f"{value:.3f}",

@@ -8,7 +8,7 @@ from typing import Any
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import did_you_mean
 from vitcli.runner.figure_style import encode
-from vitcli.runner.files import commit, commit_json
+from vitcli.runner.files import commit, commit_json, make_output_folder
 from vitcli.runner.machine.device import environment
 from vitcli.runner.text import portable
 from vitcli.runner.visualize.explorer.page import page
@@ -68,7 +68,7 @@ def visualize(
         form: png, svg or pdf.
         on_figure: Gets each figure's name, and its file or the reason why there is none.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_output_folder(folder)
     figures: dict[str, RunFigure] = {}
     files: dict[str, Path] = {}
     skipped: dict[str, str] = {}

@@ -119,12 +119,16 @@ class RunOnTestSet:
 
     @cached_property
     def sample(self) -> Tensor:
-        """Indices of ``num_images`` test images: (n,).
+        """Indices of ``num_images`` test images: (n,)."""
+        return self.spread_images(self.num_images)
+
+    def spread_images(self, count: int) -> Tensor:
+        """Return the indices of ``count`` test images, or of all if there are fewer: (n,).
 
         They are spread evenly over the test set, because some data sets are sorted by class.
         """
         total = len(self.data.test)
-        count = min(self.num_images, total)
+        count = min(count, total)
         return torch.arange(count) * total // count
 
     @cached_property

@@ -1,0 +1,101 @@
+"""TensorBoard's event file: a full disk ends the file, but not the training."""
+
+import errno
+import io
+import os
+from pathlib import Path
+
+import pytest
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.tensorboard import Board
+from vitcli.runner.train.start import Request, start
+
+FULL = os.strerror(errno.ENOSPC)
+
+
+class FileOnFullDisk(io.FileIO):
+    """A file whose disk is full after a number of bytes, as the operating system reports it."""
+
+    left = 0
+
+    def write(self, content) -> int:
+        if len(content) > self.left:
+            raise OSError(errno.ENOSPC, FULL)
+        self.left -= len(content)
+        return super().write(content)
+
+
+def fill_disk(monkeypatch, capacity: int = 0) -> None:
+    """Leave ``capacity`` bytes for each new event file; other files are written as usual."""
+    original = Path.open
+
+    def open_file(path: Path, mode: str = "r", *words, **options):
+        if mode != "xb" or "tfevents" not in path.name:
+            return original(path, mode, *words, **options)
+        raw = FileOnFullDisk(path, "x")
+        raw.left = capacity
+        return io.BufferedWriter(raw, buffer_size=64)
+
+    monkeypatch.setattr(Path, "open", open_file)
+
+
+def tags(folder: Path) -> set[str]:
+    """Return the tags in the only event file of a folder."""
+    (file,) = folder.glob("events.out.tfevents.*")
+    return {v.tag for event in LegacyEventFileLoader(str(file)).Load() for v in event.summary.value}
+
+
+@pytest.mark.parametrize("capacity", [0, 500, 3000])
+def test_a_full_disk_does_not_change_or_stop_a_training(tiny, here, monkeypatch, capacity):
+    calm = start(load_experiment(str(tiny)), Request(output=here / "calm"))
+    messages: list[str] = []
+    fill_disk(monkeypatch, capacity)
+    request = Request(output=here / "full")
+    full = start(load_experiment(str(tiny)), request, on_message=messages.append)
+    assert_same_run(full.run, calm.run)
+    (warning,) = [text for text in messages if text.startswith("warning")]
+    assert f"full: TensorBoard's event file is incomplete ({FULL})" in warning
+    assert full.run.status()["state"] == "finished"
+    assert full.result["lost_events"] == FULL
+    assert "lost_events" not in calm.result
+
+
+def test_a_run_that_continues_with_space_on_the_disk_has_all_numbers(tiny, here, monkeypatch):
+    experiment = load_experiment(str(tiny))
+    with monkeypatch.context() as patch:
+        fill_disk(patch)
+        stop_after(patch, 13)
+        with pytest.raises(StoppedError):
+            start(experiment, Request(output=here / "run"))
+    assert not [*(here / "run").glob("events*")]
+    done = start(experiment, Request(output=here / "run", resume=True))
+    assert "lost_events" not in done.result
+    assert {"loss/train", "accuracy/test", "images/augmented"} <= tags(here / "run")
+
+
+@pytest.mark.parametrize("capacity", [0, 100])
+def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch, capacity):
+    records = [{"step": step, "train_loss": 1.0} for step in range(9)]
+    Board(tmp_path, records).close()
+    (old,) = tmp_path.iterdir()
+    before = old.read_bytes()
+    fill_disk(monkeypatch, capacity)
+    reasons: list[str] = []
+    board = Board(tmp_path, records, reasons.append)
+    board.scalars({"step": 9, "train_loss": 1.0})
+    board.close()
+    assert reasons == [FULL]
+    assert [*tmp_path.iterdir()] == [old]
+    assert old.read_bytes() == before
+
+
+def test_a_removed_folder_is_not_made_again(tmp_path):
+    reasons: list[str] = []
+    Board(tmp_path / "gone", [], reasons.append).close()
+    assert reasons == [os.strerror(errno.ENOENT)]
+    assert not (tmp_path / "gone").exists()
