@@ -83,7 +83,7 @@ def test_what_is_not_done_is_exit_code_3_and_named(study):
     result = invoke("mine.yaml --seeds 0 -j 1")
     assert result.exit_code == 3
     assert "1 of 1 " in result.stdout, "the table marks it"
-    assert "error: 1 of 2 trials have no result; try them again: vitcli" in result.stderr
+    assert "error: 1 of 2 trials has no result; try them again: vitcli" in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -194,7 +194,7 @@ def test_validate_names_what_is_wrong_and_goes_on(text, told):
     assert wrong.startswith(f"error  {path}: ")
     assert told in wrong
     assert sound.startswith("ok     quickstart: ")
-    assert talk == "error: 1 of 2 experiment files are wrong\n"
+    assert talk == "error: 1 of 2 experiment files is wrong\n"
 
 
 def test_validate_without_the_data_checks_the_fields():

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vitcli.cli.console import duration, is_live, say
 from vitcli.core.spec.tasks import TASKS, TaskRow
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
 
@@ -24,8 +24,8 @@ def start_text(event: Started) -> str:
     line = (
         f"{event.parameters:,} parameters, {event.num_train:,} training and"
         f" {event.num_test:,} test images of {event.data}\n"
-        f"{event.device}, {event.precision}{kernels}, {event.epochs} epochs of"
-        f" {event.steps_per_epoch} steps, folder {event.folder}"
+        f"{event.device}, {event.precision}{kernels}, {quantity(event.epochs, 'epoch')} of"
+        f" {quantity(event.steps_per_epoch, 'step')}, folder {event.folder}"
     )
     if event.first_step:
         line += f"\ncontinuing at step {event.first_step}"

@@ -11,7 +11,7 @@ from vitcli.cli.console import duration, is_live, say
 from vitcli.cli.live import bars, scalars_text
 from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 
@@ -56,9 +56,9 @@ class StudyProgress:
 
     def line(self) -> str:
         """Return the progress as a line."""
-        left = self.seconds_left()
+        left = self.seconds_left() if self.done < self.total else None
         time_left = f", about {duration(left)} left" if left is not None else ""
-        return f"{self.done} of {self.total} trials{time_left}"
+        return f"{self.done} of {quantity(self.total, 'trial')}{time_left}"
 
 
 def end_line(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str:
