@@ -31,7 +31,9 @@ def study(tiny) -> None:
 def test_a_study_from_nothing_to_its_table_and_again(study):
     first = invoke("mine.yaml -j 2")
     assert first.exit_code == 0, first.stderr
+    assert "study mine (mine.yaml)\n2 variants x 2 seeds: 4 missing\n" in first.stderr
     assert "4 to train, 2 at once" in first.stderr
+    assert "making the table, figures and report ...\nmine: does it print?\n---" in first.output
     assert re.search(r"full/seed0 +test \d+\.\d\d %", first.stderr)
     assert "no-norm" in first.stdout
     assert "[" in first.stdout, "an interval"
@@ -53,6 +55,7 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
         (ROOT / "results.json").read_text()
     )
     assert document.rows[1].changes == {"model.norm": "none"}
+    assert "making the table ...\n" in invoke("mine.yaml --only no-norm").stderr
     part = invoke("mine.yaml --seeds 0-2 --table-only")
     assert "1 of 3 missing" in part.stdout
     written = invoke("mine.yaml --table-only --checklist answers.md")

@@ -37,15 +37,11 @@ def emit(text: str) -> None:
 
 
 def wrapped(text: str, stream: TextIO | None) -> str:
-    """Return printable text; on a terminal, long lines wrap between words.
-
-    A line with a command does not wrap, because a terminal copies it as one line.
-    """
+    """Return printable text; on a terminal, long lines wrap between words."""
     text, width = printable(text, keep="\n"), line_width(stream)
     if width is None:
         return text
-    lines = text.split("\n")
-    return "\n".join(line if "vitcli " in line else wrap_line(line, width) for line in lines)
+    return "\n".join(wrap_line(line, width) for line in text.split("\n"))
 
 
 def emit_json(value: Any) -> None:

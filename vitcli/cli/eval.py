@@ -159,7 +159,7 @@ def matrix(found: "Evaluation") -> str:
     """Return the confusion matrix; on a terminal too narrow for names, columns have numbers."""
     head, rows = header(found), classes(found)
     numeric = range(1, len(head))
-    if len(blocks(head, rows, numeric)) > 1:
+    if sum(len(block.body) for block in blocks(head, rows, numeric)) > len(rows):
         head = [*head[:2], *[str(i) for i, _ in enumerate(rows, start=1)]]
         rows = [[f"{i} {name}", *cells] for i, (name, *cells) in enumerate(rows, start=1)]
     return f"rows: true class, columns: predicted\n{table(head, rows, numeric)}"

@@ -127,10 +127,10 @@ def view() -> Iterator[Lines]:
 
 def bars() -> Progress:
     """Return bars on stderr, each with a name and an ``info``; they disappear at the end."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=24 if console.width >= 100 else 10),
         TextColumn("{task.fields[info]}"),
     )
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     return Progress(*columns, console=console, transient=True)

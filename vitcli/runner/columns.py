@@ -20,7 +20,8 @@ MIN_WORDS = 20
 """Width to which cells with words are wrapped before columns move into another block."""
 LABEL = re.compile(r"(\s*\S.*?\s{2,})(?=\S)")
 """The label of a line such as ``folder    runs/...``, with the spaces after it."""
-UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %")
+UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %|vitcli [a-z-]+ [^;,)]*")
+"""An interval, a percentage and a command to type, which a terminal copies as one line."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +52,7 @@ class Block:
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
     """Return lines of at most ``width`` characters (0: no limit).
 
-    No line breaks inside a word, inside an interval such as ``[-1.0, +2.0]`` or before ``%``.
+    No line breaks inside a word or inside what ``UNBROKEN`` matches.
     """
     text = UNBROKEN.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
     lines = textwrap.wrap(
@@ -73,10 +74,12 @@ def wrap_line(line: str, width: int) -> str:
     if not found:
         return "\n".join(wrap(line, width, margin + GAP))
     label, value = found[1], line[len(found[1]) :]
-    if len(label) + max(map(len, value.split())) <= width:
-        return "\n".join(wrap(line, width, " " * len(label)))
+    room = width - len(label)
+    if max(map(len, parts := wrap(value, room))) <= room:
+        return label + f"\n{' ' * len(label)}".join(parts)
     below = margin + 2 * GAP
-    return "\n".join([label.rstrip(), *wrap(below + value, width, below)])
+    parts = wrap(value, width - len(below))
+    return "\n".join([label.rstrip(), *(below + part for part in parts)])
 
 
 def make_column(header: str, cells: Sequence[str], *, right: bool, limit: int) -> TextColumn:
@@ -107,8 +110,8 @@ def total_width(columns: Sequence[TextColumn]) -> int:
 def lay_out(columns: Sequence[TextColumn], width: int | None = None) -> list[Block]:
     """Return the table in one block or, if it is wider than ``width``, in several.
 
-    Every block repeats the first column: beside the others, or above them where this needs fewer
-    blocks.
+    Every block repeats the first column: beside the others, or above them where they do not fit
+    beside it and this needs fewer blocks.
     """
     if width is None or total_width(columns) <= width:
         return [_beside(columns)]
@@ -120,7 +123,11 @@ def lay_out(columns: Sequence[TextColumn], width: int | None = None) -> list[Blo
         beside = _pack(others, room)
         if len(beside) <= len(above):
             return [_beside([first, *group]) for group in beside]
-    return [_above(_shortened(first, width), group) for group in above]
+    first = _shortened(first, width)
+    return [
+        _beside([first, *group]) if total_width([first, *group]) <= width else _above(first, group)
+        for group in above
+    ]
 
 
 def _pack(columns: Sequence[TextColumn], room: int) -> list[list[TextColumn]]:
@@ -159,7 +166,7 @@ def _above(first: TextColumn, others: Sequence[TextColumn]) -> Block:
     body = [
         line
         for name, cells in rows
-        for line in [*name, *(GAP + line for line in _aligned(cells, others))]
+        for line in [*name, *(GAP + line for line in _aligned(cells, others) if line)]
     ]
     return Block(head=[*first.head, *(GAP + line for line in below.head)], body=body)
 
