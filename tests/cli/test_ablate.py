@@ -55,7 +55,6 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
         (ROOT / "results.json").read_text()
     )
     assert document.rows[1].changes == {"model.norm": "none"}
-    assert "making the table ...\n" in invoke("mine.yaml --only no-norm").stderr
     part = invoke("mine.yaml --seeds 0-2 --table-only")
     assert "1 of 3 missing" in part.stdout
     written = invoke("mine.yaml --table-only --checklist answers.md")
