@@ -157,6 +157,7 @@ ORDER = (
     "vitcli.core.inspect",
     "vitcli.runner.errors",
     "vitcli.runner.text",
+    "vitcli.runner.columns",
     "vitcli.runner.files",
     "vitcli.runner.figure_style",
     "vitcli.runner.data",
@@ -179,7 +180,7 @@ ORDER = (
     "vitcli.__main__",
 )
 """Rooms from the lowest to the highest: each may import those before it."""
-ROOMS_OF_ONE_FILE = {"errors", "files", "figure_style", "text"}
+ROOMS_OF_ONE_FILE = {"columns", "errors", "files", "figure_style", "text"}
 """Of ``runner``; everything else there has a folder."""
 PACKAGES = ("vitcli", "vitcli.core", "vitcli.runner")
 """Packages that only hold rooms; ``vitcli`` imports its public names on first use."""

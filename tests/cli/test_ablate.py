@@ -31,7 +31,9 @@ def study(tiny) -> None:
 def test_a_study_from_nothing_to_its_table_and_again(study):
     first = invoke("mine.yaml -j 2")
     assert first.exit_code == 0, first.stderr
+    assert "study mine (mine.yaml)\n2 variants x 2 seeds: 4 missing\n" in first.stderr
     assert "4 to train, 2 at once" in first.stderr
+    assert "making the table, figures and report ...\nmine: does it print?\n---" in first.output
     assert re.search(r"full/seed0 +test \d+\.\d\d %", first.stderr)
     assert "no-norm" in first.stdout
     assert "[" in first.stdout, "an interval"
@@ -83,7 +85,7 @@ def test_what_is_not_done_is_exit_code_3_and_named(study):
     result = invoke("mine.yaml --seeds 0 -j 1")
     assert result.exit_code == 3
     assert "1 of 1 " in result.stdout, "the table marks it"
-    assert "error: 1 of 2 trials have no result; try them again: vitcli" in result.stderr
+    assert "error: 1 of 2 trials has no result; try them again: vitcli" in result.stderr
 
 
 @pytest.mark.parametrize(

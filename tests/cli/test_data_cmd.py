@@ -32,8 +32,9 @@ def test_ls_names_every_data_set_and_what_to_type():
     lines = out.splitlines()[1:]
     assert [line.split()[0] for line in lines] == list(DATA_SETS)
     assert lines[0].endswith("embedded")
-    assert "32x32x3       10  50,000  10,000  not here: vitcli data get cifar10" in out
+    assert "32x32x3       10  50,000  10,000  not here\n" in out
     assert "imagefolder:PATH" in talk
+    assert "vitcli data get NAME" in talk
     found = json.loads(vitcli("ls", "--json")[1])
     assert [each["name"] for each in found] == list(DATA_SETS)
     assert found[1] == {

@@ -249,7 +249,7 @@ def test_rm_asks_on_a_terminal(answer, code, kept, environment):
     os.close(terminal)
     os.close(stdin)
     assert process.returncode == code, talk
-    assert b"remove quickstart/train/seed0?" in out + talk
+    assert b"remove quickstart/train/seed0 (0.0 MB)?" in out + talk
     assert run.exists is kept
     assert (b"nothing was removed" in talk) is kept
 

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import duration, emit, say, table
+from vitcli.cli.console import duration, emit, line_width, say, table
 from vitcli.cli.options import DataDir, Device, Offline
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.study.definition import Study
@@ -217,6 +218,7 @@ def run(
         states = run_study(plan, options, show)
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants)
+    say(f"making the {'table, figures and report' if whole else 'table'} ...")
     show_table(study, root, names, form, checklist, saved, rerun_variants, publish_too=whole)
     refuse_gaps(states, f"try them again: {options.command}")
     if whole:
@@ -228,18 +230,22 @@ def run(
 
 def announce(plan: "StudyPlan") -> None:
     """Print the study, the number of trials in each state, and why trials are trained again."""
+    from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.run.folder import RESULT_STATES
-    from vitcli.runner.study.plan import count_states
+    from vitcli.runner.study.plan import count_states, explain_states
 
     study = plan.study
-    say(f"study {study.name} ({study.path})")
-    seeds = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''}"
-    say(f"{len(plan.names)} variants x {seeds}: {count_states(plan.states)}")
+    say(f"study {shown_name(study.name, study.path)}")
+    variants = quantity(len(plan.names), "variant")
+    say(f"{variants} x {quantity(len(study.seeds), 'seed')}: {count_states(plan.states)}")
     announce_saved(plan.states, plan.saved)
-    for trial in plan.trials:
-        state = plan.states[trial.folder]
-        if state.state not in ("missing", *RESULT_STATES):
-            say(f"  {trial.folder}: {state.state}{f' ({state.reason})' if state.reason else ''}")
+    begun = {
+        trial.folder: plan.states[trial.folder]
+        for trial in plan.trials
+        if plan.states[trial.folder].state not in ("missing", *RESULT_STATES)
+    }
+    for line in explain_states(begun):
+        say(f"  {line}")
 
 
 def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
@@ -261,11 +267,13 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
 
 def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
     """Print how many saved results are used, which ones are refused, and why."""
+    from vitcli.runner.study.plan import name_trials
+
     taken = sum(bool(state.source) for state in states.values())
     if saved and taken:
-        say(f"{taken} of {len(states)} trials taken from {saved.folder}")
-    for folder, reason in saved.refused.items() if saved else ():
-        say(f"  {folder}: the saved result is not used ({reason})")
+        say(f"{taken} of {quantity(len(states), 'trial')} taken from {saved.folder}")
+    for reason, trials in name_trials(saved.refused).items() if saved else ():
+        say(f"  {trials}: the saved result is not used ({reason})")
 
 
 def show_plan(plan: "StudyPlan", options: Any) -> None:
@@ -284,7 +292,7 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
     ]
     if rows:
         emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
-    emit(f"to train  {len(rows)} of {len(plan.states)} trials")
+    emit(f"to train  {len(rows)} of {quantity(len(plan.states), 'trial')}")
     emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
     emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
 
@@ -293,7 +301,7 @@ def show_status(
     study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
 ) -> None:
     """Print the state of each trial and the reasons for the states."""
-    from vitcli.runner.study.plan import count_states
+    from vitcli.runner.study.plan import count_states, explain_states
     from vitcli.runner.study.states import trial_states
 
     states = trial_states(study, root, names, saved)
@@ -302,9 +310,8 @@ def show_status(
     for trial in study.trials(names):
         rows.setdefault(trial.folder.rpartition("/")[0], []).append(states[trial.folder].state)
     emit(table(header, [[name, *states] for name, states in rows.items()]))
-    for folder, state in states.items():
-        if state.reason:
-            emit(f"{folder}: {state.state}: {state.reason}")
+    for line in explain_states(states, only_reasons=True):
+        emit(line)
     emit(count_states(states))
     announce_saved(states, saved)
 
@@ -325,7 +332,7 @@ def show_table(
     from vitcli.runner.study.table import render
 
     doc = read_results(study, root, names, saved, ignore=rerun_variants)
-    typer.echo(render(doc, form))
+    typer.echo(render(doc, form, line_width()))
     if publish_too:
         from vitcli.runner.study.publish import publish
 
@@ -340,11 +347,12 @@ def show_table(
 def refuse_gaps(states: "Mapping[str, TrialState]", hint: str) -> None:
     """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
     from vitcli.runner.errors import PartlyError
-    from vitcli.runner.study.plan import states_without_result
+    from vitcli.runner.study.plan import explain_states, states_without_result
 
     left = states_without_result(states)
-    for folder, state in left.items():
-        if state.reason:
-            say(f"{folder}: {state.state} ({state.reason})")
+    for line in explain_states(left, only_reasons=True):
+        say(line)
     if left:
-        raise PartlyError(f"{len(left)} of {len(states)} trials have no result; {hint}")
+        have = "has" if len(left) == 1 else "have"
+        total = quantity(len(states), "trial")
+        raise PartlyError(f"{len(left)} of {total} {have} no result; {hint}")

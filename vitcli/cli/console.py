@@ -6,22 +6,42 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
+from vitcli.runner.columns import (
+    Block,
+    TextColumn,
+    lay_out,
+    make_column,
+    narrow,
+    total_width,
+    wrap_line,
+)
 from vitcli.runner.text import printable
+
+MIN_WIDTH = 40
+"""Width of the narrowest terminal for which tables are laid out."""
 
 
 def say(text: str) -> None:
     """Print a message to stderr. A closed stderr is ignored, so that the work continues."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        typer.echo(printable(text, keep="\n"), err=True)
+        typer.echo(wrapped(text, sys.stderr), err=True)
 
 
 def emit(text: str) -> None:
     """Print a result to stdout."""
-    typer.echo(printable(text, keep="\n"))
+    typer.echo(wrapped(text, sys.stdout))
+
+
+def wrapped(text: str, stream: TextIO | None) -> str:
+    """Return printable text; on a terminal, long lines wrap between words."""
+    text, width = printable(text, keep="\n"), line_width(stream)
+    if width is None:
+        return text
+    return "\n".join(wrap_line(line, width) for line in text.split("\n"))
 
 
 def emit_json(value: Any) -> None:
@@ -35,26 +55,50 @@ def is_live(stream: Any = None) -> bool:
     return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
 
 
-def line_width() -> int | None:
-    """Return the width of the terminal, or None where stdout is a file or a pipe."""
-    if sys.stdout is None or not sys.stdout.isatty():
+def line_width(stream: TextIO | None = None) -> int | None:
+    """Return the width of the terminal, or None if the stream (default: stdout) is none.
+
+    In files and pipes, lines are as long as they need to be, whatever the variable COLUMNS says.
+    """
+    stream = stream or sys.stdout
+    if stream is None or not stream.isatty():
         return None
-    return shutil.get_terminal_size().columns
+    width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns
+    return max(MIN_WIDTH, width or 80)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """Return aligned columns; the columns in ``numeric`` are aligned right."""
+    """Return aligned columns; the columns in ``numeric`` are aligned right.
+
+    A table that is wider than the terminal has wrapped words, or several blocks of columns.
+    """
+    return "\n\n".join("\n".join([*b.head, *b.body]) for b in blocks(header, rows, numeric))
+
+
+def blocks(
+    header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()
+) -> list[Block]:
+    """Return the blocks of a table: one block, unless the terminal is too narrow for it."""
     cells = [[printable(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[i]) for row in cells) for i in range(len(header))]
+    columns = list(zip(*cells, strict=True))
 
-    def line(row: Sequence[str]) -> str:
-        parts = [
-            cell.rjust(width) if i in numeric else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
+    def make(limit: int) -> list[TextColumn]:
+        """Wrap the headers, and the words in all columns but the first and the numeric ones."""
+        return [
+            make_column(
+                head, column, right=i in numeric, limit=limit if i and i not in numeric else 0
+            )
+            for i, (head, *column) in enumerate(columns)
         ]
-        return "  ".join(parts).rstrip()
 
-    return "\n".join(line(row) for row in cells)
+    whole = [
+        TextColumn(head=[head], cells=[[cell] for cell in column], right=i in numeric)
+        for i, (head, *column) in enumerate(columns)
+    ]
+    width = line_width()
+    if width is None or total_width(whole) <= width:
+        return lay_out(whole)
+    return lay_out(narrow(make, width), width)
 
 
 def percent(share: float, digits: int = 2) -> str:

@@ -9,6 +9,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import DataDir, Json, Offline, group
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.data.load import DataInfo, DataStatus
@@ -42,8 +43,8 @@ def ls(json: Json = False) -> None:
         return
     header = ["name", "size", "classes", "train", "test", "where"]
     emit(table(header, [table_row(info, status) for info, status in found], numeric=[2, 3, 4]))
-    say("your own pictures: imagefolder:PATH, with train/<class>/* and test/<class>/* in PATH")
-    say("next: vitcli data info NAME")
+    say("own pictures: imagefolder:PATH, with train/<class>/* and test/<class>/* in PATH")
+    say("next: vitcli data get NAME, vitcli data info NAME")
 
 
 def info_document(info: "DataInfo") -> dict[str, Any]:
@@ -71,7 +72,8 @@ def table_row(info: "DataInfo", status: "DataStatus") -> list[str]:
     """Return one row of the table."""
     height, width = info.img_size
     counts = [f"{count:,}" for count in (info.num_classes, info.num_train, info.num_test)]
-    return [info.name, f"{height}x{width}x{info.in_chans}", *counts, describe_place(status)]
+    place = "not here" if status.kind == "missing" else describe_place(status)
+    return [info.name, f"{height}x{width}x{info.in_chans}", *counts, place]
 
 
 def describe_place(status: "DataStatus") -> str:
@@ -147,7 +149,7 @@ def format_report(found: "DataReport") -> str:
         f"name      {data.name}",
         f"where     {describe_place(found.status)}",
         f"images    {len(data.train):,} for training, {len(data.test):,} for testing",
-        f"size      {height}x{width}, {data.in_chans} channels",
+        f"size      {height}x{width}, {quantity(data.in_chans, 'channel')}",
         f"mean      {mean}   (of the training images, pixels from 0 to 1)",
         f"std       {std}",
         f"hash      {data.data_hash}",

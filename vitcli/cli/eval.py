@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import emit, emit_json, percent, say, table
+from vitcli.cli.console import blocks, emit, emit_json, percent, say, table
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run
 
 if TYPE_CHECKING:
@@ -159,7 +159,17 @@ def classes(found: "Evaluation") -> list[list[str]]:
 
 def header(found: "Evaluation") -> list[str]:
     """Return the header of the table of classes."""
-    return ["class", "accuracy", *[name[:6] for name in found.class_names]]
+    return ["class", "accuracy", *found.class_names]
+
+
+def matrix(found: "Evaluation") -> str:
+    """Return the confusion matrix; on a terminal too narrow for names, columns have numbers."""
+    head, rows = header(found), classes(found)
+    numeric = range(1, len(head))
+    if sum(len(block.body) for block in blocks(head, rows, numeric)) > len(rows):
+        head = [*head[:2], *[str(i) for i, _ in enumerate(rows, start=1)]]
+        rows = [[f"{i} {name}", *cells] for i, (name, *cells) in enumerate(rows, start=1)]
+    return f"rows: true class, columns: predicted\n{table(head, rows, numeric)}"
 
 
 def text(found: "Evaluation") -> str:
@@ -170,9 +180,7 @@ def text(found: "Evaluation") -> str:
     if len(found.class_names) > 20:
         rows = [row[:2] for row in classes(found)]
         return f"{head}\n\n{table(header(found)[:2], rows, numeric=[1])}"
-    columns = range(1, len(found.class_names) + 2)
-    body = table(header(found), classes(found), numeric=list(columns))
-    return f"{head}\n\nrows: true class, columns: predicted\n{body}"
+    return f"{head}\n\n{matrix(found)}"
 
 
 def markdown(found: "Evaluation") -> str:

@@ -10,7 +10,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import Json, group
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity
 
 commands = group(
     help="List, show, copy and check experiment files.", example="vitcli experiments ls"
@@ -143,7 +143,8 @@ def validate(
             emit(f"{'ok   ' if verdict.ok else 'error'}  {verdict.name}: {verdict.detail}")
     wrong = sum(not verdict.ok for verdict in verdicts)
     if wrong:
-        raise ConfigError(f"{wrong} of {len(verdicts)} experiment files are wrong")
+        files = quantity(len(verdicts), "experiment file")
+        raise ConfigError(f"{wrong} of {files} {'is' if wrong == 1 else 'are'} wrong")
     say(f"next: {run_command(names[0])} {shlex.quote(names[0])}")
 
 

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from vitcli.cli.console import duration, is_live, say
 from vitcli.core.spec.tasks import TASKS, TaskRow
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
 
@@ -25,8 +25,8 @@ def start_text(event: Started) -> str:
     line = (
         f"{event.parameters:,} parameters, {event.num_train:,} training and"
         f" {event.num_test:,} test images of {event.data}\n"
-        f"{event.device}, {event.precision}{kernels}, {event.epochs} epochs of"
-        f" {event.steps_per_epoch} steps, folder {event.folder}"
+        f"{event.device}, {event.precision}{kernels}, {quantity(event.epochs, 'epoch')} of"
+        f" {quantity(event.steps_per_epoch, 'step')}, folder {event.folder}"
     )
     if event.first_step:
         line += f"\ncontinuing at step {event.first_step}"
@@ -140,10 +140,10 @@ def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
 
 def bars() -> Progress:
     """Return bars on stderr, each with a name and an ``info``; they disappear at the end."""
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=24),
+        BarColumn(bar_width=24 if console.width >= 100 else 10),
         TextColumn("{task.fields[info]}"),
     )
-    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     return Progress(*columns, console=console, transient=True)

@@ -289,40 +289,45 @@ def verify(runs: Runs, json: Json = False) -> None:
 
 @commands.command()
 def rm(
-    runs: Runs,
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN|STUDY", help="Run or study folders, or names under runs/."),
+    ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
     json: Json = False,
 ) -> None:
-    """Remove runs and their checkpoints.
+    """Remove runs and their checkpoints, or whole studies.
 
     \b
     Example:
       vitcli runs rm quickstart
     """
-    from vitcli.runner.run.folder import find_run
-    from vitcli.runner.run.listing import remove_runs
+    from vitcli.runner.study.remove import find_removal, remove
 
-    found = [find_run(run) for run in runs]
-    names = [run.name for run in found]
-    if not yes and not confirmed(names):
+    found = [find_removal(run) for run in runs]
+    if not yes and not confirmed([each.describe() for each in found]):
         say("nothing was removed")
         return
-    for path in remove_runs(found):
+    for path in remove(found):
         say(f"not removed, because vitcli did not write it: {path}")
     if json:
-        emit_json({"removed": names})
+        emit_json({"removed": [each.name for each in found]})
     else:
-        emit("\n".join(f"removed {name}" for name in names))
+        emit("\n".join(f"removed {each.name}" for each in found))
 
 
-def confirmed(names: list[str]) -> bool:
+def confirmed(things: list[str]) -> bool:
     """Ask for confirmation on a terminal. Without a terminal, raise ConfigError."""
     from vitcli.runner.errors import ConfigError
 
     if sys.stdin is None or not sys.stdin.isatty():
         raise ConfigError("'vitcli runs rm' asks for confirmation; without a terminal, type --yes")
+    question = f"remove {things[0]}?"
+    if len(things) > 1:
+        say("\n".join(things))
+        question = f"remove all {len(things)}?"
     try:
-        return typer.confirm(printable(f"remove {', '.join(names)}?", keep="\n"), err=True)
+        return typer.confirm(printable(question), err=True)
     except typer.Abort as error:
         say("\nnothing was removed")
         raise typer.Exit(130) from error

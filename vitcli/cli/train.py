@@ -17,6 +17,7 @@ from vitcli.cli.options import (
     Sets,
     run_folder,
 )
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec
@@ -198,9 +199,10 @@ def choose_experiment(
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train with a progress display and print the result."""
     from vitcli.cli.live import view
+    from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.train.start import start as run_training
 
-    say(f"experiment {experiment.name} ({experiment.path})")
+    say(f"experiment {shown_name(experiment.name, experiment.path)}")
     with view() as screen:
         training = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
     if json:
@@ -218,9 +220,8 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
     emit(f"{f'test {headline.label}':<13}  {score} (last epoch)")
-    emit(
-        f"trained        {result['epochs']} epochs, {result['parameters']:,} parameters, {seconds}"
-    )
+    epochs = quantity(result["epochs"], "epoch")
+    emit(f"trained        {epochs}, {result['parameters']:,} parameters, {seconds}")
     if reason := result.get("lost_events"):
         emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
     emit(f"run            {run.path}")

@@ -11,7 +11,7 @@ from vitcli.cli.console import duration, is_live, say
 from vitcli.cli.live import bars, scalars_text
 from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity, shorten
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 
@@ -56,17 +56,16 @@ class StudyProgress:
 
     def line(self) -> str:
         """Return the progress as a line."""
-        left = self.seconds_left()
+        left = self.seconds_left() if self.done < self.total else None
         time_left = f", about {duration(left)} left" if left is not None else ""
-        return f"{self.done} of {self.total} trials{time_left}"
+        return f"{self.done} of {quantity(self.total, 'trial')}{time_left}"
 
 
 def end_line(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str:
-    """Return a line about an ended trial: its result or state, its duration, and why it failed."""
+    """Return a line about an ended trial: its result or state, and its duration."""
     what = event.state if event.score is None else f"test {row.headline.text(event.score)}"
     took = f"  {duration(seconds)}" if seconds is not None else ""
-    reason = f"  {event.reason}" if event.reason and event.state == "failed" else ""
-    return f"{folder:<32}  {what}{took}{reason}"
+    return f"{folder:<32}  {what}{took}"
 
 
 class Lines:
@@ -98,6 +97,8 @@ class Lines:
             self._running.pop(folder, None)
             begun = self._began.pop(folder, None)
             self.say(end_line(folder, event, begun and time.monotonic() - begun, self._row))
+            if event.reason and event.state == "failed":
+                self._message(folder, event.reason)
         elif isinstance(event, Message):
             self._message(folder, event.text)
         elif isinstance(event, Stopping):
@@ -135,8 +136,9 @@ class Screen(Lines):
         folder, event = trial_event.folder, trial_event.event
         if isinstance(event, Started):
             steps = event.epochs * event.steps_per_epoch
+            name = shorten(folder, self._bars.console.width // 3)
             self._tasks[folder] = self._bars.add_task(
-                folder, total=steps, completed=event.first_step, info=""
+                name, total=steps, completed=event.first_step, info=""
             )
         elif isinstance(event, events.Progress) and folder in self._tasks:
             info = f"epoch {event.epoch}  {scalars_text(event, self._row)}"

@@ -49,6 +49,20 @@ def natural_key(text: str) -> list[str | int]:
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]
 
 
+def quantity(number: int, noun: str) -> str:
+    """Return a number and its noun, such as ``1 epoch``, ``3 classes`` or ``2,000 images``."""
+    ending = "es" if noun.endswith(("s", "tch")) else "s"
+    return f"{number:,} {noun}{'' if number == 1 else ending}"
+
+
+def shorten(text: str, limit: int) -> str:
+    """Return a name of at most ``limit`` characters; its start and its end tell it from others."""
+    if len(text) <= limit:
+        return text
+    kept = max(0, limit - 3)
+    return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"
+
+
 def one_line(text: str, limit: int = 24) -> str:
     """Return a label for a figure: one line of at most ``limit`` characters."""
     label = printable(text, substitute="?")

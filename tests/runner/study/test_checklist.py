@@ -16,13 +16,13 @@ def test_the_answers_come_from_the_study():
     text = checklist(doc)
     assert "vitcli ablate made-up" in section(text, 4)
     assert "Seeds: 0, 1;" in section(text, 4)
-    assert "1 of 4 trials have no result yet" in section(text, 4)
+    assert "1 of 4 trials has no result yet" in section(text, 4)
     assert "10,000 training and 2,000 test images; no validation split" in section(text, 6)
     assert "standard deviation over seeds" in section(text, 7)
     assert "95 % t interval" in section(text, 7)
     assert "AMD EPYC" in section(text, 8)
-    assert "for the 3 finished trials" in section(text, 8)
-    assert "have no result yet" not in checklist(make_study({"full": [0.9]}))
+    assert "for 3 finished trials" in section(text, 8)
+    assert "no result yet" not in checklist(make_study({"full": [0.9]}))
 
 
 def test_unknown_facts_are_left_to_the_author():
@@ -35,7 +35,7 @@ def test_a_tuned_study_says_how_settings_were_chosen():
     settings = tuple(Candidate(setting={"optim.lr": lr}, val_accuracy=0.8) for lr in (0.1, 0.2))
     row = make_row("full", [0.9]).replace(candidates=settings, chosen={"optim.lr": 0.1})
     text = checklist(make_study({}, rows=(row,), base_config={"data.val_split": 5000}))
-    assert "5,000 training images were held out" in section(text, 6)
+    assert "held out: 5,000 training images" in section(text, 6)
     assert "lr=0.1, lr=0.2" in section(text, 6)
     assert TO_DO not in section(text, 6)
 

@@ -274,7 +274,7 @@ def test_a_stale_trial_is_renamed_and_trained_again(study, calm):
 def test_a_stopped_rerun_continues_from_its_checkpoint(study, calm, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(study_run, "StopFlag", SignalAfter)
-        with pytest.raises(StoppedError, match=r"[01] of 2 trials are done"):
+        with pytest.raises(StoppedError, match=r"[01] of 2 trials done"):
             run(study, only=("full",), jobs=1, rerun=("full",))
     after = plan_study(load_study(study), ROOT, ("full",))
     assert after.trials, "deleted results no longer count"

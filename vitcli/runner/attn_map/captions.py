@@ -1,7 +1,7 @@
 """The texts of an explanation's figure."""
 
 from vitcli.runner.attn_map.explain import Explanation
-from vitcli.runner.text import one_line
+from vitcli.runner.text import one_line, quantity
 
 
 def headline(explanation: Explanation) -> str:
@@ -28,7 +28,7 @@ def map_title(explanation: Explanation) -> str:
 
 def caption(explanation: Explanation, run: str) -> str:
     """Return the run, layers, heads and tokens, for readers who see only the figure."""
-    heads = f", mean of {len(explanation.heads)} heads"
+    heads = f", mean of {quantity(len(explanation.heads), 'head')}"
     is_by_head = explanation.method in ("head", "raw", "gradcam")
     if is_by_head and not explanation.are_heads_averaged:
         heads = ""

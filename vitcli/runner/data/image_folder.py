@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity
 
 TEST_SHARE = 0.2
 JUNK = ("thumbs.db", "desktop.ini")
@@ -94,8 +94,8 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
     names = class_names or tuple(sorted(train))
     if len(train) < 2:
         raise InputError(
-            f"{printable(train_at)} has {len(train)} class(es) with pictures; two are needed;"
-            f" {LAYOUT}"
+            f"{printable(train_at)} has {quantity(len(train), 'class')} with pictures;"
+            f" two are needed; {LAYOUT}"
         )
     test = _classes(test_at, notes) if test_at else None
     if test is not None and not test:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from vitcli.runner.data.pictures import FORMATS, software_of
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import ignore_message, natural_key
+from vitcli.runner.text import ignore_message, natural_key, quantity
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
 assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two suffixes"
@@ -38,14 +38,14 @@ def picture_files(
         pictures = [file for file in inside if software_of(file) != SOFTWARE]
         own = len(inside) - len(pictures)
         if not pictures:
-            figures = f"{own} figure{'s'[: own > 1]} of attn-map"
+            figures = f"{quantity(own, 'figure')} of attn-map"
             only = f", only {figures}" if own else ""
             raise InputError(f"{name}: no picture in this folder{only} ({', '.join(SUFFIXES)})")
         if own:
-            on_message(f"{name}: skipped {own} figure{'s'[: own > 1]} of attn-map")
+            on_message(f"{name}: skipped {quantity(own, 'figure')} of attn-map")
         if num_others:
             on_message(
-                f"{name}: ignored {num_others:,} file{'s'[: num_others > 1]}"
+                f"{name}: ignored {quantity(num_others, 'file')}"
                 f" (hidden, or not {', '.join(SUFFIXES)})"
             )
         found += pictures

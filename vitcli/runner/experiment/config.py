@@ -17,6 +17,7 @@ from vitcli.core.spec.rows import choice_of
 from vitcli.core.spec.tasks import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
+from vitcli.runner.text import quantity
 from vitcli.version import PACKAGE
 
 FORMAT = 2
@@ -94,6 +95,12 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
 def typed_name(path: Path) -> str:
     """Return the argument that selects an experiment's file: its name, or else its path."""
     return path.stem if experiment_files().get(path.stem) == path else path.name
+
+
+def shown_name(name: str, path: Path) -> str:
+    """Return a name for messages: with the file, unless the experiment comes with vitcli."""
+    shipped = [folder.resolve() for folder in folders()[-2:] if folder.is_absolute()]
+    return name if path.resolve().parent in shipped else f"{name} ({path})"
 
 
 def did_you_mean(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
@@ -284,7 +291,9 @@ def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
     for name in STATISTICS:
         given = getattr(spec.data, name)
         if given is not None and len(given) != data.in_chans:
-            raise ConfigError(f"data.{name} has {len(given)} values for {data.in_chans} channels")
+            values = quantity(len(given), "value")
+            channels = quantity(data.in_chans, "channel")
+            raise ConfigError(f"data.{name} has {values} for {channels}")
     try:
         return spec.replace(
             model=spec.model.replace(**facts),

@@ -4,6 +4,8 @@ import re
 
 ENTRY = re.compile(r"# (\w+):\s+(.*\S)")
 CONTINUED = re.compile(r"#\s{2,}(.*\S)")
+OF_THE_ORIGINAL = ("Run", "Cost", "Result", "Reading")
+"""Entries that are true of one file only: its command, its results and their explanation."""
 
 
 def header(text: str) -> dict[str, str]:
@@ -21,3 +23,16 @@ def header(text: str) -> dict[str, str]:
         elif last and (match := CONTINUED.fullmatch(line.rstrip())):
             entries[last] += f" {match[1]}"
     return entries
+
+
+def without_results(text: str) -> str:
+    """Return the text of a file without the entries that are true of this file only."""
+    kept, dropping = [], False
+    for line in text.splitlines(keepends=True):
+        if match := ENTRY.fullmatch(line.rstrip()):
+            dropping = match[1] in OF_THE_ORIGINAL
+        elif not CONTINUED.fullmatch(line.rstrip()):
+            dropping = False
+        if not dropping:
+            kept.append(line)
+    return "".join(kept)

@@ -11,8 +11,8 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     resolve_bases,
 )
-from vitcli.runner.experiment.header import header
-from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.experiment.header import header, without_results
+from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.files import commit
 
 
@@ -73,7 +73,7 @@ def read_text(name: str) -> str:
 
 
 def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> Path:
-    """Copy a file and return the path of the copy.
+    """Copy a file without the results of the original, and return the path of the copy.
 
     Args:
         target: A file (``.yaml`` is added) or a folder. Default: the working folder.
@@ -83,7 +83,8 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
         ConfigError: The target exists, or the copy would not find its base.
     """
     source = find_experiment(name)
-    base = read_mapping(source).data.get("base")
+    document = read_mapping(source)
+    base = document.data.get("base")
     target = target or Path(source.name)
     if target.is_dir():
         target /= source.name
@@ -94,10 +95,26 @@ def copy_experiment(name: str, target: Path | None, *, force: bool = False) -> P
     if isinstance(base, str):
         _require_base(base, source, target)
     try:
-        commit(target, source.read_bytes())
+        commit(target, text_of_copy(source, document).encode())
     except OSError as error:
         raise ConfigError(f"{target}: cannot be written: {error.strerror}") from error
     return target
+
+
+def text_of_copy(source: Path, document: Document) -> str:
+    """Return the text of a file without the results of the original and of its source.
+
+    The numbers under ``reference`` belong to the model that the source describes.
+    """
+    text = source.read_text()
+    if start := document.lines.get(("reference",)):
+        later = [line for path, line in document.lines.items() if len(path) == 1 and line > start]
+        lines = text.splitlines(keepends=True)
+        text = "".join(lines[: start - 1] + lines[min(later, default=len(lines) + 1) - 1 :])
+    text = without_results(text)
+    wanted = {name: value for name, value in document.data.items() if name != "reference"}
+    # A file in one line of braces cannot lose a part of its lines.
+    return text if Document(text, "copy").data == wanted else dump(wanted)
 
 
 def _require_base(base: str, source: Path, target: Path) -> None:

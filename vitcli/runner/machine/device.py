@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.text import quantity
 from vitcli.version import PACKAGE, __version__
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -89,7 +90,7 @@ def hardware(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    return f"{cpu_name()}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{cpu_name()}, {quantity(threads, 'thread')}"
 
 
 def source_commit() -> tuple[str | None, bool | None]:

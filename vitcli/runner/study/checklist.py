@@ -12,6 +12,7 @@ from vitcli.runner.study.notes import UNCERTAINTY, format_seconds, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import setting_text
+from vitcli.runner.text import quantity
 
 SOURCE = "https://neurips.cc/public/guides/PaperChecklist"
 TO_DO = "To be filled in by the author:"
@@ -42,7 +43,8 @@ def reproducibility(doc: StudyResult) -> list[str]:
         f" and number of threads ({doc.threads}).",
     ]
     if num_open:
-        answers.append(f"{num_open} of {len(states)} trials have no result yet.")
+        have = "has" if num_open == 1 else "have"
+        answers.append(f"{num_open} of {quantity(len(states), 'trial')} {have} no result yet.")
     return answers
 
 
@@ -56,17 +58,18 @@ def settings(doc: StudyResult) -> list[str]:
     """Return the splits, the hyper-parameters and how they were chosen."""
     images = ""
     if doc.num_train and doc.num_test:
-        images = f"{doc.num_train:,} training and {doc.num_test:,} test images; "
+        images = f"{doc.num_train:,} training and {quantity(doc.num_test, 'test image')}; "
     held_out = doc.base_config.get("data.val_split")
-    split = f"{held_out:,} training images were held out" if held_out else "no validation split"
+    kept = f"held out: {quantity(held_out, 'training image')}" if held_out else ""
     base = "; ".join(f"{field} = {value}" for field, value in doc.base_config.items())
     variants = "; ".join(
         f"{row.variant}: {', '.join(f'{k} = {v}' for k, v in row.changes.items())}"
         for row in doc.rows[1:]
     )
     return [
-        f"{images}{split}.",
-        f"Baseline: {doc.epochs} epochs. Fields that differ from the defaults: {base or 'none'}.",
+        f"{images}{kept or 'no validation split'}.",
+        f"Baseline: {quantity(doc.epochs, 'epoch')}."
+        f" Fields that differ from the defaults: {base or 'none'}.",
         f"Variants: {variants or 'none'}.",
         _describe_tuning(doc),
         "The config.yaml in each trial's folder holds the complete configuration.",
@@ -98,13 +101,13 @@ def compute(doc: StudyResult) -> list[str]:
     each = "; ".join(
         f"{row.variant}: {format_seconds(row.seconds_mean)}" for row in rows if row.seconds_mean
     )
-    threads = "1 CPU thread" if doc.threads == 1 else f"{doc.threads} CPU threads"
+    threads = quantity(doc.threads, "CPU thread")
     return [
         f"Hardware: {', '.join(doc.hardware) or 'unknown'}; {threads} per trial;"
         f" {', '.join(doc.precision) or 'unknown precision'}.",
         f"Mean training time of a trial: {each or 'none finished'}.",
-        f"Total: {format_seconds(total) or '0 s'} for the {count} finished trials. Trials may have"
-        " run at the same time.",
+        f"Total: {format_seconds(total) or '0 s'} for {quantity(count, 'finished trial')}."
+        " Trials may have run at the same time.",
         *(
             ["These times do not include the settings that were tried but not chosen."]
             if any(row.candidates for row in doc.rows)

@@ -1,18 +1,16 @@
 """Tables of plain strings as text, Markdown, LaTeX and HTML."""
 
 import html
-import itertools
 import re
 import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from vitcli.runner.columns import lay_out, make_column, wrap
 from vitcli.runner.text import printable
 
 MINUS, PLUS_MINUS = "\u2212", "\u00b1"
-NO_BREAK = "\0"
-"""A space at which no line may break. No text of a table holds this character."""
 TEXT_WIDTH = 120
 """Width of the caption and the notes, in characters. The columns may be wider."""
 CELL_WIDTHS = {"l": 14, "r": 24}
@@ -59,49 +57,25 @@ def _fold(character: str) -> str:
     return letters.encode("ascii", "backslashreplace").decode()
 
 
-def to_text(table: Table) -> str:
-    """Return aligned columns in ASCII; long cells take several lines."""
-    limits = [0, *(CELL_WIDTHS[column.align] for column in table.columns[1:])]
-    rows = [list(map(_wrap, row, limits)) for row in table.rows]
-    heads, widths = [], []
+def to_text(table: Table, width: int | None = None) -> str:
+    """Return aligned columns in ASCII; long cells take several lines.
+
+    Args:
+        table: The table.
+        width: Characters of a line. Without it, the columns are as wide as they need.
+    """
+    columns = []
     for i, column in enumerate(table.columns):
-        widest = max((len(line) for row in rows for line in row[i]), default=0)
-        heads.append(_wrap(column.header, max(widest, *map(len, column.header.split()))))
-        widths.append(max(widest, *map(len, heads[-1])))
-    top = max(map(len, heads))
-    heads = [[""] * (top - len(head)) + head for head in heads]
-    rule = "-" * (sum(widths) + 2 * (len(widths) - 1))
-    head, *body = [_aligned(row, widths, table.columns) for row in (heads, *rows)]
-    notes = [line for note in table.notes for line in _wrap(note, TEXT_WIDTH, indent="  ")]
-    lines = [line for row in body for line in row]
-    return "\n".join([*_wrap(table.caption, TEXT_WIDTH), rule, *head, rule, *lines, rule, *notes])
-
-
-def _wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Return lines of at most ``width`` characters (0: no limit), without breaking intervals."""
-    text = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", NO_BREAK), _ascii(text))
-    lines = textwrap.wrap(
-        text,
-        width or len(text) + 1,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return [line.replace(NO_BREAK, " ") for line in lines] or [""]
-
-
-def _aligned(
-    row: Sequence[Sequence[str]], widths: Sequence[int], columns: Sequence[Column]
-) -> list[str]:
-    """Return the lines of a row, whose cells have one line or more."""
-    lines = []
-    for cells in itertools.zip_longest(*row, fillvalue=""):
-        parts = [
-            cell.rjust(width) if column.align == "r" else cell.ljust(width)
-            for cell, width, column in zip(cells, widths, columns, strict=True)
-        ]
-        lines.append("  ".join(parts).rstrip())
-    return lines
+        cells = [_ascii(row[i]) for row in table.rows]
+        limit = CELL_WIDTHS[column.align] if i else 0
+        right = column.align == "r"
+        columns.append(make_column(_ascii(column.header), cells, right=right, limit=limit))
+    blocks = lay_out(columns, width)
+    rule = "-" * max(block.width for block in blocks)
+    lines = [line for block in blocks for line in (rule, *block.head, rule, *block.body)]
+    limit = min(width or TEXT_WIDTH, TEXT_WIDTH)
+    notes = [line for note in table.notes for line in wrap(_ascii(note), limit, indent="  ")]
+    return "\n".join([*wrap(_ascii(table.caption), limit), *lines, rule, *notes])
 
 
 def to_markdown(table: Table) -> str:

@@ -11,6 +11,7 @@ from vitcli.runner.study.statistics import (
     sampling_error,
     seeds_needed,
 )
+from vitcli.runner.text import quantity
 
 VERDICTS = (
     "Verdict: undecided if the interval contains 0; replicates if it excludes 0 and contains the"
@@ -45,7 +46,7 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
 
 
 def _score(doc: StudyResult) -> str:
-    images = f"{doc.num_test:,} test images" if doc.num_test else "test images"
+    images = quantity(doc.num_test, "test image") if doc.num_test else "test images"
     name = capitalize(doc.headline.label)
     return (
         f"n: number of finished trials, one per seed. {name}: on the {images} after the last epoch"
@@ -68,7 +69,7 @@ def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if len(rows) < 2:
         return ""
     m = num_tests(doc)
-    comparisons = "1 comparison" if m == 1 else f"{m} comparisons"
+    comparisons = quantity(m, "comparison")
     tested = [row.num_pairs for row in rows if row.p is not None]
     needed = seeds_needed(m)
     few = f"with {comparisons}, no p-value can reach 0.05 with fewer than {needed} paired seeds"
@@ -128,11 +129,11 @@ def _cost(doc: StudyResult) -> str:
 
 
 def _training(doc: StudyResult) -> str:
-    images = f"{doc.num_train:,} training images" if doc.num_train else ""
+    images = quantity(doc.num_train, "training image") if doc.num_train else ""
     data_hash = f"hash {doc.data_hash[:12]}" if doc.data_hash else ""
     data = ", ".join(part for part in (images, data_hash) if part)
     limit = doc.base_config.get("train.limit_batches")
-    short = "" if limit is None else f" of only {limit} batches"
+    short = "" if limit is None else f" of only {quantity(limit, 'batch')}"
     return f"Training: {_epochs(doc)}{short} on {doc.data}{f' ({data})' if data else ''}."
 
 
@@ -145,15 +146,14 @@ def _epochs(doc: StudyResult) -> str:
         if trial.state == "finished" and trial.epochs != doc.epochs
     ]
     others = "".join(f", {variant}: {epochs}" for variant, epochs in dict.fromkeys(trained))
-    unit = "epoch" if doc.epochs == 1 else "epochs"
-    return f"{doc.epochs} {unit}" + (f" (but{others[1:]})" if others else "")
+    return quantity(doc.epochs, "epoch") + (f" (but{others[1:]})" if others else "")
 
 
 def _environment(doc: StudyResult) -> str:
     commits = ", ".join(commit[:12] for commit in doc.commits)
     facts = [
         " and ".join(doc.hardware),
-        f"{doc.threads} CPU thread{'s' if doc.threads > 1 else ''} per trial",
+        f"{quantity(doc.threads, 'CPU thread')} per trial",
         " and ".join(doc.precision),
         f"{' and '.join(doc.kernels)} kernels" if doc.kernels else "",
         f"torch {' and '.join(doc.torch)}" if doc.torch else "",

@@ -20,6 +20,7 @@ from vitcli.runner.study.notes import capitalize, format_seconds
 from vitcli.runner.study.result import Numbers, StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, score_text, setting_text, signed
+from vitcli.runner.text import quantity
 
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
@@ -52,6 +53,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
         .get_template("report.html")
         .render(
             doc=doc,
+            quantity=quantity,
             # formats.to_html has escaped the names already.
             table=Markup(render(doc, "html")),
             figures=[

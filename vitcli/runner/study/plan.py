@@ -153,6 +153,35 @@ def count_states(states: Mapping[str, TrialState]) -> str:
     return ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(sorted(names)))
 
 
+def name_trials(reasons: Mapping[str, str]) -> dict[str, str]:
+    """Return text -> the trials with this text, such as ``no-ffn/seed0, seed1; full/seed0``.
+
+    Args:
+        reasons: Trial folder -> text.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for folder, reason in reasons.items():
+        parent, _, seed = folder.rpartition("/")
+        found.setdefault(reason, {}).setdefault(parent, []).append(seed)
+    return {
+        reason: "; ".join(f"{parent}/{', '.join(seeds)}" for parent, seeds in parents.items())
+        for reason, parents in found.items()
+    }
+
+
+def explain_states(states: Mapping[str, TrialState], *, only_reasons: bool = False) -> list[str]:
+    """Return a line for each state and reason, which names all of its trials.
+
+    With ``only_reasons``, states without a reason have no line.
+    """
+    texts = {
+        folder: state.state + (f" ({state.reason})" if state.reason else "")
+        for folder, state in states.items()
+        if state.reason or not only_reasons
+    }
+    return [f"{trials}: {text}" for text, trials in name_trials(texts).items()]
+
+
 @dataclass(frozen=True, kw_only=True)
 class StudyEstimate:
     """Seconds for a trial of each variant, and in total with ``count`` trials at once."""

@@ -11,6 +11,7 @@ from vitcli.core.spec.tasks import TaskRow
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.result import Numbers, as_pairs, assign_fields
+from vitcli.runner.text import quantity
 
 
 class Session(BaseModel):
@@ -131,4 +132,4 @@ def thread_mismatch(sessions: Sequence[Session], threads: int) -> str:
     used = {session.threads or threads for session in sessions}
     if sessions[0].device != "cpu" or used == {threads}:
         return ""
-    return f"trained with {max(used - {threads})} threads; the study uses {threads}"
+    return f"trained with {quantity(max(used - {threads}), 'thread')}; the study uses {threads}"

@@ -25,6 +25,7 @@ from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import TrialState, trial_state
 from vitcli.runner.study.worker import GRACE_SECONDS
 from vitcli.runner.study.workers import Job, LocalEngine
+from vitcli.runner.text import quantity
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 from vitcli.runner.train.signals import StopFlag
 
@@ -103,7 +104,8 @@ def _check_disk(plan: StudyPlan, count: int) -> None:
     free = shutil.disk_usage(plan.root).free
     if needed > free:
         raise ResourceError(
-            f"{plan.root}: {len(plan.trials)} trials need {needed / 1e9:.2f} GB of disk space, only"
+            f"{plan.root}: training {quantity(len(plan.trials), 'trial')} needs"
+            f" {needed / 1e9:.2f} GB of disk space, only"
             f" {free / 1e9:.2f} GB are free; free some space, or choose another folder with -o"
         )
 
@@ -206,7 +208,7 @@ def _raise_unless_done(plan: StudyPlan, options: Options, number: int | None) ->
     done = sum(state.state in RESULT_STATES for state in states.values())
     if done == len(states):
         return
-    text = f"{done} of {len(states)} trials are done. Continue: {options.command}"
+    text = f"{done} of {quantity(len(states), 'trial')} done. Continue: {options.command}"
     if number:
         raise StoppedError(f"stopped; {text}", number)
     raise PartlyError(f"the budget is used up; {text}")

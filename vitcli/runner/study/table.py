@@ -16,14 +16,21 @@ from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_mar
 from vitcli.runner.study.notes import format_seconds, notes
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare
+from vitcli.runner.text import quantity
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
-WRITERS = {"text": to_text, "md": to_markdown, "latex": to_latex, "html": to_html}
+WRITERS = {"md": to_markdown, "latex": to_latex, "html": to_html}
 
 
-def render(doc: StudyResult, form: str) -> str:
-    """Return the document as a table in one of ``FORMATS``, without a newline at the end."""
+def render(doc: StudyResult, form: str, width: int | None = None) -> str:
+    """Return the document as a table in one of ``FORMATS``, without a newline at the end.
+
+    ``width`` is the number of characters of a line, for text only; by default, lines are as long
+    as the columns need.
+    """
+    if form == "text":
+        return to_text(build(doc), width)
     if form == "csv":
         return to_csv(doc)
     if form == "json":
@@ -159,14 +166,14 @@ def _difference(line: _TableRow) -> str:
     if found.difference is None:
         return "no pair" if found.n else ""
     interval = f" [{signed(found.ci_low, digits)}, {signed(found.ci_high, digits)}]"
-    pairs = "" if found.num_pairs == found.n > 1 else f" ({_plural(found.num_pairs, 'pair')})"
+    pairs = "" if found.num_pairs == found.n > 1 else f" ({quantity(found.num_pairs, 'pair')})"
     shown = signed(found.difference, digits)
     return shown + ("" if found.ci_low is None else interval) + pairs
 
 
 def _p(line: _TableRow) -> str:
     if line.found.seeds_missing:
-        return _plural(line.found.seeds_missing, "more seed")
+        return quantity(line.found.seeds_missing, "more seed")
     p = line.found.p_holm
     return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
 
@@ -189,10 +196,6 @@ def _speed(line: _TableRow) -> str:
 def _verdict(line: _TableRow) -> str:
     found = line.found
     return found.verdict or ("" if found.source_drop is None else "no interval yet")
-
-
-def _plural(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def setting_text(setting: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.listing import is_study
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.study.definition import load_study, model_sizes
+from vitcli.runner.text import quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,5 +47,6 @@ def _validate_study(name: str) -> Validation:
     study = load_study(name)
     sizes = model_sizes(study)
     counts = ", ".join(f"{variant} {size:,}" for variant, size in sizes.items())
-    detail = f"a study of {len(sizes)} variants x {len(study.seeds)} seeds; parameters: {counts}"
+    size = f"{quantity(len(sizes), 'variant')} x {quantity(len(study.seeds), 'seed')}"
+    detail = f"a study of {size}; parameters: {counts}"
     return Validation(name=name, ok=True, detail=detail, parameters=sizes[study.baseline.name])

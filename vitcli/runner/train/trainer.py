@@ -25,6 +25,7 @@ from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.tensorboard import Board
+from vitcli.runner.text import quantity
 from vitcli.runner.train.compile import compile_task
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
 from vitcli.runner.train.exactness import environment_changes, numerical_environment
@@ -124,7 +125,7 @@ class Trainer:
         """
         if checkpoint.step > self.state.num_steps:
             done = checkpoint.step // self.state.steps_per_epoch
-            raise ConfigError(f"train.epochs: this run already has {done} epochs")
+            raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
         here = self.device, self.compiled, self.precision, model_hash(self.spec.model)
         return environment_changes(checkpoint.state, self.run.read("meta.json"), *here)
 

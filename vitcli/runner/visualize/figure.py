@@ -6,7 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from vitcli.runner.text import one_line
+from vitcli.runner.text import one_line, quantity
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
 MARKS = "osD^vP*X<>"
@@ -27,7 +27,7 @@ class RunFigure:
 def make_caption(tested: RunOnTestSet, what: str, count: int | None = None) -> str:
     """Return a caption: what the figure shows, the model, its data and the number of images."""
     data = one_line(tested.predictor.spec.data.name.rpartition("/")[2], 40)
-    images = "" if count is None else f", n = {count:,} test images"
+    images = "" if count is None else f", n = {quantity(count, 'test image')}"
     return f"{what} Model {one_line(tested.name, 60)}, trained on {data}{images}."
 
 

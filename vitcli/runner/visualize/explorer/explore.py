@@ -5,7 +5,7 @@ from pathlib import Path
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.runner.attn_map.explain import OPTIONS, Explainer, Explanation
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity
 from vitcli.runner.visualize.explorer.page import Opening, page
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
@@ -84,7 +84,7 @@ def check_size(model: VisionTransformer, num_layers: int) -> None:
             if attention_bytes(model, 1) <= MAX_BYTES
             else "use --format png or npz"
         )
-        layers = "1 layer" if num_layers == 1 else f"{num_layers} layers"
+        layers = quantity(num_layers, "layer")
         raise ConfigError(
             f"--format html: the attention of {layers} needs {size / 2**20:,.0f} MiB, and the"
             f" limit is {MAX_BYTES >> 20} MiB; {advice}"

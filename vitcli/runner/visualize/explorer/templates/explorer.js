@@ -349,7 +349,7 @@ class Explorer {
     if (this.head === ROLLOUT) {
       return `rollout through ${number > 1 ? `layers 1 to ${number}` : "layer 1"}`;
     }
-    const head = this.head === MEAN ? `mean of ${this.scene.heads} heads` : `head ${this.head + 1}`;
+    const head = this.head === MEAN ? `mean of ${this.scene.heads} ${this.scene.heads > 1 ? "heads" : "head"}` : `head ${this.head + 1}`;
     return `layer ${number}, ${head}`;
   }
 

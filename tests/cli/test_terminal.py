@@ -1,0 +1,120 @@
+"""What people see in a terminal: lines that fit, and words and numbers in one piece."""
+
+import os
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.fabricated import make_run
+from tests.terminal import run_in_terminal
+from vitcli.cli import console
+from vitcli.cli.eval import matrix
+from vitcli.cli.main import app
+from vitcli.runner.experiment.config import experiment_files, shown_name
+from vitcli.runner.machine import doctor
+from vitcli.runner.study.plan import explain_states, name_trials
+from vitcli.runner.study.states import TrialState
+
+pytestmark = pytest.mark.usefixtures("here")
+WIDTHS = (60, 80, 120)
+LONG = "a-study-with-a-long-name/no-positional-encoding-and-more/seed0"
+
+
+def set_width(monkeypatch, width: int | None) -> None:
+    monkeypatch.setattr(console, "line_width", lambda stream=None: width)
+
+
+def vitcli(*words: str) -> str:
+    result = CliRunner().invoke(app, list(words))
+    assert result.exit_code == 0, result.stderr
+    return result.stdout
+
+
+def commands() -> list[tuple[str, ...]]:
+    return [
+        ("runs", "ls"),
+        ("runs", "show", "quickstart/train/seed1"),
+        ("runs", "diff", "quickstart/train/seed1", LONG),
+        ("experiments", "ls"),
+        ("data", "ls"),
+        ("data", "info", "shapes"),
+        ("doctor",),
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_every_table_fits_and_breaks_no_word(monkeypatch, width):
+    make_run(1)
+    make_run(0, folder=Path("runs") / LONG, changes={"data.augment.mixup": 0.5})
+    report = doctor.examine()
+    monkeypatch.setattr(doctor, "examine", lambda: report)
+    for words in commands():
+        set_width(monkeypatch, None)
+        whole = vitcli(*words).split()
+        set_width(monkeypatch, width)
+        shown = vitcli(*words)
+        too_long = [line for line in shown.splitlines() if len(line) > width]
+        assert all(len(line.split()) == 1 for line in too_long), "only a word that is longer"
+        assert {word for word in shown.split() if "..." not in word} <= set(whole), words
+        assert {word for word in whole if len(word) <= width - 2} <= set(shown.split()), words
+
+
+def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment):
+    make_run(0, folder=Path("runs") / LONG)
+    code, screen = run_in_terminal("runs", "ls", environment=environment, width=80)
+    assert code == 0
+    assert f"\n{LONG}\n  finished " in screen
+    assert max(len(line) for line in screen.splitlines() if "vitcli " not in line) <= 80
+    wide = run_in_terminal("runs", "ls", environment=environment, width=200)[1]
+    assert f"\n{LONG}  finished " in wide
+    os.environ["COLUMNS"] = "60"
+    try:
+        assert f"\n{LONG}  finished " in vitcli("runs", "ls")
+    finally:
+        del os.environ["COLUMNS"]
+
+
+class Confusion:
+    """An evaluation of ten classes, as far as the matrix needs it."""
+
+    def __init__(self, names: list[str]) -> None:
+        self.class_names = names
+        counts = tuple(100 for _ in names)
+        self.scores = type(
+            "Scores", (), {"per_class": [0.5] * len(names), "confusion": [counts] * len(names)}
+        )
+
+
+def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypatch):
+    names = [f"long class name {i}" for i in range(10)]
+    set_width(monkeypatch, 80)
+    head, *rows = matrix(Confusion(names)).splitlines()[1:]
+    assert head.split() == ["class", "accuracy", *map(str, range(1, 11))]
+    assert rows[0].startswith("1 long class name 0")
+    assert max(map(len, [head, *rows])) <= 80
+    assert "cat  dog" in matrix(Confusion(["cat", "dog"]))
+    set_width(monkeypatch, None)
+    assert matrix(Confusion(names)).splitlines()[1].count("long class name") == 10
+
+
+def test_a_reason_is_printed_once_with_all_its_trials():
+    states = {
+        "full/seed0": TrialState(state="failed", reason="no GPU"),
+        "full/seed1": TrialState(state="failed", reason="no GPU"),
+        "less/seed0": TrialState(state="failed", reason="no GPU"),
+        "less/seed1": TrialState(state="diverged", reason="not finite in epoch 2"),
+        "less/seed2": TrialState(state="missing"),
+    }
+    assert explain_states(states, only_reasons=True) == [
+        "full/seed0, seed1; less/seed0: failed (no GPU)",
+        "less/seed1: diverged (not finite in epoch 2)",
+    ]
+    assert explain_states(states)[-1] == "less/seed2: missing"
+    assert name_trials({}) == {}
+
+
+def test_an_experiment_of_vitcli_is_named_and_a_file_is_shown_as_typed():
+    assert shown_name("quickstart", experiment_files()["quickstart"]) == "quickstart"
+    assert shown_name("mine", Path("mine.yaml")) == "mine (mine.yaml)"
+    assert shown_name("mine", Path("experiments/mine.yaml")) == "mine (experiments/mine.yaml)"

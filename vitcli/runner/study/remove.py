@@ -1,0 +1,92 @@
+"""Removal of runs and of whole studies."""
+
+import contextlib
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitcli.runner.errors import ResourceError
+from vitcli.runner.run.folder import RUNS, RunDir, find_run, hold_folder, list_runs
+from vitcli.runner.run.listing import remove_empty_folders, remove_runs
+from vitcli.runner.study.definition import PLAN, RESERVED
+from vitcli.runner.text import quantity
+
+
+@dataclass(frozen=True, kw_only=True)
+class Removal:
+    """A run or a study to remove. The trials of a study are its runs."""
+
+    name: str
+    folder: Path
+    runs: tuple[RunDir, ...]
+    is_study: bool
+
+    def describe(self) -> str:
+        """Return what will be removed, such as ``study parts (6 trials, 12.3 MB)``."""
+        size = f"{size_of(self.folder) / 1e6:,.1f} MB"
+        if not self.is_study:
+            return f"{self.name} ({size})"
+        return f"study {self.name} ({quantity(len(self.runs), 'trial')}, {size})"
+
+
+def find_removal(text: str) -> Removal:
+    """Find a study or a run by its folder or its name under runs/.
+
+    Raises:
+        ConfigError: The text is empty, or names several runs that are no study.
+        InputError: There is no such run.
+    """
+    for folder in (Path(text), RUNS / text) if text else ():
+        study = RunDir(folder)
+        if not study.exists and {"study", "trials"} <= study.read(PLAN).keys():
+            trials = tuple(list_runs(folder))
+            return Removal(name=study.name, folder=folder, runs=trials, is_study=True)
+    run = find_run(text)
+    return Removal(name=run.name, folder=run.path, runs=(run,), is_study=False)
+
+
+def size_of(folder: Path) -> int:
+    """Return the bytes of all files in a folder."""
+    return sum(path.lstat().st_size for path in folder.rglob("*") if not path.is_dir())
+
+
+def remove(removals: Sequence[Removal]) -> list[str]:
+    """Remove all given runs and studies, or none of them.
+
+    Returns:
+        Files that vitcli did not write; they are not removed.
+
+    Raises:
+        InUseError: Another process uses one of them; nothing was removed.
+        InputError: One of the folders is not a run; nothing was removed.
+        ConfigError: One of the runs is a bundled model; nothing was removed.
+        ResourceError: A file cannot be removed.
+    """
+    studies = {each.folder.resolve() for each in removals if each.is_study}
+    with contextlib.ExitStack() as held:
+        for folder in studies:
+            held.enter_context(hold_folder(folder, "another process is running this study"))
+        left = remove_runs([run for each in removals for run in each.runs])
+        for folder in studies:
+            left += _remove_study_files(folder)
+    for folder in studies:
+        if folder.is_dir():
+            remove_empty_folders(folder)
+    return sorted(set(left))
+
+
+def _remove_study_files(folder: Path) -> list[str]:
+    """Delete what a study writes beside its trials; return files that vitcli did not write."""
+    try:
+        for path in (folder / name for name in RESERVED):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        for path in sorted(folder.rglob("*"), reverse=True):  # a folder after what is in it
+            if path.is_dir() and not path.is_symlink():
+                remove_empty_folders(path)
+    except OSError as error:
+        raise ResourceError(f"{error.filename}: cannot be removed: {error.strerror}") from error
+    return [str(path) for path in folder.rglob("*") if path.name != ".lock" and not path.is_dir()]
