@@ -9,8 +9,10 @@ import tomllib
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import typer
 import yaml
 from PIL import Image
@@ -46,7 +48,9 @@ NOT_RUN = {
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
-    "vitcli import vit.pt": (4, "vit.pt: not a file"),
+    "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
+    "vitcli train theirs.yaml": (4, "no run is called 'runs/theirs'"),
+    "vitcli eval runs/theirs": (4, "no run is called 'runs/theirs'"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data info cifar10": NO_CIFAR,
     "vitcli eval cifar10-pocket": NO_CIFAR,
@@ -197,6 +201,23 @@ def test_the_python_runs(environment):
     )
     assert done.returncode == 0, done.stderr
     assert "'test_accuracy': " in done.stdout
+
+
+def test_the_recipe_for_weights_of_timm_gives_the_same_logits(here):
+    """Its blocks run in order; the embedded pictures stand for CIFAR-10, which is not here."""
+    brief = {"eval": " --limit-batches 1", "train": " --limit-batches 1 --epochs 1"}
+    names: dict[str, Any] = {}
+    for language, block in BLOCK.findall((ROOT / "docs" / "import.md").read_text()):
+        if language == "python":
+            exec(block, names)  # noqa: S102  (the last block compares the logits)
+        if language == "yaml":
+            Path("theirs.yaml").write_text(block.replace("cifar10", "shapes"))
+        for command in block.splitlines() if language == "bash" else []:
+            code, output = invoke(command + brief.get(command.split()[1], ""))
+            assert code == 0, output
+    torch.nn.init.constant_(names["model"].head.bias, 1)
+    with pytest.raises(AssertionError, match="not close"):
+        exec(block, names)  # noqa: S102  (a control)
 
 
 def test_the_error_that_readme_shows_is_the_error():
