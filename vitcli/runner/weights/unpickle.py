@@ -11,7 +11,6 @@ reason for the refusal.
 """
 
 import os
-import pickle
 import resource
 import stat
 import sys
@@ -43,7 +42,9 @@ def main(source: Path, target: Path) -> None:
         file.seek(0)
         try:
             saved = torch.load(file, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:
+        except Exception as error:
+            if type(error).__name__ != "UnpicklingError":
+                raise
             raise ValueError(describe_objects(file)) from error
     state = find_state(saved)
     tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
