@@ -1,14 +1,21 @@
 """The Python interface, beyond the examples in README."""
 
+import inspect
 import math
+import re
 import subprocess
 import sys
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 
 import vitcli
 from vitcli.cli.main import app
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.spec import OptimSpec
 
 
 def test_importing_the_package_does_not_import_torch():
@@ -18,6 +25,16 @@ def test_importing_the_package_does_not_import_torch():
 
 def test_unknown_names_are_attribute_errors():
     assert not hasattr(vitcli, "build_modle")
+
+
+def test_every_name_is_listed_and_explains_itself():
+    assert set(vitcli.__all__) <= set(dir(vitcli))
+    for name in vitcli.__all__:
+        if inspect.isfunction(function := getattr(vitcli, name)):
+            text = inspect.getdoc(function) or ""
+            assert "Raises:" in text, name
+            for parameter in inspect.signature(function).parameters:
+                assert f"    {parameter}: " in text, (name, parameter)
 
 
 def test_one_line_builds_the_model_of_cifar10_small():
@@ -64,12 +81,13 @@ def test_an_experiments_model_is_the_one_that_is_trained():
     assert sum(p.numel() for p in model.parameters()) == 140_618
 
 
-def test_fit_takes_images_of_any_origin():
+@pytest.fixture
+def mine() -> DataSet:
     """A data set that no catalogue has, with a channel of one level."""
     pixels = torch.randint(256, (40, 3, 8, 8), dtype=torch.uint8)
     pixels[:, 2] = 7
     images = Images(pixels, torch.arange(40) % 2)
-    data = DataSet(
+    return DataSet(
         name="mine",
         class_names=("a", "b"),
         train=images,
@@ -78,6 +96,110 @@ def test_fit_takes_images_of_any_origin():
         std=(0.25, 0.25, 0.0),
         data_hash="",
     )
-    model = vitcli.build_model(img_size=8, num_classes=2, embed_dim=16, depth=1, num_heads=2)
-    (epoch,) = vitcli.fit(model, data, epochs=1, batch_size=16)
+
+
+SMALL: dict[str, Any] = {
+    "img_size": 8,
+    "num_classes": 2,
+    "embed_dim": 16,
+    "depth": 1,
+    "num_heads": 2,
+}
+
+
+def test_fit_takes_images_of_any_origin(mine):
+    model = vitcli.build_model(**SMALL)
+    (epoch,) = vitcli.fit(model, mine, epochs=1, batch_size=16, augment={"flip": "random"})
     assert math.isfinite(epoch["train_loss"])
+    assert not model.training
+
+
+def test_fit_takes_specs_and_fields_of_the_optimiser(mine):
+    """Both give the same losses, and another rate gives other losses."""
+
+    def loss(optim) -> float:
+        model = vitcli.build_model(**SMALL)
+        *_, last = vitcli.fit(model, mine, epochs=2, batch_size=16, optim=optim)
+        return last["train_loss"]
+
+    assert loss({"lr": 0.01}) == loss(OptimSpec(lr=0.01)) != loss(None)
+
+
+@pytest.mark.parametrize(
+    ("function", "fields", "message"),
+    [
+        ("build_model", {"dept": 4}, "build_model: unknown field 'model.dept'; did you mean 'dep"),
+        ("build_model", {"embed_dim": "48"}, "model.embed_dim: should be a valid integer, got '4"),
+        ("build_model", {"embed_dim": 50}, "num_heads 3 does not divide embed_dim 50"),
+        ("build_model", {"patch_embed": "conv_stem", "patch_size": 1}, "needs a patch_size of 2"),
+        ("build_model", {"experiment": "quickstar"}, "did you mean 'quickstart'"),
+        ("load_data", {"name": "cifar"}, "'cifar' is not one of shapes, cifar10"),
+        ("load_data", {"resiz": 3}, "load_data: unknown field 'data.resiz'; did you mean 'resize'"),
+        ("load_run", {"run": "nope"}, "no run is called 'nope'"),
+        ("load_model", {"run": "nope"}, "no run is called 'nope'"),
+    ],
+)
+def test_a_mistake_is_one_line(here, function, fields, message):
+    with pytest.raises(vitcli.UserError) as caught:
+        getattr(vitcli, function)(**fields)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fields", "options", "message"),
+    [
+        ({"num_classes": 3}, {}, "num_classes=3, but data set mine has 2; use build_model(num_c"),
+        ({"img_size": 16}, {}, "img_size=(16, 16), but data set mine has (8, 8)"),
+        ({}, {"epochs": -1}, "train.epochs: should be greater"),
+        ({}, {"optim": {"rate": 1.0}}, "unknown field 'optim.rate'"),
+        ({}, {"augment": {"flipp": "random"}}, "'data.augment.flipp'; did you mean 'flip'?"),
+        ({}, {"batch_size": 41}, "40 images do not fill one batch of 41; choose a smaller batch_s"),
+    ],
+)
+def test_a_mistake_in_fit_is_found_before_the_first_epoch(mine, fields, options, message):
+    model = vitcli.build_model(**(SMALL | fields))
+    with pytest.raises(vitcli.UserError, match=re.escape(message)):
+        vitcli.fit(model, mine, **({"epochs": 1, "batch_size": 16} | options))
+
+
+def test_a_training_that_diverges_raises(mine):
+    model = vitcli.build_model(**SMALL)
+    torch.nn.init.constant_(model.head.weight, float("inf"))
+    with pytest.raises(vitcli.UserError, match=r"fit: diverged in epoch 1: .* lower optim lr"):
+        next(vitcli.fit(model, mine, epochs=1, batch_size=16))
+
+
+def test_pixels_that_are_not_normalised_are_refused(mine):
+    model = vitcli.build_model(**SMALL)
+    for function in (model, partial(vitcli.attention_maps, model)):
+        with pytest.raises(ValueError, match="normalised images, got uint8"):
+            function(mine.test.pixels)
+
+
+def test_a_run_has_its_configuration_numbers_predictions_and_model(copy_of_run):
+    run = vitcli.load_run(copy_of_run("mine"))
+    assert repr(run) == "<vitcli.Run mine: finished>"
+    assert (run.name, run.path, run.status["step"]) == ("mine", Path("mine"), 20)
+    assert (run.spec.model.depth, run.spec.train.epochs) == (2, 4)
+    assert [record["epoch"] for record in run.metrics] == [1, 2, 3, 4]
+    assert run.result["test_accuracy"] == run.metrics[-1]["test_accuracy"]
+    logits, labels = run.predictions
+    assert (logits.shape, labels.shape) == ((24, 2), (24,))
+    assert (logits.argmax(1) == labels).mean() == run.result["test_accuracy"]
+    data = vitcli.load_data(run.spec.data.name)
+    ours = run.model()(data.normalize(data.test.pixels))
+    torch.testing.assert_close(ours, torch.from_numpy(logits), atol=1e-3, rtol=1e-3)
+    assert sorted(run.model().state_dict()) == sorted(vitcli.load_model("mine").state_dict())
+
+
+def test_missing_and_damaged_files_of_a_run_are_named(copy_of_run):
+    run = vitcli.load_run(copy_of_run("mine"))
+    (run.path / "predictions.npz").write_bytes(b"PK")
+    with pytest.raises(vitcli.UserError, match=r"predictions\.npz: not an archive of predictions"):
+        _ = run.predictions
+    (run.path / "predictions.npz").unlink()
+    (run.path / "result.json").unlink()
+    for name in ("predictions", "result"):
+        with pytest.raises(vitcli.UserError, match=f"mine: no readable {name}.* is finished"):
+            getattr(run, name)

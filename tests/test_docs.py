@@ -1,5 +1,6 @@
 """README, docs/ and help: commands run, links resolve, generated tables are current."""
 
+import inspect
 import re
 import shlex
 import shutil
@@ -9,13 +10,16 @@ import tomllib
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 import typer
 import yaml
 from PIL import Image
 from typer.testing import CliRunner
 
+import vitcli
 from tests.conftest import draw_pictures
 from tests.help_examples import all_examples
 from vitcli.cli.main import ORDER, app
@@ -48,7 +52,9 @@ NOT_RUN = {
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
-    "vitcli import vit.pt": (4, "vit.pt: not a file"),
+    "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
+    "vitcli train theirs.yaml": (4, "no run is called 'runs/theirs'"),
+    "vitcli eval runs/theirs": (4, "no run is called 'runs/theirs'"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,
     "vitcli runs rm quickstart": (2, "type --yes"),
@@ -207,6 +213,60 @@ def test_the_python_runs(environment):
     )
     assert done.returncode == 0, done.stderr
     assert "'test_accuracy': " in done.stdout
+
+
+PYTHON = ROOT / "docs" / "python.md"
+SHAPE = re.compile(r"^(\w+) = .*#.*?\(([\d, ]+)\)", re.MULTILINE)
+"""A line that makes a tensor, with its shape in a comment."""
+
+
+def test_the_python_page_runs_as_one_script(trained, capsys):
+    names: dict[str, Any] = {}
+    code = "".join(blocks(PYTHON, "python"))
+    exec(code, names)  # noqa: S102
+    shapes = dict(SHAPE.findall(code))
+    assert shapes.keys() == {"images", "logits", "probabilities", "weights", "cls_to_patches"}
+    for name, shape in shapes.items():
+        if name != "logits":  # a later line takes this name for an array
+            assert str(tuple(names[name].shape)) == f"({shape})", name
+    printed = capsys.readouterr().out
+    assert printed.startswith("torch.Size([10000, 3, 32, 32])\ntorch.Size([2000])\n")
+    assert "{'epoch': 1, 'train_loss': " in printed
+    assert "quickstart/train/seed0 finished\n4 0.002\n" in printed
+    accuracy = names["run"].result["test_accuracy"]
+    assert (names["logits"].argmax(1) == names["labels"]).mean() == accuracy
+    assert printed.endswith("build_model: unknown field 'model.dept'; did you mean 'depth'?\n")
+
+
+def test_the_python_page_shows_every_signature():
+    functions = {name: getattr(vitcli, name) for name in vitcli.__all__ if name.islower()}
+    functions.pop("__version__")
+    for name, function in functions.items():
+        parameters = inspect.signature(function).parameters.values()
+        shown = re.search(rf"^## {name}\n\n`{name}\((.*)\)`$", PYTHON.read_text(), re.MULTILINE)
+        assert shown is not None, name
+        words = [word.partition("=") for word in shown[1].split(", ") if word != "*"]
+        assert [word[0].lstrip("*") for word in words] == [each.name for each in parameters]
+        for word, each in zip(words, parameters, strict=True):
+            default = "" if each.default is each.empty else repr(each.default).replace("'", '"')
+            assert word[2] == ("..." if callable(each.default) and default else default), word
+
+
+def test_the_recipe_for_weights_of_timm_gives_the_same_logits(here):
+    """Its blocks run in order; the embedded pictures stand for CIFAR-10, which is not here."""
+    brief = {"eval": " --limit-batches 1", "train": " --limit-batches 1 --epochs 1"}
+    names: dict[str, Any] = {}
+    for language, block in BLOCK.findall((ROOT / "docs" / "import.md").read_text()):
+        if language == "python":
+            exec(block, names)  # noqa: S102  (the last block compares the logits)
+        if language == "yaml":
+            Path("theirs.yaml").write_text(block.replace("cifar10", "shapes"))
+        for command in block.splitlines() if language == "bash" else []:
+            code, output = invoke(command + brief.get(command.split()[1], ""))
+            assert code == 0, output
+    torch.nn.init.constant_(names["model"].head.bias, 1)
+    with pytest.raises(AssertionError, match="not close"):
+        exec(block, names)  # noqa: S102  (a control)
 
 
 def test_the_error_that_readme_shows_is_the_error():

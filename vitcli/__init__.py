@@ -9,12 +9,37 @@ from typing import TYPE_CHECKING, Any
 from vitcli.version import __version__
 
 if TYPE_CHECKING:
-    from vitcli.api import attention_maps, build_model, fit, load_data, load_model
+    from vitcli.api import (
+        Predictions,
+        Run,
+        UserError,
+        attention_maps,
+        build_model,
+        fit,
+        load_data,
+        load_model,
+        load_run,
+    )
 
-__all__ = ["__version__", "attention_maps", "build_model", "fit", "load_data", "load_model"]
+__all__ = [
+    "Predictions",
+    "Run",
+    "UserError",
+    "__version__",
+    "attention_maps",
+    "build_model",
+    "fit",
+    "load_data",
+    "load_model",
+    "load_run",
+]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
         return getattr(importlib.import_module("vitcli.api"), name)
     raise AttributeError(f"module 'vitcli' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

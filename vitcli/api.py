@@ -1,60 +1,101 @@
 """The Python interface: build, train, predict and look at attention in a few lines."""
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+
+from pydantic import ValidationError
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import (
-    AugmentSpec,
-    DataSpec,
-    ExperimentSpec,
-    OptimSpec,
-    TrainSpec,
-    model_spec,
-)
+from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
 from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
 from vitcli.runner.data.load import load_data as read_data
+from vitcli.runner.errors import ConfigError, DivergedError, UserError
+from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
 from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.config import SIZES, describe
 from vitcli.runner.experiment.resolve import resolve_by_name
+from vitcli.runner.text import printable
 
-__all__ = ["attention_maps", "build_model", "fit", "load_data", "load_model"]
+__all__ = [
+    "Predictions",
+    "Run",
+    "UserError",
+    "attention_maps",
+    "build_model",
+    "fit",
+    "load_data",
+    "load_model",
+    "load_run",
+]
 
 SHAPE: dict[str, Any] = {"img_size": (32, 32), "in_chans": 3, "num_classes": 10}
 
 
-def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
-    """Return a new model, by default a ViT.
+def _write_message(text: str) -> None:
+    """Write a message to stderr."""
+    sys.stderr.write(f"{printable(text)}\n")
 
-    The model maps normalised images (B, C, H, W) to logits (B, num_classes).
+
+def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) -> ImageModel:
+    """Return a new model with initial weights, by default a ViT.
+
+    The model is a ``torch.nn.Module`` on the CPU. It maps normalised images (B, C, H, W) to logits
+    (B, num_classes).
 
     Args:
-        experiment: Take the ``model`` part of this experiment; the defaults if None.
+        experiment: Name or file of an experiment, whose ``model`` part is taken. Without an
+            experiment, the fields have their defaults, and images are RGB, 32x32 pixels, of 10
+            classes.
         seed: Random seed of the initial weights.
-        fields: Any field of ``ModelSpec``. Without an experiment, the defaults are 32x32 RGB images
-            and 10 classes.
+        fields: Fields of ``model`` in an experiment file, such as ``embed_dim=48``.
+
+    Raises:
+        UserError: There is no such experiment, a field is unknown, or the fields do not fit
+            together.
     """
-    spec = resolve_by_name(experiment).spec.model if experiment else model_spec(**SHAPE)
-    return build_from(model_spec(**(spec.model_dump() | fields)), seed)
+    below = resolve_by_name(experiment).spec.model.model_dump() if experiment else SHAPE
+    spec = _check("build_model", {"model": below | fields})
+    try:
+        return build_from(spec.model, seed)
+    except ValueError as error:
+        raise ConfigError(f"build_model: {error}") from error
 
 
 def load_data(
-    name: str = "shapes", *, data_dir: str | Path | None = None, **fields: Any
+    name: str = "shapes",
+    *,
+    data_dir: str | Path | None = None,
+    on_message: Callable[[str], None] = _write_message,
+    **fields: Any,
 ) -> DataSet:
-    """Return a data set as uint8 tensors.
+    """Return a data set, whose images are uint8 tensors on the CPU.
 
-    It has ``train``, ``test``, ``class_names`` and ``normalize(pixels)``.
+    ``data.train`` and ``data.test`` each have ``pixels`` (N, C, H, W) uint8 and ``labels`` (N,)
+    int64. ``data.val`` is None without ``val_split``. ``data.normalize(pixels)`` returns the
+    float32 images that a model takes. ``data.class_names`` has the name of each label.
 
     Args:
         name: shapes, cifar10, cifar100, svhn, fashion-mnist, mnist or imagefolder:PATH.
-        data_dir: The only folder to search. If None: VITCLI_DATA, the cache and the web.
-        fields: Any other field of ``DataSpec``, such as ``resize=64``.
+        data_dir: The only folder to search. If None: $VITCLI_DATA, the cache and the network, which
+            VITCLI_OFFLINE=1 forbids.
+        on_message: Receives each message, such as the start of a download. Writes to stderr by
+            default.
+        fields: Other fields of ``data`` in an experiment file, such as ``resize=64`` (pixels) or
+            ``val_split=1000`` (images).
+
+    Raises:
+        UserError: The data set is unknown, missing or damaged, or a field is invalid.
     """
-    return read_data(DataSpec(name=name, **fields), data_dir=Path(data_dir) if data_dir else None)
+    spec = _check("load_data", {"data": {"name": name, **fields}}).data
+    folder = Path(data_dir) if data_dir else None
+    return read_data(spec, data_dir=folder, on_message=on_message)
 
 
 def fit(
@@ -63,36 +104,89 @@ def fit(
     *,
     epochs: int,
     batch_size: int = 128,
-    optim: OptimSpec | None = None,
-    augment: AugmentSpec | None = None,
+    optim: OptimSpec | Mapping[str, Any] | None = None,
+    augment: AugmentSpec | Mapping[str, Any] | None = None,
     label_smoothing: float = 0.0,
     seed: int = 0,
 ) -> Iterator[dict[str, float]]:
     """Train a model on its device, and yield after each epoch. Writes no files.
 
+    The training starts with the first ``next``. It changes the weights of the model. After each
+    epoch the model is in eval mode.
+
+    Args:
+        model: The model to train. Its current weights are the start.
+        data: The training images, and the test images that measure each epoch.
+        epochs: Number of passes over the training images.
+        batch_size: Number of images per step. A smaller last batch is dropped.
+        optim: Fields of ``optim`` in an experiment file, such as ``{"lr": 1e-3}``; the defaults if
+            None.
+        augment: Fields of ``data.augment``, such as ``{"crop_padding": 4}``; no augmentation if
+            None.
+        label_smoothing: Fraction of the target that is spread over all classes, from 0 to below 1.
+        seed: Random seed of the order of the images, augmentation and dropout.
+
     Yields:
-        ``epoch`` (from 1), ``train_loss`` and ``test_accuracy``.
+        ``epoch`` (from 1), ``train_loss`` (nats, mean of the epoch) and ``test_accuracy`` (0 to 1).
+
+    Raises:
+        UserError: A field is invalid, or model and data do not fit together. A training that
+            diverges raises during the epoch.
     """
-    spec = ExperimentSpec(
-        model=model.spec,
-        data=DataSpec(
-            mean=data.mean,
-            std=tuple(value or 1.0 for value in data.std),  # a single level has no spread
-            augment=augment or AugmentSpec(),
-        ),
-        optim=optim or OptimSpec(),
-        train=TrainSpec(epochs=epochs, batch_size=batch_size, label_smoothing=label_smoothing),
-        seed=seed,
-    )
+    _refuse_misfit(model, data)
+    std = tuple(value or 1.0 for value in data.std)  # a single level has no spread
+    fields = {
+        "model": model.spec.model_dump(),
+        "data": {"mean": data.mean, "std": std, "augment": augment or {}},
+        "optim": optim or {},
+        "train": {
+            "epochs": epochs,
+            "batch_size": batch_size,
+            "label_smoothing": label_smoothing,
+        },
+        "seed": seed,
+    }
+    spec = _check("fit", fields)
     task = task_class(spec)(spec, model)
-    state = TrainState(spec, task, data)
-    headline = f"test_{spec.task.row.headline.name}"
-    for epoch in range(epochs):
-        model.train()
+    try:
+        state = TrainState(spec, task, data.to(next(model.parameters()).device))
+    except ValueError as error:
+        raise ConfigError(f"fit: {error}; choose a smaller batch_size") from error
+    return _epochs(state, task)
+
+
+def _epochs(state: TrainState, task: Task) -> Iterator[dict[str, float]]:
+    headline = state.spec.task.row.headline.name
+    for epoch in range(state.spec.train.epochs):
+        task.module.train()
         for _ in state.run_epoch(epoch):
             pass
         loss = state.take_means()["loss"]
-        model.eval()
-        measured = task.measure(task.outputs(model, data.test))
-        score = measured[spec.task.row.headline.name]
-        yield {"epoch": epoch + 1, "train_loss": loss, headline: score}
+        task.module.eval()
+        try:
+            measured = task.measure(task.outputs(task.module, state.data.test))
+        except ValueError as error:
+            raise DivergedError(
+                f"fit: diverged in epoch {epoch + 1}: {error}; try a lower optim lr"
+            ) from error
+        yield {"epoch": epoch + 1, "train_loss": loss, f"test_{headline}": measured[headline]}
+
+
+def _refuse_misfit(model: ImageModel, data: DataSet) -> None:
+    for name in SIZES:
+        ours, theirs = getattr(model.spec, name), getattr(data, name)
+        if ours != theirs:
+            raise ConfigError(
+                f"fit: the model has {name}={ours}, but data set {data.name} has {theirs};"
+                f" use build_model({name}={theirs})"
+            )
+
+
+def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:
+    """Return a checked spec; the first mistake becomes one line."""
+    try:
+        return ExperimentSpec.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        problem = describe(first["loc"], first["type"], first, fields)
+        raise ConfigError(f"{function}: {problem}") from error

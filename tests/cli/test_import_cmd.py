@@ -1,8 +1,10 @@
 """`vitcli import`: other programs' weights become a run; hostile files run nothing."""
 
+import argparse
 import io
 import os
 import pickle
+import re
 import zipfile
 from pathlib import Path
 
@@ -27,13 +29,18 @@ def vitcli(*words: object) -> tuple[int, str, str]:
     return result.exit_code, result.stdout, result.stderr
 
 
-def theirs() -> torch.nn.Module:
-    """timm's model of the tiny experiment."""
-    model = timm.models.VisionTransformer(
-        img_size=8, patch_size=4, embed_dim=16, depth=2, num_heads=2, mlp_ratio=2.0, num_classes=2
-    )
+def theirs(kind=timm.models.VisionTransformer, **fields) -> torch.nn.Module:
+    """timm's model of the tiny experiment, with some fields changed."""
+    sizes = {"img_size": 8, "patch_size": 4, "embed_dim": 16, "depth": 2, "num_heads": 2}
+    model = kind(**(sizes | {"mlp_ratio": 2.0, "num_classes": 2} | fields))
     scramble(model)
     return model.eval()
+
+
+def save(model: torch.nn.Module) -> str:
+    """Save the weights of a model in a file that no child process reads."""
+    safetensors.torch.save_file(model.state_dict(), "vit.safetensors")
+    return "vit.safetensors"
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, lambda s: {"state_dict": s, "epoch": 3}])
@@ -66,14 +73,113 @@ def test_our_own_names_in_safetensors(tiny, here):
 
 
 def test_another_model_is_refused_by_its_differences(tiny, here):
-    torch.save(theirs().state_dict(), here / "vit.pt")
-    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine", *FIELDS, "-s", "model.depth=3")
+    """The names are those of the file, prefix included; all other shapes are counted."""
+    file = save(torch.nn.ModuleDict({"module": theirs()}))
+    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS, "-s", "model.depth=3")
     assert code == 4
-    assert "blocks.2.attn.norm.weight is missing" in talk
-    assert "and 7 more" in talk
+    assert "fit the model: module.blocks.2.norm1.weight is missing; " in talk
+    assert " and 9 more\n" in talk
+    assert talk.endswith("add: -s model.depth=2\n")
     assert not Path("mine").exists()
-    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine", *FIELDS, "-s", "model.mlp_dim=20")
-    assert "is (32, 16), not (20, 16)" in talk
+    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS, "-s", "model.mlp_dim=20")
+    assert "module.blocks.0.mlp.fc1.weight is (32, 16), the model needs (20, 16); " in talk
+    assert " and 3 more\n" in talk
+
+
+def test_shapes_are_compared_before_images_are_read(tiny, here):
+    """CIFAR-10 is not here, which only a file that fits finds out."""
+    file = save(theirs(img_size=32, num_classes=10))
+    words = [file, "-e", tiny, "-o", "mine", "-s", "data.name=cifar10"]
+    code, _, talk = vitcli(*words)
+    assert (code, "pos_embed is (1, 65, 16)" in talk, "cifar10" in talk) == (4, True, False), talk
+    code, _, talk = vitcli(*words, *suggested(talk))
+    assert (code, "pos_embed" in talk, "cifar10" in talk) == (4, False, True), talk
+
+
+def suggested(talk: str) -> list[str]:
+    """The options that an error suggests."""
+    found = re.search(r"add: ([^;\n]*)", talk)
+    assert found is not None, talk
+    return found[1].split()
+
+
+@pytest.mark.parametrize(
+    ("fields", "options"),
+    [
+        ({}, {"pool=cls", "pos_embed_prefix=true"}),
+        ({"reg_tokens": 4}, {"pool=cls", "pos_embed_prefix=true", "reg_tokens=4"}),
+        ({"reg_tokens": 4, "no_embed_class": True}, {"pool=cls", "reg_tokens=4"}),
+        ({"class_token": False, "global_pool": "avg", "fc_norm": False, "depth": 3}, {"depth=3"}),
+        ({"img_size": 16, "no_embed_class": True}, {"pool=cls", "data.resize=16"}),
+        ({"patch_size": 2, "no_embed_class": True}, {"pool=cls", "patch_size=2"}),
+        ({"embed_dim": 32, "no_embed_class": True}, {"pool=cls", "embed_dim=32"}),
+        ({"mlp_ratio": 3.0, "no_embed_class": True}, {"pool=cls", "mlp_dim=48"}),
+        ({"qkv_bias": False, "no_embed_class": True}, {"pool=cls", "qkv_bias=false"}),
+        ({"init_values": 0.1, "no_embed_class": True}, {"pool=cls", "layer_scale_init=1.0"}),
+        ({"final_norm": False, "no_embed_class": True}, {"pool=cls", "final_norm=false"}),
+    ],
+    ids=str,
+)
+def test_an_error_suggests_the_settings_with_which_the_model_fits(tiny, here, fields, options):
+    model = theirs(**fields)
+    file = save(model)
+    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine")
+    words = suggested(talk)
+    assert (code, {word.removeprefix("model.") for word in words[1::2]}) == (4, options)
+    assert ("num_heads" in talk) == ("embed_dim" in fields)
+    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *words)
+    assert code == 0, talk
+    assert "note: a weights file does not hold these settings" in talk
+    assert "model.num_heads=2, model.norm_eps=1e-06, data.mean=[" in talk
+    images = torch.randn(3, 3, fields.get("img_size", 8), fields.get("img_size", 8))
+    torch.testing.assert_close(load_model("mine")(images), model(images), atol=1e-5, rtol=1e-5)
+
+
+def test_another_number_of_classes_is_named(tiny, here):
+    file = save(theirs(num_classes=7))
+    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS)
+    assert (code, "\nthe file has 7 classes, the data set has 2\n" in talk) == (4, True), talk
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "message"),
+    [
+        ("VisionTransformer", {"global_pool": "avg"}, "fc_norm.weight, a norm after the pooling"),
+        ("VisionTransformer", {"global_pool": "map"}, "attn_pool.latent, pooling by attention"),
+        ("VisionTransformer", {"pre_norm": True}, "norm_pre.weight, a norm before the blocks"),
+        ("VisionTransformer", {"qk_norm": True}, "blocks.0.attn.q_norm.weight, norms of queries"),
+        ("VisionTransformerDistilled", {}, "dist_token, a distillation token"),
+    ],
+)
+def test_parts_that_vitcli_lacks_are_named(tiny, here, kind, fields, message):
+    """They would change the logits, so no setting is suggested."""
+    file = save(theirs(getattr(timm.models.deit, kind), **fields))
+    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS)
+    name = message.partition(",")[0].rpartition(".")[0]
+    assert (code, f"vitcli's models lack: {name}" in talk) == (4, True), talk
+    assert message.partition(",")[2] in talk
+    assert "-s " not in talk
+
+
+def test_names_of_another_program_are_shown_on_one_line(tiny, here):
+    state = {"\x1b[1mstem\nerror: forged": torch.zeros(2), "x" * 500: torch.zeros(2)}
+    safetensors.torch.save_file(state, here / "cnn.safetensors")
+    code, _, talk = vitcli("cnn.safetensors", "-e", tiny, "-o", "mine")
+    assert (code, talk.count("\n"), "\x1b" in talk) == (4, 1, False), talk
+    assert "?[1mstem?error: forged" in talk
+    assert "neither those of timm's VisionTransformer" in talk
+    assert len(talk) < 300
+
+
+@pytest.mark.parametrize("wrap", [lambda m: m, lambda m: {"model": m, "epoch": 3}])
+def test_a_pickled_model_is_refused_with_what_to_save(tiny, here, wrap):
+    torch.save(wrap(theirs()), here / "whole.pt")
+    code, _, talk = vitcli("whole.pt", "-e", tiny, "-o", "mine")
+    assert code == REFUSED
+    assert talk == (
+        "error: whole.pt: refused: it holds a model object; save model.state_dict():"
+        " torch.save(model.state_dict(), 'weights.pt')\n"
+    )
 
 
 class Canary:
@@ -120,6 +226,7 @@ def with_pickle(content: bytes) -> bytes:
 
 HOSTILE = {
     **{how: saved({"weight": Canary(how)}) for how in ("system", "getattr")},
+    "options": saved({"weight": torch.zeros(2), "args": argparse.Namespace(lr=1)}),
     "marks": with_pickle(b"\x80\x02" + b"(" * (3 << 20) + b"."),
     "nested": with_pickle(b"\x80\x02" + b"]" * 200_000 + b"a" * 199_999 + b"."),
     "a list": saved([torch.zeros(2)]),
@@ -140,7 +247,10 @@ def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
     code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
     assert code == REFUSED
     assert talk.startswith("error: vit.pt: refused: ")
-    assert talk.count("\n") == 1
+    assert (talk.count("\n"), "x1b" in talk) == (1, False)
+    assert ("a Python object (argparse.Namespace); save model.state_" in talk) == (
+        name == "options"
+    )
     assert not Path("mine").exists()
     assert not Path("canary").exists()
 
@@ -185,8 +295,7 @@ def test_a_folder_is_refused(tiny, here):
 
 
 def test_weights_that_are_not_finite_are_refused(tiny, here):
-    state = theirs().state_dict()
-    state["head.bias"][0] = float("nan")
-    torch.save(state, here / "vit.pt")
-    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine", *FIELDS)
+    model = theirs()
+    torch.nn.init.constant_(model.head.bias, float("nan"))
+    code, _, talk = vitcli(save(model), "-e", tiny, "-o", "mine", *FIELDS)
     assert (code, "head.bias has values that are not finite" in talk) == (4, True)

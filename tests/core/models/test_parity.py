@@ -1,5 +1,7 @@
 """With copied weights, models compute the same logits as timm and torchvision."""
 
+from functools import partial
+
 import pytest
 import timm
 import torch
@@ -10,7 +12,7 @@ from torch.testing import assert_close
 from tests.core.specs import changed
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.runner.weights.convert import rename_timm_tensors
+from vitcli.runner.weights.match import match_tensors
 
 
 def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[int, int]) -> None:
@@ -41,6 +43,16 @@ def scramble(model: nn.Module) -> None:
         ({"qkv_bias": False, "mlp_ratio": 2.0}, {"qkv_bias": False, "mlp_ratio": 2.0}),
         ({"reg_tokens": 2}, {"reg_tokens": 2}),
         ({"layer_scale_init": 0.3}, {"init_values": 0.3}),
+        ({"patch_embed": "conv"}, {}),
+        ({"norm": "rms_norm"}, {"norm_layer": partial(timm.layers.RmsNorm, eps=1e-6)}),
+        ({"norm_eps": 1e-3}, {"norm_layer": partial(nn.LayerNorm, eps=1e-3)}),
+        ({"ffn": "relu"}, {"act_layer": nn.ReLU}),
+        (
+            {"ffn": "swiglu", "mlp_ratio": 2.0},
+            {"mlp_layer": timm.layers.SwiGLUPacked, "act_layer": nn.SiLU},
+        ),
+        ({"final_norm": False}, {"final_norm": False}),
+        ({"pos_embed": "none"}, {"pos_embed": "none"}),
         ({"pool": "mean"}, {"global_pool": "avg", "class_token": False, "fc_norm": False}),
         ({"pos_embed_prefix": False}, {"no_embed_class": True}),
     ],
@@ -59,7 +71,7 @@ def test_logits_equal_timm(fields, options):
     )
     scramble(theirs)
     ours = build_vit(spec)
-    ours.load_state_dict(rename_timm_tensors(theirs.state_dict()))
+    ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs"))
     assert_same_logits(ours, theirs, spec.img_size)
 
 
@@ -120,6 +132,6 @@ def test_a_wrong_weight_changes_the_logits():
     )
     scramble(theirs)
     ours = build_vit(changed(pos_embed_prefix=True, norm_eps=1e-2))
-    ours.load_state_dict(rename_timm_tensors(theirs.state_dict()))
+    ours.load_state_dict(match_tensors(theirs.state_dict(), ours, "theirs"))
     with pytest.raises(AssertionError):
         assert_same_logits(ours, theirs, (16, 16))

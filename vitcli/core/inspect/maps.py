@@ -158,10 +158,17 @@ def attention_maps(
 ) -> dict[int, Tensor]:
     """Return the attention weights (B, h, N, N) by layer index from 0, computed in eval mode.
 
-    A row is a query, a column is a key. Each row sums to 1. No gradients are computed.
+    A row is a query, a column is a key. Each row sums to 1. The N tokens are CLS (if the model has
+    it), then registers, then patches row by row. No gradients are computed.
+
+    Args:
+        model: A model of the family ``vit``, on the device of the images.
+        images: Normalised images (B, C, H, W).
+        layers: Indices of layers from 0, or from -1 for the last; all layers if None.
 
     Raises:
-        ValueError: The model has no attention matrices, or a layer does not exist.
+        ValueError: The model has no attention matrices, a layer does not exist, or the images have
+            another shape or are not normalised.
     """
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"family {model.spec.family!r} {model.no_maps}")

@@ -53,11 +53,14 @@ class ImageModel(nn.Module):
         return self
 
     def check_images(self, images: Tensor) -> None:
-        """Check size and channels of the images.
+        """Check type, size and channels of the images.
 
         Raises:
-            ValueError: The model was built for another size or other channels.
+            ValueError: The images are not normalised, or the model was built for another size or
+                other channels.
         """
+        if images.dtype == torch.uint8:
+            raise ValueError("the model takes normalised images, got uint8; use normalize(pixels)")
         if images.shape[1:] != self.image_shape:
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
             raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,31 +13,25 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from vitcli.core.models.image_model import ImageModel
-from vitcli.runner.data.load import load_data
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.build import encoder_of, new_module
-from vitcli.runner.experiment.config import Experiment, config_hash, model_hash
+from vitcli.runner.experiment.build import abstract_module, encoder_of
+from vitcli.runner.experiment.config import (
+    Experiment,
+    config_hash,
+    fit_to_data,
+    flatten,
+    model_hash,
+)
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import is_effectively_empty
+from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.unpickle import SECONDS
 from vitcli.version import PACKAGE, __version__
-
-PREFIXES = ("module.", "_orig_mod.", "model.")
-"""Prefixes that DistributedDataParallel, torch.compile and wrappers add to every name."""
-MAX_DIFFERENCES = 5
-"""Number of differences that an error names."""
-TIMM_BLOCK = {
-    "norm1": "attn.norm",
-    "norm2": "ffn.norm",
-    "attn": "attn.inner",
-    "mlp": "ffn.inner",
-    "ls1": "attn.after.0",
-    "ls2": "ffn.after.0",
-}
 
 
 def import_weights(
@@ -52,7 +46,8 @@ def import_weights(
     """Write the weights in a file as a finished run of an experiment, without training.
 
     A ``.safetensors`` file is read in this process. Every other file is read by a child process
-    with limits. The run folder is written only if every tensor fits the model.
+    with limits. The tensors are compared with the model before any image is read. The run folder is
+    written only if every tensor fits the model.
 
     Raises:
         InputError: The file is damaged, hostile, or holds another model.
@@ -61,13 +56,17 @@ def import_weights(
     run = RunDir(output)
     if output.exists() and not (output.is_dir() and is_effectively_empty(output)):
         raise ConfigError(f"{output} already holds files; choose another --name or -o")
-    state = rename_tensors(read_tensors(file))
+    described = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
+    model = encoder_of(described, abstract_module(described))
+    weights = match_tensors(read_tensors(file), model, file)
     data = load_data(
         experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
     )
     spec = resolve(experiment.spec, data)
-    model = encoder_of(spec, new_module(spec))
-    weights = match_tensors(state, model, file)
+    on_message(
+        "note: a weights file does not hold these settings; the experiment's are used:"
+        f" {unrecorded_fields(spec)}"
+    )
     with run.lock():
         if not is_effectively_empty(output):
             raise ConfigError(f"{output} now holds files of another process; choose another --name")
@@ -89,6 +88,17 @@ def import_weights(
         keep_weights(run.checkpoints)
         run.set_status("finished", 0, "imported")
     return run
+
+
+def unrecorded_fields(spec: ExperimentSpec) -> str:
+    """Return the settings that change a model's output, but that weights do not show."""
+    names = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
+    values = flatten(spec.model_dump(mode="json"))
+    return ", ".join(f"{name}={_rounded(values[name])}" for name in names if name in values)
+
+
+def _rounded(value: Any) -> Any:
+    return [round(part, 4) for part in value] if isinstance(value, list) else value
 
 
 def read_tensors(file: Path) -> dict[str, Tensor]:
@@ -141,57 +151,3 @@ def _unpickle(file: Path, target: Path) -> None:
         lines = done.stderr.decode(errors="replace").strip().splitlines()
         reason = lines[-1] if lines and done.returncode > 0 else "it used too much memory or time"
         raise InputError(f"{file}: refused: {reason}")
-
-
-def rename_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with the names of vitcli or timm under the names of vitcli."""
-    names = list(state)
-    for prefix in PREFIXES:
-        if names and all(name.startswith(prefix) for name in names):
-            return rename_tensors({name.removeprefix(prefix): state[name] for name in names})
-    is_timm = any(name.startswith(("patch_embed.proj.", "blocks.0.norm1.")) for name in names)
-    return rename_timm_tensors(state) if is_timm else dict(state)
-
-
-def rename_timm_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the state dict of timm's VisionTransformer under the names of vitcli.
-
-    The patch embedding, a convolution in timm, becomes the equivalent linear layer.
-    """
-    found = {}
-    for name, value in state.items():
-        parts = name.split(".")
-        if parts[0] == "blocks" and len(parts) > 2:
-            parts[2] = TIMM_BLOCK.get(parts[2], parts[2])
-        if parts[:2] == ["patch_embed", "proj"]:
-            parts[1] = "0.proj"
-            value = value.flatten(1) if parts[-1] == "weight" else value
-        key = {"pos_embed": "pos_embed.table", "reg_token": "reg_tokens"}.get(name, ".".join(parts))
-        found[key.replace("fc_norm", "norm")] = value
-    return found
-
-
-def match_tensors(state: Mapping[str, Tensor], model: ImageModel, file: Path) -> dict[str, Any]:
-    """Return the tensors in the types of the model.
-
-    Raises:
-        InputError: The tensors are not exactly those of the model. The text names differences.
-    """
-    wanted = model.state_dict()
-    problems = [f"{name} is missing" for name in wanted if name not in state]
-    problems += [f"{name} is not in the model" for name in state if name not in wanted]
-    problems += [
-        f"{name} is {tuple(state[name].shape)}, not {tuple(wanted[name].shape)}"
-        for name in wanted
-        if name in state and state[name].shape != wanted[name].shape
-    ]
-    if problems:
-        left = len(problems) - MAX_DIFFERENCES
-        more = f" and {left} more" if left > 0 else ""
-        first = "; ".join(problems[:MAX_DIFFERENCES])
-        raise InputError(f"{file} does not fit the experiment's model: {first}{more}")
-    found = {name: state[name].to(wanted[name].dtype) for name in wanted}
-    for name, value in found.items():
-        if not value.isfinite().all():
-            raise InputError(f"{file}: {name} has values that are not finite")
-    return found

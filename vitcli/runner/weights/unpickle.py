@@ -27,6 +27,8 @@ SECONDS = 60
 REFUSED = 4
 WEIGHT_KEYS = ("state_dict", "model_state_dict", "model", "ema", "net", "weights")
 """Keys under which training programs save weights."""
+SAVE = "torch.save(model.state_dict(), 'weights.pt')"
+"""What to type in Python to save the weights of a model alone."""
 
 
 def main(source: Path, target: Path) -> None:
@@ -38,7 +40,12 @@ def main(source: Path, target: Path) -> None:
         limit_resources(regular_file_size(file))
         check_archive(file)
         file.seek(0)
-        saved = torch.load(file, map_location="cpu", weights_only=True)
+        try:
+            saved = torch.load(file, map_location="cpu", weights_only=True)
+        except Exception as error:
+            if type(error).__name__ != "UnpicklingError":
+                raise
+            raise ValueError(describe_objects(file)) from error
     state = find_state(saved)
     tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
     safetensors.torch.save_file(tensors, target)
@@ -68,7 +75,10 @@ def check_archive(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-        raise ValueError("not a file of torch.save, which is a ZIP since torch 1.6") from error
+        raise ValueError(
+            "not a file of torch.save, which is a ZIP since torch 1.6; convert an older file:"
+            " torch.save(torch.load(OLD, weights_only=True), NEW)"
+        ) from error
     if len(entries) > MAX_ENTRIES:
         raise ValueError(f"more than {MAX_ENTRIES:,} parts")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
@@ -91,6 +101,25 @@ def limit_resources(size: int) -> None:
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(kind, (most, most))
+
+
+def describe_objects(file: IO[bytes]) -> str:
+    """Return why a pickle holds more than tensors, and what to save instead.
+
+    The pickle is only disassembled, and none of its instructions is executed.
+    """
+    import torch
+
+    file.seek(0)
+    try:
+        names = sorted(torch.serialization.get_unsafe_globals_in_checkpoint(file))
+    except Exception:  # the pickle is not one that torch.save writes
+        names = []
+    if not names:
+        return "its pickle is damaged, or has instructions that torch.save does not write"
+    is_model = any(name.startswith("torch.nn.modules.") for name in names)
+    found = "a model object" if is_model else f"a Python object ({names[0][:100]})"
+    return f"it holds {found}; save model.state_dict(): {SAVE}"
 
 
 def find_state(saved: Any, depth: int = 0) -> dict[str, Any]:

@@ -1,0 +1,115 @@
+"""Comparison of the tensors in a file with those of a model.
+
+Axes of tensors: C channels, P patch_size, N tokens, D embed_dim.
+"""
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ModelSpec, PatchSpec
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import one_line
+from vitcli.runner.weights.names import Naming, naming_of
+from vitcli.runner.weights.shapes import PATCHES, Shapes, describe_settings
+
+MAX_NAMES = 3
+"""Number of tensors that an error names."""
+MAX_LENGTH = 60
+"""Number of characters of a tensor's name that an error shows."""
+NOT_IN_VITCLI = {
+    "dist_token": "a distillation token",
+    "fc_norm.": "a norm after the pooling (timm's fc_norm=False puts it before)",
+    "norm_pre.": "a norm before the blocks",
+    ".q_norm.": "norms of queries and keys",
+    "attn_pool.": "pooling by attention",
+}
+"""Part of a name in timm -> the part of a model that no field of vitcli describes."""
+
+
+def match_tensors(
+    state: Mapping[str, Tensor], model: ImageModel, file: str | Path
+) -> dict[str, Tensor]:
+    """Return a file's tensors with the names, types and shapes of a model's state dict.
+
+    The model may be on the device ``meta``. The patch embedding may be a convolution in one and
+    the equivalent matrix in the other.
+
+    Raises:
+        InputError: The tensors are not exactly those of the model, or are not finite. The text
+            has the names in the file, and the settings with which the model would fit.
+    """
+    naming = naming_of(state)
+    found = {naming.to_vitcli(name): tensor for name, tensor in state.items()}
+    wanted = model.state_dict()
+    if not found.keys() & wanted.keys():
+        names = listed([shown(name) for name in state])
+        raise InputError(
+            f"{file} does not fit the model: its names ({names}) are neither those of timm's"
+            " VisionTransformer nor those of vitcli"
+        )
+    refuse_unknown_parts(state, file)
+    shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
+    if problems := find_differences(shapes, model, naming):
+        hint = describe_settings(shapes, model.spec)
+        raise InputError(f"{file} does not fit the model: {listed(problems, '; ')}{hint}")
+    for name, tensor in state.items():
+        if not tensor.isfinite().all():
+            raise InputError(f"{file}: {shown(name)} has values that are not finite")
+    return {name: found[name].to(old.dtype).reshape(old.shape) for name, old in wanted.items()}
+
+
+def refuse_unknown_parts(names: Collection[str], file: str | Path) -> None:
+    """Refuse models of timm with a part that no field of vitcli describes.
+
+    Raises:
+        InputError: A tensor belongs to such a part.
+    """
+    parts = [
+        f"{shown(next(name for name in names if part in name))}, {meaning}"
+        for part, meaning in NOT_IN_VITCLI.items()
+        if any(part in name for name in names)
+    ]
+    if parts:
+        raise InputError(f"{file} holds parts that vitcli's models lack: {'; '.join(parts)}")
+
+
+def find_differences(shapes: Shapes, model: ImageModel, naming: Naming) -> list[str]:
+    """Return one text for each tensor that differs, with its name in the file."""
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    if PATCHES in shapes and PATCHES in wanted:
+        wanted[PATCHES] = patch_shape(len(shapes[PATCHES]), wanted[PATCHES], model.spec)
+    texts = {
+        name: f"is {shapes[name]}, the model needs {wanted[name]}"
+        for name in wanted
+        if name in shapes and shapes[name] != wanted[name]
+    }
+    texts |= {name: "has no place in the model" for name in shapes if name not in wanted}
+    texts |= {name: "is missing" for name in wanted if name not in shapes}
+    return [f"{shown(naming.to_file(name))} {text}" for name, text in texts.items()]
+
+
+def patch_shape(ndim: int, shape: tuple[int, ...], spec: ModelSpec) -> tuple[int, ...]:
+    """Return the shape of the patch embedding with ``ndim`` axes.
+
+    It is (D, C, P, P) as a convolution, and (D, C P P) as a matrix.
+    """
+    if ndim == 4 and len(shape) == 2 and isinstance(spec, PatchSpec):
+        return (shape[0], spec.in_chans or 1, spec.patch_size, spec.patch_size)
+    if ndim == 2 and len(shape) == 4:
+        return (shape[0], shape[1] * shape[2] * shape[3])
+    return shape
+
+
+def shown(name: str) -> str:
+    """Return a name for a message: one line of limited length."""
+    return one_line(name, MAX_LENGTH)
+
+
+def listed(texts: Collection[str], separator: str = ", ") -> str:
+    """Return the first texts, and the number of the others."""
+    left = len(texts) - MAX_NAMES
+    more = f" and {left} more" if left > 0 else ""
+    return separator.join(list(texts)[:MAX_NAMES]) + more

@@ -1,0 +1,51 @@
+"""The names of tensors in a file, and the names of the same tensors in vitcli."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+PREFIXES = ("module.", "_orig_mod.", "model.")
+"""Prefixes that DistributedDataParallel, torch.compile and wrappers add to every name."""
+TIMM = (
+    ("patch_embed.proj.", "patch_embed.0.proj."),
+    ("pos_embed", "pos_embed.table"),
+    ("reg_token", "reg_tokens"),
+    (".attn.", ".attn.inner."),
+    (".mlp.", ".ffn.inner."),
+    (".norm1.", ".attn.norm."),
+    (".norm2.", ".ffn.norm."),
+    (".ls1.", ".attn.after.0."),
+    (".ls2.", ".ffn.after.0."),
+)
+"""Parts of names in timm's VisionTransformer and in vitcli, in the order of replacement."""
+TIMM_STARTS = ("patch_embed.proj.", "blocks.0.norm1.")
+"""Only names of timm start like this."""
+
+
+@dataclass(frozen=True)
+class Naming:
+    """A translation between the names in a file and the names in vitcli."""
+
+    prefix: str = ""
+    is_timm: bool = False
+
+    def to_vitcli(self, name: str) -> str:
+        """Return the name in vitcli of a tensor of the file."""
+        name = name.removeprefix(self.prefix)
+        for theirs, ours in TIMM if self.is_timm else ():
+            name = name.replace(theirs, ours)
+        return name
+
+    def to_file(self, name: str) -> str:
+        """Return the name that the file has, or would have, for a tensor of vitcli."""
+        for theirs, ours in reversed(TIMM) if self.is_timm else ():
+            name = name.replace(ours, theirs)
+        return self.prefix + name
+
+
+def naming_of(names: Collection[str]) -> Naming:
+    """Return the translation for the tensors of a file, from their names."""
+    for prefix in PREFIXES:
+        if names and all(name.startswith(prefix) for name in names):
+            inner = naming_of([name.removeprefix(prefix) for name in names])
+            return replace(inner, prefix=prefix + inner.prefix)
+    return Naming(is_timm=any(name.startswith(TIMM_STARTS) for name in names))
