@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import DataDir, Json, Offline, Sets
 
@@ -36,13 +37,13 @@ def import_(
     normalised as in the experiment. If the weights need another normalisation,
     set data.mean and data.std.
     """
-    from vitcli.runner.experiment.config import load_experiment, parse_set
+    from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.weights.convert import import_weights
 
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     run = import_weights(
         file,
-        load_experiment(experiment, changes),
+        load_changed(experiment, changes),
         output,
         data_dir=data_dir,
         offline=offline,

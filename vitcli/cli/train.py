@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import duration, emit, emit_json, say
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Sets
 
@@ -108,8 +109,16 @@ def train(
         "data.name": data,
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
-    changes |= {key: value for key, value in options.items() if value is not None}
-    chosen, output = choose_experiment(experiment, changes, resume, output, rerun, allow_inexact)
+    shortcuts = {key: value for key, value in options.items() if value is not None}
+    chosen, output = choose_experiment(
+        experiment,
+        changes | shortcuts,
+        option_names(shortcuts),
+        resume,
+        output,
+        rerun,
+        allow_inexact,
+    )
     if dry_run:
         show_estimate(chosen, device, json)
         return
@@ -128,6 +137,7 @@ def train(
 def choose_experiment(
     experiment: str | None,
     changes: dict[str, Any],
+    options: dict[str, str],
     resume: str | None,
     output: Path | None,
     rerun: bool,
@@ -135,7 +145,6 @@ def choose_experiment(
 ) -> "tuple[Experiment, Path | None]":
     """Return the experiment and its run folder: new ones, or those of the run to continue."""
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.start import resume_experiment
 
@@ -147,13 +156,13 @@ def choose_experiment(
     if resume in (None, "auto"):
         if changes.get("train.init"):
             changes["train.init"] = find_run(changes["train.init"]).name
-        return load_experiment(experiment or "quickstart", changes), output
+        return load_changed(experiment or "quickstart", changes, options), output
     if experiment or output or rerun or (changes and not allow_inexact):
         raise ConfigError(
             f"--resume {resume} continues that run unchanged; leave out the experiment, --set, -o"
             " and --rerun (or train a new run, or add --allow-inexact, which marks the run)"
         )
-    return resume_experiment(str(resume), changes)
+    return resume_experiment(str(resume), changes, options)
 
 
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:

@@ -9,18 +9,19 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     resolve_bases,
 )
-from vitcli.runner.experiment.header import header
+from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import commit
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentInfo:
-    """Name, kind (experiment, study or broken), question and path of an experiment file."""
+    """Name, kind (experiment, study or broken), purpose and path of an experiment file."""
 
     name: str
     kind: str
     question: str
+    hypothesis: str = ""
     path: str
 
 
@@ -34,10 +35,10 @@ def describe_experiment(name: str) -> ExperimentInfo:
     path = find_experiment(name)
     try:
         kind = "study" if is_study(path) else "experiment"
-        question = header(path.read_text()).get("Question", "")
+        purpose = read_purpose(read_mapping(path)).model_dump()
     except ConfigError as error:
-        kind, question = "broken", str(error)
-    return ExperimentInfo(name=path.stem, kind=kind, question=question, path=str(path))
+        kind, purpose = "broken", {"question": str(error)}
+    return ExperimentInfo(name=path.stem, kind=kind, path=str(path), **purpose)
 
 
 def is_study(path: Path) -> bool:
