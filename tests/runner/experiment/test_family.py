@@ -32,7 +32,7 @@ def test_every_family_can_be_typed_over_any_experiment(family, base):
     spec = fitted(after)
     module = new_module(spec)
     assert count_parameters(module) <= LARGEST.get(family, 400_000)
-    assert module(torch.randn(2, 3, 32, 32)).shape == (2, 10)
+    assert module(torch.randn(2, 3, *(spec.model.img_size or ()))).shape == (2, 10)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -29,7 +29,6 @@ UNCERTAINTY = ("score", "difference", "test", "sampling", "incomplete", "tuning"
 def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
     """Return subject -> its sentences below the table; ``rows`` is ``compare(doc)``."""
     every = {
-        "hypothesis": f"Hypothesis: {doc.hypothesis}" if doc.hypothesis else "",
         "score": _score(doc),
         "difference": _differences(doc),
         "test": _tests(doc, rows),
