@@ -14,7 +14,7 @@ from vitcli.runner.errors import ConfigError
 def predictor(names: list[str]) -> Any:
     """Return what an explainer reads of a model with these classes before the first picture."""
     model = VitSpec(
-        embed_dim=8, depth=1, num_heads=1, img_size=8, in_chans=3, num_classes=len(names)
+        embed_dim=8, depth=1, num_heads=1, img_size=(8, 8), in_chans=3, num_classes=len(names)
     )
     return SimpleNamespace(
         model=build_vit(model),

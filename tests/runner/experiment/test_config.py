@@ -66,6 +66,7 @@ def test_scalars_mean_what_yaml_1_2_says(text, value):
         ("a: &x 1\nb: *x", "x.yaml:1: anchors and tags"),
         ("a: !!int ''", "x.yaml:1: anchors and tags"),
         ("a: [1", "not YAML"),
+        ("question: why: how", "x.yaml:1: not YAML: .*; put text with ': ' in quotes"),
         ("a: " + "[" * 900, "not YAML|too deeply"),
         ("? [1]\n: 2", "plain text"),
         ("a: \x00", "not YAML"),
