@@ -21,7 +21,7 @@ def switch_family(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> tuple[d
         The experiment, and a note about the new model; empty if the family stays.
     """
     model, name = raw.get("model"), changes.get(FIELD)
-    if name not in FAMILIES or name == FAMILY.name_of(model):
+    if not isinstance(name, str) or name not in FAMILIES or name == FAMILY.name_of(model):
         return dict(raw), ""
     small = FAMILIES[name].small
     sizes = {field: value for field, value in dict(model or {}).items() if field in SIZES}
