@@ -1,5 +1,6 @@
-"""Every file in experiments/ has a header, parses and builds."""
+"""Every file in experiments/ has a question and a header, parses and builds."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,7 @@ from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import config_text, fit_to_data, load_experiment
-from vitcli.runner.experiment.header import header
-from vitcli.runner.experiment.listing import is_study, list_experiments
+from vitcli.runner.experiment.listing import describe_experiment, is_study, list_experiments
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 FILES = sorted(FOLDER.glob("*.yaml"))
@@ -40,11 +40,11 @@ def resolved(path: Path) -> ExperimentSpec:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
-def test_the_header_has_a_question_a_command_a_cost_and_a_result(path):
-    entries = header(path.read_text())
-    assert list(entries)[:4] == ["Question", "Run", "Cost", "Result"]
-    assert entries["Question"].endswith("?")
-    command = entries["Run"].split()
+def test_a_file_has_a_question_a_command_a_cost_and_a_result(path):
+    text = path.read_text()
+    assert re.findall(r"^# (\w+): ", text, re.M)[:3] == ["Run", "Cost", "Result"]
+    assert describe_experiment(str(path)).question.endswith("?")
+    command = re.findall(r"^# Run: +(.*)$", text, re.M)[0].split()
     assert command[:2] in (["vitcli", "train"], ["vitcli", "ablate"])
     is_default = path.stem in ("quickstart", "ablation-quickstart")
     assert command[2:] == ([] if is_default else [path.stem])

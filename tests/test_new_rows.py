@@ -117,7 +117,7 @@ def test_both_are_ablated(tiny, added, monkeypatch):
     paths = [str(Path("plugin").resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     Path("mine.yaml").write_text(
-        "# Question: do the new rows do anything?\n"
+        "question: do the new rows do anything?\n"
         f"base: {tiny}\ntrain: {{epochs: 1, limit_batches: 3}}\nseeds: [0]\n"
         "variants: {base: {}, key-only: {model.attention: key_only}, sign: {optim.name: sign}}\n"
     )

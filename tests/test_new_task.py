@@ -167,7 +167,7 @@ def test_it_is_ablated(tiny, added, monkeypatch):
     paths = [str(Path("plugin").resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
     Path("mine.yaml").write_text(
-        "# Question: does the FFN help to find noise?\n"
+        "question: does the FFN help to find noise?\n"
         f"base: {tiny}\ntask: {{name: denoise}}\nseeds: [0, 1]\n"
         "variants: {base: {}, no-ffn: {model.ffn: none}}\n"
     )

@@ -23,7 +23,8 @@ def invoke(command: str):
 @pytest.fixture
 def study(tiny) -> None:
     Path("mine.yaml").write_text(
-        "# Question: does it print?\nbase: tiny.yaml\ntrain: {epochs: 2}\nseeds: [0, 1]\n"
+        "question: does it print?\nhypothesis: it does & more\nbase: tiny.yaml\n"
+        "train: {epochs: 2}\nseeds: [0, 1]\n"
         "variants: {full: {}, no-norm: {model.norm: none}}\n"
     )
 
@@ -35,7 +36,9 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
     assert "4 to train, 2 at once" in first.stderr
     assert "making the table, figures and report ...\nmine: does it print?\n---" in first.output
     assert re.search(r"full/seed0 +test \d+\.\d\d %", first.stderr)
+    assert first.stdout.startswith("mine: does it print? Hypothesis: it does & more\n")
     assert "no-norm" in first.stdout
+    assert "Hypothesis: it does &amp; more" in (ROOT / "report.html").read_text()
     assert "[" in first.stdout, "an interval"
     files = {str(path.relative_to(ROOT)) for path in ROOT.rglob("*") if path.is_file()}
     assert {

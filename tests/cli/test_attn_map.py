@@ -208,7 +208,7 @@ def test_the_default_method_fits_the_options(mapped_run, words, method):
         (["--layer", "x"], 2, "--layer takes numbers such as 1"),
         (["--head", "3"], 2, "--head 3 is out of range: the model has heads 1 to 2"),
         (["--class", "brigth"], 2, "--class brigth: no such class; did you mean 'bright'?"),
-        (["--class", "zigzag"], 2, "no such class (classes: bright, dark)"),
+        (["--class", "zigzag"], 2, "zigzag: no such class; mapped has the classes bright, dark"),
         (
             ["--class", "dark", "--method", "cls"],
             2,

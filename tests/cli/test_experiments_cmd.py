@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ from typer.testing import CliRunner
 from vitcli.cli.main import app
 from vitcli.core.spec import FAMILIES, ExperimentSpec
 from vitcli.runner.experiment.config import experiment_files, load_experiment
-from vitcli.runner.experiment.listing import text_of_copy
+from vitcli.runner.experiment.listing import describe_experiment, text_of_copy
+from vitcli.runner.experiment.problems import STUDY_FIELDS
+from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.study.definition import StudyFields, load_study
 
 pytestmark = pytest.mark.usefixtures("here")
 STUDY = (
-    "# Question: which part matters?\nbase: quickstart\nseeds: [0, 1]\n"
+    "question: which part matters?\nbase: quickstart\nseeds: [0, 1]\n"
     "variants: {full: {}, no-ffn: {model: {ffn: none}}}\n"
 )
 
@@ -49,6 +52,7 @@ def test_ls_has_name_kind_and_question():
         "name": "parts",
         "kind": "study",
         "question": "which part matters?",
+        "hypothesis": "",
         "path": "experiments/parts.yaml",
     }
     assert found["quickstart"]["kind"] == "experiment"
@@ -61,19 +65,20 @@ def test_ls_has_name_kind_and_question():
 
 def test_one_broken_file_does_not_hide_the_others():
     local("bad.yaml", "model: [")
-    local("evil\x1b[31m.yaml", "# Question: what\x1b[31m?\nseed: 1\n")
+    local("evil\x1b[31m.yaml", 'question: "what\\e[31m?"\n')
     code, out, _ = vitcli("ls")
     assert code == 0
     assert "quickstart" in out
     assert re.search(r"^bad +broken ", out, re.M)
     assert "\x1b" not in out
-    assert "evil\\x1b[31m" in out
+    assert re.search(r"^evil\\x1b\[31m +experiment +what\\x1b\[31m\?$", out, re.M)
 
 
 def test_a_question_may_take_several_lines():
-    local("long.yaml", "# Question: first\n#           second\n# Cost:     none\nseed: 1\n")
-    found = {each["name"]: each["question"] for each in json.loads(vitcli("ls", "--json")[1])}
-    assert found["long"] == "first second"
+    local("long.yaml", "question: >-\n  first\n  second\nhypothesis: third\n")
+    found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
+    assert found["long"]["question"] == "first second"
+    assert found["long"]["hypothesis"] == "third"
 
 
 def test_a_study_may_take_its_variants_from_its_base():
@@ -85,12 +90,13 @@ def test_a_study_may_take_its_variants_from_its_base():
 
 
 def test_show_prints_the_file_as_it_is():
-    text = "# Question: tabs?\tyes\nseed: 1 # \u00e9\n"
+    text = "question: 'tabs?\tyes'\nseed: 1 # \u00e9\n"
     path = local("mine.yaml", text)
     assert vitcli("show", "mine")[:2] == (0, text)
     assert vitcli("show", path)[1] == text
     assert vitcli("show", "quickstart")[1] == shipped().read_text()
-    assert json.loads(vitcli("show", "mine", "--json")[1])["text"] == text
+    found = json.loads(vitcli("show", "mine", "--json")[1])
+    assert (found["text"], found["question"]) == (text, "tabs?\tyes")
 
 
 def test_show_resolved_is_a_complete_experiment_file():
@@ -101,6 +107,7 @@ def test_show_resolved_is_a_complete_experiment_file():
     assert spec.model.img_size == (32, 32)
     assert spec.model.num_classes == 10
     assert spec.model.embed_dim == 96
+    assert describe_experiment(str(path)).question == describe_experiment("quickstart").question
     assert out.count("\n") > 60
     config = json.loads(vitcli("show", "quickstart", "--resolved", "--json")[1])["config"]
     assert config == spec.model_dump(mode="json")
@@ -208,7 +215,7 @@ def test_validate_without_the_data_checks_the_fields():
 def test_the_schema_describes_every_field_and_what_files_may_say():
     schema = json.loads(vitcli("schema")[1])
     assert schema["$schema"].startswith("https://json-schema.org/")
-    fields = {"base", *ExperimentSpec.model_fields, *StudyFields.model_fields}
+    fields = {*FILE_FIELDS, *ExperimentSpec.model_fields, *StudyFields.model_fields}
     assert schema["properties"].keys() == fields
     assert schema["additionalProperties"] is False
     model, *others = (each["properties"] for each in schema["properties"]["model"]["anyOf"])
@@ -254,3 +261,30 @@ def test_no_copy_of_a_shipped_experiment_states_a_result():
         text = text_of_copy(path, read_mapping(path))
         assert not re.search(r"^# (Run|Cost|Result|Reading):|^reference:", text, re.M), name
         assert text.endswith("\n"), name
+
+
+def described(node: object, path: str = "") -> Iterator[tuple[str, str | None]]:
+    """Yield the path and the description of every field in a part of a JSON schema."""
+    if isinstance(node, list):
+        for part in node:
+            yield from described(part, path)
+    if not isinstance(node, dict):
+        return
+    for name, field in node.get("properties", {}).items():
+        yield f"{path}.{name}", field.get("description")
+        yield from described(field, f"{path}.{name}")
+    for key in ("anyOf", "items", "additionalProperties"):
+        yield from described(node.get(key), path)
+    for name, part in node.get("$defs", {}).items():
+        yield from described(part, name)
+
+
+def test_every_field_of_every_spec_is_described():
+    found = [*described(json.loads(vitcli("schema")[1]))]
+    assert len(found) > 200
+    assert [path for path, text in found if not text] == []
+    assert [path for path, text in found if text and not text.endswith(".")] == []
+
+
+def test_a_study_has_the_fields_that_messages_know():
+    assert {*STUDY_FIELDS} == StudyFields.model_fields.keys()

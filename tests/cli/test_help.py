@@ -31,11 +31,12 @@ print([name for name in ("torch", "torchvision", "matplotlib") if name in sys.mo
 
 
 def commands(group: Any = None, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """The words of every command and group."""
+    """The words of every command and group that help lists."""
     group = group or typer.main.get_command(app)
     yield path
     for name, command in getattr(group, "commands", {}).items():
-        yield from commands(command, (*path, name))
+        if not command.hidden:
+            yield from commands(command, (*path, name))
 
 
 COMMANDS = sorted(commands())

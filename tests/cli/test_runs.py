@@ -191,6 +191,16 @@ def test_diff_shows_what_was_set_and_what_was_measured():
     assert found["measures"]["test_accuracy"] == [0.5, 0.625]
 
 
+@pytest.mark.parametrize(
+    ("words", "command"), [(["a", "b c"], "diff a 'b c'"), ([], "diff A B"), (["a"], "diff A B")]
+)
+def test_compare_names_the_command_that_compares(words, command):
+    code, out, talk = vitcli("compare", *words)
+    assert (code, out) == (2, "")
+    assert talk == f"error: there is no 'runs compare'; type: vitcli runs {command}\n"
+    assert not re.search("^  compare", vitcli("--help")[1], re.M), "it is no command"
+
+
 def test_diff_of_a_run_with_itself_is_empty():
     make_run(0)
     found = json.loads(vitcli("diff", "quickstart", "quickstart", "--json")[1])

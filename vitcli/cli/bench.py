@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import duration, emit, emit_json, percent, say, table
 from vitcli.cli.options import Device, Json, Sets, group
 from vitcli.cli.train import Name, Precision
@@ -240,13 +241,13 @@ def workload(
     experiment: str | None, sets: list[str] | None, device: str, precision: str | None
 ) -> "Workload":
     """Return the experiment to measure."""
-    from vitcli.runner.experiment.config import load_experiment, parse_set
+    from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.speed.workload import make_workload
 
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
-    if precision is not None:
-        changes["train.precision"] = precision
-    return make_workload(load_experiment(experiment or "quickstart", changes), device, say)
+    shortcuts = {} if precision is None else {"train.precision": precision}
+    chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
+    return make_workload(chosen, device, say)
 
 
 def require_trace(profile: bool, output: Path) -> None:

@@ -68,12 +68,14 @@ def show(
     """
     from vitcli.runner.experiment.config import config_text
     from vitcli.runner.experiment.listing import describe_experiment, read_text
+    from vitcli.runner.experiment.purpose import Purpose, purpose_text
     from vitcli.runner.experiment.resolve import resolve_by_name
 
     about = describe_experiment(name)
     if resolved:
         spec = resolve_by_name(name).spec
-        content = config_text(spec)
+        purpose = Purpose(question=about.question, hypothesis=about.hypothesis)
+        content = purpose_text(purpose) + config_text(spec)
     else:
         content = read_text(name)
     if json:

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from vitcli.cli import complete
+from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, run_folder
 
@@ -48,7 +49,7 @@ def import_(
       vitcli import vit.pt -e cifar10-tiny -o runs/theirs
     """
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.experiment.config import load_experiment, parse_set
+    from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.weights.convert import import_weights
 
     folder = run_folder(name, output)
@@ -57,7 +58,7 @@ def import_(
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     run = import_weights(
         file,
-        load_experiment(experiment, changes),
+        load_changed(experiment, changes),
         folder,
         data_dir=data_dir,
         offline=offline,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
+from vitcli.cli.chosen import load_changed, option_names
 from vitcli.cli.console import duration, emit, emit_json, say
 from vitcli.cli.options import (
     DataDir,
@@ -146,9 +147,17 @@ def train(
         "data.name": data,
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
-    changes |= {key: value for key, value in options.items() if value is not None}
+    shortcuts = {key: value for key, value in options.items() if value is not None}
     output = run_folder(name, output)
-    chosen, output = choose_experiment(experiment, changes, resume, output, rerun, allow_inexact)
+    chosen, output = choose_experiment(
+        experiment,
+        changes | shortcuts,
+        option_names(shortcuts),
+        resume,
+        output,
+        rerun,
+        allow_inexact,
+    )
     if dry_run:
         show_estimate(chosen, device, json)
         return
@@ -167,6 +176,7 @@ def train(
 def choose_experiment(
     experiment: str | None,
     changes: dict[str, Any],
+    options: dict[str, str],
     resume: str | None,
     output: Path | None,
     rerun: bool,
@@ -174,7 +184,6 @@ def choose_experiment(
 ) -> "tuple[Experiment, Path | None]":
     """Return the experiment and its run folder: new ones, or those of the run to continue."""
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.start import resume_experiment
 
@@ -186,14 +195,14 @@ def choose_experiment(
     if resume in (None, "auto"):
         if changes.get("train.init"):
             changes["train.init"] = find_run(changes["train.init"]).name
-        return load_experiment(experiment or "quickstart", changes), output
+        return load_changed(experiment or "quickstart", changes, options), output
     if experiment or output or rerun or (changes and not allow_inexact):
         raise ConfigError(
             f"--resume {resume} continues that run unchanged; leave out the experiment, --set,"
             " --name, -o and --rerun (or train a new run, or add --allow-inexact, which marks the"
             " run)"
         )
-    return resume_experiment(str(resume), changes)
+    return resume_experiment(str(resume), changes, options)
 
 
 def run(experiment: "Experiment", request: "Request", json: bool) -> None:

@@ -1,12 +1,19 @@
-"""Text for people: safe to print and to share, and the listener that ignores messages.
+"""Text for people: safe to print and to share, suggestions, and the listener that ignores messages.
 
 Safe text has no control characters and names no folders of this machine.
 """
 
+import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+CUTOFF = 0.7
+"""Least similarity of a suggestion. A typo or two in a word are above it; 'boat' and 'cat' (0.57)
+or 'car' and 'cat' (0.67) are not."""
+SHORTEST_PART = 3
+"""Least length of a part of a name, such as ``patch`` of ``patch_size``, that suggests the name."""
 
 
 def ignore_message(_: object) -> None:
@@ -67,3 +74,21 @@ def one_line(text: str, limit: int = 24) -> str:
     """Return a label for a figure: one line of at most ``limit`` characters."""
     label = printable(text, substitute="?")
     return label if len(label) <= limit else label[: limit - 3] + "..."
+
+
+def closest(word: str, known: Iterable[str]) -> str | None:
+    """Return the known name that was probably meant, or None if no name is close."""
+    names = {name.casefold(): name for name in reversed([*known])}
+    word = word.casefold()
+    if close := difflib.get_close_matches(word, names, n=1, cutoff=CUTOFF):
+        return names[close[0]]
+    if len(word) < SHORTEST_PART:
+        return None
+    parts = (name for key, name in names.items() if word in re.split(r"[\W_]+", key))
+    return next(iter(reversed([*parts])), None)
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return a suggestion for a misspelt name; empty if no name is close."""
+    name = closest(word, known)
+    return f"; did you mean {name!r}?" if name else ""

@@ -14,9 +14,7 @@ from vitcli.runner.experiment.config import (
     check,
     config_hash,
     config_text,
-    describe,
     experiment_files,
-    field_names,
     find_experiment,
     fit_to_data,
     flatten,
@@ -24,6 +22,7 @@ from vitcli.runner.experiment.config import (
     parse_set,
     resolve_bases,
 )
+from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.yaml_text import (
     FAST_LOADER,
     MAX_DEPTH,
@@ -73,6 +72,7 @@ def test_scalars_mean_what_yaml_1_2_says(text, value):
         ("a: &x 1\nb: *x", "x.yaml:1: anchors and tags"),
         ("a: !!int ''", "x.yaml:1: anchors and tags"),
         ("a: [1", "not YAML"),
+        ("question: why: how", "x.yaml:1: not YAML: .*; put text with ': ' in quotes"),
         ("a: " + "[" * 900, "not YAML|too deeply"),
         ("? [1]\n: 2", "plain text"),
         ("a: \x00", "not YAML"),
@@ -130,7 +130,10 @@ def failure(changes: dict) -> str:
         ({"data.name": "cifar11"}, "'cifar11' is not one of shapes, cifar10"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         ({"model.residual": "none", "model.drop_path": 0.1}, "would erase the signal"),
-        ({"model.family": "resnet18"}, "--set: model: family 'resnet18' has no embed_dim; leave"),
+        (
+            {"model.family": "resnet18", "model.embed_dim": 96},
+            "--set: model: family 'resnet18' has no embed_dim; leave",
+        ),
         ({"optim.name": "muon", "model.depth": 0}, "--set: optim.name: muon takes the matrices"),
     ],
 )

@@ -1,11 +1,13 @@
 """The table of a study: what it says."""
 
+import json
+
 import pytest
 
 from tests.fabricated_study import make_reference, make_row, make_study
 from tests.runner.study.tables import cell, cells
 from vitcli.runner.study.result import Candidate, StudyResult
-from vitcli.runner.study.table import build, render, signed
+from vitcli.runner.study.table import build, read_document, render, signed
 
 
 def all_notes(doc: StudyResult) -> str:
@@ -93,6 +95,14 @@ def test_p_is_shown_only_for_enough_seeds():
     many = {name: values * 3 for name, values in rows.items()}
     assert "Monte Carlo (99,999 draws, fixed seed" in all_notes(make_study(many))
     assert cell(make_study(many), "less", "p (Holm)") == "< 0.001"
+
+
+def test_the_caption_holds_the_question_and_the_hypothesis(doc):
+    asked = doc.replace(name="mine", question="why?", hypothesis="because")
+    assert build(asked).caption == "mine: why? Hypothesis: because"
+    assert build(asked.replace(hypothesis="")).caption == "mine: why?"
+    assert read_document(render(asked, "json")).hypothesis == "because"
+    assert "hypothesis" not in json.loads(render(asked.replace(hypothesis=""), "json"))
 
 
 def test_notes_hold_the_method_and_the_environment(doc):

@@ -22,8 +22,9 @@ from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.train.start import Request, start
 
 STAGED = ("swin", "coatnet", "pit")
+MODEL = {"patch_size": 2, "embed_dim": 12, "num_heads": 3, "mlp_ratio": 1.0}
+MODEL |= {"drop_path": 0.2, "proj_drop": 0.1}
 TEXT = """
-model: {patch_size: 2, embed_dim: 12, num_heads: 3, mlp_ratio: 1.0, drop_path: 0.2, proj_drop: 0.1}
 data: {name: "imagefolder:%s", augment: {crop_padding: 1, flip: random}}
 optim: {lr: 1.0e-3}
 train: {epochs: 3, batch_size: 8, limit_batches: 3, ema_decay: 0.5}
@@ -34,8 +35,9 @@ train: {epochs: 3, batch_size: 8, limit_batches: 3, ema_decay: 0.5}
 def experiment(request, pictures, here) -> Experiment:
     """Return an experiment on 8x8 pictures of two classes: 3 epochs of 3 steps."""
     Path("small.yaml").write_text(TEXT % pictures)
-    fields = {f"model.{name}": value for name, value in REQUIRED[request.param].items()}
-    fields |= {"model.family": request.param, "train.grad_checkpointing": True}
+    model = {"family": request.param} | MODEL | REQUIRED[request.param]
+    fields = {f"model.{name}": value for name, value in model.items()}
+    fields |= {"train.grad_checkpointing": True}
     if request.param != "coatnet":  # batch norm wants whole batches
         fields["train.accumulate"] = 2
     plain = {k: list(v) if isinstance(v, tuple) else v for k, v in fields.items()}

@@ -1,8 +1,9 @@
 """The table of model families, and one spec class with the fields of each family."""
 
 import re
-from dataclasses import dataclass
-from typing import ClassVar, Literal, Self
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -84,14 +85,27 @@ class FamilyRow(SpecRow):
     """A family of models. ``build`` takes the spec."""
 
     spec: type[ModelSpec]
+    small: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a small model for 32x32 pixels that ``--set model.family`` chooses, as far as they
+    differ from the defaults."""
 
 
+SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}
 MODELS = "vitcli.core.models"
 FAMILIES: dict[str, FamilyRow] = {
     "vit": FamilyRow(
         about="Vision Transformer (Dosovitskiy et al. 2021)",
         build=f"{MODELS}.vit:VisionTransformer",
         spec=VitSpec,
+        small={
+            "embed_dim": 96,
+            "depth": 4,
+            "num_heads": 3,
+            "mlp_ratio": 2.0,
+            "pos_embed": "sincos2d",
+            "pool": "mean",
+            "init": "xavier_normal",
+        },
     ),
     "resnet18": FamilyRow(
         about="ResNet-18 with a stem for small images (He et al. 2016)",
@@ -102,15 +116,34 @@ FAMILIES: dict[str, FamilyRow] = {
         about="attention inside shifted windows, in stages (Liu et al. 2021)",
         build=f"{MODELS}.swin:Swin",
         spec=SwinSpec,
+        small=SMALL_STAGES
+        | {
+            "patch_embed": "conv",
+            "patch_post_norm": True,
+            "embed_dim": 48,
+            "num_heads": 3,
+            "depths": [2, 4],
+            "pos_embed": "relative",
+        },
     ),
     "coatnet": FamilyRow(
         about="convolutions, then attention, in stages (Dai et al. 2021)",
         build=f"{MODELS}.coatnet:CoAtNet",
         spec=CoatnetSpec,
+        small=SMALL_STAGES
+        | {
+            "stem_width": 16,
+            "embed_dim": 24,
+            "depths": [1, 4, 3],
+            "layout": "CTT",
+            "num_heads": 1,
+            "pos_embed": "relative",
+        },
     ),
     "pit": FamilyRow(
         about="a Vision Transformer that pools between stages (Heo et al. 2021)",
         build=f"{MODELS}.pit:Pit",
         spec=PitSpec,
+        small=SMALL_STAGES | {"embed_dim": 48, "num_heads": 3, "depths": [2, 4], "pool": "cls"},
     ),
 }

@@ -87,6 +87,7 @@ class SpecOf:
     def _describe_row(self, name: str, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         row = self.table[name]
         described = dict(handler(row.spec.__pydantic_core_schema__)) | {"description": row.about}
+        described["properties"][self.key]["description"] = f"{name}: {row.about}."
         return described if name == self.default else described | {"required": [self.key]}
 
     def choose(self, value: Any) -> BaseModel:

@@ -4,6 +4,7 @@ Axes: H W pixels of the picture, gh gw patch grid, L layers, h heads, N tokens (
 """
 
 import io
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -29,8 +30,7 @@ from vitcli.runner.data.pictures import (
 )
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
-from vitcli.runner.experiment.config import did_you_mean
-from vitcli.runner.text import one_line
+from vitcli.runner.text import did_you_mean, one_line
 
 OPTIONS = {
     "cls": ("layer", "head", "query"),
@@ -41,6 +41,9 @@ OPTIONS = {
     "raw": ("layer", "head"),
 }
 """The options that a method takes."""
+
+
+MAX_CLASSES_LISTED = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,9 +133,8 @@ class Explainer:
                 " classify; try --method rollout"
             )
         if class_name is not None and class_name not in names:
-            some = ", ".join(names[:12]) + (", ..." if len(names) > 12 else "")
-            hint = did_you_mean(class_name, names)
-            raise ConfigError(f"--class {class_name}: no such class{hint} (classes: {some})")
+            hint = did_you_mean(class_name, names) or _list_classes(names, predictor.run.name)
+            raise ConfigError(f"--class {class_name}: no such class{hint}")
         given = {"layer": layers, "head": heads, "query": query, "class": class_name}
         _refuse_unused_options(self.method, given)
         self.class_name, self.fit = class_name, fit
@@ -239,6 +241,13 @@ def _choose_method(
     if class_name is not None:
         return "grad-rollout"
     return "cls" if query is not None else default_method(model)
+
+
+def _list_classes(names: Sequence[str], run: str) -> str:
+    """Return the classes of a run, or their number if they are many."""
+    if len(names) > MAX_CLASSES_LISTED:
+        return f"; {run} has {len(names)} classes: vitcli runs show {shlex.quote(run)}"
+    return f"; {run} has the classes {', '.join(names)}"
 
 
 def _refuse_unused_options(method: str, given: Mapping[str, object]) -> None:

@@ -1,6 +1,5 @@
 """Download or copy of named data sets into the cache, and their status."""
 
-import difflib
 import os
 import shutil
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
-from vitcli.runner.text import ignore_message, printable
+from vitcli.runner.text import did_you_mean, ignore_message, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +125,8 @@ def find_or_download(
 
 def _check_name(name: str) -> str:
     if name not in DATA_SETS:
-        close = difflib.get_close_matches(name, DATA_SETS, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATA_SETS)}"
-        raise ConfigError(f"unknown data set {printable(name)!r}; {hint}")
+        hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
+        raise ConfigError(f"unknown data set {printable(name)!r}{hint}")
     return name
 
 

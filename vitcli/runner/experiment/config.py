@@ -1,6 +1,5 @@
 """Read experiments from YAML files and ``--set``, and check them. No other module reads them."""
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
@@ -9,15 +8,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 
 from vitcli.core.spec import ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.old_fields import FAMILY
-from vitcli.core.spec.rows import choice_of
 from vitcli.core.spec.tasks import TASK
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.family import switch_family
+from vitcli.runner.experiment.places import Place, in_files, on_command_line
+from vitcli.runner.experiment.problems import blame, describe
+from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
-from vitcli.runner.text import quantity
+from vitcli.runner.text import did_you_mean, quantity
 from vitcli.version import PACKAGE
 
 FORMAT = 2
@@ -56,6 +57,8 @@ class Experiment:
     changed: bool = False
     variant: str | None = None
     """The variant of a study that this experiment is."""
+    note: str = ""
+    """What the user should know about the changes; empty if nothing."""
 
 
 def folders() -> list[Path]:
@@ -103,44 +106,65 @@ def shown_name(name: str, path: Path) -> str:
     return name if path.resolve().parent in shipped else f"{name} ({path})"
 
 
-def did_you_mean(word: str, known: Sequence[str] | Mapping[str, Any]) -> str:
-    """Return a suggestion for a misspelt word; empty without a similar word."""
-    close = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
+def load_experiment(
+    name: str,
+    changes: Mapping[str, Any] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> Experiment:
+    """Read an experiment by name or path.
 
-
-def load_experiment(name: str, changes: Mapping[str, Any] | None = None) -> Experiment:
-    """Read an experiment by name or path; apply dotted ``changes`` before checking it."""
+    Args:
+        name: Name of an experiment, or path of a file.
+        changes: Dotted fields to change before the experiment is checked.
+        options: Dotted field -> the option that changes it; ``--set`` if absent.
+    """
     path = find_experiment(name)
-    document = read_mapping(path)
-    raw = resolve_bases(document, path)
+    documents = with_bases(read_mapping(path), path)
+    raw = lay(documents)
     if "variants" in raw:
         command = f"vitcli ablate {typed_name(path)}"
         raise ConfigError(f"{path}: this is a study; run it with '{command}'")
-    spec = check(raw, document, is_stored=bool(changes))
+    read_purpose(documents[0])
+    spec = check(raw, in_files(documents), is_stored=bool(changes))
     if not changes:
         return Experiment(path.stem, spec, path)
-    changed = check(override(raw, changes), Document("", "--set"))
+    raw, note = switch_family(raw, changes)
+    changed = check(override(raw, changes), on_command_line(changes, options or {}))
     is_changed = changed.replace(seed=spec.seed) != spec
-    return Experiment(path.stem, changed, path, is_changed)
+    return Experiment(path.stem, changed, path, is_changed, note=note)
 
 
-def resolve_bases(document: Document, path: Path, depth: int = 0) -> dict[str, Any]:
+def with_bases(document: Document, path: Path) -> list[Document]:
+    """Return a file, the experiment in its ``base:``, that one's base and so on."""
+    found = [document]
+    while (base := found[-1].data.get("base")) is not None:
+        where = found[-1].where(("base",))
+        if not isinstance(base, str) or len(found) > MAX_BASES:
+            raise ConfigError(
+                f"{where}: 'base' must name one experiment; bases must not form a circle"
+            )
+        try:
+            path = find_experiment(base, beside=path.parent)
+        except ConfigError as error:
+            raise ConfigError(f"{where}: base: {error}") from error
+        found.append(read_mapping(path))
+    return found
+
+
+def lay(documents: Sequence[Document]) -> dict[str, Any]:
+    """Return the fields of a file laid over those of its bases; ``documents[0]`` is the file."""
+    laid: dict[str, Any] = {}
+    for document in reversed(documents):
+        if "variants" in document.data:  # a study's own variants replace those of its base
+            laid = {key: value for key, value in laid.items() if key not in ROWS}
+        own = {key: value for key, value in document.data.items() if key not in FILE_FIELDS}
+        laid = merge(laid, own)
+    return laid
+
+
+def resolve_bases(document: Document, path: Path) -> dict[str, Any]:
     """Return a file's fields laid over those of the experiment in ``base:``, if any."""
-    data = dict(document.data)
-    base = data.pop("base", None)
-    if base is None:
-        return data
-    if not isinstance(base, str) or depth == MAX_BASES:
-        raise ConfigError(
-            f"{document.where(('base',))}: 'base' must name one experiment; bases must not form a"
-            " circle"
-        )
-    base_path = find_experiment(base, beside=path.parent)
-    below = resolve_bases(read_mapping(base_path), base_path, depth + 1)
-    if "variants" in data:  # a study's own variants replace those of its base
-        below = {key: value for key, value in below.items() if key not in ROWS}
-    return merge(below, data)
+    return lay(with_bases(document, path))
 
 
 def merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,7 +210,7 @@ def parse_set(text: str) -> dict[str, Any]:
     return {path.strip(): data["value"]}
 
 
-def check(raw: Mapping[str, Any], document: Document, *, is_stored: bool = False) -> ExperimentSpec:
+def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> ExperimentSpec:
     """Return a checked spec; the first mistake becomes one line with its field and place.
 
     A stored configuration (``is_stored``) may have values that are refused for a new training.
@@ -195,91 +219,11 @@ def check(raw: Mapping[str, Any], document: Document, *, is_stored: bool = False
         spec = ExperimentSpec.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        where = "--set" if document.origin == "--set" else document.where(first["loc"])
-        raise ConfigError(
-            f"{where}: {describe(first['loc'], first['type'], first, raw)}"
-        ) from error
+        problem = describe(first["loc"], first["type"], first, raw)
+        raise ConfigError(blame(place, first["loc"], problem)) from error
     if spec.refusal and not is_stored:
-        field = tuple(spec.refusal.partition(":")[0].split("."))
-        where = "--set" if document.origin == "--set" else document.where(field)
-        raise ConfigError(f"{where}: {spec.refusal}")
+        raise ConfigError(blame(place, (), spec.refusal))
     return spec
-
-
-def describe(
-    loc: tuple[int | str, ...],
-    kind: str,
-    error: Mapping[str, Any],
-    raw: Mapping[str, Any] | None = None,
-) -> str:
-    """Return what is wrong with one field of ``raw``, and what was probably meant."""
-    field = ".".join(map(str, loc)) or "experiment"
-    if kind == "extra_forbidden":
-        return f"unknown field {field!r}{_suggest_field(loc, raw or {})}"
-    if kind == "missing":
-        return f"{field!r} is missing"
-    if kind == "too_short":
-        return f"{field}: needs at least {error['ctx']['min_length']}"
-    message = error["msg"].removeprefix("Value error, ")
-    message = message.removeprefix("Input should be ").strip()
-    message = {"dict_type": "a mapping, name: value"}.get(kind, message)
-    given = error["input"]
-    if kind == "value_error":
-        return f"{field}: {message}" if loc else message
-    shown = (
-        repr(given)
-        if isinstance(given, str | int | float | bool | None)
-        else "a mapping"
-        if isinstance(given, Mapping)
-        else "a list"
-    )
-    return f"{field}: should be {message}, got {shown}"
-
-
-def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
-    """Return a suggestion for an unknown field, first from the chosen family, then from others."""
-    *group, last = map(str, loc)
-    known = field_names(raw=raw)
-    own = field_names(raw=raw, only_chosen=True)
-    for names in (own, known):
-        siblings = [name.split(".")[-1] for name in names if name.split(".")[:-1] == group]
-        if close := difflib.get_close_matches(last, siblings, n=1):
-            return f"; did you mean {close[0]!r}?"
-    elsewhere = {name.split(".")[-1]: name for name in reversed(known)}
-    close = difflib.get_close_matches(last, elsewhere, n=1)
-    return f"; did you mean {elsewhere[close[0]]!r}?" if close else ""
-
-
-def field_names(
-    spec: type[BaseModel] = ExperimentSpec,
-    prefix: str = "",
-    raw: Mapping[str, Any] | None = None,
-    *,
-    only_chosen: bool = False,
-) -> list[str]:
-    """Return every dotted field of an experiment, for all model families and tasks.
-
-    The fields of the family and task in ``raw`` come first, or alone with ``only_chosen``.
-    """
-    names: list[str] = []
-    for name, field in spec.model_fields.items():
-        names.append(prefix + name)
-        inner = (raw or {}).get(name)
-        kinds = _specs_in(field, inner)
-        for kind in kinds[:1] if only_chosen else kinds:
-            below = inner if isinstance(inner, Mapping) else None
-            names += field_names(kind, f"{prefix}{name}.", below, only_chosen=only_chosen)
-    return [*dict.fromkeys(names)]
-
-
-def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
-    """Return the classes that a field's spec may have, the one in ``raw`` first."""
-    choice = choice_of(field)
-    if choice is None:
-        kind = field.annotation
-        return [kind] if isinstance(kind, type) and issubclass(kind, BaseModel) else []
-    first = choice.name_of(raw)
-    return [choice.table[name].spec for name in dict.fromkeys((first, *choice.table))]
 
 
 def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:

@@ -8,23 +8,6 @@ OF_THE_ORIGINAL = ("Run", "Cost", "Result", "Reading")
 """Entries that are true of one file only: its command, its results and their explanation."""
 
 
-def header(text: str) -> dict[str, str]:
-    """Return the entries of the comment at the head of a file, such as ``# Question: ...``.
-
-    A line that is indented further continues the entry above.
-    """
-    entries: dict[str, str] = {}
-    last = None
-    for line in text.splitlines():
-        if not line.startswith("#"):
-            break
-        if match := ENTRY.fullmatch(line.rstrip()):
-            last, entries[match[1]] = match[1], match[2]
-        elif last and (match := CONTINUED.fullmatch(line.rstrip())):
-            entries[last] += f" {match[1]}"
-    return entries
-
-
 def without_results(text: str) -> str:
     """Return the text of a file without the entries that are true of this file only."""
     kept, dropping = [], False

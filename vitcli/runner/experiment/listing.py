@@ -11,18 +11,20 @@ from vitcli.runner.experiment.config import (
     find_experiment,
     resolve_bases,
 )
-from vitcli.runner.experiment.header import header, without_results
+from vitcli.runner.experiment.header import without_results
+from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
 from vitcli.runner.files import commit
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentInfo:
-    """Name, kind (experiment, study or broken), question and path of an experiment file."""
+    """Name, kind (experiment, study or broken), purpose and path of an experiment file."""
 
     name: str
     kind: str
     question: str
+    hypothesis: str = ""
     path: str
 
 
@@ -36,10 +38,10 @@ def describe_experiment(name: str) -> ExperimentInfo:
     path = find_experiment(name)
     try:
         kind = "study" if is_study(path) else "experiment"
-        question = header(path.read_text()).get("Question", "")
+        purpose = read_purpose(read_mapping(path)).model_dump()
     except ConfigError as error:
-        kind, question = "broken", str(error)
-    return ExperimentInfo(name=path.stem, kind=kind, question=question, path=str(path))
+        kind, purpose = "broken", {"question": str(error)}
+    return ExperimentInfo(name=path.stem, kind=kind, path=str(path), **purpose)
 
 
 def is_study(path: Path) -> bool:

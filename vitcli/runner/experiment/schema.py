@@ -5,6 +5,7 @@ from typing import Any
 from pydantic.json_schema import GenerateJsonSchema
 
 from vitcli.core.spec import ExperimentSpec, Spec
+from vitcli.runner.experiment.purpose import Purpose
 
 
 class _FileSchema(GenerateJsonSchema):
@@ -21,12 +22,13 @@ class _FileSchema(GenerateJsonSchema):
 def schema(study_fields: type[Spec]) -> dict[str, Any]:
     """Return the JSON schema of a file that holds an experiment, and a study's fields too."""
     fields = ExperimentSpec.model_json_schema(schema_generator=_FileSchema)
-    base = {"type": "string", "description": "An experiment whose fields this file changes."}
+    base = {"type": "string", "description": "Experiment whose fields this file changes."}
+    purpose = Purpose.model_json_schema()["properties"]
     study = study_fields.model_json_schema()
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **fields,
         "title": "vitcli experiment, or study where it has variants",
-        "properties": {"base": base, **fields["properties"], **study["properties"]},
+        "properties": {"base": base, **purpose, **fields["properties"], **study["properties"]},
         "$defs": fields["$defs"] | study["$defs"],
     }

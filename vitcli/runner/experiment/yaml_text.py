@@ -22,6 +22,7 @@ OPENING = (
     yaml.BlockSequenceStartToken,
     yaml.BlockMappingStartToken,
 )
+COLON_IN_TEXT = "mapping values are not allowed here"
 CLOSING = (yaml.FlowSequenceEndToken, yaml.FlowMappingEndToken, yaml.BlockEndToken)
 INTEGER = re.compile(r"[-+]?(0|[1-9]\d{0,30})")
 FLOAT = re.compile(r"[-+]?(\d+\.\d*|\.\d+|\d+(?=[eE]))([eE][-+]?\d+)?")
@@ -60,7 +61,8 @@ class Document:
         except yaml.MarkedYAMLError as error:
             mark = error.problem_mark or error.context_mark
             where = f":{mark.line + 1}" if mark else ""
-            raise ConfigError(f"{self.origin}{where}: not YAML: {error.problem}") from error
+            hint = "; put text with ': ' in quotes" if error.problem == COLON_IN_TEXT else ""
+            raise ConfigError(f"{self.origin}{where}: not YAML: {error.problem}{hint}") from error
         except (yaml.YAMLError, RecursionError, ValueError) as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
             raise ConfigError(f"{self.origin}: not YAML: {reason}") from error

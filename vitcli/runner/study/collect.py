@@ -86,6 +86,7 @@ def collect(
     return StudyResult(
         name=study.name,
         question=study.question,
+        hypothesis=study.hypothesis,
         command=command(study, only),
         commits=_distinct(session.commit for session in sessions),
         dirty=any(session.dirty for session in sessions),

@@ -18,19 +18,21 @@ from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     check,
-    describe,
-    did_you_mean,
     find_experiment,
     fit_to_data,
     flatten,
+    lay,
     load_experiment,
     override,
-    resolve_bases,
+    with_bases,
 )
 from vitcli.runner.experiment.diff import differences
-from vitcli.runner.experiment.header import header
-from vitcli.runner.experiment.yaml_text import Document, FieldPath, read_mapping
+from vitcli.runner.experiment.places import Places, in_files
+from vitcli.runner.experiment.problems import describe
+from vitcli.runner.experiment.purpose import read_purpose
+from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.study.result import Reference
+from vitcli.runner.text import did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
 RESERVED = (
@@ -55,11 +57,13 @@ class StudyFields(Spec):
     """Name -> dotted fields to change, or ``experiment: NAME``. The first variant is the
     baseline."""
     seeds: Seeds
+    """Random seeds; each variant is trained once with each seed. At least one."""
     threads: int = Field(1, ge=1, le=256)
     """CPU threads of each trial. The study sets them, because their number changes the rounding."""
     tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """Dotted field -> values to choose from, for each variant alone, on the validation split."""
     reference: Reference | None = None
+    """Published numbers to compare with; unset compares with none."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +99,7 @@ class Study:
     name: str
     path: Path
     question: str
+    hypothesis: str = ""
     seeds: tuple[int, ...]
     threads: int
     tune: dict[str, list[Any]]
@@ -129,16 +134,6 @@ def _setting_folder(setting: Mapping[str, Any]) -> list[str]:
     return [re.sub(r"[^\w.=,+-]", "_", ",".join(parts))] if parts else []
 
 
-class _VariantPlace(Document):
-    """A variant's place in a study file, for error messages."""
-
-    def __init__(self, document: Document, path: FieldPath, label: str) -> None:
-        self.origin, self._where = document.origin, f"{document.where(path)}: {label}"
-
-    def where(self, path: FieldPath) -> str:
-        return self._where
-
-
 def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
     """Read and check a study by name or path; ``seeds`` replaces those of the file.
 
@@ -147,30 +142,33 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
     """
     path = find_experiment(name)
     document = read_mapping(path)
-    raw = resolve_bases(document, path)
+    documents = with_bases(document, path)
+    raw, places = lay(documents), in_files(documents)
     if "variants" not in raw:
         raise ConfigError(f"{path}: an experiment, not a study; train it: vitcli train {name}")
     if "seed" in document.data:
         raise ConfigError(
             f"{document.where(('seed',))}: a study has 'seeds', such as [0, 1, 2], not 'seed'"
         )
-    fields = _check_fields({k: raw.pop(k) for k in StudyFields.model_fields if k in raw}, document)
+    fields = _check_fields({k: raw.pop(k) for k in StudyFields.model_fields if k in raw}, places)
+    purpose = read_purpose(document)
     chosen = tuple(fields.seeds if seeds is None else seeds)
     if duplicates := sorted({seed for seed in chosen if chosen.count(seed) > 1}):
-        where = document.where(("seeds",)) if seeds is None else "--seeds"
+        where = places.where(("seeds",)) if seeds is None else "--seeds"
         raise ConfigError(f"{where}: seed {duplicates[0]} appears twice")
     if not fields.variants:
-        raise ConfigError(f"{document.where(('variants',))}: a study needs variants")
+        raise ConfigError(f"{places.where(('variants',))}: a study needs variants")
     variants = tuple(
-        _variant(name, changes or {}, raw, fields.tune, document)
+        _variant(name, changes or {}, raw, fields.tune, path, places)
         for name, changes in fields.variants.items()
     )
-    _refuse_equal(variants, document)
-    _check_reference(fields.reference, variants, document)
+    _refuse_equal(variants, places)
+    _check_reference(fields.reference, variants, places)
     return Study(
         name=path.stem,
         path=path,
-        question=header(path.read_text()).get("Question", ""),
+        question=purpose.question,
+        hypothesis=purpose.hypothesis,
         seeds=chosen,
         threads=fields.threads,
         tune=fields.tune,
@@ -180,13 +178,13 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
     )
 
 
-def _check_fields(raw: dict[str, Any], document: Document) -> StudyFields:
+def _check_fields(raw: dict[str, Any], places: Places) -> StudyFields:
     try:
         return StudyFields.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
         problem = describe(first["loc"], first["type"], first)
-        raise ConfigError(f"{document.where(first['loc'])}: {problem}") from error
+        raise ConfigError(f"{places.where(first['loc'])}: {problem}") from error
 
 
 def _variant(
@@ -194,63 +192,68 @@ def _variant(
     changes: dict[str, Any],
     base: Mapping[str, Any],
     tune: Mapping[str, list[Any]],
-    document: Document,
+    path: Path,
+    places: Places,
 ) -> Variant:
-    place = _VariantPlace(document, ("variants", name), f"variant {name!r}")
+    label = f": variant {name!r}"
+    place = f"{places.where(('variants', name))}{label}"
     if not NAME.fullmatch(name) or name.lower() in RESERVED:
         raise ConfigError(
-            f"{place.where(())}: its name becomes a folder; use letters, digits and . _ + - only"
+            f"{place}: its name becomes a folder; use letters, digits and . _ + - only"
             f" (reserved: {', '.join(RESERVED)})"
         )
     changes = flatten(changes)
     for field in ("seed", "base", "variants"):
         if field in changes:
-            raise ConfigError(f"{place.where(())}: a variant cannot change {field!r}")
-    raw: Mapping[str, Any] = base
+            raise ConfigError(f"{place}: a variant cannot change {field!r}")
+    raw, below = base, places
     if "experiment" in changes:
-        raw = _other_experiment(changes["experiment"], place, document)
+        raw, below = _other_experiment(changes["experiment"], place, path)
     fields = {field: value for field, value in changes.items() if field != "experiment"}
+    own = [places.below("tune"), places.below(f"variants.{name}", label)]
+    written = Places([*own, *below.sources], place)
     settings = [
-        (setting, check(override(raw, fields | setting), place)) for setting in grid(tune, document)
+        (setting, check(override(raw, fields | setting), written)) for setting in grid(tune, places)
     ]
     if tune and not settings[0][1].data.val_split:
-        raise ConfigError(f"{place.where(())}: 'tune' needs a validation split; set data.val_split")
+        raise ConfigError(f"{place}: 'tune' needs a validation split; set data.val_split")
     return Variant(name=name, changes=changes, settings=tuple(settings))
 
 
-def _other_experiment(name: Any, place: Document, document: Document) -> dict[str, Any]:
+def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, Any], Places]:
     if not isinstance(name, str):
-        raise ConfigError(f"{place.where(())}: 'experiment' must name one experiment, got {name!r}")
+        raise ConfigError(f"{place}: 'experiment' must name one experiment, got {name!r}")
     try:
-        path = find_experiment(name, beside=Path(document.origin).parent)
-        raw = resolve_bases(read_mapping(path), path)
+        path = find_experiment(name, beside=study.parent)
+        documents = with_bases(read_mapping(path), path)
     except ConfigError as error:
-        raise ConfigError(f"{place.where(())}: {error}") from error
+        raise ConfigError(f"{place}: {error}") from error
+    raw = lay(documents)
     if "variants" in raw:
-        raise ConfigError(f"{place.where(())}: {name!r} is a study, not an experiment")
-    return raw
+        raise ConfigError(f"{place}: {name!r} is a study, not an experiment")
+    return raw, in_files(documents)
 
 
-def grid(tune: Mapping[str, list[Any]], document: Document) -> list[dict[str, Any]]:
+def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
     """Return every combination of the tuned values; without tuning, one empty setting."""
     settings = [
         dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())
     ]
     if len(settings) > MAX_SETTINGS:
         raise ConfigError(
-            f"{document.where(('tune',))}: {len(settings)} settings are too many;"
+            f"{places.where(('tune',))}: {len(settings)} settings are too many;"
             f" at most {MAX_SETTINGS} are allowed"
         )
     if any(setting in settings[:i] for i, setting in enumerate(settings)):
-        raise ConfigError(f"{document.where(('tune',))}: a value appears twice")
+        raise ConfigError(f"{places.where(('tune',))}: a value appears twice")
     return settings
 
 
-def _refuse_equal(variants: Sequence[Variant], document: Document) -> None:
+def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
     """Refuse equal variants, and variants with other images than the baseline."""
     base = variants[0]
     for i, variant in enumerate(variants):
-        where = f"{document.where(('variants', variant.name))}: variant {variant.name!r}"
+        where = f"{places.where(('variants', variant.name))}: variant {variant.name!r}"
         for other in variants[:i]:
             if variant.spec == other.spec:
                 raise ConfigError(
@@ -271,18 +274,18 @@ def _refuse_equal(variants: Sequence[Variant], document: Document) -> None:
 
 
 def _check_reference(
-    reference: Reference | None, variants: Sequence[Variant], document: Document
+    reference: Reference | None, variants: Sequence[Variant], places: Places
 ) -> None:
     task = variants[0].spec.task
     if reference and task.row.headline.unit != "%":
         raise ConfigError(
-            f"{document.where(('reference',))}: a reference has accuracies in percent, but the task"
+            f"{places.where(('reference',))}: a reference has accuracies in percent, but the task"
             f" {task.name!r} measures {task.row.headline.title}; remove the reference"
         )
     names = [variant.name for variant in variants]
     for row in reference.rows if reference else ():
         if row not in names:
-            where = document.where(("reference", "rows", row))
+            where = places.where(("reference", "rows", row))
             raise ConfigError(f"{where}: no variant is called {row!r}{did_you_mean(row, names)}")
     if reference and reference.experiment:
         load_experiment(reference.experiment)

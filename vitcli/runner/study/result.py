@@ -101,17 +101,20 @@ class ReferenceRow(Spec):
     accuracy: float = Field(ge=0, le=100)
     """The source's headline number in percent. Only tasks measured in percent have a reference."""
     parameters: float | None = Field(None, gt=0)
+    """Number of parameters that the source states."""
     hours: float | None = Field(None, gt=0)
+    """Training time that the source states, in hours."""
 
 
 class Reference(Spec):
     """The numbers of a source, for comparison."""
 
     source: str
-    """Citation."""
+    """Citation: title, section and table."""
     experiment: str | None = None
     """The experiment with the source's model and length of training."""
     rows: dict[str, ReferenceRow]
+    """Variant of the study -> the source's numbers for it."""
 
 
 class StudyResult(Spec):
@@ -119,6 +122,8 @@ class StudyResult(Spec):
 
     name: str
     question: str = ""
+    hypothesis: str = ""
+    """Expected result, as the study file states it; omitted from files if empty."""
     command: str
     """The command that prints this table."""
     commits: Annotated[tuple[str, ...], AcceptsList] = ()
@@ -159,10 +164,12 @@ class StudyResult(Spec):
         return TASKS[self.task].headline
 
     @model_serializer(mode="wrap")
-    def _omit_default_task(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _omit_defaults(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         data: dict[str, Any] = handler(self)
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
+        if not data.get("hypothesis"):
+            data.pop("hypothesis", None)
         return data
 
     @property

@@ -68,11 +68,17 @@ def build(doc: StudyResult) -> Table:
     columns = _columns(doc)
     return Table(
         name=doc.name,
-        caption=f"{doc.name}: {doc.question}" if doc.question else doc.name,
+        caption=_caption(doc),
         columns=tuple(column for column, _ in columns),
         rows=tuple(tuple(cell(line) for _, cell in columns) for line in lines),
         notes=tuple(notes(doc, numbers).values()),
     )
+
+
+def _caption(doc: StudyResult) -> str:
+    """Return the name, the question and the hypothesis of a study, as far as they are stated."""
+    question = f"{doc.name}: {doc.question}" if doc.question else doc.name
+    return f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question
 
 
 def _columns(doc: StudyResult) -> list[_FilledColumn]:

@@ -257,11 +257,16 @@ def mark_inexact(
 
 
 def resume_experiment(
-    name: str, changes: Mapping[str, Any] | None = None
+    name: str,
+    changes: Mapping[str, Any] | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> tuple[Experiment, Path]:
-    """Return the experiment in a run folder, with changes, and the folder to continue."""
+    """Return the experiment in a run folder, with changes, and the folder to continue.
+
+    ``options`` maps a changed field to the option that set it, if that is not ``--set``.
+    """
     run = find_run(name)
     run.require_own()
-    spec = load_experiment(str(run.path / "config.yaml"), dict(changes or {})).spec
+    spec = load_experiment(str(run.path / "config.yaml"), changes, options).spec
     label = run.read("meta.json").get("experiment") or run.path.name
     return Experiment(str(label), spec, run.path / "config.yaml"), run.path

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import did_you_mean
 from vitcli.runner.figure_style import encode
 from vitcli.runner.files import commit, commit_json, make_output_folder
 from vitcli.runner.machine.device import environment
-from vitcli.runner.text import portable
+from vitcli.runner.text import did_you_mean, portable
 from vitcli.runner.visualize.explorer.page import page
 from vitcli.runner.visualize.explorer.scene import Scene
 from vitcli.runner.visualize.explorer_page import make_scenes

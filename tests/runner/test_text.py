@@ -1,0 +1,38 @@
+"""Suggestions for misspelt names are close, or there are none."""
+
+import pytest
+
+from vitcli.runner.text import closest, did_you_mean
+
+CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+FIELDS = ["patch_size", "patch_embed", "embed_dim", "depth", "lr", "eps", "layer_norm"]
+
+
+@pytest.mark.parametrize("word", ["boat", "car", "fog lamp", "zebra", "tuck shop", ""])
+def test_nothing_far_fetched_is_suggested(word):
+    assert closest(word, CLASSES) is None
+    assert did_you_mean(word, CLASSES) == ""
+
+
+@pytest.mark.parametrize(
+    ("word", "name"),
+    [
+        ("aeroplane", "airplane"),
+        ("plane", "airplane"),
+        ("hosre", "horse"),
+        ("Ship", "ship"),
+        ("trucks", "truck"),
+        ("patchsize", "patch_size"),
+        ("patch", "patch_size"),
+        ("embed", "embed_dim"),
+        ("layer-norm", "layer_norm"),
+        ("lrs", "lr"),
+    ],
+)
+def test_a_typo_or_a_part_of_a_name_suggests_the_name(word, name):
+    assert closest(word, [*CLASSES, *FIELDS]) == name
+    assert did_you_mean(word, [*CLASSES, *FIELDS]) == f"; did you mean {name!r}?"
+
+
+def test_a_suggestion_is_spelt_as_the_name_is():
+    assert closest("rhode island", ["Rhode_Island", "Iowa"]) == "Rhode_Island"

@@ -1,0 +1,42 @@
+"""Why an experiment is run: the fields of a file that do not change its training."""
+
+from vitcli.core.spec import Spec
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.yaml_text import Document, dump
+
+
+class Purpose(Spec):
+    """The question and the hypothesis of an experiment or study.
+
+    They belong to one file: a file does not take them from its base. They are no part of the
+    configuration that a run stores, and of its hash.
+    """
+
+    question: str = ""
+    """Question that the experiment or study answers, in one sentence."""
+    hypothesis: str = ""
+    """Result that is expected, stated before the first training."""
+
+
+FILE_FIELDS = ("base", *Purpose.model_fields)
+"""Fields of every experiment file that are no part of the experiment's spec."""
+
+
+def read_purpose(document: Document) -> Purpose:
+    """Return the purpose of a file.
+
+    Raises:
+        ConfigError: A field is not text.
+    """
+    given = {name: document.data.get(name) for name in Purpose.model_fields}
+    for name, value in given.items():
+        if not isinstance(value, str | None):
+            where = document.where((name,))
+            raise ConfigError(f"{where}: {name}: should be text; put it in quotes")
+    return Purpose(**{name: value for name, value in given.items() if value is not None})
+
+
+def purpose_text(purpose: Purpose) -> str:
+    """Return the fields that are set as YAML; empty if there are none."""
+    given = purpose.model_dump(exclude_defaults=True)
+    return dump(given) if given else ""
