@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli.console import duration, emit, emit_json, say
-from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Sets
+from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Sets, SkipBad
 
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec
@@ -85,6 +85,7 @@ def train(
     precision: Precision = None,
     data: Data = None,
     data_dir: DataDir = None,
+    skip_bad: SkipBad = False,
     init: Init = None,
     output: Output = None,
     resume: Resume = None,
@@ -96,9 +97,12 @@ def train(
     json: Json = False,
 ) -> None:
     """Train an experiment and measure its test accuracy."""
+    from vitcli.runner.data.find import check_name
     from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.train.start import Request
 
+    if data is not None:
+        check_name(data)
     options: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -106,6 +110,7 @@ def train(
         "train.limit_batches": limit_batches,
         "train.init": init,
         "data.name": data,
+        "data.skip_bad": skip_bad or None,
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     changes |= {key: value for key, value in options.items() if value is not None}

@@ -48,6 +48,7 @@ def visualize(
     json: Json = False,
 ) -> None:
     """Draw what models learned, their attention and their errors."""
+    from vitcli.runner.data.catalogue import CATALOGUE
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.run.folder import RunDir, find_run
@@ -59,11 +60,13 @@ def visualize(
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
 
     def load(run: RunDir) -> RunOnTestSet:
+        # Of several runs, --data-dir concerns those whose data set is searched in folders.
+        is_searched = len(found) == 1 or run.spec().data.name in CATALOGUE
         tested = load_run_on_test_set(
             run,
             num_images=num_images,
             device=device,
-            data_dir=data_dir,
+            data_dir=data_dir if is_searched else None,
             offline=offline,
             on_message=say,
         )

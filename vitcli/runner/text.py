@@ -3,7 +3,8 @@
 Safe text has no control characters and names no folders of this machine.
 """
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,18 @@ def printable(value: object, *, keep: str = "", substitute: str | None = None) -
         return c.encode("unicode_escape").decode("ascii") if substitute is None else substitute
 
     return "".join(c if c.isprintable() or c in keep else replace(c) for c in str(value))
+
+
+def quoted(text: str) -> str:
+    """Return text as one word for a shell, in quotes even where none are needed."""
+    return shlex.quote(text) if "'" in text else f"'{text}'"
+
+
+def listed(lines: Sequence[str], limit: int = 20) -> str:
+    """Return lines below each other, indented; those above ``limit`` are counted."""
+    rest = len(lines) - limit
+    shown = [*lines[:limit], *([f"... and {rest:,} more"] if rest > 0 else [])]
+    return "\n".join(f"  {line}" for line in shown)
 
 
 def one_line(text: str, limit: int = 24) -> str:

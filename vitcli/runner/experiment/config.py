@@ -55,6 +55,8 @@ class Experiment:
     changed: bool = False
     variant: str | None = None
     """The variant of a study that this experiment is."""
+    typed: frozenset[str] = frozenset()
+    """Fields that the command line sets."""
 
 
 def folders() -> list[Path]:
@@ -115,7 +117,7 @@ def load_experiment(name: str, changes: Mapping[str, Any] | None = None) -> Expe
         return Experiment(path.stem, spec, path)
     changed = check(override(raw, changes), Document("", "--set"))
     is_changed = changed.replace(seed=spec.seed) != spec
-    return Experiment(path.stem, changed, path, is_changed)
+    return Experiment(path.stem, changed, path, is_changed, typed=frozenset(changes))
 
 
 def resolve_bases(document: Document, path: Path, depth: int = 0) -> dict[str, Any]:
