@@ -1,5 +1,6 @@
 """`vitcli train`: the training of an experiment."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -115,9 +116,6 @@ def train(
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     changes |= {key: value for key, value in options.items() if value is not None}
     chosen, output = choose_experiment(experiment, changes, resume, output, rerun, allow_inexact)
-    if dry_run:
-        show_estimate(chosen, device, json)
-        return
     request = Request(
         device=device,
         data_dir=data_dir,
@@ -127,7 +125,10 @@ def train(
         rerun=rerun,
         allow_inexact=allow_inexact,
     )
-    run(chosen, request, json)
+    if dry_run:
+        show_estimate(chosen, request, json)
+    else:
+        run(chosen, request, json)
 
 
 def choose_experiment(
@@ -191,11 +192,11 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(f"next           vitcli eval {run.name}")
 
 
-def show_estimate(experiment: Any, device: str, json: bool) -> None:
-    """Print the estimate of a training."""
-    from vitcli.runner.train.estimate import make_estimate
+def show_estimate(experiment: "Experiment", request: "Request", json: bool) -> None:
+    """Print the notes and the estimate of a training."""
+    from vitcli.runner.train.dry_run import dry_run
 
-    estimate = make_estimate(experiment, device)
+    estimate = dry_run(experiment, request, say, spent_seconds=time.process_time())
     if json:
         emit_json(estimate.as_json())
         return

@@ -60,3 +60,13 @@ def one_line(text: str, limit: int = 24) -> str:
     """Return a label for a figure: one line of at most ``limit`` characters."""
     label = printable(text, substitute="?")
     return label if len(label) <= limit else label[: limit - 3] + "..."
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text, such as ``47 s``, ``3 min 20 s`` or ``2 h 05 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
