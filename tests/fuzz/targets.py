@@ -18,7 +18,7 @@ from PIL import Image
 from torch.utils.tensorboard import SummaryWriter
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.data.pictures import decode, quiet_pillow
+from vitcli.runner.data.pictures import can_read_heic, decode, quiet_pillow
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import check, config_text
 from vitcli.runner.experiment.yaml_text import Document, dump
@@ -185,6 +185,10 @@ def _images() -> list[bytes]:
             out = io.BytesIO()
             Image.linear_gradient("L").resize((12, 10)).convert(mode).save(out, kind)
             found.append(out.getvalue())
+    if can_read_heic():
+        out = io.BytesIO()
+        Image.linear_gradient("L").resize((64, 48)).save(out, "HEIF")
+        found.append(out.getvalue())
     return found
 
 

@@ -131,6 +131,7 @@ def ablate(
     Example:
       vitcli ablate ablation-quickstart --dry-run
     """
+    from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import require_folder
     from vitcli.runner.study.definition import load_study, parse_seeds, select
@@ -143,6 +144,7 @@ def ablate(
     if save and save.exists() and not save.is_dir():
         raise ConfigError(f"--save {save}: a file; name a folder")
     chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None)
+    refuse_unused_folder(chosen.baseline.spec.data.name, data_dir)
     names = select(chosen, only or [])
     root = output or default_root(chosen)
     if status:

@@ -19,6 +19,7 @@ from vitcli.runner.columns import (
     total_width,
     wrap_line,
 )
+from vitcli.runner.text import duration as duration
 from vitcli.runner.text import printable
 
 MIN_WIDTH = 40
@@ -103,13 +104,3 @@ def blocks(
 
 def percent(share: float, digits: int = 2) -> str:
     return f"{100 * share:.{digits}f} %"
-
-
-def duration(seconds: float) -> str:
-    """Return a duration as text, such as ``47 s``, ``3 min 20 s`` or ``2 h 05 min``."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

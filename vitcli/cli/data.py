@@ -8,7 +8,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.cli.options import DataDir, Json, Offline, group
+from vitcli.cli.options import DataDir, Json, Offline, SkipBad, group
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ def describe_place(status: "DataStatus") -> str:
 def info(
     name: Name,
     data_dir: DataDir = None,
+    skip_bad: SkipBad = False,
     picture: Annotated[
         Path | None,
         typer.Option(
@@ -108,7 +109,7 @@ def info(
 
     if picture is not None:
         require_png(picture)
-    found = read_report(name, data_dir, on_message=say)
+    found = read_report(name, data_dir, on_message=say, skip_bad=skip_bad)
     if picture is not None:
         write_contact_sheet(found.data, picture)
         say(f"wrote {picture}")
@@ -117,6 +118,7 @@ def info(
         return
     emit(format_report(found))
     option = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
+    option += " --skip-bad" if skip_bad else ""
     say(f"next: vitcli train --data {shlex.quote(name)}{option}")
 
 

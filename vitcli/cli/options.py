@@ -37,6 +37,9 @@ Offline = Annotated[
     bool,
     typer.Option("--offline", envvar="VITCLI_OFFLINE", help="Never open a network connection."),
 ]
+SkipBad = Annotated[
+    bool, typer.Option("--skip-bad", help="Leave out pictures of a folder that cannot be read.")
+]
 LimitBatches = Annotated[
     int | None,
     typer.Option(

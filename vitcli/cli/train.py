@@ -1,5 +1,6 @@
 """`vitcli train`: the training of an experiment."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +17,7 @@ from vitcli.cli.options import (
     Offline,
     RunName,
     Sets,
+    SkipBad,
     run_folder,
 )
 from vitcli.runner.text import quantity
@@ -112,6 +114,7 @@ def train(
     batch_size: BatchSize = None,
     sets: Sets = None,
     name: RunName = None,
+    skip_bad: SkipBad = False,
     output: Output = None,
     resume: Resume = None,
     rerun: Rerun = False,
@@ -133,9 +136,12 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures -o runs/pets
     """
+    from vitcli.runner.data.find import check_name
     from vitcli.runner.experiment.config import parse_set
     from vitcli.runner.train.start import Request
 
+    if data is not None:
+        check_name(data)
     options: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -145,6 +151,7 @@ def train(
         "train.limit_batches": limit_batches,
         "train.init": init,
         "data.name": data,
+        "data.skip_bad": skip_bad or None,
     }
     changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     shortcuts = {key: value for key, value in options.items() if value is not None}
@@ -158,9 +165,6 @@ def train(
         rerun,
         allow_inexact,
     )
-    if dry_run:
-        show_estimate(chosen, device, json)
-        return
     request = Request(
         device=device,
         data_dir=data_dir,
@@ -170,7 +174,10 @@ def train(
         rerun=rerun,
         allow_inexact=allow_inexact,
     )
-    run(chosen, request, json)
+    if dry_run:
+        show_estimate(chosen, request, json)
+    else:
+        run(chosen, request, json)
 
 
 def choose_experiment(
@@ -236,11 +243,11 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(f"run            {run.path}")
 
 
-def show_estimate(experiment: Any, device: str, json: bool) -> None:
-    """Print the estimate of a training."""
-    from vitcli.runner.train.estimate import make_estimate
+def show_estimate(experiment: "Experiment", request: "Request", json: bool) -> None:
+    """Print the notes and the estimate of a training."""
+    from vitcli.runner.train.dry_run import dry_run
 
-    estimate = make_estimate(experiment, device)
+    estimate = dry_run(experiment, request, say, spent_seconds=time.process_time())
     if json:
         emit_json(estimate.as_json())
         return

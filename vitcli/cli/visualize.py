@@ -60,6 +60,7 @@ def visualize(
     Example:
       vitcli visualize quickstart
     """
+    from vitcli.runner.data.catalogue import CATALOGUE
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.run.folder import RunDir, find_run
@@ -71,11 +72,13 @@ def visualize(
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
 
     def load(run: RunDir) -> RunOnTestSet:
+        # Of several runs, --data-dir concerns those whose data set is searched in folders.
+        is_searched = len(found) == 1 or run.spec().data.name in CATALOGUE
         tested = load_run_on_test_set(
             run,
             num_images=num_images,
             device=device,
-            data_dir=data_dir,
+            data_dir=data_dir if is_searched else None,
             offline=offline,
             on_message=say,
         )

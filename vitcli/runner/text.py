@@ -5,7 +5,8 @@ Safe text has no control characters and names no folders of this machine.
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,18 @@ def shorten(text: str, limit: int) -> str:
     return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"
 
 
+def quoted(text: str) -> str:
+    """Return text as one word for a shell, in quotes even where none are needed."""
+    return shlex.quote(text) if "'" in text else f"'{text}'"
+
+
+def listed(lines: Sequence[str], limit: int = 20) -> str:
+    """Return lines below each other, indented; those above ``limit`` are counted."""
+    rest = len(lines) - limit
+    shown = [*lines[:limit], *([f"... and {rest:,} more"] if rest > 0 else [])]
+    return "\n".join(f"  {line}" for line in shown)
+
+
 def one_line(text: str, limit: int = 24) -> str:
     """Return a label for a figure: one line of at most ``limit`` characters."""
     label = printable(text, substitute="?")
@@ -92,3 +105,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return a suggestion for a misspelt name; empty if no name is close."""
     name = closest(word, known)
     return f"; did you mean {name!r}?" if name else ""
+
+
+def duration(seconds: float) -> str:
+    """Return a duration as text, such as ``47 s``, ``3 min 20 s`` or ``2 h 05 min``."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

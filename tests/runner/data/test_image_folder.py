@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import decode, image_reader
+from vitcli.runner.data import folder_reader, image_reader
 from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import InputError, ResourceError
 
@@ -125,14 +125,70 @@ def test_hidden_files_junk_and_empty_classes_are_passed_over(root):
     assert any("bird has no pictures and is skipped" in text for text in messages)
 
 
-def test_unreadable_files_are_counted_and_the_first_is_named(root):
-    (root / "train" / "cat" / "a.png").write_text("hello")
-    os.mkfifo(root / "train" / "dog" / "b.png")
-    with pytest.raises(
-        InputError, match=r"2 of 18 pictures cannot be read.*a\.png: text"
-    ) as caught:
+def test_all_unreadable_files_are_listed(root):
+    (root / "train" / "cat" / "ä b.png").write_text("hello")
+    os.mkfifo(root / "test" / "dog" / "b.png")
+    with pytest.raises(InputError) as caught:
         load(root)
+    lines = str(caught.value).splitlines()
+    assert "2 of 22 pictures" in lines[0]
+    assert lines[1].startswith("  train/cat/ä b.png: text, not a picture")
+    assert lines[2].startswith("  test/dog/b.png: a pipe, socket or device")
+    assert "--skip-bad" in lines[3]
     assert caught.value.exit_code == 4
+
+
+def test_many_unreadable_files_are_counted(root):
+    for i in range(25):
+        (root / "train" / "cat" / f"{i}.png").write_text("hello")
+    with pytest.raises(InputError, match=r"25 of 45 .*(\n  train.*){20}\n  \.\.\. and 5 more\n"):
+        load(root)
+
+
+@pytest.mark.parametrize("has_test", [True, False])
+def test_skip_bad_gives_the_images_that_remain_if_the_files_are_deleted(root, tmp_path, has_test):
+    if not has_test:
+        (root / "test").rename(tmp_path / "away")
+    bad = root / "train" / "cat" / "a.png"
+    bad.write_text("hello")
+    for _ in range(2):  # the second time from the cache
+        messages = [""]
+        data = load(root, messages, skip_bad=True)
+        assert any("cannot be read and are left out:\n  train/cat/a.png" in m for m in messages)
+        with pytest.raises(InputError, match=r"a\.png: text"):
+            load(root)
+    bad.unlink()
+    assert load(root).data_hash == data.data_hash
+
+
+@pytest.mark.parametrize("where", ["train/cat", "test/*"])
+def test_skip_bad_refuses_a_class_or_a_test_set_without_a_picture(root, where):
+    for path in root.glob(f"{where}/*.png"):
+        path.write_text("hello")
+    what = "'cat'" if "cat" in where else "the test set"
+    with pytest.raises(InputError, match=f"no picture of .*{what} can be read"):
+        load(root, skip_bad=True)
+
+
+def test_skip_bad_is_for_own_pictures():
+    with pytest.raises(ValueError, match="skip_bad is for your own pictures"):
+        DataSpec(name="shapes", skip_bad=True)
+
+
+def test_test_pictures_that_are_also_in_train_are_named(root):
+    copy = root / "test" / "dog" / "copy.bmp"
+    with Image.open(root / "train" / "cat" / "20-3.png") as image:
+        image.save(copy)  # other bytes, and another class
+    for _ in range(2):  # the second time from the cache
+        messages = [""]
+        load(root, messages)
+        (note,) = [text for text in messages if "also in train" in text]
+        assert note.startswith("note: 1 of 5 test pictures")
+        assert "test/dog/copy.bmp = train/cat/20-3.png" in note
+    copy.unlink()
+    messages = [""]
+    load(root, messages)
+    assert not any("also in train" in text for text in messages)
 
 
 def test_a_test_class_that_train_lacks_is_refused(root):
@@ -152,13 +208,13 @@ def test_one_class_no_train_and_no_folder_say_what_is_wanted(root, tmp_path):
 
 def test_the_second_start_reads_nothing_and_a_change_is_noticed(root, monkeypatch):
     first = load(root)
-    read = decode.read_labelled
-    monkeypatch.setattr(decode, "read_labelled", None)
+    read = folder_reader.read_labelled
+    monkeypatch.setattr(folder_reader, "read_labelled", None)
     assert load(root).data_hash == first.data_hash
     os.utime(root / "train" / "cat" / "20-0.png", (1, 1))
     with pytest.raises(TypeError):
         load(root)
-    monkeypatch.setattr(decode, "read_labelled", read)
+    monkeypatch.setattr(folder_reader, "read_labelled", read)
     assert load(root).data_hash == first.data_hash
 
 
@@ -166,7 +222,7 @@ def test_progress_is_reported(root, monkeypatch):
     monkeypatch.setattr(image_reader, "REPORT_SECONDS", -1.0)
     messages = [""]
     load(root, messages)
-    assert any(text.startswith("reading pictures: 16 of 16") for text in messages)
+    assert any(text.startswith("reading pictures: 20 of 20") for text in messages)
 
 
 def test_large_files_are_read_by_several_threads_alike(root, monkeypatch):
@@ -184,7 +240,7 @@ def test_too_large_names_a_smaller_resize(root, monkeypatch):
 
 
 def test_a_folder_is_described_by_its_listing(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(decode, "read_labelled", None)
+    monkeypatch.setattr(folder_reader, "read_labelled", None)
     info = describe_data(spec(root))
     assert (info.img_size, info.in_chans, info.class_names) == ((20, 20), 3, ("cat", "dog"))
     assert (info.num_train, info.num_test) == (16, 4)

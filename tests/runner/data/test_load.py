@@ -1,8 +1,10 @@
 """Named data sets: what is loaded, from where, and what the cache keeps."""
 
 import pickle
+import shlex
 import socket
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -27,6 +29,7 @@ from vitcli.core.spec import DataSpec
 from vitcli.runner.data import arrays, decode, readers
 from vitcli.runner.data.arrays import data_hash, fit_to_size, hold_out, sort_canonically
 from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.data.find import check_name
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 
@@ -300,3 +303,21 @@ def test_a_named_data_set_is_described_without_being_there():
     assert info == expected
     with pytest.raises(ConfigError, match="val_split"):
         describe_data(DataSpec(name="cifar10", val_split=50_000))
+
+
+@pytest.mark.parametrize("name", ["shapes", "imagefolder:pets"])
+def test_a_data_folder_that_would_be_ignored_is_refused(name):
+    with pytest.raises(ConfigError, match="--data-dir"):
+        load_data(DataSpec(name=name), data_dir=Path("my photos"))
+
+
+def test_a_folder_named_as_a_data_set_is_suggested(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("my photos", "Eve's"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(ConfigError) as caught:
+            check_name(name)
+        meant = str(caught.value).partition("did you mean ")[2].removesuffix("?")
+        assert shlex.split(meant) == [f"imagefolder:{name}"]
+    with pytest.raises(ConfigError, match="did you mean 'cifar10'"):
+        check_name("cifar1")

@@ -299,7 +299,7 @@ def jpeg() -> bytes:
         (png_header(11_000, 11_000), "megapixels"),
         (png_header(100_000, 2), "20:1"),
         (png_header(64, 64), "damaged or cut short"),
-        (b"\0\0\0\x18ftypheic" + b"\0" * 50, "magick FILE.heic FILE.jpg"),
+        (b"\0\0\0\x18ftypavif" + b"\0" * 50, "magick FILE.avif FILE.jpg"),
         (b"II*\0" + b"\0" * 50, "TIFF"),
         (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "text, not a picture"),
     ],

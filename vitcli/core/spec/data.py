@@ -1,8 +1,8 @@
 """The data set of an experiment and the augmentation of its training images."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from vitcli.core.spec.base import AcceptsList, Channels, Probability, Size, Spec
 
@@ -61,6 +61,8 @@ class DataSpec(Spec):
     training set."""
     class_names: Annotated[tuple[str, ...], AcceptsList] | None = None
     """Names of the classes, in label order; unset uses the names of the data set."""
+    skip_bad: bool = False
+    """Leave out pictures of a folder that cannot be read; off refuses the folder."""
     augment: AugmentSpec = AugmentSpec()
     """Augmentation of the training images; off by default."""
 
@@ -77,3 +79,11 @@ class DataSpec(Spec):
         if std and min(std) <= 0:
             raise ValueError(f"standard deviations must be positive, got {list(std)}")
         return std
+
+    @model_validator(mode="after")
+    def _check_skip_bad(self) -> Self:
+        if self.skip_bad and self.name in DATA_SETS:
+            raise ValueError(
+                f"skip_bad is for your own pictures (imagefolder:PATH), not {self.name}"
+            )
+        return self

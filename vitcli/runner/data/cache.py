@@ -29,6 +29,10 @@ class Decoded:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_hash: str
+    unreadable: tuple[str, ...] = ()
+    """Name and reason of each picture that was left out, because it cannot be read."""
+    copies: tuple[str, ...] = ()
+    """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
 
 
 def load_or_build(
@@ -102,6 +106,8 @@ def _read(path: Path) -> Decoded:
         mean=tuple(about["mean"]),
         std=tuple(about["std"]),
         data_hash=about["data_hash"],
+        unreadable=tuple(about.get("unreadable", ())),
+        copies=tuple(about.get("copies", ())),
     )
 
 
@@ -111,6 +117,8 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         "mean": decoded.mean,
         "std": decoded.std,
         "data_hash": decoded.data_hash,
+        "unreadable": decoded.unreadable,
+        "copies": decoded.copies,
     }
     tensors = {
         "train.pixels": decoded.train.pixels,

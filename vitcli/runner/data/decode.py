@@ -4,7 +4,8 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -12,15 +13,17 @@ import torch
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.runner.data.arrays import data_hash, require_memory, resize_images, sort_canonically
 from vitcli.runner.data.cache import FORMAT, Decoded, load_or_build
-from vitcli.runner.data.catalogue import IN_CHANS, NUM_SHAPES, CatalogueRow
+from vitcli.runner.data.catalogue import NUM_SHAPES, CatalogueRow
 from vitcli.runner.data.find import Source, cache_root
-from vitcli.runner.data.image_folder import PictureFolder, list_folder, split_by_content
-from vitcli.runner.data.image_reader import natural_size, read_labelled
+from vitcli.runner.data.folder_reader import describe_failures, read_folder, refuse_unreadable
+from vitcli.runner.data.image_folder import PictureFolder, list_folder
+from vitcli.runner.data.image_reader import Listener, natural_size, read_labelled
+from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
-from vitcli.runner.errors import InputError
-from vitcli.runner.text import printable
+from vitcli.runner.text import listed, printable
 
-Listener = Callable[[str], None]
+NUM_SHOWN = 3
+"""Number of files that a note names."""
 Size = tuple[int, int]
 
 
@@ -74,31 +77,46 @@ def decode_named(
     return load_or_build(array_file(info.name, size), key, build, on_message)
 
 
-def decode_folder(path: Path, resize: Size | None, on_message: Listener) -> Decoded:
-    """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out."""
+def decode_folder(
+    path: Path, resize: Size | None, on_message: Listener, *, skip_bad: bool = False
+) -> Decoded:
+    """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out.
+
+    Raises:
+        InputError: Pictures cannot be read, and ``skip_bad`` is off.
+    """
     folder = list_folder(path)
     for note in folder.notes:
         on_message(note)
 
     def build() -> Decoded:
         size = resize or natural_size(folder)
-        count = len(folder.train) + len(folder.test or ())
-        on_message(f"reading {count:,} pictures from {printable(path)}")
-        require_memory(count, IN_CHANS, size)
-        files = (
-            split_by_content(folder.train) if folder.test is None else (folder.train, folder.test)
+        found = read_folder(folder, size, skip_bad=skip_bad, on_message=on_message)
+        decoded = _make_decoded(
+            folder.class_names, sort_canonically(found.train), sort_canonically(found.test)
         )
-        if not len(files[1]):
-            raise InputError(f"{printable(path)}: too few pictures to hold some out for testing")
-        splits = [
-            sort_canonically(read_labelled(part, size, IN_CHANS, on_message)) for part in files
-        ]
-        return _make_decoded(folder.class_names, *splits)
+        return replace(decoded, unreadable=found.unreadable, copies=found.copies)
 
-    key = _cache_key(folder.stamp, *folder.class_names)
+    key = _cache_key(folder.stamp, *folder.class_names, f"heic {can_read_heic()}")
     decoded = load_or_build(folder_array_file(path, resize), key, build, on_message)
+    if not skip_bad:
+        refuse_unreadable(folder, decoded.unreadable)
     _announce_split(folder, resize, decoded, on_message)
+    _announce_problems(folder, decoded, on_message)
     return decoded
+
+
+def _announce_problems(folder: PictureFolder, decoded: Decoded, on_message: Listener) -> None:
+    if bad := decoded.unreadable:
+        on_message(
+            f"note: {len(bad):,} of {len(folder.files):,} pictures cannot be read and are left out:"
+            f"\n{listed(bad, NUM_SHOWN)}"
+        )
+    if copies := decoded.copies:
+        on_message(
+            f"note: {len(copies):,} of {len(decoded.test):,} test pictures are also in train;"
+            f" the test accuracy is too high:\n{listed(copies, NUM_SHOWN)}"
+        )
 
 
 def _announce_split(
@@ -110,8 +128,8 @@ def _announce_split(
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
     if folder.test is None:
         on_message(
-            f"{where} has no test or val folder: {test:,} of its {train + test:,} pictures are"
-            " held out for testing, chosen by their content"
+            f"{where}: {test:,} of its {train + test:,} pictures are held out for testing"
+            " (no test folder)"
         )
 
 
@@ -137,8 +155,13 @@ def _read_class_folders(
             f"note: {printable(folder.root)} has {len(folder.train):,} + {len(test):,} pictures,"
             f" {info.name} has {info.num_train:,} + {info.num_test:,}"
         )
-    train = read_labelled(folder.train, info.img_size, info.in_chans, on_message)
-    return train, read_labelled(test, info.img_size, info.in_chans, on_message)
+    images, failures = read_labelled(folder.files, info.img_size, info.in_chans, on_message)
+    refuse_unreadable(folder, describe_failures(folder, failures), "Replace them")
+    cut = len(folder.train)
+    return (
+        Images(images.pixels[:cut], images.labels[:cut]),
+        Images(images.pixels[cut:], images.labels[cut:]),
+    )
 
 
 def array_file(name: str, size: Size | None) -> Path:

@@ -1,6 +1,7 @@
 """Search for a named data set on this machine."""
 
 import contextlib
+import difflib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,9 +10,10 @@ from typing import Literal
 
 import platformdirs
 
-from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
-from vitcli.runner.errors import InputError, ResourceError
-from vitcli.runner.text import printable
+from vitcli.core.spec import DATA_SETS
+from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
+from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.text import printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
 CACHE_VARIABLE = "VITCLI_CACHE"
@@ -54,6 +56,42 @@ def explain_write_errors(folder: Path) -> Iterator[None]:
 def is_offline(offline: bool) -> bool:
     """Return whether downloads are forbidden, by the argument or by ``VITCLI_OFFLINE``."""
     return offline or os.environ.get(OFFLINE_VARIABLE, "").lower() not in ("", "0", "false", "no")
+
+
+def check_name(name: str) -> None:
+    """Refuse a name that is neither a named data set nor ``imagefolder:PATH``.
+
+    Raises:
+        ConfigError: The text suggests ``imagefolder:`` if there is a folder of this name.
+    """
+    if name in DATA_SETS or folder_path(name):
+        return
+    close = difflib.get_close_matches(name, DATA_SETS, n=1)
+    if Path(os.path.expanduser(name)).is_dir():
+        hint = f"did you mean {quoted(f'imagefolder:{name}')}?"
+    else:
+        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATA_SETS)}"
+    raise ConfigError(f"unknown data set {printable(name)!r}; {hint}")
+
+
+def refuse_unused_folder(name: str, data_dir: Path | None, *, may_choose: bool = False) -> None:
+    """Refuse ``data_dir`` for a data set that is not searched in it.
+
+    Args:
+        name: The name of the data set.
+        data_dir: The folder of ``--data-dir``.
+        may_choose: Whether the command has ``--data``.
+
+    Raises:
+        ConfigError: The folder would be ignored.
+    """
+    if data_dir is None or name in CATALOGUE:
+        return
+    if folder_path(name):
+        raise ConfigError(f"--data-dir: {name} names its folder itself; leave out --data-dir")
+    meant = f"did you mean --data {quoted(f'imagefolder:{data_dir}')}?"
+    hint = meant if may_choose else "leave out --data-dir"
+    raise ConfigError(f"--data-dir: {name} is generated; {hint}")
 
 
 def find_source(name: str, data_dir: Path | None) -> Source | None:

@@ -1,17 +1,18 @@
 """Download or copy of named data sets into the cache, and their status."""
 
 import os
+import shlex
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitcli.core.spec import DATA_SETS
 from vitcli.runner.data.cache import sidecar_path
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
 from vitcli.runner.data.decode import Listener, array_file, decode_named, folder_array_file
 from vitcli.runner.data.download import UnusableError, check_content, download
 from vitcli.runner.data.find import (
     Source,
+    check_name,
     download_folder,
     explain_write_errors,
     find_source,
@@ -21,7 +22,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit
-from vitcli.runner.text import did_you_mean, ignore_message, printable
+from vitcli.runner.text import ignore_message, printable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +55,8 @@ def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
 def _locate(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
     if path := folder_path(name):
         return ("folders", path) if path.is_dir() else ("missing", None)
-    if _check_name(name) == "shapes":
+    check_name(name)
+    if name == "shapes":
         return "embedded", None
     source = find_source(name, data_dir)
     return (source.kind, source.path) if source else ("missing", None)
@@ -80,8 +82,11 @@ def get_data(
         InputError: The data set cannot be fetched, or differs from the published one.
         ConfigError: There is no data set of this name, or it needs no download.
     """
-    if folder_path(name) or _check_name(name) == "shapes":
-        raise ConfigError(f"{name} needs no download; use it: vitcli train -s data.name={name}")
+    check_name(name)
+    if name not in CATALOGUE:
+        raise ConfigError(
+            f"{name} needs no download; use it: vitcli train --data {shlex.quote(name)}"
+        )
     row = CATALOGUE[name]
     if source is None:
         _refresh(row, offline, on_message)
@@ -121,13 +126,6 @@ def find_or_download(
     if data_dir is not None or is_offline(offline):
         raise missing_data_error(name, data_dir)
     return _fetch(name, on_message)
-
-
-def _check_name(name: str) -> str:
-    if name not in DATA_SETS:
-        hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
-        raise ConfigError(f"unknown data set {printable(name)!r}{hint}")
-    return name
 
 
 def _fetch(name: str, on_message: Listener, url: str | None = None) -> Source:

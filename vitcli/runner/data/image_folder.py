@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +24,15 @@ class LabelledFiles:
 
     def __len__(self) -> int:
         return len(self.paths)
+
+    def __add__(self, other: "LabelledFiles") -> "LabelledFiles":
+        return LabelledFiles(self.paths + other.paths, self.labels + other.labels)
+
+    def without(self, paths: Collection[str]) -> "LabelledFiles":
+        """Return the files that are not in ``paths``."""
+        pairs = zip(self.paths, self.labels, strict=True)
+        kept = [(path, label) for path, label in pairs if path not in paths]
+        return LabelledFiles([path for path, _ in kept], [label for _, label in kept])
 
 
 def split_by_content(files: LabelledFiles) -> tuple[LabelledFiles, LabelledFiles]:
@@ -56,6 +65,11 @@ class PictureFolder:
     test: LabelledFiles | None
     stamp: str
     notes: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> LabelledFiles:
+        """All files: those of the training set, then those of the test set."""
+        return self.train + (self.test or LabelledFiles([], []))
 
 
 @dataclass(frozen=True)

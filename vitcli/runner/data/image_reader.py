@@ -23,7 +23,9 @@ from vitcli.runner.data.pictures import (
     require_channels,
 )
 from vitcli.runner.errors import InputError
+from vitcli.runner.text import printable
 
+Listener = Callable[[str], None]
 DEFAULT_SIZE = (32, 32)
 LARGEST = 1024
 REPORT_SECONDS = 5.0
@@ -59,44 +61,41 @@ def natural_size(folder: PictureFolder) -> tuple[int, int]:
 
 
 def read_labelled(
-    files: LabelledFiles, size: tuple[int, int], in_chans: int, on_message: Callable[[str], None]
-) -> Images:
+    files: LabelledFiles, size: tuple[int, int], in_chans: int, on_message: Listener
+) -> tuple[Images, dict[str, str]]:
     """Decode pictures to (N, in_chans, *size) uint8.
 
-    Raises:
-        InputError: Pictures cannot be read. The text gives their number and the first reason.
+    Returns:
+        The images, and the reasons why pictures cannot be read, by path. The pixels of these
+        pictures are undefined.
     """
     pixels = torch.empty(len(files), in_chans, *size, dtype=torch.uint8)
-    failures: list[str] = []
+    failures: dict[str, str] = {}
     done, reported = 0, time.monotonic()
 
-    def read(portion: tuple[Sequence[str], Tensor]) -> list[str]:
+    def read(portion: tuple[Sequence[str], Tensor]) -> dict[str, str]:
         return _read_portion(*portion, size, in_chans)
 
     with quiet_pillow(), _thread_pool(files.paths) as pool:
         work = zip(_portions(files.paths), pixels.split(PORTION), strict=False)
         for failed in pool.map(read, work):
-            failures += failed
+            failures |= failed
             done = min(done + PORTION, len(files))
             if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 on_message(f"reading pictures: {done:,} of {len(files):,}")
-    if failures:
-        raise InputError(
-            f"{len(failures):,} of {len(files):,} pictures cannot be read; the first: {failures[0]}"
-        )
-    return Images(pixels, torch.tensor(files.labels, dtype=torch.int64))
+    return Images(pixels, torch.tensor(files.labels, dtype=torch.int64)), failures
 
 
 def _read_portion(
     paths: Sequence[str], out: Tensor, size: tuple[int, int], in_chans: int
-) -> list[str]:
-    failures = []
+) -> dict[str, str]:
+    failures = {}
     for path, target in zip(paths, out, strict=True):
         try:
             target.copy_(decode(picture_bytes(path), path, size, in_chans))
         except InputError as error:
-            failures.append(str(error))
+            failures[path] = str(error).removeprefix(f"{printable(path)}: ")
     return failures
 
 

@@ -13,6 +13,7 @@ from vitcli.runner.data.arrays import hold_out
 from vitcli.runner.data.cache import Decoded
 from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_SHAPES, DataInfo, folder_path
 from vitcli.runner.data.decode import Listener, decode_folder, decode_named, decode_shapes
+from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.get import (
     DataStatus,
     data_status,
@@ -42,13 +43,15 @@ def load_data(
 
     Raises:
         InputError: The data set is missing, damaged, or differs from the published one.
-        ConfigError: The spec does not fit the data set.
+        ConfigError: The spec does not fit the data set, or ``data_dir`` would be ignored.
         ResourceError: The data set does not fit into memory.
     """
+    refuse_unused_folder(spec.name, data_dir)
     if spec.name == "shapes":
         return _finish(spec, decode_shapes(spec.resize, on_message))
     if path := folder_path(spec.name):
-        return _finish(spec, decode_folder(path, spec.resize, on_message))
+        decoded = decode_folder(path, spec.resize, on_message, skip_bad=spec.skip_bad)
+        return _finish(spec, decoded)
     source = find_or_download(spec.name, data_dir, offline, on_message)
     return _finish(spec, decode_named(CATALOGUE[spec.name], source, spec.resize, on_message))
 

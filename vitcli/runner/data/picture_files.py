@@ -8,8 +8,8 @@ from vitcli.runner.data.pictures import FORMATS, software_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import ignore_message, natural_key, quantity
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif")
-assert len(FORMATS) == len(SUFFIXES) - 1, "JPEG has two suffixes"
+SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".heic", ".heif")
+assert len(FORMATS) == len(SUFFIXES) - 3, "JPEG and HEIC have two suffixes"
 SOFTWARE = "vitcli attn-map"
 """The software that a PNG figure of ``attn-map`` names as its origin."""
 

@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import BinaryIO
 
@@ -25,6 +26,9 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import printable
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
+"""Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
+HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
+"""How the brand of a HEIC file begins; the brand follows ``ftyp`` at its start."""
 MAX_PIXELS = 100_000_000
 MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
@@ -174,13 +178,33 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
 
 def _open_checked(file: BinaryIO) -> Image.Image:
     """Open a picture; refuse it if its header shows that decoding it would be expensive."""
-    image = Image.open(file, formats=FORMATS)
+    is_heic = _is_heic(file.read(12))
+    file.seek(0)
+    image = Image.open(file, formats=("HEIF",) if is_heic and can_read_heic() else FORMATS)
     height, width = image.height, image.width
     if height * width > MAX_PIXELS:
         raise _RefusedError(f"{width}x{height} is more than {MAX_PIXELS // 10**6} megapixels")
     if max(height, width) > MAX_RATIO * min(height, width):
         raise _RefusedError(f"{width}x{height} has an aspect ratio over {MAX_RATIO}:1")
     return image
+
+
+def _is_heic(start: bytes) -> bool:
+    return start[4:8] == b"ftyp" and start[8:11] in HEIC_BRANDS
+
+
+@cache
+def can_read_heic() -> bool:
+    """Return whether pillow-heif is installed; if so, make Pillow use it.
+
+    Embedded thumbnails are ignored, because they may show another picture.
+    """
+    try:
+        from pillow_heif import register_heif_opener
+    except ImportError:
+        return False
+    register_heif_opener(thumbnails=False, depth_images=False, aux_images=False)
+    return True
 
 
 def _crop_and_shrink(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
@@ -261,13 +285,14 @@ def _diagnose(content: bytes) -> str:
     readable = "PNG, JPEG, WebP, BMP and GIF can be read"
     if not content:
         return "the file is empty"
-    for kind, brands in (("HEIC", (b"hei", b"hev", b"mif", b"msf")), ("AVIF", (b"avi",))):
-        if content[4:8] == b"ftyp" and content[8:11] in brands:
-            suffix = kind.lower()
-            return f"a {kind} picture; {readable}; convert it: magick FILE.{suffix} FILE.jpg"
+    if _is_heic(content) and not can_read_heic():
+        return "a HEIC picture; to read it: pip install pillow-heif"
+    if content[4:11] == b"ftypavi":
+        return f"an AVIF picture; {readable}; convert it: magick FILE.avif FILE.jpg"
     if content[:4] in (b"II*\0", b"MM\0*"):
         return f"a TIFF picture; {readable}; convert it: magick FILE.tif FILE.png"
-    if content.startswith((b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8")):
+    signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8")
+    if _is_heic(content) or content.startswith(signatures):
         return "the picture is damaged or cut short; get a fresh copy"
     is_text = b"\0" not in content[:1024] and content[:1024].isascii()
     return f"{'text' if is_text else 'a file'}, not a picture; {readable}"

@@ -34,7 +34,13 @@ def list_data_sets() -> list[tuple[DataInfo, DataStatus]]:
     return [(describe_data(DataSpec(name=name)), data_status(name)) for name in DATA_SETS]
 
 
-def read_report(name: str, data_dir: Path | None, on_message: Callable[[str], None]) -> DataReport:
+def read_report(
+    name: str,
+    data_dir: Path | None,
+    on_message: Callable[[str], None],
+    *,
+    skip_bad: bool = False,
+) -> DataReport:
     """Read a data set from disk, without a download.
 
     Raises:
@@ -42,7 +48,8 @@ def read_report(name: str, data_dir: Path | None, on_message: Callable[[str], No
         InputError: The data set is not on disk.
     """
     status = data_status(name, data_dir)
-    data = load_data(DataSpec(name=name), data_dir=data_dir, offline=True, on_message=on_message)
+    spec = DataSpec(name=name, skip_bad=skip_bad)
+    data = load_data(spec, data_dir=data_dir, offline=True, on_message=on_message)
     counts = {"train": count_by_class(data.train, data), "test": count_by_class(data.test, data)}
     return DataReport(status=status, data=data, counts=counts, note=NOTES.get(name))
 

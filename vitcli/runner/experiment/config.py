@@ -59,6 +59,8 @@ class Experiment:
     """The variant of a study that this experiment is."""
     note: str = ""
     """What the user should know about the changes; empty if nothing."""
+    typed: frozenset[str] = frozenset()
+    """Fields that the command line sets."""
 
 
 def folders() -> list[Path]:
@@ -131,7 +133,7 @@ def load_experiment(
     raw, note = switch_family(raw, changes)
     changed = check(override(raw, changes), on_command_line(changes, options or {}))
     is_changed = changed.replace(seed=spec.seed) != spec
-    return Experiment(path.stem, changed, path, is_changed, note=note)
+    return Experiment(path.stem, changed, path, is_changed, note=note, typed=frozenset(changes))
 
 
 def with_bases(document: Document, path: Path) -> list[Document]:

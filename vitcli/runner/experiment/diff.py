@@ -8,6 +8,8 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.experiment.config import SIZES, STATISTICS
 
 Change = tuple[Any, Any]
+SHRUNK_FROM = "batch_size_shrunk_from"
+"""Entry in meta.json: the batch size that the training images did not fill."""
 
 
 def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str, Change]:
@@ -41,13 +43,26 @@ def with_data_defaults(
 ) -> ExperimentSpec:
     """Return ``spec`` with its unset data set fields filled from a stored, resolved spec.
 
-    Mean and std are taken too, unless the user typed them for the stored run.
+    Mean and std are taken too, unless the user typed them for the stored run. The batch size is
+    taken if the stored run shrank it from that of ``spec``.
     """
     typed = meta.get("typed", [])
     follow = ["class_names", *(name for name in STATISTICS if name not in typed)]
     model = {k: getattr(stored.model, k) for k in SIZES if getattr(spec.model, k) is None}
     data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}
-    return spec.replace(model=spec.model.replace(**model), data=spec.data.replace(**data))
+    is_shrunk = meta.get(SHRUNK_FROM) == spec.train.batch_size
+    train = {"batch_size": stored.train.batch_size} if is_shrunk else {}
+    return spec.replace(
+        model=spec.model.replace(**model),
+        data=spec.data.replace(**data),
+        train=spec.train.replace(**train),
+    )
+
+
+def shrinking(asked: ExperimentSpec, resolved: ExperimentSpec) -> dict[str, int]:
+    """Return the entry of meta.json about a shrunk batch; {} if the batch was not shrunk."""
+    before = asked.train.batch_size
+    return {} if resolved.train.batch_size == before else {SHRUNK_FROM: before}
 
 
 def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:

@@ -208,7 +208,7 @@ def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
         states = [plan.states[trial.folder] for trial in trials]
         own = [state.record for state in states if state.record and not state.source]
         known = [record.result.train_seconds for record in own if record.result.train_seconds]
-        experiment = Experiment(plan.study.name, trials[0].spec, plan.study.path)
+        experiment = Experiment(plan.study.name, trials[0].spec, plan.study.path, variant=name)
         seconds[name] = (
             sum(known) / len(known) if known else make_estimate(experiment, options.device).seconds
         )

@@ -1,7 +1,8 @@
-"""The estimate of `--dry-run`: size, memory and time of a training, without data or training."""
+"""The estimate of a training: its size, its memory and its time, measured on random images."""
 
 import itertools
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 from vitcli.core.data.batches import num_batches
+from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.cost import (
     activation_bytes,
     count_parameters,
@@ -23,9 +25,12 @@ from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_text, fit_to_data
+from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.machine.device import hardware, pick_device, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import resource_errors
+from vitcli.runner.text import duration, ignore_message
+from vitcli.runner.train.compile import compile_task
 
 PROBE_IMAGES = 32
 PROBE_STEPS = 4
@@ -37,23 +42,33 @@ class Estimate:
 
     experiment: Experiment
     spec: ExperimentSpec
+    num_train: int
+    num_test: int
     parts: dict[str, int]
     parameters: int
     forward_flops: int
     memory_bytes: int
+    startup_seconds: float
+    """Time until the second step: to compile the model, to take the first step, and so on."""
     seconds: float
+    """Time of the other steps."""
     hardware: str
     steps_per_epoch: int
 
     def as_json(self) -> dict[str, Any]:
         return {
             "experiment": self.experiment.name,
+            "num_train": self.num_train,
+            "num_val": self.spec.data.val_split,
+            "num_test": self.num_test,
+            "num_classes": self.spec.model.num_classes,
             "parameters": self.parameters,
             "parameters_by_part": self.parts,
             "forward_flops_per_image": self.forward_flops,
             "steps_per_epoch": self.steps_per_epoch,
             "estimated_memory_bytes": self.memory_bytes,
-            "estimated_seconds": self.seconds,
+            "estimated_startup_seconds": self.startup_seconds,
+            "estimated_seconds": self.startup_seconds + self.seconds,
             "hardware": self.hardware,
             "config": self.spec.model_dump(mode="json"),
         }
@@ -62,25 +77,62 @@ class Estimate:
         width = max(len(part) for part in [*self.parts, "parameters"])
         rows = [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
         rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
-        hours, minutes = divmod(round(self.seconds / 60), 60)
-        estimate = f"{hours} h {minutes:02d} min" if hours else f"{minutes or 'under one'} min"
+        start, train = self.startup_seconds, self.seconds
         rows += [
+            f"images         {self._images()}",
+            f"steps          {self.steps_per_epoch:,} per epoch, {self.spec.train.epochs} epochs",
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
-            f"time           about {estimate} on {self.hardware}"
-            " (measured on random images, without evaluation)",
+            f"time           about {duration(start + train)}: {duration(start)} to start,"
+            f" {duration(train)} to train (without evaluation)",
+            f"measured on    random images, {self.hardware}",
             "",
             config_text(self.spec),
         ]
         return "\n".join(rows).rstrip()
 
+    def _images(self) -> str:
+        """Return what is read: the number of images per split, the classes and the size."""
+        val, names = self.spec.data.val_split, self.spec.data.class_names or ()
+        height, width = self.spec.model.img_size or (0, 0)
+        return (
+            f"{self.num_train:,} for training,{f' {val:,} for validation,' if val else ''}"
+            f" {self.num_test:,} for testing; {len(names)} classes, {height}x{width} pixels"
+        )
+
 
 @resource_errors()
-def make_estimate(experiment: Experiment, device_name: str = "auto") -> Estimate:
-    """Build the model, count its sizes and time its steps. No data set is needed."""
+def make_estimate(
+    experiment: Experiment,
+    device_name: str = "auto",
+    data: DataSet | None = None,
+    *,
+    compile_too: bool = False,
+    on_message: Callable[[str], None] = ignore_message,
+) -> Estimate:
+    """Build the model, count its sizes and time its steps.
+
+    Args:
+        experiment: The experiment to train.
+        device_name: The device to train on.
+        data: The data set; None if it was not read. Its description must then suffice.
+        compile_too: Compile the model if the training does. This may take a minute.
+        on_message: Receives messages for the user.
+
+    Raises:
+        ConfigError: The training would refuse the experiment.
+    """
     device = pick_device(device_name)
-    facts = describe_data(experiment.spec.data)
-    spec = fit_to_data(experiment.spec, facts)
+    if data:
+        spec, num_train, num_test = resolve(experiment.spec, data), len(data.train), len(data.test)
+    else:
+        facts = describe_data(experiment.spec.data)
+        spec, num_train, num_test = (
+            fit_to_data(experiment.spec, facts),
+            facts.num_train,
+            facts.num_test,
+        )
+    spec = shrink_batch(experiment, spec, num_train, on_message)
     assert spec.model.img_size is not None
     assert spec.model.in_chans is not None
     abstract, module = abstract_module(spec), new_module(spec)
@@ -90,19 +142,22 @@ def make_estimate(experiment: Experiment, device_name: str = "auto") -> Estimate
         each.grad_checkpointing = spec.train.grad_checkpointing
     per_image = activation_bytes(encoder, shape)
     try:
-        count = num_batches(facts.num_train, spec.train.batch_size)
+        count = num_batches(num_train, spec.train.batch_size)
     except ValueError as error:
         raise ConfigError(f"train.batch_size: {error}") from error
     steps = min(count, spec.train.limit_batches or count)
-    seconds = step_seconds(module, spec, device) * steps * spec.train.epochs
+    first, each_step = step_seconds(module, spec, device, compile_too, on_message)
     return Estimate(
         experiment=experiment,
         spec=spec,
+        num_train=num_train,
+        num_test=num_test,
         parts=parameters_by_part(module),
         parameters=count_parameters(module),
         forward_flops=forward_flops(encoder, shape),
         memory_bytes=memory_bytes(spec, count_parameters(module), per_image),
-        seconds=seconds,
+        startup_seconds=first,
+        seconds=each_step * steps * spec.train.epochs,
         hardware=hardware(device),
         steps_per_epoch=steps,
     )
@@ -115,10 +170,16 @@ def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int
     return int(4 * parameters * copies + activations * part)
 
 
-def step_seconds(module: nn.Module, spec: ExperimentSpec, device: torch.device) -> float:
-    """Return the time of one training step in seconds.
+def step_seconds(
+    module: nn.Module,
+    spec: ExperimentSpec,
+    device: torch.device,
+    compile_too: bool,
+    on_message: Callable[[str], None],
+) -> tuple[float, float]:
+    """Return the time of the first training step, with compiling, and of one other step.
 
-    It is the fastest of a few steps on random images, scaled to the batch.
+    The latter is the fastest of a few steps on random images, scaled to the batch.
     """
     count = spec.train.batch_size
     if device.type != "cuda":
@@ -127,19 +188,22 @@ def step_seconds(module: nn.Module, spec: ExperimentSpec, device: torch.device) 
     module.to(device).train()
     choose_kernels(module, device, autocast, spec.train.wanted_kernels)
     task = task_class(spec)(spec, module)
+    batch = task.random_batch(count, device)
+    seconds = [time.perf_counter()]
+    if compile_too:
+        compile_task(task, [batch], autocast, on_message)
     steps = fit(
         task,
-        [task.random_batch(count, device)] * (PROBE_STEPS + 1),
+        [batch] * (PROBE_STEPS + 1),
         build_optimizers(module, spec.optim),
         lambda step: 0.0,
         accumulate=spec.train.accumulate if device.type == "cuda" else 1,
         max_grad_norm=spec.optim.max_grad_norm,
         autocast=autocast,
     )
-    seconds = []
     for _ in steps:
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         seconds.append(time.perf_counter())
-    best = min(after - before for before, after in itertools.pairwise(seconds))
-    return best * spec.train.batch_size / count
+    first, *others = [after - before for before, after in itertools.pairwise(seconds)]
+    return first, min(others) * spec.train.batch_size / count

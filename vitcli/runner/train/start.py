@@ -10,6 +10,8 @@ import torch
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
@@ -18,8 +20,8 @@ from vitcli.runner.experiment.config import (
     config_text,
     load_experiment,
 )
-from vitcli.runner.experiment.diff import Change, differences, with_data_defaults
-from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.experiment.diff import Change, differences, shrinking, with_data_defaults
+from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.files import commit_json, make_output_folder, sha256
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
@@ -73,6 +75,7 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
+    refuse_unused_folder(experiment.spec.data.name, request.data_dir, may_choose=True)
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     device = pick_device(request.device)
@@ -177,7 +180,7 @@ def prepare_trainer(
         offline=request.offline,
         on_message=on_message,
     )
-    spec = resolve(experiment.spec, data)
+    spec = shrink_batch(experiment, resolve(experiment.spec, data), len(data.train), on_message)
     if old:
         refuse_other_data(run, data)
     module = new_module(spec)
@@ -206,6 +209,7 @@ def prepare_trainer(
     arithmetic = {name: getattr(trainer, name) for name in ("precision", "kernels", "compiled")}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())
+    meta |= shrinking(experiment.spec, spec)
     if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta)
     run.create(spec)
@@ -218,9 +222,10 @@ def prepare_trainer(
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
+        restore = "point --data-dir at" if data.name in CATALOGUE else "restore"
         raise InputError(
-            f"{run.path} was trained on {problem}; start over with --rerun, or point --data-dir at"
-            " the images of the training"
+            f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
+            " of the training"
         )
 
 

@@ -1,0 +1,151 @@
+"""Trainings on a small folder of one's own pictures."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from tests.stopping import stop_after
+from vitcli.runner.errors import ConfigError, InputError, StoppedError
+from vitcli.runner.evaluate.scores import evaluate_run
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.resolve import shrink_batch
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.dry_run import dry_run
+from vitcli.runner.train.start import Request, resume_experiment, start
+
+
+@pytest.fixture
+def few(tiny, pictures):
+    """The tiny experiment with batches of 128, on 2 x 20 pictures to train and 2 x 12 to test."""
+    tiny.write_text(tiny.read_text().replace("batch_size: 16", "batch_size: 128"))
+    for path in [*(pictures / "train").glob("*/[23]?.png")]:
+        path.unlink()
+    return tiny
+
+
+def train(few, changes=None, messages=None, **options):
+    experiment = load_experiment(str(few), changes or {})
+    request = Request(**{"output": Path("run"), **options})
+    return start(experiment, request, on_message=(messages or []).append)
+
+
+def test_a_small_folder_is_trained_in_smaller_batches_and_the_run_records_it(few, here):
+    messages = [""]
+    run = train(few, messages=messages).run
+    assert "note: 40 training images do not fill a batch of 128; train.batch_size is now 10" in (
+        messages
+    )
+    asked, used = load_experiment(str(few)).spec, run.spec()
+    assert used.train == asked.train.replace(batch_size=10)
+    assert used.optim == asked.optim
+    assert run.read("meta.json")["batch_size_shrunk_from"] == 128
+    assert run.metrics()[-1]["step"] == 4 * asked.train.epochs
+    assert not train(few).trained  # the same experiment is finished
+
+
+def test_a_shrunk_run_continues_as_if_it_had_not_stopped(few, here, monkeypatch):
+    calm = train(few, output=here / "calm").result
+    for folder in ("auto", "named"):
+        with monkeypatch.context() as patch:
+            stop_after(patch, 7)
+            with pytest.raises(StoppedError):
+                train(few, output=here / folder)
+    auto = train(few, output=here / "auto", resume=True).result
+    experiment, path = resume_experiment("named")
+    named = start(experiment, Request(output=path, resume=True)).result
+    assert calm["test_loss"] == auto["test_loss"] == named["test_loss"]
+
+
+def test_a_typed_batch_size_is_kept_and_refused(few, here):
+    with pytest.raises(ConfigError, match=r"40 images do not fill one batch of 64"):
+        train(few, {"train.batch_size": 64})
+
+
+def test_a_trial_keeps_its_batch_size(few):
+    experiment = load_experiment(str(few))
+    shrunk = shrink_batch(experiment, experiment.spec, 40, ignore_message)
+    trial = replace(experiment, variant="baseline")
+    assert shrunk.train.batch_size == 10
+    assert shrink_batch(trial, experiment.spec, 40, ignore_message) == experiment.spec
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [({"train.accumulate": 4}, 8), ({"train.accumulate": 32}, 32), ({"optim.lr": 0.1}, 10)],
+)
+def test_a_shrunk_batch_has_equal_parts(few, changes, size):
+    experiment = load_experiment(str(few), changes)
+    assert shrink_batch(experiment, experiment.spec, 40, ignore_message).train.batch_size == size
+
+
+def test_a_run_without_the_bad_files_is_measured_and_continued_on_the_same_images(
+    few, here, pictures, monkeypatch
+):
+    bad = pictures / "test" / "dark" / "bad.png"
+    bad.write_text("hello")
+    with pytest.raises(InputError, match=r"bad\.png"):
+        train(few)
+    changes = {"data.skip_bad": True}
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(StoppedError):
+            train(few, changes)
+    assert train(few, changes, resume=True).trained
+    messages = [""]
+    assert evaluate_run("run", on_message=messages.append).num_images == 24
+    assert any("left out" in text for text in messages)
+    assert not any("other images" in text for text in messages)
+    Image.new("RGB", (8, 8)).save(bad)
+    messages = [""]
+    evaluate_run("run", on_message=messages.append)
+    assert any("other images" in text for text in messages)
+
+
+def test_a_dry_run_says_what_the_training_says(few, here, pictures):
+    shutil.copy(pictures / "train" / "dark" / "1.png", pictures / "test" / "bright" / "copy.png")
+    (pictures / "test" / "dark" / "bad.png").write_text("hello")
+    (pictures / "train" / "empty").mkdir()
+    experiment = load_experiment(str(few), {"data.skip_bad": True, "data.val_split": 4})
+    request, messages, said = Request(output=here / "run"), [""], [""]
+    found = dry_run(experiment, request, said.append)
+    assert not (here / "run").exists()
+    run = start(experiment, request, on_message=messages.append).run
+    notes = [text for text in messages if not text.startswith("reading")]
+    assert [text for text in said if not text.startswith("reading")] == notes
+    for text in ("also in train", "left out", "train.batch_size is now 9", "is skipped"):
+        assert any(text in note for note in notes), text
+    assert found.spec == run.spec()
+    assert (found.num_train, found.num_test) == (36, 25)
+    assert "36 for training, 4 for validation, 25 for testing; 2 classes, 8x8" in found.as_text()
+
+
+def test_a_dry_run_is_refused_as_the_training_is(few, here, pictures):
+    (pictures / "test" / "dark" / "bad.png").write_text("hello")
+    experiment = load_experiment(str(few))
+    errors = []
+    for attempt in (lambda: dry_run(experiment, Request(), ignore_message), lambda: train(few)):
+        with pytest.raises(InputError) as caught:
+            attempt()
+        errors.append(str(caught.value))
+    assert errors[0] == errors[1]
+
+
+def test_a_dry_run_without_the_data_says_what_the_training_would_do(here, monkeypatch):
+    experiment, said = load_experiment("cifar10-tiny"), [""]
+    dry_run(experiment, Request(), said.append)
+    assert any("would stop here: cifar10 is not in" in text for text in said)
+    monkeypatch.delenv("VITCLI_OFFLINE")
+    monkeypatch.setenv("VITCLI_CACHE", str(here / "empty"))
+    dry_run(experiment, Request(), said.append)
+    assert "note: the training would first download cifar10 (170 MB)" in said
+
+
+def test_the_estimated_time_includes_the_start(few, here):
+    found = dry_run(load_experiment(str(few)), Request(), ignore_message, spent_seconds=1000.0)
+    document = found.as_json()
+    assert document["estimated_startup_seconds"] > 1000
+    assert document["estimated_seconds"] == found.startup_seconds + found.seconds
+    assert "about 16 min" in found.as_text()

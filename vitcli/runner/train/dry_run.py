@@ -1,0 +1,65 @@
+"""`--dry-run`: what a training would say, and its estimate. Nothing is trained or downloaded."""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from vitcli.core.data.source import DataSet
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.data.find import (
+    find_source,
+    is_offline,
+    missing_data_error,
+    refuse_unused_folder,
+)
+from vitcli.runner.data.load import load_data
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.run.folder import RunDir, default_path
+from vitcli.runner.train.estimate import Estimate, make_estimate
+from vitcli.runner.train.start import Request, is_already_finished, refuse_other_data
+
+
+def dry_run(
+    experiment: Experiment,
+    request: Request,
+    on_message: Callable[[str], None],
+    spent_seconds: float = 0.0,
+) -> Estimate:
+    """Read the data set and estimate the training, with the notes and errors of the training.
+
+    Args:
+        experiment: The experiment to train.
+        request: How and where to train.
+        on_message: Receives the notes.
+        spent_seconds: What the process has taken to start; a training takes it again.
+
+    Raises:
+        UserError: The training would be refused.
+    """
+    refuse_unused_folder(experiment.spec.data.name, request.data_dir, may_choose=True)
+    run = RunDir(
+        request.output or default_path(experiment.name, experiment.spec, experiment.changed)
+    )
+    if run.path.is_dir() and is_already_finished(run, experiment.spec, request):
+        on_message("already finished, nothing would be trained (--rerun trains it again)")
+    began = time.perf_counter()
+    data = _read(experiment.spec.data, request, on_message)
+    seconds = time.perf_counter() - began + spent_seconds
+    if data and run.exists and not request.rerun:
+        refuse_other_data(run, data)
+    found = make_estimate(experiment, request.device, data, compile_too=True, on_message=on_message)
+    return replace(found, startup_seconds=seconds + found.startup_seconds)
+
+
+def _read(spec: DataSpec, request: Request, on_message: Callable[[str], None]) -> DataSet | None:
+    """Return the data set; None, after a note, if the training would have to download it."""
+    name, place = spec.name, request.data_dir
+    if name not in CATALOGUE or find_source(name, place):
+        return load_data(spec, data_dir=place, offline=True, on_message=on_message)
+    if place or is_offline(request.offline):
+        on_message(f"note: the training would stop here: {missing_data_error(name, place)}")
+    else:
+        megabytes = CATALOGUE[name].download_bytes / 1e6
+        on_message(f"note: the training would first download {name} ({megabytes:.0f} MB)")
+    return None
