@@ -172,6 +172,7 @@ ORDER = (
     "vitcli.runner.visualize",
     "vitcli.runner.speed",
     "vitcli.api",
+    "vitcli.cli.complete",
     "vitcli.cli.console",
     "vitcli.cli.options",
     "vitcli.cli.live",

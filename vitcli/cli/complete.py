@@ -90,7 +90,7 @@ def study(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 
 def experiment_files(incomplete: str) -> Iterator[tuple[str, Path]]:
-    """Yield name and file of the experiments and studies, named or not, that a word may mean."""
+    """Yield name and file of the experiments and studies that a word may mean."""
     from vitcli.runner.experiment import config
 
     files = {str(path): path for path in Path(incomplete).parent.glob("*.yaml") if path.is_file()}
@@ -110,10 +110,10 @@ def is_study(path: Path) -> bool:
 
 @quietly
 def run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    """Yield runs under runs/ and bundled models."""
     from vitcli.runner.run.folder import bundled_models
 
-    return iter([*own_runs(incomplete), *bundled_models()])
+    yield from own_runs(incomplete)
+    yield from bundled_models()
 
 
 @quietly
@@ -123,11 +123,12 @@ def own_run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 @quietly
 def resumable(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    return iter(["auto", *own_runs(incomplete)])
+    yield "auto"
+    yield from own_runs(incomplete)
 
 
 def own_runs(incomplete: str) -> Iterator[str]:
-    """Yield the runs under runs/. A folder with one run is called by its own name."""
+    """Yield the runs under runs/. A run that is alone in its folder is named by the folder."""
     from vitcli.runner.run.folder import list_runs
 
     names = [run.name for run in list_runs()]
