@@ -27,7 +27,8 @@ def faults(draw: Callable[[], Figure]) -> list[str]:
         figure = draw()
         with drawn_texts() as texts:
             FigureCanvasAgg(figure).draw()
-        boxes = [(text, text.get_window_extent()) for text in texts]
+        # The box of an annotation would include its line.
+        boxes = [(text, Text.get_window_extent(text)) for text in texts]
         legends = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
         return [
             *(f"cut off: {text.get_text()!r}" for text, box in boxes if is_cut(box, figure.bbox)),
@@ -89,9 +90,9 @@ def covered(axes: list[Axes], legends: list[Legend]) -> list[str]:
 
 
 def lacks_label(axes: Axes) -> bool:
-    """Return whether axes with ticks lack a label at one of them."""
-    return any(
-        len(axis.get_ticklocs()) and axis.get_visible() and not axis.get_label().get_text()
+    """Return whether axes with tick labels lack the label of an axis."""
+    return axes.axison and any(
+        any(tick.get_visible() and tick.get_text() for tick in axis.get_ticklabels())
+        and not axis.get_label().get_text()
         for axis in (axes.xaxis, axes.yaxis)
-        if axes.axison
     )

@@ -215,6 +215,7 @@ def _draw_pairs(axes: Axes, table: np.ndarray, names: list[str]) -> None:
     axes.set_ylim(PAIRS - 0.5, -0.5)
     axes.set_xlim(0, 100)
     axes.set_xlabel("% of the true class")
+    axes.set_ylabel("true class, and the class predicted instead")
     axes.set_title("Most confused pairs")
 
 
