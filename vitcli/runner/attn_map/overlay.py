@@ -47,12 +47,17 @@ MOST_ASPECT = 4.0
 
 def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
     """Return the figure as the bytes of a file. The same explanation gives the same bytes."""
-    figures = {
-        "head": partial(draw_heads, explanation, run),
-        "raw": partial(draw_matrices, explanation, run),
-    }
-    overlay = partial(draw_overlay, explanation, run, smooth)
-    return encode(figures.get(explanation.method, overlay), form, software=SOFTWARE)
+    figure = partial(draw_figure, explanation, run=run, smooth=smooth)
+    return encode(figure, form, software=SOFTWARE)
+
+
+def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> Figure:
+    """Draw the figure of the explanation's method."""
+    if explanation.method == "head":
+        return draw_heads(explanation, run)
+    if explanation.method == "raw":
+        return draw_matrices(explanation, run)
+    return draw_overlay(explanation, run, smooth)
 
 
 def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
