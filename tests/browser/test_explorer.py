@@ -22,6 +22,7 @@ from tests.browser.explorer import (
     text,
     values,
 )
+from vitcli.runner.attn_map.overlay import map_scale
 from vitcli.runner.visualize.explorer.page import Opening, page
 
 pytestmark = pytest.mark.browser
@@ -177,6 +178,22 @@ def test_the_strongest_patch_is_painted_in_the_brightest_colour(visit, scene):
     low = colour_at(shown, *place(shown, scene, *divmod(least, 8)))
     assert low[0] < 90
     assert low[1] < 60, "dark violet"
+
+
+@pytest.mark.parametrize("method", ["cls", "rollout"])
+def test_a_map_has_the_scale_of_the_figure(visit, scene, method):
+    shown = visit(page([scene], Opening(layer=3, rollout=method == "rollout")))
+    name = "rollout" if method == "rollout" else "mean"
+    painted = shown.evaluate(
+        f"[...document.querySelector('[aria-label=\"layer 3, {name}\"] canvas')"
+        ".getContext('2d').getImageData(0, 0, 8, 8).data].filter((_, i) => i % 4 < 3)"
+    )
+    row = scene.rollout[2, 0] if method == "rollout" else scene.attention[2, :, 0].mean(0)
+    shares = map_scale(method, row[PREFIX:].max())(row[PREFIX:])
+    colours = 255 * colormaps["viridis"](shares)[:, :3]
+    assert_allclose(np.reshape(painted, (64, 3)), colours, atol=5)
+    unit = "share of attention" + (", square-root scale" if method == "rollout" else "")
+    assert text(shown, "unit") == unit
 
 
 @pytest.mark.parametrize("count", [20, 5])

@@ -1,6 +1,7 @@
 """Figures of a study: what they show, and that they always have the same bytes."""
 
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.fabricated_study import make_hostile_study, make_reference, make_row, make_study
+from tests.figure_checks import faults
 from vitcli.runner.figure_style import encode
 from vitcli.runner.study.figures import (
     BLUE,
@@ -17,6 +19,7 @@ from vitcli.runner.study.figures import (
     curve,
     curves,
     forest,
+    keep_between,
     spread,
     write_figures,
 )
@@ -123,3 +126,54 @@ def test_files_are_written_in_both_formats(tmp_path):
     written = write_figures(DOCUMENTS["mixed"], tmp_path / "figures")
     assert sorted(written) == ["curves.png", "curves.svg", "forest.png", "forest.svg"]
     assert all(path.stat().st_size > 2000 for path in written.values())
+
+
+def one_epoch(doc: StudyResult) -> StudyResult:
+    """Return the study as it is after one epoch."""
+    rows = [
+        row.replace(trials=tuple(t.model_copy(update={"curve": t.curve[:1]}) for t in row.trials))
+        for row in doc.rows
+    ]
+    return doc.model_copy(update={"rows": tuple(rows)})
+
+
+LEGIBLE = DOCUMENTS | {
+    "one epoch": one_epoch(make_study(ROWS)),
+    "long names": make_study(
+        {
+            f"{i}-northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe": [0.5, 0.6, 0.7]
+            for i in range(8)
+        },
+        name="northern_flying_squirrel_with_acorn_and_more",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LEGIBLE)
+@pytest.mark.parametrize("figure", FIGURES)
+def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
+    assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
+
+
+def test_a_range_is_drawn_only_where_there_is_one():
+    bands = {
+        name: [type(shape).__name__ for shape in curves(doc).axes[0].collections]
+        for name, doc in (
+            ("one seed", make_study({"a": [0.5]})),
+            ("three seeds", make_study({"a": [0.5, 0.6, 0.7]})),
+            ("one epoch", one_epoch(make_study({"a": [0.5, 0.6, 0.7]}))),
+        )
+    }
+    assert bands == {
+        "one seed": [],
+        "three seeds": ["FillBetweenPolyCollection"],
+        "one epoch": ["LineCollection"],
+    }
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
+def test_names_stay_beside_the_curves(values):
+    step = 100 / 11
+    places = keep_between(spread(sorted(values), step), step, 0, 100)
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
+    assert all(b - a >= step - 1e-6 for a, b in itertools.pairwise(places))

@@ -15,7 +15,7 @@ def map_title(explanation: Explanation) -> str:
     who = "CLS" if explanation.has_cls else "the pooled patches"
     if explanation.query is not None:
         who = "the framed patch"
-    class_name = one_line(explanation.explained_class or "")
+    class_name = one_line(explanation.explained_class or "", 48)
     return {
         "cls": f"what {who} attends to",
         "rollout": f"attention rollout, from {who}",
@@ -36,7 +36,21 @@ def caption(explanation: Explanation, run: str) -> str:
     tokens = f"{rows}x{columns} patches"
     if explanation.method == "raw" and explanation.num_prefix_tokens:
         tokens = f"tokens: {explanation.num_prefix_tokens} prefix, then {tokens}"
-    return f"{one_line(run, 40)}; {layer_names(explanation)}{heads}; {tokens}"
+    facts = f"{one_line(run, 40)}; {layer_names(explanation)}{heads}; {tokens}"
+    return facts + why_layer(explanation)
+
+
+def why_layer(explanation: Explanation) -> str:
+    """Return why Grad-CAM reads the layer before the last, if it does."""
+    if explanation.method != "gradcam" or explanation.layers != (explanation.depth - 1,):
+        return ""
+    after = f"after layer {explanation.depth}, "
+    after += (
+        "no patch reaches the classifier"
+        if explanation.has_cls
+        else "attention has mixed the class into every patch"
+    )
+    return f". These are the patches that the last layer reads; {after}."
 
 
 def head_names(explanation: Explanation) -> list[str]:
@@ -48,12 +62,12 @@ def head_names(explanation: Explanation) -> list[str]:
 
 def layer_names(explanation: Explanation) -> str:
     """Return which layers the map shows."""
-    last = max(explanation.layers)
+    last, depth = max(explanation.layers), explanation.depth
     if explanation.method == "grad-rollout":
         return "all layers"
     if explanation.method == "rollout" and last > 1:
-        return f"layers 1 to {last}"
+        return f"layers 1 to {last} of {depth}"
     if explanation.layers == (0,):
         return "embedded patches"
     layers = ", ".join(map(str, explanation.layers))
-    return f"{'layers' if len(explanation.layers) > 1 else 'layer'} {layers}"
+    return f"{'layers' if len(explanation.layers) > 1 else 'layer'} {layers} of {depth}"

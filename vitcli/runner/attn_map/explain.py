@@ -67,6 +67,8 @@ class Explanation:
     method: str
     layers: tuple[int, ...]
     """Counted from 1. For Grad-CAM, 0 means the embedded patches."""
+    depth: int
+    """Number of layers of the model."""
     are_heads_averaged: bool
     """Whether ``head`` or ``raw`` returns the mean over heads. The other methods always average."""
     heads: tuple[int, ...]
@@ -84,7 +86,7 @@ class Explanation:
         """The likeliest class with its probability, such as ``cat, 93.1 %``."""
         if self.label is None or self.probability is None:
             return None
-        return f"{one_line(self.label)}, {100 * self.probability:.1f} %"
+        return f"{one_line(self.label, 48)}, {100 * self.probability:.1f} %"
 
 
 class Explainer:
@@ -202,6 +204,7 @@ class Explainer:
             explained_class=predictor.names[explained] if self.classifies else None,
             method=self.method,
             layers=tuple(layer + 1 for layer in self.layers),
+            depth=len(self.model.blocks),
             heads=tuple(head + 1 for head in self.heads),
             are_heads_averaged=self.average_heads,
             maps=self._maps(batch, explained),

@@ -3,20 +3,29 @@
 Axes: L layers, h heads, N tokens (prefix first).
 """
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colorbar import Colorbar
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 
 from vitcli.runner.attn_map.captions import caption, head_names, headline
 from vitcli.runner.attn_map.explain import Explanation
-from vitcli.runner.figure_style import CMAP, MUTED, draw_map_grid
+from vitcli.runner.figure_style import (
+    CMAP,
+    add_share_bar,
+    add_source,
+    add_title,
+    draw_map_grid,
+)
 
 TILES = (1.4, 2.4)
 """Inches of a matrix in a large grid: with few tokens and with many."""
 ALONE = 4.0
 """Inches that the longer side of the grid has at least."""
 TOKENS_PER_INCH = 100
+MAX_TICKS = 8
+"""Largest number of rows of patches with a tick."""
 
 
 def draw_matrices(explanation: Explanation, run: str) -> Figure:
@@ -28,31 +37,50 @@ def draw_matrices(explanation: Explanation, run: str) -> Figure:
     layers, heads, count, _ = maps.shape
     tile = min(max(TILES[0], count / TOKENS_PER_INCH), TILES[1])
     tile = max(tile, ALONE / max(layers, heads))
-    size = (max(5.5, 1.5 + tile * heads), 1.2 + tile * layers)
-    figure = Figure(figsize=size, layout="constrained")
+    size = (max(5.5, 1.7 + tile * heads), 0.8 + tile * layers)
+    figure = Figure(figsize=size, layout="compressed")
     grid = figure.subplots(layers, heads, squeeze=False)
     image = draw_map_grid(
         grid,
         maps,
-        row_names=[f"layer {layer}\nfrom" for layer in explanation.layers],
+        row_names=[f"layer {layer}\nfrom row of patches" for layer in explanation.layers],
         column_names=head_names(explanation),
         cmap=CMAP,
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max()),
     )
+    places, names = token_ticks(explanation)
     for axes in grid.flat:
         mark_prefix(axes, explanation.num_prefix_tokens)
+    for axes in grid[:, 0]:
+        axes.set_yticks(places, names, fontsize=7)
     for axes in grid[-1]:
-        axes.set_xlabel("to", fontsize=8)
-    bar = figure.colorbar(image, ax=grid, fraction=0.05, pad=0.02, aspect=40)
-    label_grid(figure, bar, explanation, run)
+        axes.set_xticks(places, names, fontsize=7)
+        axes.set_xlabel("to row of patches", fontsize=8)
+    label_grid(figure, image, grid, explanation, run)
     return figure
 
 
-def label_grid(figure: Figure, bar: Colorbar, explanation: Explanation, run: str) -> None:
-    """Add the title, the caption and the unit of the colours to a grid of maps."""
-    bar.set_label("share of attention (square-root scale)")
-    figure.suptitle(headline(explanation), fontsize=9)
-    figure.supxlabel(caption(explanation, run), fontsize=7.5, color=MUTED)
+def token_ticks(explanation: Explanation) -> tuple[list[int], list[str]]:
+    """Return ticks at the prefix, and at the first patch of each row or of every few rows.
+
+    If there is a prefix, the first row has no tick, because there is no room beside the prefix.
+    """
+    first, (rows, columns) = explanation.num_prefix_tokens, explanation.grid
+    step = -(-rows // MAX_TICKS)
+    chosen = [row for row in range(0, rows, step) if row or not first]
+    places = [first + row * columns for row in chosen]
+    prefix = "CLS" if explanation.has_cls else "prefix"
+    names = [str(row + 1) for row in chosen]
+    return ([0, *places], [prefix, *names]) if first else (places, names)
+
+
+def label_grid(
+    figure: Figure, image: AxesImage, grid: np.ndarray, explanation: Explanation, run: str
+) -> None:
+    """Add the title, the caption and the colour bar to a grid of maps."""
+    add_share_bar(figure, image, grid, fraction=0.05, aspect=40)
+    add_title(figure, headline(explanation))
+    add_source(figure, caption(explanation, run))
 
 
 def mark_prefix(axes: Axes, num_prefix_tokens: int) -> None:

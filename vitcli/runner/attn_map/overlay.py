@@ -1,11 +1,10 @@
 """The figure of an explanation: a map over its picture, or a grid of maps by layer and head."""
 
-import textwrap
 from functools import partial
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
@@ -14,7 +13,17 @@ from vitcli.runner.attn_map.captions import caption, head_names, map_title
 from vitcli.runner.attn_map.explain import Explanation
 from vitcli.runner.attn_map.matrices import draw_matrices, label_grid
 from vitcli.runner.data.picture_files import SOFTWARE
-from vitcli.runner.figure_style import CMAP, MUTED, bare, draw_map_grid, encode
+from vitcli.runner.figure_style import (
+    CMAP,
+    TITLE_SIZE,
+    add_colour_bar,
+    add_share_bar,
+    add_source,
+    bare,
+    draw_map_grid,
+    encode,
+    wrap_text,
+)
 
 Box = tuple[float, float, float, float]
 """Top, left, height, width."""
@@ -28,23 +37,27 @@ PANEL, WIDEST, TALLEST, LOWEST = 3.6, 7.4, 6.4, 0.4
 largest and smallest height of a picture."""
 STACKED = 0.55
 """A picture stands above its map if its height is a smaller share of its width than this."""
-LETTERS_PER_INCH = 13.0
+NARROWEST = 1.8
+"""Inches: the smallest width of a title beside a narrow picture."""
 LINE = 0.18
 """Inches of one title line."""
 MOST_ASPECT = 4.0
 """Largest ratio of width to height for which a tile grows wider."""
-UNITS = {"grad-rollout": "relevance", "gradcam": "relevance"}
-"""Unit of a method's numbers, for methods that do not show shares of attention."""
 
 
 def draw(explanation: Explanation, form: str, *, run: str, smooth: bool = False) -> bytes:
     """Return the figure as the bytes of a file. The same explanation gives the same bytes."""
-    figures = {
-        "head": partial(draw_heads, explanation, run),
-        "raw": partial(draw_matrices, explanation, run),
-    }
-    overlay = partial(draw_overlay, explanation, run, smooth)
-    return encode(figures.get(explanation.method, overlay), form, software=SOFTWARE)
+    figure = partial(draw_figure, explanation, run=run, smooth=smooth)
+    return encode(figure, form, software=SOFTWARE)
+
+
+def draw_figure(explanation: Explanation, *, run: str, smooth: bool = False) -> Figure:
+    """Draw the figure of the explanation's method."""
+    if explanation.method == "head":
+        return draw_heads(explanation, run)
+    if explanation.method == "raw":
+        return draw_matrices(explanation, run)
+    return draw_overlay(explanation, run, smooth)
 
 
 def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
@@ -55,24 +68,41 @@ def draw_overlay(explanation: Explanation, run: str, smooth: bool) -> Figure:
     ratio = explanation.picture.shape[0] / explanation.picture.shape[1]
     stacked = ratio < STACKED
     width = WIDEST if stacked else min(PANEL, TALLEST / ratio)
-    title = textwrap.fill(map_title(explanation), max(18, int(LETTERS_PER_INCH * width)))
     height = max(width * ratio, LOWEST)
-    words = 0.5 + LINE * title.count("\n")
-    size = (width + 0.4, 2 * height + words + 1.05) if stacked else (2 * width + 1, height + words)
-    figure = Figure(figsize=size, layout="compressed")
+    across = max(width, NARROWEST)
+    titles = [
+        wrap_text(text, across, TITLE_SIZE)
+        for text in (explanation.prediction or "picture", map_title(explanation))
+    ]
+    words = 0.3 + LINE * max(title.count("\n") for title in titles)
+    size = (
+        (across + 0.4, 2 * height + words + 1.05) if stacked else (2 * across + 1, height + words)
+    )
+    figure = Figure(figsize=size, layout="compressed" if across == width else "constrained")
     plain, covered = figure.subplots(*((2, 1) if stacked else (1, 2)))
     plain.imshow(explanation.picture)
     frame_model_input(plain, explanation)
-    plain.set_title(explanation.prediction or "picture", loc="left")
     image = draw_map_over_model_input(covered, explanation, smooth)
-    covered.set_title(title, loc="left")
     where = {"location": "bottom", "aspect": 50} if stacked else {"location": "right"}
-    bar = figure.colorbar(image, ax=covered, fraction=0.05, pad=0.02, **where)
-    bar.set_label(UNITS.get(explanation.method, "share of attention"))
-    for axes in (plain, covered):
+    if explanation.method in ("gradcam", "grad-rollout"):
+        add_colour_bar(figure, image, covered, "relevance", fraction=0.05, **where)
+    else:
+        add_share_bar(figure, image, covered, fraction=0.05, **where)
+    for axes, title in zip((plain, covered), titles, strict=True):
+        axes.set_title(title, loc="left" if across == width else "center")
         axes.set_axis_off()
-    figure.supxlabel(caption(explanation, run), fontsize=7.5, color=MUTED)
+    add_source(figure, caption(explanation, run))
     return figure
+
+
+def map_scale(method: str, largest: float) -> Normalize:
+    """Return the scale of a single map, from 0 to its largest value.
+
+    The explorer uses the same scales. In a rollout, residual connections give a token's own patch
+    far more than all others, so its scale is a square root.
+    """
+    exponent = 0.5 if method == "rollout" else 1.0
+    return PowerNorm(exponent, vmin=0, vmax=largest or 1.0)
 
 
 def draw_heads(explanation: Explanation, run: str) -> Figure:
@@ -86,8 +116,8 @@ def draw_heads(explanation: Explanation, run: str) -> Figure:
     top, left, height, width = explanation.box
     across = min(max(1.0, width / height), MOST_ASPECT)
     down = max(0.35, min(1.0, across * height / width))
-    size = (1.6 + TILE * (heads + 1) * across, 1.0 + TILE * layers * down)
-    figure = Figure(figsize=(max(5.5, size[0]), size[1]), layout="constrained")
+    size = (1.6 + TILE * (heads + 1) * across, 0.5 + TILE * layers * down)
+    figure = Figure(figsize=(max(5.5, size[0]), max(1.6, size[1])), layout="compressed")
     grid = figure.subplots(layers, heads + 1, squeeze=False)
     for axes in grid[:, 0]:
         bare(axes)
@@ -106,8 +136,7 @@ def draw_heads(explanation: Explanation, run: str) -> Figure:
     )
     for axes in (grid[0, 0], *grid[:, 1:].flat):
         frame_query(axes, explanation, (0, 0, rows, columns))
-    bar = figure.colorbar(image, ax=grid, fraction=0.05, pad=0.02, aspect=40)
-    label_grid(figure, bar, explanation, run)
+    label_grid(figure, image, grid, explanation, run)
     return figure
 
 
@@ -122,8 +151,7 @@ def draw_map_over_model_input(axes: Axes, explanation: Explanation, smooth: bool
     image = axes.imshow(
         maps,
         cmap=CMAP,
-        vmin=0,
-        vmax=maps.max() or 1.0,
+        norm=map_scale(explanation.method, maps.max()),
         alpha=OPACITY,
         extent=(left - 0.5, left + width - 0.5, top + height - 0.5, top - 0.5),
         interpolation="bicubic" if smooth else "nearest",

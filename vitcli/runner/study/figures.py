@@ -25,6 +25,7 @@ from vitcli.runner.figure_style import (
     PINK,
     SKY_BLUE,
     VERMILION,
+    add_title,
     encode,
 )
 from vitcli.runner.files import commit
@@ -36,6 +37,8 @@ from vitcli.runner.text import one_line
 VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
 """The colours of ``PALETTE`` in another order: the baseline is the first row and gets the ink."""
 LABEL_LENGTH = 32
+LABEL_HEIGHT = 0.17
+"""Inches from one name to the next, beside the learning curves."""
 FORMATS = ("png", "svg")
 
 
@@ -59,6 +62,8 @@ def forest(doc: StudyResult) -> Figure:
     axes = figure.add_subplot()
     if not shown:
         return _write_instead(figure, axes, "there is only a baseline, so nothing to compare")
+    if all(numbers.difference is None for _, numbers in shown):
+        return _write_instead(figure, axes, "no variant has a finished pair of seeds yet")
     axes.axvline(0, color=INK, linewidth=0.8, zorder=1)
     for place, (row, numbers) in enumerate(shown):
         _forest_row(axes, place, row, numbers, doc)
@@ -69,10 +74,11 @@ def forest(doc: StudyResult) -> Figure:
     axes.grid(axis="x", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.margins(x=0.08)
+    axes.set_ylabel("variant")
     axes.set_xlabel(
         f"{doc.headline.label} minus {label(doc.rows[0].variant)}, {doc.headline.difference_unit}"
     )
-    axes.set_title(_title(doc, found[0]))
+    add_title(figure, _title(doc, found[0]))
     figure.legend(*_legend(axes), loc="outside lower left", ncols=4, frameon=False, fontsize=8)
     return figure
 
@@ -87,11 +93,11 @@ def _forest_row(
         [place] * len(pairs),
         linestyle="",
         marker="o",
-        markersize=5,
+        markersize=7,
         markerfacecolor="none",
-        markeredgecolor=MUTED,
+        markeredgecolor=INK,
         label="one seed",
-        zorder=2,
+        zorder=5,
     )
     if numbers.difference is not None:
         axes.plot(numbers.difference, place, "s", color=BLUE, markersize=5, label="mean", zorder=4)
@@ -148,16 +154,16 @@ def curves(doc: StudyResult) -> Figure:
         epochs, values = curve(row, doc.headline.scale)  # (E,), (seeds, E)
         if not len(epochs):
             continue
-        mean, colour = values.mean(0), VARIANT_COLOURS[index % len(VARIANT_COLOURS)]
+        colour = VARIANT_COLOURS[index % len(VARIANT_COLOURS)]
         dash = DASHES[(index + index // len(VARIANT_COLOURS)) % len(DASHES)]
-        marker = "o" if len(epochs) == 1 else None
-        axes.fill_between(
-            epochs, values.min(0), values.max(0), color=colour, alpha=0.15, linewidth=0
-        )
-        axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
-        ends.append((float(mean[-1]), f"{label(row.variant)} ({len(values)})", colour, epochs[-1]))
+        if len(epochs) == 1:  # beside each other
+            epochs = epochs + 0.6 * ((index + 0.5) / len(doc.rows) - 0.5)
+        _draw_curve(axes, epochs, values, colour, dash)
+        name = f"{label(row.variant)} ({len(values)})"
+        ends.append((float(values[:, -1].mean()), name, colour, epochs[-1]))
     if not ends:
         return _write_instead(figure, axes, "no finished trial yet")
+    figure.set_figheight(max(4.0, 1.2 + LABEL_HEIGHT * len(ends)))
     _name_lines(axes, ends)
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
@@ -166,8 +172,33 @@ def curves(doc: StudyResult) -> Figure:
     split = "validation split" if doc.base_config.get("data.val_split") else "test images"
     unit = f", {doc.headline.unit}" if doc.headline.unit else ""
     axes.set_ylabel(f"{doc.headline.label} on the {split}{unit}")
-    axes.set_title(f"{label(doc.name)}: mean, lowest and highest seed (number of seeds)")
+    add_title(figure, f"{label(doc.name)}: {shown_seeds(doc)}")
     return figure
+
+
+def shown_seeds(doc: StudyResult) -> str:
+    """Return what the learning curves show of the seeds: a range needs two seeds."""
+    counts = [sum(trial.state == "finished" for trial in row.trials) for row in doc.rows]
+    has_range = any(count > 1 for count in counts)
+    return (
+        "mean, lowest and highest finished seed (number of seeds)"
+        if has_range
+        else "one finished seed"
+    )
+
+
+def _draw_curve(
+    axes: Axes, epochs: np.ndarray, values: np.ndarray, colour: str, dash: object
+) -> None:
+    """Draw the mean, and the range as a band, or as a bar if there is only one epoch."""
+    low, mean, high = values.min(0), values.mean(0), values.max(0)
+    is_point = len(epochs) == 1
+    if len(values) > 1 and not is_point:
+        axes.fill_between(epochs, low, high, color=colour, alpha=0.15, linewidth=0)
+    elif len(values) > 1:
+        axes.vlines(epochs, low, high, color=colour, alpha=0.5, linewidth=4)
+    marker = "o" if is_point else None
+    axes.plot(epochs, mean, color=colour, linestyle=dash, linewidth=1.6, marker=marker)
 
 
 def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -181,23 +212,29 @@ def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
 def _name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
     """Write each line's name beside its end; move names apart if lines end together."""
     low, high = axes.get_ylim()
-    step = (high - low) / 18
+    axes.set_ylim(low, high)
+    step = (high - low) / max(18, len(ends) - 1)
     ordered = sorted(ends)
-    places = spread([end[0] for end in ordered], step)
-    axes.set_ylim(min(low, places[0] - step), max(high, places[-1] + step))
+    places = keep_between(spread([end[0] for end in ordered], step), step, low, high)
     right = max(end[3] for end in ends)
     for place, (height, name, colour, last) in zip(places, ordered, strict=True):
         axes.annotate(
             name,
             (last, height),
-            (1.02, place),
+            (1.04, place),
             textcoords=axes.get_yaxis_transform(),
             color=INK,
             va="center",
             fontsize=8,
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 1.2, "shrinkA": 0},
+            arrowprops={
+                "arrowstyle": "-",
+                "color": colour,
+                "linewidth": 0.8,
+                "shrinkA": 0,
+                "relpos": (0, 0.5),
+            },
         )
-    axes.set_xlim(right=right + (0 if right > 1 else 0.5))
+    axes.set_xlim(*((0.5, 1.5) if right < 1.5 else (None, right)))
 
 
 def spread(values: Sequence[float], step: float) -> list[float]:
@@ -211,6 +248,14 @@ def spread(values: Sequence[float], step: float) -> list[float]:
             count += members
         groups.append((centre, count))
     return [centre + step * (i - (n - 1) / 2) for centre, n in groups for i in range(n)]
+
+
+def keep_between(places: Sequence[float], step: float, low: float, high: float) -> list[float]:
+    """Move places that are ``step`` apart as little as possible to lie from ``low`` to ``high``."""
+    last = len(places) - 1
+    return [
+        min(max(place, low + step * i), high - step * (last - i)) for i, place in enumerate(places)
+    ]
 
 
 def _title(doc: StudyResult, baseline: RowStatistics) -> str:

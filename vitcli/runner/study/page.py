@@ -15,7 +15,7 @@ from markupsafe import Markup
 
 from vitcli.core.spec.tasks import TASKS, Metric
 from vitcli.runner.files import commit
-from vitcli.runner.study.figures import FIGURES, FORMATS, write_figures
+from vitcli.runner.study.figures import FIGURES, FORMATS, shown_seeds, write_figures
 from vitcli.runner.study.notes import capitalize, format_seconds
 from vitcli.runner.study.result import Numbers, StudyResult
 from vitcli.runner.study.statistics import compare
@@ -26,10 +26,9 @@ CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
     " seeds, squares are their mean, bars are the 95 % t interval. If the bar crosses the line,"
     " these seeds do not separate the variant from the baseline.",
-    "curves": "{name} after each epoch: mean over the finished seeds (their number in brackets),"
-    " shaded from the lowest to the highest seed.",
+    "curves": "{name} after each epoch: {seeds}.",
 }
-"""Figure -> caption. ``name`` is the label of the headline number."""
+"""Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
 
 
 def write_report(doc: StudyResult, root: Path) -> list[Path]:
@@ -60,7 +59,9 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
                 {
                     "source": _embedded(figures[f"{name}.svg"]),
                     "alt": _alt_text(name, doc),
-                    "caption": text.format(name=capitalize(doc.headline.label)),
+                    "caption": text.format(
+                        name=capitalize(doc.headline.label), seeds=shown_seeds(doc)
+                    ),
                 }
                 for name, text in CAPTIONS.items()
             ],

@@ -3,7 +3,7 @@
 Axes: L layers, h heads, gh gw patch grid, H W pixels, n images.
 """
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 
 import numpy as np
@@ -11,18 +11,24 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.ticker import MaxNLocator
 
 from vitcli.core.inspect.maps import MapRequest, grad_rollout_map, head_maps
 from vitcli.runner.figure_style import (
+    BLUE,
     CMAP,
     DASHES,
     FAINT,
     INK,
     MUTED,
     PALETTE,
+    add_colour_bar,
+    add_legend_beside,
+    add_share_bar,
     bare,
     draw_map_grid,
+    wrap_text,
 )
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers, measure_attention
@@ -32,13 +38,17 @@ from vitcli.runner.visualize.faithfulness_numbers import (
     Faithfulness,
     measure_faithfulness,
 )
-from vitcli.runner.visualize.figure import MARKS, RunFigure, make_caption, three_layers
+from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of, three_layers
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.untrained import measure_untrained
 
 MISTAKES = 8
+TILE = 1.25
+"""Inches from one mistake to the next."""
 CHOSEN = 4
+MAX_HEADS = 20
+"""Largest number of heads in a legend."""
 
 
 def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
@@ -56,24 +66,24 @@ def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
         classes=predicted[worst].to(tested.predictor.device),
     )
     maps = grad_rollout_map(request).cpu().numpy()
-    names = [one_line(name, 12) for name in tested.predictor.names]
+    names = [one_line(name, 80) for name in tested.predictor.names]
     tiles = [
-        (
-            tested.picture(i),
-            m,
-            f"{names[predicted[i]]} {100 * shares[i]:.0f} %\nis {names[labels[i]]}",
+        _Mistake(
+            picture=tested.picture(i),
+            values=values,
+            predicted=names[predicted[i]],
+            probability=shares[i].item(),
+            true=names[labels[i]],
         )
-        for i, m in zip(worst.tolist(), maps, strict=True)
+        for i, values in zip(worst.tolist(), maps, strict=True)
     ]
     return RunFigure(
-        draw=partial(_draw_mistakes, tiles),
+        draw_axes=partial(_draw_mistakes, tiles),
         title="Most confident mistakes",
-        caption=make_caption(
-            tested,
-            f"The {len(tiles)} most confident of {len(wrong):,} wrong predictions. The map below a"
-            " picture is the gradient rollout for the predicted class, on a scale of its own.",
-            len(labels),
-        ),
+        summary=f"The {len(tiles)} most confident of {len(wrong):,} wrong predictions. Above: the"
+        " predicted class with its probability, and the picture. Below: the gradient rollout for"
+        " the predicted class, as a share of its largest value, and the true class.",
+        source=source_of(tested, len(labels)),
         numbers={
             "num_mistakes": len(wrong),
             "surest": [
@@ -88,25 +98,44 @@ def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
     )
 
 
-def _draw_mistakes(tiles: list[tuple[np.ndarray, np.ndarray, str]]) -> Figure:
-    figure = Figure(figsize=(1.05 * len(tiles), 2.7), layout="constrained")
+@dataclass(frozen=True, kw_only=True)
+class _Mistake:
+    """Picture with a wrong prediction."""
+
+    picture: np.ndarray
+    values: np.ndarray
+    """The map, (gh, gw)."""
+    predicted: str
+    probability: float
+    true: str
+
+
+def _draw_mistakes(tiles: list[_Mistake]) -> Figure:
+    figure = Figure(figsize=(max(TILE * len(tiles) + 1.4, 4.5), 3.2), layout="compressed")
     grid = figure.subplots(2, len(tiles), squeeze=False)
-    for (picture, values, text), (above, below) in zip(tiles, grid.T, strict=True):
+    for tile, (above, below) in zip(tiles, grid.T, strict=True):
         bare(above)
-        above.imshow(picture)
-        above.set_title(text, fontsize=7.5, loc="center")
-        draw_map_over_grey_picture(below, picture, values)
+        above.imshow(tile.picture)
+        name = wrap_text(tile.predicted, TILE - 0.1, 7.5, 3)
+        title = f"{name}\n{100 * tile.probability:.0f} %"
+        above.set_title(title, fontsize=7.5, loc="center")
+        image = draw_map_over_grey_picture(below, tile.picture, tile.values)
+        below.set_xlabel(wrap_text(tile.true, TILE - 0.1, 7.5, 3), fontsize=7.5)
+    for axes, name in zip(grid[:, 0], ("predicted", "true"), strict=True):
+        axes.set_ylabel(name, fontsize=8)
+    add_colour_bar(figure, image, grid, "share of the map's\nlargest relevance")
     return figure
 
 
-def draw_map_over_grey_picture(axes: Axes, picture: np.ndarray, values: np.ndarray) -> None:
-    """Draw a map (gh, gw) over a picture (H, W, 3) in grey, on a scale from 0 to its maximum."""
+def draw_map_over_grey_picture(axes: Axes, picture: np.ndarray, values: np.ndarray) -> AxesImage:
+    """Draw a map (gh, gw) over a picture (H, W, 3) in grey, as shares of the map's maximum."""
     bare(axes)
     height, width = picture.shape[:2]
     grey = np.broadcast_to(picture.mean(-1, keepdims=True).astype(np.uint8), picture.shape)
     axes.imshow(grey)
     edges = (-0.5, width - 0.5, height - 0.5, -0.5)
-    axes.imshow(values, cmap=CMAP, vmin=0, vmax=values.max() or 1, alpha=0.65, extent=edges)
+    shares = values / (values.max() or 1)
+    return axes.imshow(shares, cmap=CMAP, vmin=0, vmax=1, alpha=0.65, extent=edges)
 
 
 def heads_figure(tested: RunOnTestSet) -> RunFigure:
@@ -119,35 +148,47 @@ def heads_figure(tested: RunOnTestSet) -> RunFigure:
     index = torch.tensor(tested.first_of_each_class[:CHOSEN])
     request = MapRequest(model=model, images=tested.batch(index), layers=tuple(layers))
     maps = head_maps(request).cpu().numpy()  # (B, L, h, gh, gw)
-    pictures = [tested.picture(i) for i in index.tolist()]
+    labels, names = tested.data.test.labels, tested.predictor.names
+    pictures = [(tested.picture(i), one_line(names[labels[i]], 80)) for i in index.tolist()]
     who = "CLS attends" if model.cls_token is not None else "the pooled patches attend"
     rows = ", ".join(str(i + 1) for i in layers)
     return RunFigure(
-        draw=partial(_draw_heads, pictures, maps, layers),
+        draw_axes=partial(_draw_heads, pictures, maps, layers),
         title="Attention by layer and head",
-        caption=make_caption(
-            tested,
-            f"What {who} to in layers {rows}: each head, and the mean of the heads. All maps share"
-            " one square-root scale. The images are the first test image of each of the first"
-            f" {len(pictures)} classes.",
-            len(pictures),
-        ),
+        summary=f"What {who} to in layers {rows}: each head, and the mean of the heads. All maps"
+        " share one square-root scale.",
+        details=f"The images are the first test image of each of the first {len(pictures)}"
+        " classes.",
+        source=source_of(tested, len(pictures)),
     )
 
 
-def _draw_heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int]) -> Figure:
+def _draw_heads(
+    pictures: list[tuple[np.ndarray, str]], maps: np.ndarray, layers: list[int]
+) -> Figure:
     num_heads = maps.shape[2]
     maps = np.concatenate([maps, maps.mean(2, keepdims=True)], axis=2)
     columns, rows = num_heads + 2, len(pictures) * len(layers)
-    figure = Figure(figsize=(0.8 * columns + 1.1, 0.8 * rows + 0.5), layout="constrained")
+    figure = Figure(figsize=(0.8 * columns + 1.3, 0.8 * rows + 0.4), layout="compressed")
     grid = figure.subplots(rows, columns, squeeze=False)
     for row, axes in enumerate(grid[:, 0]):
-        picture, layer = divmod(row, len(layers))
         bare(axes)
-        if layer == 0:
-            axes.imshow(pictures[picture])
-        else:
+        if row % len(layers):
             axes.set_axis_off()
+            continue
+        picture, name = pictures[row // len(layers)]
+        axes.imshow(picture)
+        words = axes.annotate(
+            wrap_text(name, 0.85, 7, 4),
+            (0.5, 0),
+            (0, -3),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            ha="center",
+            va="top",
+            fontsize=7,
+        )
+        words.set_in_layout(len(layers) == 1)  # otherwise the cell below is free
     image = draw_map_grid(
         grid[:, 1:],
         maps.reshape(rows, num_heads + 1, *maps.shape[3:]),
@@ -156,7 +197,7 @@ def _draw_heads(pictures: list[np.ndarray], maps: np.ndarray, layers: list[int])
         cmap=CMAP,
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max() or 1),
     )
-    figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02).set_label("share of attention")
+    add_share_bar(figure, image, grid)
     return figure
 
 
@@ -169,17 +210,13 @@ def distance_figure(tested: RunOnTestSet) -> RunFigure:
     untrained = measure_untrained(tested)
     claims = judge_claims(numbers, untrained)
     return RunFigure(
-        draw=partial(_draw_distance, numbers),
+        draw_axes=partial(_draw_distance, numbers),
         title="How far attention reaches",
-        caption=make_caption(
-            tested,
-            "Left: mean distance between a patch and the patches it attends to. Right: number of"
-            " tokens it attends to, which is the exponential of the entropy. A mark is a head, and"
-            " its bar is the standard deviation over images. The line is the mean of the heads. A"
-            f" patch is {model.spec.patch_size} pixels wide."
-            f" {summarize_comparison(claims, untrained)}".rstrip(),
-            len(numbers.distance),
-        ),
+        summary="Left: mean distance between a patch and the patches it attends to. Right: number"
+        " of tokens it attends to, which is the exponential of the entropy. A bar is the standard"
+        f" deviation over images. A patch is {size} pixels wide."
+        f" {summarize_comparison(claims, untrained)}".rstrip(),
+        source=source_of(tested, len(numbers.distance)),
         numbers=distance_document(numbers)
         | {
             "untrained_seeds": untrained.seeds,
@@ -226,13 +263,14 @@ def distance_document(numbers: AttentionNumbers) -> dict[str, object]:
 
 
 def _draw_distance(numbers: AttentionNumbers) -> Figure:
-    figure = Figure(figsize=(7.2, 3.2), layout="constrained")
+    figure = Figure(figsize=(8.6, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2)
     tokens = numbers.entropy.double().exp()
     _draw_by_head(left, numbers.distance.double(), numbers.uniform)
     left.set_ylabel("mean attention distance, pixels")
     _draw_by_head(right, tokens, numbers.num_tokens)
     right.set_ylabel("tokens attended to (exp of the entropy)")
+    add_legend_beside(right)
     return figure
 
 
@@ -241,36 +279,39 @@ def _draw_by_head(axes: Axes, values: torch.Tensor, uniform: float) -> None:
     _, layers, num_heads = values.shape
     mean = values.mean(0)
     spread = values.std(0) if len(values) > 1 else torch.zeros_like(mean)
+    are_named = num_heads <= MAX_HEADS
     for head in range(num_heads):
         places = np.arange(1, layers + 1) + (head - (num_heads - 1) / 2) * 0.5 / num_heads
         axes.errorbar(
             places,
             mean[:, head],
-            yerr=spread[:, head],
+            yerr=spread[:, head] if len(values) > 1 else None,
             linestyle="",
-            marker=MARKS[head % len(MARKS)],
+            marker=MARKS[head % len(MARKS)] if are_named else "o",
             markersize=4,
-            color=PALETTE[head % len(PALETTE)],
+            color=PALETTE[head % len(PALETTE)] if are_named else BLUE,
             elinewidth=0.9,
-            label=f"head {head + 1}" if num_heads <= 8 else None,
+            label=f"head {head + 1}" if are_named else "a head" if head == 0 else None,
         )
-    axes.plot(range(1, layers + 1), mean.mean(1), color=INK, linewidth=1.2, zorder=1)
-    axes.axhline(uniform, color=MUTED, linewidth=0.9, linestyle=DASHES[1])
-    axes.annotate(
-        "uniform attention",
-        (0.02, uniform),
-        xycoords=axes.get_yaxis_transform(),
-        va="bottom",
-        fontsize=7.5,
-        color=MUTED,
+    axes.plot(
+        range(1, layers + 1),
+        mean.mean(1),
+        color=INK,
+        linewidth=1.2,
+        marker="_" if layers == 1 else None,
+        markersize=14,
+        zorder=1,
+        label="mean of the heads",
+    )
+    axes.axhline(
+        uniform, color=MUTED, linewidth=0.9, linestyle=DASHES[1], label="uniform attention"
     )
     axes.set_ylim(0, 1.08 * max(uniform, (mean + spread).max().item()))
+    axes.set_xlim(0.5, layers + 0.5)
     axes.set_xlabel("layer")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    if num_heads <= 8:
-        axes.legend(frameon=False, fontsize=7.5, ncols=2, loc="lower right")
 
 
 def faithfulness_figure(tested: RunOnTestSet) -> RunFigure:
@@ -279,17 +320,15 @@ def faithfulness_figure(tested: RunOnTestSet) -> RunFigure:
     count = len(found.methods[0].gap)
     best = found.best
     return RunFigure(
-        draw=partial(_draw_faithfulness, found),
+        draw_axes=partial(_draw_faithfulness, found),
         title="Faithfulness of the maps",
-        caption=make_caption(
-            tested,
-            "Mean probability of the likeliest class. Left: the highest patches of each map are"
-            " replaced by the mean colour; a fast fall is good. Right: they are put back; a fast"
-            " rise is good. Grey lines: the baselines, a random map and a Gaussian in the middle."
-            " Shaded: 95 % interval over images. The training had no pictures with grey patches."
-            f" Best by insertion minus deletion: {best.method}.",
-            count,
-        ),
+        summary="Left: the highest patches of each map are replaced by the mean colour; a fast fall"
+        " is good. Right: they are put back; a fast rise is good."
+        + (" Shaded: 95 % interval over images." if count > 1 else ""),
+        details="The probability is a mean over images. Grey lines: the baselines, a random map and"
+        " a Gaussian in the middle. The training had no pictures with grey patches."
+        f" Best by insertion minus deletion: {best.method}.",
+        source=source_of(tested, count),
         numbers=faithfulness_document(found),
     )
 
@@ -321,29 +360,41 @@ def faithfulness_document(found: Faithfulness) -> dict[str, object]:
 
 
 def _draw_faithfulness(found: Faithfulness) -> Figure:
-    figure = Figure(figsize=(7.2, 3.3), layout="constrained")
+    figure = Figure(figsize=(8.6, 3.2), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
+    _draw_side(left, found, "deletion")
+    _draw_side(right, found, "insertion")
+    left.set_xlabel("patches removed, %")
+    right.set_xlabel("patches put back, %")
+    left.set_ylabel("probability of the likeliest class")
+    left.set_ylim(0, min(1.0, 1.05 * max(axes.dataLim.y1 for axes in (left, right))))
+    add_legend_beside(right)
+    return figure
+
+
+def _draw_side(axes: Axes, found: Faithfulness, side: str) -> None:
+    """Draw the mean curve of each method with its interval, deletion or insertion."""
     shares = 100 * np.array(found.shares)
-    for axes, side, text in (
-        (left, "deletion", "patches taken away, %"),
-        (right, "insertion", "patches put back, %"),
-    ):
-        for i, each in enumerate(found.methods):
-            values = getattr(each, side).double()
-            is_base = each.method in BASELINES
-            colour = MUTED if is_base else PALETTE[i % len(PALETTE)]
-            dash = DASHES[1 + BASELINES.index(each.method)] if is_base else "-"
-            mean = values.mean(0)
-            halves = [mean_and_error(column)[1] or 0.0 for column in values.unbind(1)]
-            error = torch.tensor(halves, dtype=mean.dtype)
+    for i, each in enumerate(found.methods):
+        values = getattr(each, side).double()
+        is_base = each.method in BASELINES
+        colour = MUTED if is_base else PALETTE[i % len(PALETTE)]
+        mean = values.mean(0)
+        if len(values) > 1:
+            error = torch.tensor([mean_and_error(column)[1] for column in values.unbind(1)])
             axes.fill_between(
                 shares, mean - error, mean + error, color=colour, alpha=0.12, linewidth=0
             )
-            axes.plot(shares, mean, color=colour, linestyle=dash, linewidth=1.5, label=each.method)
-        axes.set_xlabel(text)
-        axes.grid(axis="y", color=FAINT, linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.set_ylim(0, 1)
-    left.set_ylabel("probability of the likeliest class")
-    left.legend(frameon=False, fontsize=7.5)
-    return figure
+        axes.plot(
+            shares,
+            mean,
+            color=colour,
+            linestyle=DASHES[1 + BASELINES.index(each.method)] if is_base else "-",
+            linewidth=1.5,
+            marker=None if is_base else MARKS[i % len(MARKS)],
+            markersize=4,
+            markevery=(i, max(1, len(shares) // 4)),
+            label=each.method,
+        )
+    axes.grid(axis="y", color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)

@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from vitcli.runner.figure_style import add_source, add_title
 from vitcli.runner.text import one_line, quantity
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
@@ -16,19 +17,35 @@ MARKS = "osD^vP*X<>"
 class RunFigure:
     """Figure of one run, to be drawn in any format, with its title, caption and numbers."""
 
-    draw: Callable[[], Figure]
+    draw_axes: Callable[[], Figure]
+    """Draws the figure without its title and source."""
     title: str
-    caption: str
-    """What the figure shows, for which model and data, and n."""
+    summary: str
+    """What the figure shows. It stands below the figure and on the page."""
+    details: str = ""
+    """More about the figure, only on the page."""
+    source: str
+    """Model, data and n."""
     numbers: dict[str, Any] = field(default_factory=dict)
     """The measured numbers, as plain data."""
 
+    @property
+    def caption(self) -> str:
+        return " ".join(part for part in (self.summary, self.details, self.source) if part)
 
-def make_caption(tested: RunOnTestSet, what: str, count: int | None = None) -> str:
-    """Return a caption: what the figure shows, the model, its data and the number of images."""
+    def draw(self) -> Figure:
+        """Draw the figure with its title above and its summary and source below."""
+        figure = self.draw_axes()
+        add_title(figure, self.title)
+        add_source(figure, f"{self.summary} {self.source}")
+        return figure
+
+
+def source_of(tested: RunOnTestSet, count: int | None = None) -> str:
+    """Return the model, its data and the number of test images."""
     data = one_line(tested.predictor.spec.data.name.rpartition("/")[2], 40)
     images = "" if count is None else f", n = {quantity(count, 'test image')}"
-    return f"{what} Model {one_line(tested.name, 60)}, trained on {data}{images}."
+    return f"Model {one_line(tested.name, 60)}, trained on {data}{images}."
 
 
 def three_layers(depth: int) -> list[int]:

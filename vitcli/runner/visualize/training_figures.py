@@ -5,18 +5,34 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from vitcli.core.spec.tasks import Metric, TaskRow
-from vitcli.runner.figure_style import BLUE, DASHES, FAINT, INK, VERMILION
+from vitcli.runner.figure_style import (
+    BLUE,
+    DASHES,
+    FAINT,
+    INK,
+    SMALL_SIZE,
+    VERMILION,
+    add_colour_bar,
+    add_legend_beside,
+    text_width,
+    wrap_text,
+)
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import RunFigure, make_caption
+from vitcli.runner.visualize.figure import RunFigure, source_of
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MANY = 20
-"""Largest number of classes for which a confusion matrix shows its numbers."""
+"""Largest number of classes for which a confusion matrix shows names and numbers."""
+PAIRS = 12
+"""Number of confused pairs beside a matrix of more classes."""
+LABEL_WIDTH = 2.2
+"""Largest width of a class name in inches; a longer name takes two lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,10 +60,13 @@ def curves_figure(tested: RunOnTestSet) -> RunFigure:
     training = "Training values are means over the epoch"
     if tested.task.classifies:
         training += ", with augmentation and label smoothing, so they may be worse than test values"
+    is_limited = tested.predictor.spec.train.limit_batches is not None
     return RunFigure(
-        draw=partial(_draw_curves, panels),
+        draw_axes=partial(_draw_curves, panels),
         title="Learning curves",
-        caption=make_caption(tested, f"{shown[:1].upper()}{shown[1:]} by epoch. {training}."),
+        summary=f"{shown[:1].upper()}{shown[1:]} by epoch.",
+        details=f"{training}.",
+        source=source_of(tested, None if is_limited else len(tested.data.test)),
     )
 
 
@@ -73,7 +92,7 @@ def _read_panel(records: list[dict[str, Any]], name: str, task: TaskRow) -> _Pan
 
 
 def _draw_curves(panels: list[_Panel]) -> Figure:
-    figure = Figure(figsize=(3.6 * len(panels), 3.0), layout="constrained")
+    figure = Figure(figsize=(3.6 * len(panels) + 0.6, 2.8), layout="constrained")
     row = figure.subplots(1, len(panels), squeeze=False)[0]
     for axes, panel in zip(row, panels, strict=True):
         for (split, points), colour, dash in zip(
@@ -99,25 +118,26 @@ def _draw_curves(panels: list[_Panel]) -> Figure:
         axes.grid(axis="y", color=FAINT, linewidth=0.6)
         axes.set_axisbelow(True)
         if panel is panels[-1] or not panel.drawn <= panels[-1].drawn:
-            axes.legend(frameon=False)
+            add_legend_beside(axes)
     return figure
 
 
 def confusion_figure(tested: RunOnTestSet) -> RunFigure:
     """Return a figure of how often each class is predicted for each true class."""
     table = np.array(tested.scores.confusion)
-    names = [one_line(name, 14) for name in tested.predictor.names]
+    names = [one_line(name, 80) for name in tested.predictor.names]
     scores = tested.scores
     low, high = (100 * bound for bound in scores.accuracy_interval)
+    details = "Rows are true classes and columns are predicted classes, in per cent of the row."
+    if len(names) > MANY:
+        details += " Classes are numbered in the order of the data set. Right: the pairs with the"
+        details += " largest share of the true class."
     return RunFigure(
-        draw=partial(_draw_confusion, table, names),
+        draw_axes=partial(_draw_confusion if len(names) <= MANY else _draw_many, table, names),
         title="Confusion matrix",
-        caption=make_caption(
-            tested,
-            f"Rows are true classes and columns are predicted classes, in per cent of the row."
-            f" Accuracy {100 * scores.accuracy:.2f} % (95 % interval {low:.2f} to {high:.2f}).",
-            scores.num_images,
-        ),
+        summary=f"Accuracy {100 * scores.accuracy:.2f} % (95 % interval {low:.2f} to {high:.2f}).",
+        details=details,
+        source=source_of(tested, scores.num_images),
         numbers={
             "accuracy": scores.accuracy,
             "num_test": scores.num_images,
@@ -126,21 +146,78 @@ def confusion_figure(tested: RunOnTestSet) -> RunFigure:
     )
 
 
+def _shares(table: np.ndarray) -> np.ndarray:
+    """Return the table in per cent of each row."""
+    return np.asarray(100 * table / table.sum(1, keepdims=True).clip(min=1))
+
+
 def _draw_confusion(table: np.ndarray, names: list[str]) -> Figure:
-    count = len(names)
-    shares = 100 * table / table.sum(1, keepdims=True).clip(min=1)
-    side = 2.2 + 0.42 * count if count <= MANY else 8.0
-    figure = Figure(figsize=(side, side - 0.6), layout="constrained")
+    """Draw a cell with its number for each pair of classes. Names set the figure's size."""
+    count, shares = len(names), _shares(table)
+    columns = [wrap_text(name, LABEL_WIDTH, SMALL_SIZE, 2) for name in names]
+    sums = table.sum(1)
+    rows = [
+        wrap_text(f"{name} ({n:,})", LABEL_WIDTH, SMALL_SIZE, 2)
+        for name, n in zip(names, sums, strict=True)
+    ]
+    side = max(0.42 * count, 2.0)
+    left, below = (
+        max(text_width(line, SMALL_SIZE) for label in labels for line in label.split("\n"))
+        for labels in (rows, columns)
+    )
+    size = (max(side + left + 1.5, 4.5), side + 0.75 * below + 0.8)
+    figure = Figure(figsize=size, layout="compressed")
     axes = figure.add_subplot()
     image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=100)
-    if count <= MANY:
-        for i, j in np.argwhere(shares >= 0.5):
-            colour = "white" if shares[i, j] > 55 else INK
-            axes.text(j, i, f"{shares[i, j]:.0f}", ha="center", va="center", color=colour, size=7.5)
-        axes.set_xticks(range(count), names, rotation=45, ha="right", rotation_mode="anchor")
-        axes.set_yticks(range(count), names)
-    axes.tick_params(length=0)
-    axes.set_xlabel("predicted")
-    axes.set_ylabel("true")
-    figure.colorbar(image, ax=axes, fraction=0.04, pad=0.02).set_label("% of the true class")
+    for i, j in np.argwhere(shares >= 0.5):
+        colour = "white" if shares[i, j] > 55 else INK
+        axes.text(j, i, f"{shares[i, j]:.0f}", ha="center", va="center", color=colour, size=7.5)
+    axes.set_xticks(range(count), columns, rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(count), rows)
+    axes.tick_params(length=0, labelsize=SMALL_SIZE)
+    axes.set_xlabel("predicted class")
+    axes.set_ylabel("true class (number of test images)")
+    add_colour_bar(figure, image, axes, "% of the true class")
     return figure
+
+
+def _draw_many(table: np.ndarray, names: list[str]) -> Figure:
+    """Draw the cells without names, and the most confused pairs with theirs."""
+    figure = Figure(figsize=(11.5, 5.0), layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=(3, 1))
+    last = len(names) + 0.5
+    image = left.imshow(
+        _shares(table), cmap="Blues", vmin=0, vmax=100, extent=(0.5, last, last, 0.5)
+    )
+    for axis in (left.xaxis, left.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, steps=[1, 2, 5, 10]))
+    left.set_xlabel("number of the predicted class")
+    left.set_ylabel("number of the true class")
+    add_colour_bar(figure, image, left, "% of the true class")
+    _draw_pairs(right, table, names)
+    return figure
+
+
+def _draw_pairs(axes: Axes, table: np.ndarray, names: list[str]) -> None:
+    """Draw a bar for each of the most confused pairs, the largest share first."""
+    shares = _shares(table)
+    np.fill_diagonal(shares, 0)
+    order = np.argsort(-shares, axis=None, kind="stable")[:PAIRS]
+    pairs = [
+        (i, j) for i, j in zip(*np.unravel_index(order, table.shape), strict=True) if shares[i, j]
+    ]
+    axes.barh(range(len(pairs)), [shares[pair] for pair in pairs], color=BLUE, height=0.6)
+    labels = [
+        f"{_short(names[i])}\nas {_short(names[j])}: {table[i, j]:,} of {table[i].sum():,}"
+        for i, j in pairs
+    ]
+    axes.set_yticks(range(len(pairs)), labels, fontsize=7)
+    axes.set_ylim(PAIRS - 0.5, -0.5)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("% of the true class")
+    axes.set_ylabel("true class, and the class predicted instead")
+    axes.set_title("Most confused pairs")
+
+
+def _short(name: str) -> str:
+    return wrap_text(name, 0.8 * LABEL_WIDTH, 7, 1)

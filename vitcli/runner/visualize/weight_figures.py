@@ -15,12 +15,25 @@ from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.spec import PatchSpec
 from vitcli.core.spec.slots import PATCH_EMBEDS, POS_EMBEDS
-from vitcli.runner.figure_style import CMAP, FAINT, INK, MUTED, PALETTE, bare, draw_map_grid
+from vitcli.runner.figure_style import (
+    CMAP,
+    FAINT,
+    MUTED,
+    PALETTE,
+    SMALL_SIZE,
+    add_colour_bar,
+    add_legend_beside,
+    bare,
+    draw_map_grid,
+    wrap_text,
+)
 from vitcli.runner.text import one_line
-from vitcli.runner.visualize.figure import MARKS, RunFigure, make_caption
+from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MAX_FILTERS = 64
+MAX_CLASSES = 15
+"""Largest number of classes with a name in the map of features."""
 MAX_MAPS = 16
 """Largest number of maps in a row or column. A larger grid of patches shows every second patch, or
 fewer."""
@@ -42,13 +55,11 @@ def positions_figure(tested: RunOnTestSet) -> RunFigure:
     unit = F.normalize(table, dim=-1)
     similarity = (unit @ unit.mT).view(*model.grid_size, *model.grid_size).numpy()
     return RunFigure(
-        draw=partial(_draw_similarity, similarity),
+        draw_axes=partial(_draw_similarity, similarity),
         title="Similarity of positions",
-        caption=make_caption(
-            tested,
-            f"Cosine similarity between the {kind} positions of patches. The small map at row 2,"
-            " column 3 compares the patch at row 2, column 3 with all patches.",
-        ),
+        summary=f"Cosine similarity between the {kind} positions of patches. The small map at"
+        " row 2, column 3 compares the patch at row 2, column 3 with all patches.",
+        source=source_of(tested),
     )
 
 
@@ -65,24 +76,40 @@ def _draw_similarity(maps: np.ndarray) -> Figure:
     maps = maps[:: steps[0], :: steps[1]]
     rows, columns = maps.shape[:2]
     size = 5.6 / max(rows, columns)
-    figure = Figure(figsize=(columns * size + 0.9, rows * size), layout="constrained")
+    figsize = (max(columns * size + 1.2, 4.5), rows * size + 0.3)
+    figure = Figure(figsize=figsize, layout="compressed")
     grid = figure.subplots(rows, columns, squeeze=False)
-    image = draw_map_grid(grid, maps, cmap="cividis", vmin=maps.min(), vmax=1)
-    figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02).set_label("cosine similarity")
+    image = draw_map_grid(
+        grid,
+        maps,
+        row_names=_numbered("row", rows, steps[0]),
+        column_names=_numbered("column", columns, steps[1]),
+        cmap="cividis",
+        vmin=maps.min(),
+        vmax=1,
+    )
+    add_colour_bar(figure, image, grid, "cosine similarity")
     return figure
+
+
+def _numbered(word: str, count: int, step: int) -> list[str]:
+    """Return short names, such as ``row 1``, ``3``, ``5``, which have room beside small maps."""
+    return [f"{word} 1", *(str(1 + step * i) for i in range(1, count))]
 
 
 def _bias_figure(tested: RunOnTestSet, maps: Tensor, text: str) -> RunFigure:
     return RunFigure(
-        draw=partial(_draw_biases, maps.numpy()),
+        draw_axes=partial(_draw_biases, maps.numpy()),
         title="Relative position bias",
-        caption=make_caption(tested, text),
+        summary=text,
+        source=source_of(tested),
     )
 
 
 def _draw_biases(maps: np.ndarray) -> Figure:
     layers, heads = maps.shape[:2]
-    figure = Figure(figsize=(1.0 + 0.9 * heads, 0.4 + 0.9 * layers), layout="constrained")
+    figsize = (max(1.2 + 0.9 * heads, 4.5), 0.4 + 0.9 * layers)
+    figure = Figure(figsize=figsize, layout="compressed")
     grid = figure.subplots(layers, heads, squeeze=False)
     largest = np.abs(maps).max() or 1.0
     image = draw_map_grid(
@@ -94,7 +121,7 @@ def _draw_biases(maps: np.ndarray) -> Figure:
         vmin=-largest,
         vmax=largest,
     )
-    figure.colorbar(image, ax=grid, fraction=0.04, pad=0.02).set_label("added to the score")
+    add_colour_bar(figure, image, grid, "added to the score")
     return figure
 
 
@@ -115,9 +142,10 @@ def filters_figure(tested: RunOnTestSet) -> RunFigure:
         shown = "" if len(tiles) == len(weight) else f"the first {len(tiles)} of "
         what = f"The filters of the first convolution ({shown}{len(weight)})."
     return RunFigure(
-        draw=partial(_draw_filters, tiles.numpy()),
+        draw_axes=partial(_draw_filters, tiles.numpy()),
         title="Filters of the first layer",
-        caption=make_caption(tested, f"{what} Each is scaled to its own range."),
+        summary=f"{what} Each is scaled to its own range.",
+        source=source_of(tested),
     )
 
 
@@ -146,10 +174,12 @@ def principal_components(weight: Tensor, count: int = 28) -> Tensor:
 def _draw_filters(tiles: np.ndarray) -> Figure:
     columns = min(len(tiles), 14 if len(tiles) <= 28 else 16)
     rows = -(-len(tiles) // columns)
-    figure = Figure(figsize=(0.5 * columns, 0.5 * rows), layout="constrained")
+    figsize = (max(0.5 * columns, 4.5), 0.68 * rows)
+    figure = Figure(figsize=figsize, layout="compressed")
     for axes in (grid := figure.subplots(rows, columns, squeeze=False)).flat:
         bare(axes)
-    for axes, tile in zip(grid.flat, tiles, strict=False):
+    for number, (axes, tile) in enumerate(zip(grid.flat, tiles, strict=False), 1):
+        axes.set_title(str(number), fontsize=7, loc="center", pad=2)
         picture = tile.transpose(1, 2, 0)
         low, high = picture.min(), picture.max()
         picture = (picture - low) / (high - low if high > low else 1)
@@ -179,15 +209,12 @@ def embeddings_figure(tested: RunOnTestSet) -> RunFigure:
     labels = tested.data.test.labels[index].numpy()
     token = "CLS" if model.cls_token is not None else "pooled"
     return RunFigure(
-        draw=partial(_draw_embeddings, places, labels, list(tested.predictor.names), shares),
+        draw_axes=partial(_draw_embeddings, places, labels, list(tested.predictor.names), shares),
         title=f"Map of the {token} features",
-        caption=make_caption(
-            tested,
-            f"The {token} features that the classifier reads, on their first two principal"
-            f" components ({100 * sum(shares[:2]):.0f} % of the variance). The class names stand at"
-            " the class means. Classes that overlap here may be separate in other directions.",
-            len(index),
-        ),
+        summary=f"The {token} features that the classifier reads, on their first two principal"
+        f" components ({100 * sum(shares[:2]):.0f} % of the variance).",
+        details="Classes that overlap here may be separate in other directions.",
+        source=source_of(tested, len(index)),
         numbers={"explained_variance": shares[:2], "n": len(index)},
     )
 
@@ -195,35 +222,45 @@ def embeddings_figure(tested: RunOnTestSet) -> RunFigure:
 def _draw_embeddings(
     places: np.ndarray, labels: np.ndarray, names: list[str], shares: list[float]
 ) -> Figure:
-    figure = Figure(figsize=(7.2, 5.4), layout="constrained")
+    figure = Figure(figsize=(8.6, 5.0), layout="constrained")
     axes = figure.add_subplot()
-    for label in np.unique(labels):
+    named = named_classes(labels)
+    if len(rest := places[~np.isin(labels, named)]):
+        count = len(np.unique(labels)) - len(named)
+        name = f"{count} other classes ({len(rest):,})"
+        axes.scatter(*rest.T, s=14, color=FAINT, edgecolors=MUTED, linewidths=0.4, label=name)
+    for i, label in enumerate(named):
         points = places[labels == label]
         axes.scatter(
-            points[:, 0],
-            points[:, 1],
-            s=12,
-            color=PALETTE[label % len(PALETTE)],
-            marker=MARKS[label % len(MARKS)],
-            alpha=0.55,
-            linewidths=0,
+            *points.T,
+            s=26,
+            color=PALETTE[i % len(PALETTE)],
+            marker=MARKS[i % len(MARKS)],
+            edgecolors="white",
+            linewidths=0.4,
+            label=_legend_label(one_line(names[label], 80), len(points), len(named)),
         )
-    for label in np.unique(labels) if len(names) <= 2 * len(MARKS) else ():
-        axes.annotate(
-            one_line(names[label], 14),
-            places[labels == label].mean(0),
-            ha="center",
-            va="center",
-            fontsize=8,
-            color=INK,
-            bbox={
-                "boxstyle": "round,pad=0.2",
-                "facecolor": "white",
-                "edgecolor": FAINT,
-                "alpha": 0.9,
-            },
-        )
+    add_legend_beside(axes, title="class (images)", title_fontsize=SMALL_SIZE)
     axes.set_xlabel(f"first component, {100 * shares[0]:.0f} % of the variance")
-    axes.set_ylabel(f"second component, {100 * shares[1]:.0f} %")
-    axes.tick_params(colors=MUTED)
+    axes.set_ylabel(f"second component, {100 * shares[1]:.0f} % of the variance")
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
     return figure
+
+
+def _legend_label(name: str, num_images: int, num_classes: int) -> str:
+    """Return a name and its number of images; of few classes, a long name takes two lines.
+
+    The label starts with a space, because matplotlib leaves out labels that start with ``_``.
+    """
+    lines = wrap_text(name, 2.0, SMALL_SIZE, 2 if num_classes <= 8 else 1)
+    return " " + lines.replace("\n", "\n ") + f" ({num_images:,})"
+
+
+def named_classes(labels: np.ndarray) -> np.ndarray:
+    """Return the classes that get a colour and a name, in label order.
+
+    Of more than ``MAX_CLASSES`` classes these are the most frequent, the first among equals.
+    """
+    present, counts = np.unique(labels, return_counts=True)
+    return np.sort(present[np.argsort(-counts, kind="stable")[:MAX_CLASSES]])

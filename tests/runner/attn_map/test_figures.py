@@ -1,0 +1,79 @@
+"""Every figure of `attn-map` is legible, and says which layer it shows and why."""
+
+import itertools
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from tests.figure_checks import faults
+from vitcli.core.inspect.maps import METHODS, METHODS_BY_HEAD
+from vitcli.runner.attn_map.captions import caption
+from vitcli.runner.attn_map.explain import Explanation
+from vitcli.runner.attn_map.matrices import draw_matrices, token_ticks
+from vitcli.runner.attn_map.overlay import draw_figure
+
+LONG = "northern_flying_squirrel_with_acorn_\u00dcbergr\u00f6\u00dfe"
+RUN = "runs/a_run_with_a_rather_long_name_of_its_own/train/seed0"
+
+
+def explanation(method: str, **changes) -> Explanation:
+    """Return a made-up explanation: 4 layers, 3 heads, 8x8 patches and a prefix of 2 tokens."""
+    fields = {"label": LONG, "explained_class": LONG, "probability": 0.5, "fit": "crop"}
+    fields |= {"picture": np.full((60, 90, 3), 99, np.uint8), "box": (0, 15, 60, 60)}
+    fields |= {"layers": (4,), "depth": 4, "heads": (1, 2, 3), "are_heads_averaged": False}
+    fields |= {"grid": (8, 8), "num_prefix_tokens": 2, "query": None, "has_cls": True}
+    fields |= {"layers": (3,)} if method == "gradcam" else {}
+    fields |= {"layers": (1, 2, 3, 4)} if method in METHODS_BY_HEAD else {}
+    fields |= changes
+    rows, columns = fields["grid"]
+    tokens = rows * columns + fields["num_prefix_tokens"]
+    by_head = (len(fields["layers"]), len(fields["heads"]))
+    shapes = {"head": (*by_head, rows, columns), "raw": (*by_head, tokens, tokens)}
+    maps = np.random.default_rng(0).random(shapes.get(method, (rows, columns))) / tokens
+    return Explanation(
+        path="x.png", method=method, maps=maps, batch=torch.zeros(1, 3, 8, 8), **fields
+    )
+
+
+SHAPES = {
+    "photo": {},
+    "wide": {"picture": np.full((30, 300, 3), 99, np.uint8), "box": (0, 0, 30, 300)},
+    "tall": {"picture": np.full((300, 20, 3), 99, np.uint8), "box": (100, 0, 20, 20)},
+    "one head": {"heads": (1,), "layers": (3,), "query": (2, 2)},
+    "many heads": {"heads": tuple(range(1, 13)), "layers": tuple(range(1, 13)), "depth": 12},
+    "large grid": {"grid": (16, 32), "num_prefix_tokens": 0, "has_cls": False, "layers": (3,)},
+    "not a classifier": {"label": None, "explained_class": None, "probability": None},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("method", [*METHODS, *METHODS_BY_HEAD])
+def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(method, shape):
+    shown = explanation(method, **SHAPES[shape])
+    assert faults(partial(draw_figure, shown, run=RUN)) == []
+
+
+def test_matrices_have_ticks_at_the_rows_of_patches():
+    assert token_ticks(explanation("raw")) == (
+        [0, *range(10, 66, 8)],
+        ["CLS", *map(str, range(2, 9))],
+    )
+    large = explanation("raw", grid=(16, 4), num_prefix_tokens=0)
+    assert token_ticks(large) == ([*range(0, 64, 8)], [*map(str, range(1, 17, 2))])
+    axes = draw_matrices(explanation("raw"), RUN).axes
+    for place, each in zip(itertools.product(range(4), range(3)), axes, strict=False):
+        assert [tick.get_text() for tick in each.get_yticklabels()] == (
+            ["CLS", *map(str, range(2, 9))] if place[1] == 0 else []
+        )
+
+
+def test_grad_cam_says_why_it_reads_the_layer_before_the_last():
+    text = caption(explanation("gradcam"), "run")
+    assert "layer 3 of 4" in text
+    assert text.endswith("after layer 4, no patch reaches the classifier.")
+    pooled = caption(explanation("gradcam", has_cls=False, num_prefix_tokens=0), "run")
+    assert pooled.endswith("after layer 4, attention has mixed the class into every patch.")
+    assert "after layer" not in caption(explanation("gradcam", layers=(1,)), "run")
+    assert "after layer" not in caption(explanation("rollout", layers=(3,)), "run")
