@@ -5,9 +5,9 @@ from functools import cache
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.experiment.config import field_names
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.listing import base_spec
+from vitcli.runner.experiment.problems import field_names
 from vitcli.runner.experiment.yaml_text import format_value
 
 SHOWN_APART = ("seed", "data.name")

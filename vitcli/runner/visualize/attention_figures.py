@@ -214,7 +214,7 @@ def distance_figure(tested: RunOnTestSet) -> RunFigure:
         title="How far attention reaches",
         summary="Left: mean distance between a patch and the patches it attends to. Right: number"
         " of tokens it attends to, which is the exponential of the entropy. A bar is the standard"
-        f" deviation over images. A patch is {size} pixels wide."
+        f" deviation over images. A patch is {model.spec.patch_size} pixels wide."
         f" {summarize_comparison(claims, untrained)}".rstrip(),
         source=source_of(tested, len(numbers.distance)),
         numbers=distance_document(numbers)
