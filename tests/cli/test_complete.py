@@ -205,12 +205,12 @@ def press_keys(environment: dict[str, str]) -> str:
     )
     os.close(other)
     seen = b""
-    start_of_line = "\x01"
-    lines = [f"vitcli {keys}{start_of_line}printf '<%s>' " for keys in KEYS]
+    start_of_line, end_of_line = "\x01", "\x05"
+    lines = [f"vitcli {keys}{start_of_line}printf '<%s>' {end_of_line} && echo" for keys in KEYS]
     for line in [*lines, "exit"]:
         while not seen.endswith(b"READY> "):
             seen += os.read(terminal, 1)
-        os.write(terminal, f"{line}{'' if line == 'exit' else chr(5) + ' && echo'}\n".encode())
+        os.write(terminal, f"{line}\n".encode())
         seen += b"\n"
     try:
         while chunk := os.read(terminal, 65536):
