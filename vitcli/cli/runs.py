@@ -80,7 +80,7 @@ def ls(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the runs under runs/, oldest first, and in which settings they differ."""
+    """List the runs under runs/ and the settings that differ."""
     from vitcli.runner.run.folder import list_runs
     from vitcli.runner.run.listing import rank, select_runs, summarize_runs
     from vitcli.runner.text import natural_key
