@@ -42,7 +42,7 @@ def predict(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Show the most likely classes of pictures, one by one or by folder."""
+    """Show the most likely classes of pictures, or of whole folders."""
     from vitcli.cli.live import counted
     from vitcli.runner.data.picture_files import picture_files
     from vitcli.runner.errors import summarize_failures
