@@ -10,6 +10,8 @@ from typer.testing import CliRunner
 from vitcli.cli.main import app
 from vitcli.runner.evaluate.weights import load_model
 
+COMMANDS = [["train", "--dry-run"], ["import", "x.pt", "-e", "quickstart"]]
+
 
 def vitcli(*words: object) -> tuple[int, str, str]:
     """Exit code, stdout, stderr."""
@@ -41,7 +43,7 @@ def test_imported_weights_get_a_name(copy_of_run, tiny):
     assert (code, talk) == (2, "error: an imported run needs a name: --name NAME, or -o FOLDER\n")
 
 
-@pytest.mark.parametrize("command", [["train"], ["import", "x.pt", "-e", "quickstart"]])
+@pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
@@ -65,7 +67,7 @@ def test_what_is_no_plain_name_is_refused(here, command, name, problem):
     assert not Path("runs").exists()
 
 
-@pytest.mark.parametrize("command", [["train"], ["import", "x.pt", "-e", "quickstart"]])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_name_and_a_folder_are_refused(here, command):
     code, _, talk = vitcli(*command, "--name", "pets", "-o", "runs/pets")
     assert code == 2

@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 from typer.testing import CliRunner
@@ -25,7 +26,7 @@ def names(*words: object) -> list[str]:
     return [run["name"] for run in json.loads(ls(*words, "--json"))]
 
 
-def make(name: str, order: int, **options: object) -> RunDir:
+def make(name: str, order: int, **options: Any) -> RunDir:
     """Make a run whose status changed ``order`` seconds after the others."""
     run = make_run(int(name[-1]) if name[-1].isdigit() else 0, folder=RUNS / name, **options)
     os.utime(run.path / "status.json", (1e9 + order, 1e9 + order))
@@ -150,4 +151,4 @@ def test_many_settings_are_counted():
 
 
 def test_the_option_knows_every_state():
-    assert [*commands.RunState] == [*State.__args__]
+    assert [*commands.RunState] == [*get_args(State)]
