@@ -106,17 +106,17 @@ def suggested(talk: str) -> list[str]:
 @pytest.mark.parametrize(
     ("fields", "options"),
     [
-        ({}, {"pool=cls", "pos_embed_prefix=true"}),
-        ({"reg_tokens": 4}, {"pool=cls", "pos_embed_prefix=true", "reg_tokens=4"}),
-        ({"reg_tokens": 4, "no_embed_class": True}, {"pool=cls", "reg_tokens=4"}),
-        ({"class_token": False, "global_pool": "avg", "fc_norm": False, "depth": 3}, {"depth=3"}),
-        ({"img_size": 16, "no_embed_class": True}, {"pool=cls", "data.resize=16"}),
-        ({"patch_size": 2, "no_embed_class": True}, {"pool=cls", "patch_size=2"}),
-        ({"embed_dim": 32, "no_embed_class": True}, {"pool=cls", "embed_dim=32"}),
-        ({"mlp_ratio": 3.0, "no_embed_class": True}, {"pool=cls", "mlp_dim=48"}),
-        ({"qkv_bias": False, "no_embed_class": True}, {"pool=cls", "qkv_bias=false"}),
-        ({"init_values": 0.1, "no_embed_class": True}, {"pool=cls", "layer_scale_init=1.0"}),
-        ({"final_norm": False, "no_embed_class": True}, {"pool=cls", "final_norm=false"}),
+        ({}, ["pool=cls", "pos_embed_prefix=true"]),
+        ({"reg_tokens": 4}, ["pool=cls", "pos_embed_prefix=true", "reg_tokens=4"]),
+        ({"reg_tokens": 4, "no_embed_class": True}, ["pool=cls", "reg_tokens=4"]),
+        ({"class_token": False, "global_pool": "avg", "fc_norm": False, "depth": 3}, ["depth=3"]),
+        ({"img_size": 16, "no_embed_class": True}, ["pool=cls", "data.resize=16"]),
+        ({"patch_size": 2, "no_embed_class": True}, ["pool=cls", "patch_size=2"]),
+        ({"embed_dim": 32, "no_embed_class": True}, ["pool=cls", "embed_dim=32"]),
+        ({"mlp_ratio": 3.0, "no_embed_class": True}, ["pool=cls", "mlp_dim=48"]),
+        ({"qkv_bias": False, "no_embed_class": True}, ["pool=cls", "qkv_bias=false"]),
+        ({"init_values": 0.1, "no_embed_class": True}, ["pool=cls", "layer_scale_init=1.0"]),
+        ({"final_norm": False, "no_embed_class": True}, ["pool=cls", "final_norm=false"]),
     ],
     ids=str,
 )
@@ -125,7 +125,7 @@ def test_an_error_suggests_the_settings_with_which_the_model_fits(tiny, here, fi
     file = save(model)
     code, _, talk = vitcli(file, "-e", tiny, "-o", "mine")
     words = suggested(talk)
-    assert (code, {word.removeprefix("model.") for word in words[1::2]}) == (4, options)
+    assert (code, {word.removeprefix("model.") for word in words[1::2]}) == (4, {*options})
     assert ("num_heads" in talk) == ("embed_dim" in fields)
     code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *words)
     assert code == 0, talk

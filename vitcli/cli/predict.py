@@ -42,7 +42,7 @@ def predict(
     device: Device = "auto",
     json: Json = False,
 ) -> None:
-    """Show the most likely classes of pictures, or of whole folders.
+    """Show the most likely classes of pictures, or of folders.
 
     \b
     Example:
