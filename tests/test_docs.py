@@ -53,8 +53,8 @@ NOT_RUN = {
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
     "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
-    "vitcli train theirs.yaml": (4, "no run is called 'runs/theirs'"),
-    "vitcli eval runs/theirs": (4, "no run is called 'runs/theirs'"),
+    "vitcli train theirs.yaml": (4, "no run is called 'theirs'"),
+    "vitcli eval theirs": (4, "no run is called 'theirs'"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,
     "vitcli runs rm quickstart": (2, "type --yes"),

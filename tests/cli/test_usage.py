@@ -21,9 +21,9 @@ TOLD = {
     ),
     "--trace": "'vitcli' has no option --trace; see 'vitcli --help'",
     "predict": "'vitcli predict' needs IMAGE; type for example: vitcli predict photo.jpg --top 3",
-    "import vit.pt -e quickstart": (
-        "'vitcli import' needs --output; type for example:"
-        " vitcli import vit.pt -e cifar10-tiny -o runs/theirs"
+    "import vit.pt --name theirs": (
+        "'vitcli import' needs --experiment; type for example:"
+        " vitcli import vit.pt -e cifar10-tiny --name theirs"
     ),
     "train --epochs ten": (
         "--epochs takes a whole number of at least 0; see 'vitcli train --help'"

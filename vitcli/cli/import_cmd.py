@@ -46,7 +46,7 @@ def import_(
 
     \b
     Example:
-      vitcli import vit.pt -e cifar10-tiny -o runs/theirs
+      vitcli import vit.pt -e cifar10-tiny --name theirs
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_set

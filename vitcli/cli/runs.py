@@ -92,7 +92,7 @@ def ls(
     ] = None,
     json: Json = False,
 ) -> None:
-    """List the runs under runs/, oldest first, and in which settings they differ.
+    """List the runs under runs/ and the settings that differ.
 
     \b
     Example:

@@ -134,7 +134,7 @@ def train(
     \b
     Example:
       vitcli train quickstart --epochs 2
-      vitcli train quickstart --data imagefolder:pictures -o runs/pets
+      vitcli train quickstart --data imagefolder:pictures --name pets
     """
     from vitcli.runner.data.find import check_name
     from vitcli.runner.experiment.config import parse_set

@@ -1,12 +1,12 @@
 """Mistakes in a command line, each told in one line like every other error."""
 
-import difflib
 import re
-from collections.abc import Iterable
 from enum import EnumType
 from typing import Any, cast, get_args, get_type_hints
 
 import typer
+
+from vitcli.runner.text import closest
 
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
 """The error that Typer raises for a wrong command line. Typer exports only a subclass of it."""
@@ -41,11 +41,6 @@ def explain(error: Any, root: typer.Context) -> str:
         hint = f"did you mean '{command} {meant}'?" if meant else hint
         return f"'{command}' has no command {found[1]!r}; {hint}"
     return reword(error.message, context, hint)
-
-
-def closest(word: str, known: Iterable[str]) -> str | None:
-    """Return the command or option that a misspelt word means; None without a similar one."""
-    return next(iter(difflib.get_close_matches(word, list(known), n=1, cutoff=0.7)), None)
 
 
 def name_of(parameter: Any) -> str:

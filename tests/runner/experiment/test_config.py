@@ -263,7 +263,7 @@ def test_words_for_what_is_missing_or_too_short():
     ("changes", "message"),
     [
         ({"model.num_classes": 7}, "model.num_classes is set to 7, but data set shapes has 10"),
-        ({"data.mean": [0.5]}, "data.mean has 1 values for 3 channels"),
+        ({"data.mean": [0.5]}, "data.mean has 1 value for 3 channels"),
         ({"model.patch_size": 7}, r"patch_size 7 does not divide 32x32 \(from data set shapes\)"),
     ],
 )
