@@ -58,7 +58,6 @@ def visualize(
 
     names = check_names([name for name in what.split(",") if name])
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
-
     # Of several runs, --data-dir concerns those whose data set is searched in folders.
     searched = [run for run in found if run.read("meta.json").get("data") in CATALOGUE]
 
