@@ -70,15 +70,15 @@ def visualize(
 
     names = check_names([name for name in what.split(",") if name])
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
+    # Of several runs, --data-dir concerns those whose data set is searched in folders.
+    searched = [run for run in found if run.read("meta.json").get("data") in CATALOGUE]
 
     def load(run: RunDir) -> RunOnTestSet:
-        # Of several runs, --data-dir concerns those whose data set is searched in folders.
-        is_searched = len(found) == 1 or run.spec().data.name in CATALOGUE
         tested = load_run_on_test_set(
             run,
             num_images=num_images,
             device=device,
-            data_dir=data_dir if is_searched else None,
+            data_dir=data_dir if run in searched or not searched else None,
             offline=offline,
             on_message=say,
         )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import printable, quantity
+from vitcli.runner.text import printable
 
 TEST_SHARE = 0.2
 JUNK = ("thumbs.db", "desktop.ini")
@@ -107,10 +107,9 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
     train = _classes(train_at, notes)
     names = class_names or tuple(sorted(train))
     if len(train) < 2:
-        raise InputError(
-            f"{printable(train_at)} has {quantity(len(train), 'class')} with pictures;"
-            f" two are needed; {LAYOUT}"
-        )
+        found = f"only {printable(*train)!r}" if train else "none"
+        needed = f"{printable(train_at)} needs a folder of pictures for each class, and has {found}"
+        raise InputError("; ".join([needed, *notes, LAYOUT]))
     test = _classes(test_at, notes) if test_at else None
     if test is not None and not test:
         raise InputError(f"{printable(test_at)} has no pictures; {LAYOUT}")
@@ -147,7 +146,9 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
         if not entry.name.startswith(".") and entry.is_dir():
             found[entry.name] = _files(entry.path)
             if not found[entry.name]:
-                notes.append(f"{printable(entry.path)} has no pictures and is skipped")
+                has_folders = any(inner.is_dir() for inner in os.scandir(entry.path))
+                what = "folders but no pictures" if has_folders else "no pictures"
+                notes.append(f"{printable(entry.path)} has {what} and is skipped")
     return {name: files for name, files in found.items() if files}
 
 

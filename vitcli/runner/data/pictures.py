@@ -282,7 +282,7 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
 
 def _diagnose(content: bytes) -> str:
     """Return what a file refused by Pillow seems to be, and what to do."""
-    readable = "PNG, JPEG, WebP, BMP and GIF can be read"
+    readable = "PNG, JPEG, WebP, BMP, GIF and HEIC can be read"
     if not content:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.experiment.config import Experiment, fit_to_data, load_experiment
 
-STEPS = 4
-"""Smallest number of steps per epoch with a shrunk batch."""
-
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
+
+STEPS = 4
+"""Number of steps per epoch with a shrunk batch."""
 
 
 def resolve_by_name(name: str) -> Experiment:

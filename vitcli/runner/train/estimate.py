@@ -123,15 +123,7 @@ def make_estimate(
         ConfigError: The training would refuse the experiment.
     """
     device = pick_device(device_name)
-    if data:
-        spec, num_train, num_test = resolve(experiment.spec, data), len(data.train), len(data.test)
-    else:
-        facts = describe_data(experiment.spec.data)
-        spec, num_train, num_test = (
-            fit_to_data(experiment.spec, facts),
-            facts.num_train,
-            facts.num_test,
-        )
+    spec, num_train, num_test = _resolve(experiment.spec, data)
     spec = shrink_batch(experiment, spec, num_train, on_message)
     assert spec.model.img_size is not None
     assert spec.model.in_chans is not None
@@ -161,6 +153,14 @@ def make_estimate(
         hardware=hardware(device),
         steps_per_epoch=steps,
     )
+
+
+def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec, int, int]:
+    """Return the resolved spec and the numbers of training and test images."""
+    if data:
+        return resolve(spec, data), len(data.train), len(data.test)
+    facts = describe_data(spec.data)
+    return fit_to_data(spec, facts), facts.num_train, facts.num_test
 
 
 def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int:

@@ -86,9 +86,7 @@ class Trainer:
             num_batches(len(self.data.train), self.spec.train.batch_size)
         except ValueError as error:
             fewer = max(1, len(self.data.train) // 4)
-            raise ConfigError(
-                f"train.batch_size: {error}; try -s train.batch_size={fewer}"
-            ) from error
+            raise ConfigError(f"train.batch_size: {error}; try train.batch_size={fewer}") from error
 
     @property
     def step(self) -> int:
