@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.legend import Legend
 from matplotlib.text import Text
-from matplotlib.transforms import Bbox
+from matplotlib.transforms import Bbox, BboxBase
 
 from vitcli.runner.figure_style import STYLE
 
@@ -29,7 +29,7 @@ def faults(draw: Callable[[], Figure]) -> list[str]:
             FigureCanvasAgg(figure).draw()
         # The box of an annotation would include its line.
         boxes = [(text, Text.get_window_extent(text)) for text in texts]
-        legends = [axes.get_legend() for axes in figure.axes if axes.get_legend()]
+        legends = [legend for axes in figure.axes if (legend := axes.get_legend())]
         return [
             *(f"cut off: {text.get_text()!r}" for text, box in boxes if is_cut(box, figure.bbox)),
             *overlaps(boxes),
@@ -53,7 +53,7 @@ def drawn_texts() -> Iterator[list[Text]]:
         yield found
 
 
-def is_cut(box: Bbox, whole: Bbox) -> bool:
+def is_cut(box: Bbox, whole: BboxBase) -> bool:
     return (
         box.x0 < whole.x0 - SLACK
         or box.y0 < whole.y0 - SLACK

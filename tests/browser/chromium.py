@@ -172,6 +172,16 @@ class Page:
             assert time.monotonic() < deadline, f"never true: {condition}"
             time.sleep(0.02)
 
+    def print_on(self, width: int) -> None:
+        """Show the page as it is printed on paper of this width, in CSS pixels."""
+        self.call("Emulation.setEmulatedMedia", media="print")
+        self.resize(width, 1000)
+
+    def overflow(self) -> int:
+        """Return by how many CSS pixels the page is wider than the window."""
+        root = "document.documentElement"
+        return int(self.evaluate(f"{root}.scrollWidth - {root}.clientWidth"))
+
     def move(self, x: float, y: float) -> None:
         self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
 

@@ -27,7 +27,7 @@ def page(tiny, here):
 
 def test_the_page_is_complete_without_messages_and_no_wider_than_a_phone(page, tmp_path):
     with chromium(tmp_path / "profile") as browser:
-        for options in ({}, {"dark": True, "size": (390, 844), "phone": True}):
+        for options in ({}, {"dark": True, "size": (360, 800), "phone": True}):
             shown = browser.open(page.as_uri(), **options)
             shown.wait(
                 "[...document.querySelectorAll('.explorer')].length === 2 &&"
@@ -40,10 +40,19 @@ def test_the_page_is_complete_without_messages_and_no_wider_than_a_phone(page, t
             )
             assert len(sizes) == 4
             assert min(sizes) > 100
-            root = "document.documentElement"
-            assert shown.evaluate(f"{root}.scrollWidth - {root}.clientWidth") <= 0
+            assert shown.overflow() <= 0
+            shown_sizes = shown.evaluate(
+                "[...document.querySelectorAll('figure img')].map(image => image.clientWidth)"
+            )
+            assert min(shown_sizes) > 600, "text of a figure in its usual size; the figure scrolls"
             ground = shown.evaluate("getComputedStyle(document.body).backgroundColor")
             assert (ground == "rgb(255, 255, 255)") is not bool(options)
+        shown.print_on(718)
+        assert shown.overflow() <= 0
+        ground = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert ground == "rgb(255, 255, 255)", "paper is white, also of a dark page"
+        clipped = "[...document.querySelectorAll('.wide')].some(e => e.scrollWidth > e.clientWidth)"
+        assert not shown.evaluate(clipped), "paper does not scroll"
 
 
 def test_each_explorer_handles_its_own_keys(page, tmp_path):

@@ -14,7 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colorbar import Colorbar
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import Normalize, PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.image import AxesImage
@@ -148,7 +148,7 @@ def add_source(figure: Figure, source: str) -> None:
 
 def add_legend_beside(axes: Axes, **options: Any) -> Legend:
     """Add a legend at the right of the axes, where it covers no data."""
-    place = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0}
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1), "borderaxespad": 0}
     return axes.legend(**place, frameon=False, fontsize=SMALL_SIZE, **options)
 
 
@@ -159,6 +159,7 @@ def add_colour_bar(
     options = {"fraction": 0.04, "pad": 0.02} | options
     bar = figure.colorbar(image, ax=axes, **options)
     bar.set_label(label)
+    assert bar.solids is not None, "an image has a filled bar"
     bar.solids.set_alpha(1)
     return bar
 
@@ -167,9 +168,11 @@ def add_share_bar(
     figure: Figure, image: AxesImage, axes: Axes | np.ndarray, **options: Any
 ) -> None:
     """Add the colour bar of shares of attention from 0 to the largest, with five even ticks."""
-    is_square_root = isinstance(image.norm, PowerNorm) and image.norm.gamma == 0.5
+    norm = image.norm
+    assert isinstance(norm, Normalize)
+    is_square_root = isinstance(norm, PowerNorm) and norm.gamma == 0.5
     label = "share of attention, %" + ("\n(square-root scale)" if is_square_root else "")
     bar = add_colour_bar(figure, image, axes, label, **options)
-    shares = image.norm.inverse(np.linspace(0, 1, 5))
+    shares = norm.inverse(np.linspace(0, 1, 5)).tolist()
     bar.set_ticks(shares, labels=[f"{100 * share:.2g}" for share in shares])
     bar.minorticks_off()

@@ -2,6 +2,7 @@
 
 import itertools
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,12 @@ RUN = "runs/a_run_with_a_rather_long_name_of_its_own/train/seed0"
 
 def explanation(method: str, **changes) -> Explanation:
     """Return a made-up explanation: 4 layers, 3 heads, 8x8 patches and a prefix of 2 tokens."""
-    fields = {"label": LONG, "explained_class": LONG, "probability": 0.5, "fit": "crop"}
+    fields: dict[str, Any] = {
+        "label": LONG,
+        "explained_class": LONG,
+        "probability": 0.5,
+        "fit": "crop",
+    }
     fields |= {"picture": np.full((60, 90, 3), 99, np.uint8), "box": (0, 15, 60, 60)}
     fields |= {"layers": (4,), "depth": 4, "heads": (1, 2, 3), "are_heads_averaged": False}
     fields |= {"grid": (8, 8), "num_prefix_tokens": 2, "query": None, "has_cls": True}
@@ -30,19 +36,22 @@ def explanation(method: str, **changes) -> Explanation:
     rows, columns = fields["grid"]
     tokens = rows * columns + fields["num_prefix_tokens"]
     by_head = (len(fields["layers"]), len(fields["heads"]))
-    shapes = {"head": (*by_head, rows, columns), "raw": (*by_head, tokens, tokens)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "head": (*by_head, rows, columns),
+        "raw": (*by_head, tokens, tokens),
+    }
     maps = np.random.default_rng(0).random(shapes.get(method, (rows, columns))) / tokens
     return Explanation(
         path="x.png", method=method, maps=maps, batch=torch.zeros(1, 3, 8, 8), **fields
     )
 
 
-SHAPES = {
+SHAPES: dict[str, dict[str, Any]] = {
     "photo": {},
     "wide": {"picture": np.full((30, 300, 3), 99, np.uint8), "box": (0, 0, 30, 300)},
     "tall": {"picture": np.full((300, 20, 3), 99, np.uint8), "box": (100, 0, 20, 20)},
     "one head": {"heads": (1,), "layers": (3,), "query": (2, 2)},
-    "many heads": {"heads": tuple(range(1, 13)), "layers": tuple(range(1, 13)), "depth": 12},
+    "many heads": {"heads": tuple(range(1, 13)), "layers": (1, 12), "depth": 12},
     "large grid": {"grid": (16, 32), "num_prefix_tokens": 0, "has_cls": False, "layers": (3,)},
     "not a classifier": {"label": None, "explained_class": None, "probability": None},
 }

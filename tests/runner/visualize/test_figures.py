@@ -1,6 +1,7 @@
 """Every figure of a run is legible: nothing cut off, no overlaps, labels, n."""
 
 import itertools
+import re
 from functools import cache
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
+from vitcli.runner.visualize.weight_figures import named_classes
 
 LONG = (
     "northern_flying_squirrel_with_acorn",
@@ -78,3 +80,20 @@ def draw_pictures(place: Path, names: tuple[str, ...]) -> None:
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(tested, here, name, run):
     figure = FIGURES[name](tested(run))
     assert faults(figure.draw) == []
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_states_its_title_model_data_and_number_of_images(tested, here, name):
+    figure = FIGURES[name](tested("many classes"))
+    drawn = figure.draw()
+    words = "".join(drawn.get_supxlabel().split())
+    assert drawn.get_suptitle() == figure.title
+    assert "a_run_with_a_rather_long_name_of_its_own,trainedonpictures" in words
+    if name not in ("pos-embed", "filters"):  # of the weights
+        assert re.search(r"n=\d+testimages", words)
+
+
+def test_of_many_classes_the_most_frequent_get_a_name():
+    labels = np.repeat(np.arange(40), 2)
+    assert named_classes(labels).tolist() == list(range(15))
+    assert named_classes(np.append(labels, 39)).tolist() == [*range(14), 39]

@@ -4,12 +4,15 @@ The page is one file. It needs no network and runs only the explorer's script.
 """
 
 import base64
+import io
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from PIL import Image
 
+from vitcli.runner.figure_style import STYLE
 from vitcli.runner.visualize.claims import describe_untrained, full_verdict
 from vitcli.runner.visualize.explorer.page import fragment
 from vitcli.runner.visualize.render import VisualizedRun
@@ -39,7 +42,9 @@ def _section(each: VisualizedRun) -> dict[str, Any]:
                 "name": name,
                 "title": figure.title,
                 "caption": figure.caption,
+                "details": figure.details,
                 "source": _data_uri(each.pngs[name]),
+                "width": shown_width(each.pngs[name]),
                 "numbers": figure.numbers,
             }
             for name, figure in each.figures.items()
@@ -48,6 +53,12 @@ def _section(each: VisualizedRun) -> dict[str, Any]:
         "explorer": fragment(each.scenes) if each.scenes else None,
         "skipped": each.skipped,
     }
+
+
+def shown_width(png: bytes) -> int:
+    """Return the width of a figure in CSS pixels, 96 per inch, at which its text can be read."""
+    with Image.open(io.BytesIO(png)) as picture:
+        return round(96 * picture.width / STYLE["savefig.dpi"])
 
 
 def _data_uri(png: bytes) -> str:

@@ -228,11 +228,14 @@ def _draw_embeddings(
     if len(rest := places[~np.isin(labels, named)]):
         count = len(np.unique(labels)) - len(named)
         name = f"{count} other classes ({len(rest):,})"
-        axes.scatter(*rest.T, s=14, color=FAINT, edgecolors=MUTED, linewidths=0.4, label=name)
+        axes.scatter(
+            rest[:, 0], rest[:, 1], s=14, color=FAINT, edgecolors=MUTED, linewidths=0.4, label=name
+        )
     for i, label in enumerate(named):
         points = places[labels == label]
         axes.scatter(
-            *points.T,
+            points[:, 0],
+            points[:, 1],
             s=26,
             color=PALETTE[i % len(PALETTE)],
             marker=MARKS[i % len(MARKS)],
