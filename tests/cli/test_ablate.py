@@ -34,7 +34,7 @@ def test_a_study_from_nothing_to_its_table_and_again(study):
     assert first.exit_code == 0, first.stderr
     assert "study mine (mine.yaml)\n2 variants x 2 seeds: 4 missing\n" in first.stderr
     assert "4 to train, 2 at once" in first.stderr
-    assert "making the table, figures and report ...\nmine: does it print?\n---" in first.output
+    assert "making the table, figures and report ...\nmine: does it print? " in first.output
     assert re.search(r"full/seed0 +test \d+\.\d\d %", first.stderr)
     assert first.stdout.startswith("mine: does it print? Hypothesis: it does & more\n")
     assert "no-norm" in first.stdout

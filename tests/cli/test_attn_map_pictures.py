@@ -137,7 +137,7 @@ BAD = {
     ),
     "photo.heic": (
         lambda: b"\0\0\0\x18ftypheic" + b"\0" * 99,
-        "photo.heic: a HEIC picture; PNG, JPEG, WebP, BMP and GIF can be read; convert it: magick",
+        "photo.heic: the picture is damaged or cut short; get a fresh copy",
     ),
     "empty.png": (lambda: b"", "empty.png: the file is empty"),
     "tool.png": (lambda: b"\x7fELF" + bytes(99), "tool.png: a file, not a picture"),

@@ -164,7 +164,11 @@ def test_options_set_the_fields_that_they_name(here):
         (["train", "-s", "model.dept=4"], 2, "did you mean 'depth'?"),
         (["train", "--precision", "half"], 2, "error: --precision: should be 'auto', 'fp32', "),
         (["bench", "train", "--precision", "half"], 2, "error: --precision: should be 'auto'"),
-        (["train", "--data", "X"], 2, "error: --data: 'X' is not one of shapes, cifar10"),
+        (
+            ["train", "--data", "X"],
+            2,
+            "error: --data: unknown data set 'X'; there are shapes, cifar10",
+        ),
         (["train", "--seed", "9999999999"], 2, "error: --seed: should be less than 2147483648"),
         (["train", "--epochs", "9999999"], 2, "error: --epochs: should be less than or equal"),
         (["train", "-s", "model.num_heads=5"], 2, "num_heads 5 does not divide embed_dim 96"),

@@ -141,7 +141,7 @@ def train(
     from vitcli.runner.train.start import Request
 
     if data is not None:
-        check_name(data)
+        check_name(data, "--data: ")
     options: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,

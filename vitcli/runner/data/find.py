@@ -1,7 +1,6 @@
 """Search for a named data set on this machine."""
 
 import contextlib
-import difflib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ import platformdirs
 from vitcli.core.spec import DATA_SETS
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
-from vitcli.runner.text import printable, quoted
+from vitcli.runner.text import did_you_mean, printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
 CACHE_VARIABLE = "VITCLI_CACHE"
@@ -58,7 +57,7 @@ def is_offline(offline: bool) -> bool:
     return offline or os.environ.get(OFFLINE_VARIABLE, "").lower() not in ("", "0", "false", "no")
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, where: str = "") -> None:
     """Refuse a name that is neither a named data set nor ``imagefolder:PATH``.
 
     Raises:
@@ -66,12 +65,11 @@ def check_name(name: str) -> None:
     """
     if name in DATA_SETS or folder_path(name):
         return
-    close = difflib.get_close_matches(name, DATA_SETS, n=1)
     if Path(os.path.expanduser(name)).is_dir():
-        hint = f"did you mean {quoted(f'imagefolder:{name}')}?"
+        hint = f"; did you mean {quoted(f'imagefolder:{name}')}?"
     else:
-        hint = f"did you mean {close[0]!r}?" if close else f"there are {', '.join(DATA_SETS)}"
-    raise ConfigError(f"unknown data set {printable(name)!r}; {hint}")
+        hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
+    raise ConfigError(f"{where}unknown data set {printable(name)!r}{hint}")
 
 
 def refuse_unused_folder(name: str, data_dir: Path | None, *, may_choose: bool = False) -> None:
