@@ -32,7 +32,7 @@ except SystemExit:
 
 @pytest.fixture
 def place(here) -> Path:
-    """A folder with runs, a study of the user and pictures; three of its files are broken."""
+    """A folder with runs, a study of the user, pictures and broken files."""
     for run in ("photos", "twice/train/seed0", "twice/train/seed1", "quickstart/train/seed0"):
         (here / "runs" / run).mkdir(parents=True)
         (here / "runs" / run / "config.yaml").write_text("{")
