@@ -81,7 +81,7 @@ def result(run: "RunSummary", with_label: bool) -> str:
 
 
 def settings(run: "RunSummary") -> str:
-    """Return the settings that differ from the experiment, and whatever the name does not say."""
+    """Return what differs from the experiment, and the seed and experiment that no name shows."""
     from vitcli.runner.run.differing import short_setting
 
     words = [short_setting(field, value) for field, value in run.differs.items()]
