@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
@@ -19,7 +17,8 @@ from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, DivergedError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
 from vitcli.runner.evaluate.weights import load_model
-from vitcli.runner.experiment.config import SIZES, describe
+from vitcli.runner.experiment.config import SIZES, check
+from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.text import printable
 
@@ -183,10 +182,5 @@ def _refuse_misfit(model: ImageModel, data: DataSet) -> None:
 
 
 def _check(function: str, fields: Mapping[str, Any]) -> ExperimentSpec:
-    """Return a checked spec; the first mistake becomes one line."""
-    try:
-        return ExperimentSpec.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        problem = describe(first["loc"], first["type"], first, fields)
-        raise ConfigError(f"{function}: {problem}") from error
+    """Return a checked spec; the first mistake becomes one line that begins with the function."""
+    return check(fields, Places((), function), is_stored=True)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.fabricated import make_run
+from vitcli.cli import console
 from vitcli.cli import runs as commands
 from vitcli.cli.main import app
 from vitcli.runner.run.folder import RUNS, RunDir, State
@@ -134,12 +136,21 @@ def test_a_narrow_terminal_shows_every_word_unbroken(monkeypatch, several, width
     many = {"model.attention": "linformer", "train.batch_size": 64, "data.augment.mixup": 0.8}
     make(LONG, 9, changes=many)
     whole = ls().split()
-    monkeypatch.setattr(commands, "line_width", lambda: width)
+    monkeypatch.setattr(console, "line_width", lambda stream=None: width)
     narrow = ls()
     assert all(len(line) <= width or line == LONG for line in narrow.splitlines())
     assert {*narrow.split()} <= {*whole}
     assert {word for word in whole if "=" in word or "/" in word} <= {*narrow.split()}
     assert narrow.count("finished") == 5
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_long_name_of_a_folder_of_pictures_is_shortened(monkeypatch, several, width):
+    make("pets", 9, changes={"data.name": f"imagefolder:/home/me/{'summer-' * 9}2024"})
+    monkeypatch.setattr(console, "line_width", lambda stream=None: width)
+    narrow = ls()
+    assert all(len(line) <= width for line in narrow.splitlines())
+    assert len(re.findall(r"imagefolder:?.*\.\.\..*2024", narrow)) == 1
 
 
 def test_many_settings_are_counted():

@@ -241,10 +241,10 @@ def workload(
     experiment: str | None, sets: list[str] | None, device: str, precision: str | None
 ) -> "Workload":
     """Return the experiment to measure."""
-    from vitcli.runner.experiment.config import parse_set
+    from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.speed.workload import make_workload
 
-    changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
+    changes = parse_sets(sets)
     shortcuts = {} if precision is None else {"train.precision": precision}
     chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
     return make_workload(chosen, device, say)

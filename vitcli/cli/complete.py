@@ -20,7 +20,11 @@ BREAKS = {"=", ":"}
 
 
 def answer(app: Callable[[], object], shell: str) -> None:
-    """Answer a shell that completes a command line. Whatever goes wrong, print no message."""
+    """Answer a shell that completes a command line.
+
+    An error offers nothing and prints nothing, because the shell is waiting for the user's next
+    key. VITCLI_TRACEBACK=1 shows the error.
+    """
     kept = ""
     code: Any = 0
     printed = io.StringIO()
@@ -31,6 +35,8 @@ def answer(app: Callable[[], object], shell: str) -> None:
         except SystemExit as end:
             code = end.code
         except Exception:
+            if os.environ.get("VITCLI_TRACEBACK"):
+                raise
             code = 1
     for line in printed.getvalue().splitlines():
         typer.echo(line.removeprefix(kept))
@@ -60,31 +66,28 @@ def join_bash_words(environment: MutableMapping[str, str]) -> str:
     return kept.partition("=")[2] if kept.startswith("--") else kept
 
 
-def quietly(candidates: Callable[[typer.Context, str], Iterator[str]]) -> Callable[..., list[str]]:
-    """Return a completion for Typer that offers nothing where it fails.
-
-    A word with a space is left out, because bash would take it as two words.
-    """
+def completion(
+    candidates: Callable[[typer.Context, str], Iterator[str]],
+) -> Callable[..., list[str]]:
+    """Return a completion for Typer without the texts with a space, which bash would split."""
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        with contextlib.suppress(Exception):
-            return [each for each in candidates(ctx, incomplete) if " " not in each]
-        return []
+        return [each for each in candidates(ctx, incomplete) if " " not in each]
 
     return complete
 
 
-@quietly
+@completion
 def any_experiment(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     return (name for name, _ in experiment_files(incomplete))
 
 
-@quietly
+@completion
 def experiment(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     return (name for name, path in experiment_files(incomplete) if not is_study(path))
 
 
-@quietly
+@completion
 def study(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     return (name for name, path in experiment_files(incomplete) if is_study(path))
 
@@ -99,16 +102,18 @@ def experiment_files(incomplete: str) -> Iterator[tuple[str, Path]]:
 
 
 def is_study(path: Path) -> bool:
-    """Return whether a file is a study. YAML is only parsed where the text does not tell."""
-    from vitcli.runner.experiment.listing import describe_experiment
+    """Return whether a file is a study. A broken file is none; a command says what is wrong."""
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment import listing
+    from vitcli.runner.experiment.yaml_text import FAST_LOADER
 
-    text = "\n" + path.read_text(errors="replace")
-    if "\nvariants:" in text or "\nbase:" not in text:
-        return "\nvariants:" in text
-    return describe_experiment(str(path)).kind == "study"
+    try:
+        return listing.is_study(path, FAST_LOADER)
+    except ConfigError:
+        return False
 
 
-@quietly
+@completion
 def run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     from vitcli.runner.run.folder import bundled_models
 
@@ -116,12 +121,12 @@ def run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     yield from bundled_models()
 
 
-@quietly
+@completion
 def own_run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     return own_runs(incomplete)
 
 
-@quietly
+@completion
 def resumable(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     yield "auto"
     yield from own_runs(incomplete)
@@ -138,7 +143,7 @@ def own_runs(incomplete: str) -> Iterator[str]:
         yield folder if count[folder] == 1 and "/" not in incomplete else name
 
 
-@quietly
+@completion
 def data_set(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Yield the named data sets, and the folders that may hold pictures."""
     from vitcli.core.spec import DATA_SETS
@@ -149,7 +154,7 @@ def data_set(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     yield from (f"imagefolder:{path}" for path in sorted(top.glob("[!.]*")) if path.is_dir())
 
 
-@quietly
+@completion
 def field(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Yield the fields of the chosen experiment, or the values of the one that is meant."""
     from vitcli.runner.experiment.config import flatten
@@ -169,15 +174,12 @@ def field(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 def chosen_spec(ctx: typer.Context) -> "ExperimentSpec":
     """Return the experiment of the command line with the fields that are already set."""
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.experiment.config import load_experiment, parse_set
+    from vitcli.runner.experiment.config import load_experiment, parse_sets
 
     # Without a value for its last option, the line is not parsed to its end.
     name = ctx.params.get("experiment") or next(iter(ctx.args), "quickstart")
-    changes: dict[str, Any] = {}
     try:
-        for text in ctx.params.get("sets") or []:
-            changes |= parse_set(text)
-        return load_experiment(name, changes).spec
+        return load_experiment(name, parse_sets(ctx.params.get("sets"))).spec
     except ConfigError:
         return load_experiment("quickstart").spec
 

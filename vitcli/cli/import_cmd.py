@@ -49,16 +49,15 @@ def import_(
       vitcli import vit.pt -e cifar10-tiny --name theirs
     """
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.experiment.config import parse_set
+    from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.weights.convert import import_weights
 
     folder = run_folder(name, output)
     if folder is None:
         raise ConfigError("an imported run needs a name: --name NAME, or -o FOLDER")
-    changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
     run = import_weights(
         file,
-        load_changed(experiment, changes),
+        load_changed(experiment, parse_sets(sets)),
         folder,
         data_dir=data_dir,
         offline=offline,

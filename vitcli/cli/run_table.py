@@ -1,11 +1,12 @@
 """The table of `vitcli runs ls`, which fits the terminal."""
 
-import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vitcli.cli import console
 from vitcli.cli.console import duration, table
-from vitcli.runner.text import printable
+from vitcli.runner.columns import GAP, make_column, total_width
+from vitcli.runner.text import printable, shorten
 
 if TYPE_CHECKING:
     from vitcli.runner.run.listing import RunSummary
@@ -14,32 +15,34 @@ NUMERIC = ("accuracy", "result", "parameters", "time")
 LEFT_OUT = ("parameters", "time")
 """Columns that are left out of a table without room for them, in this order."""
 MAX_SETTINGS = 6
-INDENT = "  "
+MAX_DATA = 24
+"""Largest width of a data set's name on a narrow terminal."""
 
 Column = list[str]
 """The header and the cells below it."""
 
 
-def run_table(runs: Sequence["RunSummary"], width: int | None) -> str:
-    """Return the table of runs with lines of at most ``width`` characters; None: no limit.
+def run_table(runs: Sequence["RunSummary"]) -> str:
+    """Return the table of runs.
 
     On narrow terminals, the settings of a run stand below its other columns, and long names above.
     """
-    columns = run_columns(runs)
-    if width is None or total_width(columns) <= width:
-        return join(columns)
-    settings = columns.pop()
-    for name in LEFT_OUT:
-        if total_width(columns) > width:
-            columns = [column for column in columns if column[0] != name]
-    room = width - total_width(columns[1:]) - len(INDENT)
-    names = [name if len(name) > room else "" for name in columns[0]]
-    columns[0] = ["" if long else name for name, long in zip(columns[0], names, strict=True)]
-    rows = join(columns).split("\n")
-    parts = zip(names, rows, ["", *settings[1:]], strict=True)
-    return "\n".join(
-        line for name, row, below in parts for line in [name, row, wrap(below, width)] if line
-    )
+    whole, width = run_columns(runs), console.line_width()
+    if width is None or width_of(whole) <= width:
+        return join(whole)
+    names, data, *others, settings = whole
+    columns = [[shorten(name, MAX_DATA) for name in data], *others]
+    for left_out in LEFT_OUT:
+        if width_of([names, *columns]) > width:
+            columns = [column for column in columns if column[0] != left_out]
+    room = width - width_of(columns) - len(GAP)
+    if room < 0:
+        return join(whole)
+    beside = [name if len(name) <= room else "" for name in names]
+    above = ["" if name in beside else name for name in names]
+    below = ["", *(GAP + words if words else "" for words in settings[1:])]
+    rows = zip(above, join([beside, *columns]).split("\n"), below, strict=True)
+    return "\n".join(line for lines in rows for line in lines if line)
 
 
 def run_columns(runs: Sequence["RunSummary"]) -> list[Column]:
@@ -78,7 +81,7 @@ def result(run: "RunSummary", with_label: bool) -> str:
 
 
 def settings(run: "RunSummary") -> str:
-    """Return the settings that differ from the experiment, and whatever the name does not say."""
+    """Return what differs from the experiment, and the seed and experiment that no name shows."""
     from vitcli.runner.run.differing import short_setting
 
     words = [short_setting(field, value) for field, value in run.differs.items()]
@@ -91,23 +94,13 @@ def settings(run: "RunSummary") -> str:
     return " ".join(words)
 
 
-def total_width(columns: Sequence[Column]) -> int:
-    return sum(max(map(len, column)) + 2 for column in columns) - 2
+def width_of(columns: Sequence[Column]) -> int:
+    """Return the width of the columns beside each other."""
+    made = [make_column(head, cells, right=False, limit=0) for head, *cells in columns]
+    return total_width(made)
 
 
 def join(columns: Sequence[Column]) -> str:
     """Return the columns as a table."""
     header, *rows = zip(*columns, strict=True)
     return table(header, rows, [i for i, name in enumerate(header) if name in NUMERIC])
-
-
-def wrap(text: str, width: int) -> str:
-    """Return indented lines, broken between words."""
-    return textwrap.fill(
-        text,
-        width,
-        initial_indent=INDENT,
-        subsequent_indent=INDENT,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

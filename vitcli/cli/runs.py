@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import duration, emit, emit_json, line_width, percent, say, table
+from vitcli.cli.console import duration, emit, emit_json, percent, say, table
 from vitcli.cli.options import Json, Run, group
 from vitcli.cli.run_table import run_table
 from vitcli.runner.text import printable
@@ -118,7 +118,7 @@ def ls(
     if json:
         emit_json([run.document() for run in runs])
     elif runs:
-        emit(run_table(runs, line_width()))
+        emit(run_table(runs))
         say(f"next: vitcli runs show {shlex.quote(newest[0].name)}")
     elif every:
         say(f"none of the {len(every):,} runs fits; list all of them: vitcli runs ls")

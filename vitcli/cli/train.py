@@ -137,7 +137,7 @@ def train(
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
     from vitcli.runner.data.find import check_name
-    from vitcli.runner.experiment.config import parse_set
+    from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.train.start import Request
 
     if data is not None:
@@ -153,7 +153,7 @@ def train(
         "data.name": data,
         "data.skip_bad": skip_bad or None,
     }
-    changes = {key: value for text in sets or [] for key, value in parse_set(text).items()}
+    changes = parse_sets(sets)
     shortcuts = {key: value for key, value in options.items() if value is not None}
     output = run_folder(name, output)
     chosen, output = choose_experiment(

@@ -2,7 +2,6 @@
 
 from enum import StrEnum
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import DataDir, Device, Json, Offline
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.visualize.render import VisualizedRun
@@ -23,7 +23,6 @@ class FigureFormat(StrEnum):
     pdf = "pdf"
 
 
-WIDTH = 79
 Runs = Annotated[
     list[str],
     typer.Argument(
@@ -154,14 +153,12 @@ def claims(found: dict[str, Any]) -> str:
 
     lines = []
     for each in found["claims"]:
-        lines += [each["claim"], f"  {full_verdict(each)}"]
-        lines += wrap(each["measured"], WIDTH, initial_indent="  ", subsequent_indent="  ")
+        lines += [each["claim"], f"  {full_verdict(each)}", f"  {each['measured']}"]
         if interval := describe_untrained(each):
             lines.append(f"  untrained models: {interval}")
-    models, images = len(found["untrained_seeds"]), found["untrained_num_images"]
-    return "\n".join(
-        [*lines, f"untrained models: 95 % prediction interval, {models} seeds, {images} images"]
-    )
+    seeds = quantity(len(found["untrained_seeds"]), "seed")
+    images = quantity(found["untrained_num_images"], "image")
+    return "\n".join([*lines, f"untrained models: 95 % prediction interval, {seeds}, {images}"])
 
 
 def faithfulness(found: dict[str, Any]) -> str:

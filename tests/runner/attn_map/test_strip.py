@@ -121,7 +121,7 @@ def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
     def records(*steps: int) -> list[dict]:
         return [{"step": step, "train_loss": 1.0} for step in steps]
 
-    board = Board(tmp_path, [])
+    board = Board(tmp_path, [], pytest.fail)
     for step in (5, 10, 15):
         board.picture(np.full((4, 6, 3), step, dtype=np.uint8), step)
     board.close()
@@ -129,11 +129,13 @@ def test_a_board_copies_pictures_up_to_the_last_record(tmp_path):
     twin(next(tmp_path.glob("events*")).read_bytes())  # as after a kill between copy and removal
     cut = tmp_path / "events.out.tfevents.0.vm.1.2"
     cut.write_bytes(b"no record")
-    Board(tmp_path, records(5, 10)).close()  # 15 was drawn, but its checkpoint was not saved
+    Board(
+        tmp_path, records(5, 10), pytest.fail
+    ).close()  # 15 was drawn, but its checkpoint was not saved
     assert [step for step, _ in pictures_of(tmp_path)] == [5, 10]
     content = pictures_of(tmp_path)[1][1]
     assert_array_equal(np.asarray(Image.open(io.BytesIO(content))), np.full((4, 6, 3), 10))
-    Board(tmp_path, []).close()
+    Board(tmp_path, [], pytest.fail).close()
     assert pictures_of(tmp_path) == []
 
 

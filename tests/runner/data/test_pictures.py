@@ -12,15 +12,10 @@ import torch
 from PIL import Image
 from torch.testing import assert_close
 
+from tests.read_picture import read_picture
 from vitcli.cli.options import Fit
 from vitcli.runner.data.arrays import stretch_to_size
-from vitcli.runner.data.pictures import (
-    FITS,
-    picture_size,
-    picture_to_draw,
-    quiet_pillow,
-    read_picture,
-)
+from vitcli.runner.data.pictures import FITS, picture_size, picture_to_draw, quiet_pillow
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
 

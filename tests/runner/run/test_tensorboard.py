@@ -81,7 +81,7 @@ def test_a_run_that_continues_with_space_on_the_disk_has_all_numbers(tiny, here,
 @pytest.mark.parametrize("capacity", [0, 100])
 def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch, capacity):
     records = [{"step": step, "train_loss": 1.0} for step in range(9)]
-    Board(tmp_path, records).close()
+    Board(tmp_path, records, pytest.fail).close()
     (old,) = tmp_path.iterdir()
     before = old.read_bytes()
     fill_disk(monkeypatch, capacity)

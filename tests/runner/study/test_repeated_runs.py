@@ -7,7 +7,7 @@ import pytest
 
 from tests.fabricated import make_run
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
-from vitcli.runner.experiment.config import load_experiment, parse_set
+from vitcli.runner.experiment.config import load_experiment, parse_set, parse_sets
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.study.repeated_runs import collect_runs, write
 from vitcli.runner.study.table import read_document, to_json
@@ -124,7 +124,7 @@ def test_the_command_gives_the_same_configuration_again():
     assert words[:3] == ["vitcli", "train", "quickstart"]
     assert words[-2:] == ["--seed", "4"]
     sets = [word for flag, word in zip(words[3:-2:2], words[4:-2:2], strict=True) if flag == "-s"]
-    typed = {key: value for text in sets for key, value in parse_set(text).items()}
+    typed = parse_sets(sets)
     again = load_experiment("quickstart", typed).spec.replace(seed=4)
     wanted = load_experiment("quickstart", CHANGES).spec.replace(seed=4)
     assert again == wanted

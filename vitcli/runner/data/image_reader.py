@@ -15,14 +15,8 @@ from torch import Tensor
 
 from vitcli.core.data.source import Images
 from vitcli.runner.data.image_folder import LabelledFiles, PictureFolder
-from vitcli.runner.data.pictures import (
-    decode,
-    picture_bytes,
-    picture_size,
-    quiet_pillow,
-    require_channels,
-)
-from vitcli.runner.errors import InputError
+from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import printable
 
 Listener = Callable[[str], None]
@@ -102,8 +96,13 @@ def _read_portion(
 def read_each(
     paths: Sequence[str], size: tuple[int, int], in_chans: int, fit: str
 ) -> list[Tensor | InputError]:
-    """Decode each picture to (in_chans, *size) uint8; a picture that cannot be read is an error."""
-    require_channels(in_chans)
+    """Decode each picture to (in_chans, *size) uint8; a picture that cannot be read is an error.
+
+    Raises:
+        ConfigError: The model takes images with another number of channels than pictures have.
+    """
+    if in_chans not in (1, 3):
+        raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
 
     def read(path: str) -> Tensor | InputError:
         try:

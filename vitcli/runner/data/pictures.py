@@ -22,7 +22,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitcli.runner.data.arrays import central_box, inner_box, stretch_to_size
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
 
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
@@ -35,30 +35,6 @@ MAX_RATIO = 20
 MAX_SHOWN = 1024
 ORIENTATION = 0x0112
 """The EXIF tag of the orientation; its values 5 to 8 mean a quarter turn."""
-
-
-def read_picture(
-    path: Path | str, *, size: tuple[int, int], in_chans: int = 3, fit: str = "crop"
-) -> Tensor:
-    """Read a picture as (in_chans, *size) uint8; ``-`` is standard input.
-
-    The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
-    and the first frame of an animation is used. The row ``fit`` of ``FITS`` selects the part of the
-    picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
-    a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
-
-    Raises:
-        InputError: The file is not a readable picture. The text gives the reason and what to do.
-    """
-    require_channels(in_chans)
-    with quiet_pillow():
-        return decode(picture_bytes(path), path, size, in_chans, fit)
-
-
-def require_channels(in_chans: int) -> None:
-    """Refuse a model that takes images with another number of channels than pictures have."""
-    if in_chans not in (1, 3):
-        raise ConfigError(f"pictures have 1 or 3 channels, model.in_chans is {in_chans}")
 
 
 def picture_bytes(path: Path | str) -> bytes:
@@ -97,7 +73,16 @@ def _upright_size(image: Image.Image) -> tuple[int, int]:
 def decode(
     content: bytes, name: object, size: tuple[int, int], in_chans: int, fit: str = "crop"
 ) -> Tensor:
-    """Decode bytes to (in_chans, *size) uint8. Call it inside ``quiet_pillow``."""
+    """Decode bytes to (in_chans, *size) uint8. Call it inside ``quiet_pillow``.
+
+    The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
+    and the first frame of an animation is used. The row ``fit`` of ``FITS`` selects the part of the
+    picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
+    a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
+
+    Raises:
+        InputError: The bytes are not a readable picture. The text gives the reason and what to do.
+    """
     with _explain_errors(name, content):
         image = _open_checked(io.BytesIO(content))
         where, part = FITS[fit]

@@ -149,7 +149,7 @@ def with_bases(document: Document, path: Path) -> list[Document]:
             path = find_experiment(base, beside=path.parent)
         except ConfigError as error:
             raise ConfigError(f"{where}: base: {error}") from error
-        found.append(read_mapping(path))
+        found.append(read_mapping(path, document.loader))
     return found
 
 
@@ -210,6 +210,11 @@ def parse_set(text: str) -> dict[str, Any]:
     if set(data) != {"value"}:
         raise ConfigError(f"--set takes one FIELD=VALUE, got {text!r}")
     return {path.strip(): data["value"]}
+
+
+def parse_sets(texts: Sequence[str] | None) -> dict[str, Any]:
+    """Return the changes of all ``--set``; a later one takes precedence."""
+    return {field: value for text in texts or () for field, value in parse_set(text).items()}
 
 
 def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> ExperimentSpec:

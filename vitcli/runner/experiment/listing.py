@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError
@@ -13,7 +14,7 @@ from vitcli.runner.experiment.config import (
 )
 from vitcli.runner.experiment.header import without_results
 from vitcli.runner.experiment.purpose import read_purpose
-from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
+from vitcli.runner.experiment.yaml_text import SAFE_LOADER, Document, dump, read_mapping
 from vitcli.runner.files import commit
 
 
@@ -44,9 +45,9 @@ def describe_experiment(name: str) -> ExperimentInfo:
     return ExperimentInfo(name=path.stem, kind=kind, path=str(path), **purpose)
 
 
-def is_study(path: Path) -> bool:
+def is_study(path: Path, loader: Any = SAFE_LOADER) -> bool:
     """Return whether a file is a study: it has variants, or its base has them."""
-    return "variants" in resolve_bases(read_mapping(path), path)
+    return "variants" in resolve_bases(read_mapping(path, loader), path)
 
 
 def base_spec(name: str) -> ExperimentSpec | None:

@@ -7,7 +7,7 @@ import socket
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from tensorboard.compat.proto.event_pb2 import Event
@@ -17,7 +17,6 @@ from torch.utils.tensorboard.summary import hparams, image, scalar
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.experiment.config import flatten
-from vitcli.runner.text import ignore_message
 
 TAGS = {
     "lr": "optim/lr",
@@ -54,10 +53,11 @@ class Board:
         self,
         folder: Path,
         records: list[dict[str, Any]],
-        on_failure: Callable[[str], None] = ignore_message,
+        on_failure: Callable[[str], None],
     ) -> None:
         self._on_failure = on_failure
         self._failed = False
+        self._file: BinaryIO | None = None
         old = sorted(folder.glob("events.out.tfevents.*"))
         unique = f"{time.time():010.0f}.{socket.gethostname()}.{os.getpid()}.{next(self._count)}"
         path = folder / f"events.out.tfevents.{unique}"
@@ -73,7 +73,7 @@ class Board:
                 file.unlink()
 
     def _write(self, events: Iterable[Event]) -> None:
-        if self._failed:
+        if self._file is None or self._failed:
             return
         with self._failures():
             writer = RecordWriter(self._file)
@@ -123,8 +123,9 @@ class Board:
         self._write(event_of(summary, 0) for summary in summaries)
 
     def close(self) -> None:
-        with contextlib.suppress(OSError, AttributeError):  # without a file, it never opened
-            self._file.close()
+        if self._file:
+            with contextlib.suppress(OSError):  # a failure that was already reported
+                self._file.close()
 
 
 def event_of(summary: Any, step: int) -> Event:

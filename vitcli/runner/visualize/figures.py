@@ -2,12 +2,9 @@
 
 from collections.abc import Callable
 
-from vitcli.runner.visualize.attention_figures import (
-    distance_figure,
-    faithfulness_figure,
-    heads_figure,
-    mistakes_figure,
-)
+from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
+from vitcli.runner.visualize.distance_figure import distance_figure
+from vitcli.runner.visualize.faithfulness_figure import faithfulness_figure
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure

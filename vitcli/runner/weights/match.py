@@ -45,7 +45,7 @@ def match_tensors(
     found = {naming.to_vitcli(name): tensor for name, tensor in state.items()}
     wanted = model.state_dict()
     if not found.keys() & wanted.keys():
-        names = listed([shown(name) for name in state])
+        names = first_few([shown(name) for name in state])
         raise InputError(
             f"{file} does not fit the model: its names ({names}) are neither those of timm's"
             " VisionTransformer nor those of vitcli"
@@ -54,7 +54,7 @@ def match_tensors(
     shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
     if problems := find_differences(shapes, model, naming):
         hint = describe_settings(shapes, model.spec)
-        raise InputError(f"{file} does not fit the model: {listed(problems, '; ')}{hint}")
+        raise InputError(f"{file} does not fit the model: {first_few(problems, '; ')}{hint}")
     for name, tensor in state.items():
         if not tensor.isfinite().all():
             raise InputError(f"{file}: {shown(name)} has values that are not finite")
@@ -108,8 +108,8 @@ def shown(name: str) -> str:
     return one_line(name, MAX_LENGTH)
 
 
-def listed(texts: Collection[str], separator: str = ", ") -> str:
-    """Return the first texts, and the number of the others."""
+def first_few(texts: Collection[str], separator: str = ", ") -> str:
+    """Return the first texts and the number of the others, on one line."""
     left = len(texts) - MAX_NAMES
     more = f" and {left} more" if left > 0 else ""
     return separator.join(list(texts)[:MAX_NAMES]) + more
