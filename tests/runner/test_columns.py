@@ -113,6 +113,8 @@ def test_words_wrap_in_their_column_before_columns_move():
         ("hash      0123456789abcdef", "hash\n    0123456789abcdef"),
         ("a note of some length that wraps", "a note of some length\n  that wraps"),
         ("type: vitcli train mine", "type:\n  vitcli train mine"),
+        ("mean --data 'my photos'?", "mean --data\n  'my photos'?"),
+        ("the model's one and the users' own", "the model's one and\n  the users' own"),
     ],
 )
 def test_a_line_wraps_between_words_and_its_value_keeps_its_column(line, wrapped):

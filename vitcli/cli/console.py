@@ -57,7 +57,7 @@ def is_live(stream: Any = None) -> bool:
 
 
 def line_width(stream: TextIO | None = None) -> int | None:
-    """Return the width of the terminal, or None if the stream (default: stdout) is none.
+    """Return the width of the terminal, or None if the stream is no terminal (default: stdout).
 
     In files and pipes, lines are as long as they need to be, whatever the variable COLUMNS says.
     """

@@ -20,8 +20,8 @@ MIN_WORDS = 20
 """Width to which cells with words are wrapped before columns move into another block."""
 LABEL = re.compile(r"(\s*\S.*?\s{2,})(?=\S)")
 """The label of a line such as ``folder    runs/...``, with the spaces after it."""
-UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %|vitcli [a-z-]+ [^;,)]*")
-"""An interval, a percentage and a command to type, which a terminal copies as one line."""
+UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %|vitcli [a-z-]+ [^;,)]*|(?<!\w)'[^'\n]{1,60}'(?!\w)")
+"""An interval, a percentage, and commands and quotes, which a terminal copies as one line."""
 
 
 @dataclass(frozen=True, kw_only=True)

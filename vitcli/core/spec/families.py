@@ -86,8 +86,7 @@ class FamilyRow(SpecRow):
 
     spec: type[ModelSpec]
     small: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a small model for 32x32 pixels that ``--set model.family`` chooses, as far as they
-    differ from the defaults."""
+    """Fields of a small model for 32x32 pixels, as far as they differ from the defaults."""
 
 
 SMALL_STAGES = {"patch_size": 2, "mlp_ratio": 2.0, "pool": "mean", "init": "xavier_normal"}

@@ -62,7 +62,7 @@ class RunSummary:
 
 
 def summarize_runs(runs: Sequence[RunDir]) -> list[RunSummary]:
-    """Summarize runs, oldest first."""
+    """Summarize runs, which are listed oldest first."""
     references: dict[str, ExperimentSpec] = {}
     return [summarize(run, references) for run in runs]
 
