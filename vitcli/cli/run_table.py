@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from vitcli.cli.console import duration, table
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, shorten
 
 if TYPE_CHECKING:
     from vitcli.runner.run.listing import RunSummary
@@ -32,7 +32,10 @@ def run_table(runs: Sequence["RunSummary"], width: int | None) -> str:
     for name in LEFT_OUT:
         if total_width(columns) > width:
             columns = [column for column in columns if column[0] != name]
+    columns[1] = fit(columns[1], width - total_width(columns[2:]) - 2 * len(INDENT))
     room = width - total_width(columns[1:]) - len(INDENT)
+    if room < 0:
+        return join(run_columns(runs))
     names = [name if len(name) > room else "" for name in columns[0]]
     columns[0] = ["" if long else name for name, long in zip(columns[0], names, strict=True)]
     rows = join(columns).split("\n")
@@ -89,6 +92,11 @@ def settings(run: "RunSummary") -> str:
     if run.experiment and run.experiment not in run.name.split("/"):
         words.insert(0, f"{run.experiment}:" if words else run.experiment)
     return " ".join(words)
+
+
+def fit(column: Column, width: int) -> Column:
+    """Return a column with its texts shortened to a width, but not below that of its header."""
+    return [shorten(text, max(width, len(column[0]))) for text in column]
 
 
 def total_width(columns: Sequence[Column]) -> int:
