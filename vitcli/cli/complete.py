@@ -63,12 +63,14 @@ def join_bash_words(environment: MutableMapping[str, str]) -> str:
 def quietly(candidates: Callable[[typer.Context, str], Iterator[str]]) -> Callable[..., list[str]]:
     """Return a completion for Typer that offers nothing where it fails.
 
-    A word with a space is left out, because bash would take it as two words.
+    A word with a space is left out, because bash would take it as two words, and so is one with a
+    control character.
     """
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
         with contextlib.suppress(Exception):
-            return [each for each in candidates(ctx, incomplete) if " " not in each]
+            found = candidates(ctx, incomplete)
+            return [each for each in found if " " not in each and each.isprintable()]
         return []
 
     return complete
