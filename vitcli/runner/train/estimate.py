@@ -29,7 +29,7 @@ from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.machine.device import hardware, pick_device, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import resource_errors
-from vitcli.runner.text import duration, ignore_message
+from vitcli.runner.text import duration, ignore_message, quantity
 from vitcli.runner.train.compile import compile_task
 
 PROBE_IMAGES = 32
@@ -80,7 +80,8 @@ class Estimate:
         start, train = self.startup_seconds, self.seconds
         rows += [
             f"images         {self._images()}",
-            f"steps          {self.steps_per_epoch:,} per epoch, {self.spec.train.epochs} epochs",
+            f"steps          {self.steps_per_epoch:,} per epoch,"
+            f" {quantity(self.spec.train.epochs, 'epoch')}",
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
             f"time           about {duration(start + train)}: {duration(start)} to start,"
