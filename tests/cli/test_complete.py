@@ -40,6 +40,7 @@ def place(here) -> Path:
     (here / "broken.yaml").write_text("{")
     (here / "bytes.yaml").write_bytes(b"\xff\xfe")
     (here / "pictures" / "train").mkdir(parents=True)
+    (here / "red\x1b[31m").mkdir()
     (here / "photo.jpg").touch()
     return here
 
@@ -91,12 +92,14 @@ OFFERS = {
     "vitcli eval tw": TWICE,
     "vitcli eval cifar10-p": ["cifar10-pocket"],
     "vitcli runs rm cifar10-p": [],
+    "vitcli runs rm ph": ["photos"],
     "vitcli predict photo.jpg --run ph": ["photos"],
     "vitcli train --init ph": ["photos"],
     "vitcli train --resume ": ["auto", "photos", "quickstart", *TWICE],
     "vitcli train --data cifar": ["cifar10", "cifar100"],
     "vitcli data info mn": ["mnist"],
     "vitcli train --data imagefolder:pic": ["pictures"],
+    "vitcli train --data imagefolder:re": [],
     "vitcli train --data=imagefolder:pictures/": ["pictures/train"],
     "vitcli train -s model.de": ["model.depth=", "model.depth=4"],
     "vitcli train -s model.depth=": ["4"],

@@ -78,6 +78,8 @@ def test_a_question_may_take_several_lines():
     local("long.yaml", "question: >-\n  first\n  second\nhypothesis: third\n")
     found = {each["name"]: each for each in json.loads(vitcli("ls", "--json")[1])}
     assert found["long"]["question"] == "first second"
+    local("lines.yaml", "question: |\n  first\n  second\n")
+    assert re.search(r"^lines +experiment +first second$", vitcli("ls")[1], re.M)
     assert found["long"]["hypothesis"] == "third"
 
 

@@ -51,6 +51,8 @@ def several() -> None:
         (["pets*"], ["pets", "pets-long"]),
         (["pets"], ["pets"]),
         (["runs/pets/"], ["pets"]),
+        (["./runs/pets"], ["pets"]),
+        (["runs/", "--state", "interrupted"], ["pets-long"]),
         (["quickstart"], ["quickstart/train/seed10", "quickstart/train/seed2"]),
         (["pets", "*seed2"], ["quickstart/train/seed2", "pets"]),
         (["--state", "interrupted"], ["pets-long"]),
@@ -129,6 +131,17 @@ def test_without_its_file_an_experiment_is_its_oldest_run():
 
 
 LONG = "a-study-with-a-long-name/a-variant-with-a-long-name-as-well/seed0"
+
+
+@pytest.mark.parametrize(("width", "folder"), [(40, "my pets"), (80, "a folder of pictures " * 4)])
+def test_a_long_folder_of_pictures_is_shortened(monkeypatch, width, folder):
+    make("pets", 1, changes={"data.name": f"imagefolder:{folder}"})
+    make("pets-long", 2, state="interrupted")
+    monkeypatch.setattr(console, "line_width", lambda stream=None: width)
+    monkeypatch.setattr(commands, "line_width", lambda: width)
+    lines = ls().splitlines()
+    assert max(map(len, lines)) <= width
+    assert any("ima" in line and "..." in line and "finished" in line for line in lines)
 
 
 @pytest.mark.parametrize("width", [60, 80, 100])

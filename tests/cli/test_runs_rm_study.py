@@ -108,3 +108,28 @@ def test_files_of_others_stay_and_are_named(study):
     assert talk.startswith("not removed, because vitcli did not write it: ")
     assert talk.endswith("runs/parts/notes.txt\n")
     assert [path.name for path in study.iterdir() if path.name != ".lock"] == ["notes.txt"]
+
+
+def test_files_that_vitcli_did_not_write_stay(study):
+    run = make_run(4)
+    own = [
+        *(study / name for name in ("notes.txt", "figures/mine.png", "logs/mine.txt")),
+        run.checkpoints / "1/mine.txt",
+    ]
+    for path in own:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    code, _, talk = vitcli("parts", run.name, "--yes")
+    assert code == 0
+    left = {path for path in Path("runs").rglob("*") if path.is_file() and path.name != ".lock"}
+    assert left == {*own}
+    assert talk.count("not removed, because vitcli did not write it") == len(own)
+
+
+def test_checkpoints_behind_a_link_stay(study):
+    run = make_run(4)
+    elsewhere = run.checkpoints.rename("elsewhere")
+    run.checkpoints.symlink_to(elsewhere.resolve())
+    before = sorted(elsewhere.rglob("*"))
+    assert vitcli(run.name, "--yes")[0] == 0
+    assert sorted(elsewhere.rglob("*")) == before

@@ -1,11 +1,14 @@
 """What people see in a terminal: lines that fit, and words and numbers in one piece."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.fabricated import make_run
+from tests.patience import HANG
 from tests.terminal import run_in_terminal
 from vitcli.cli import console
 from vitcli.cli.eval import matrix
@@ -114,3 +117,15 @@ def test_an_experiment_of_vitcli_is_named_and_a_file_is_shown_as_typed():
     assert shown_name("quickstart", experiment_files()["quickstart"]) == "quickstart"
     assert shown_name("mine", Path("mine.yaml")) == "mine (mine.yaml)"
     assert shown_name("mine", Path("experiments/mine.yaml")) == "mine (experiments/mine.yaml)"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full on this machine")
+@pytest.mark.parametrize("words", [["ls"], ["schema"]], ids=str)
+def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback(words):
+    command = [sys.executable, "-m", "vitcli", "experiments", *words]
+    with open("/dev/full", "w") as full:
+        ran = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=HANG)
+    assert ran.returncode == 5
+    assert "error: the output: No space left on device" in ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "Exception ignored" not in ran.stderr

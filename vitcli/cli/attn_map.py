@@ -104,7 +104,7 @@ def attn_map(
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
 
-    chosen = find_run(run) if run else default_run()
+    chosen = find_run(run) if run is not None else default_run()
     explainer = Explainer(
         Predictor(chosen, device),
         method=method and method.value,

@@ -69,10 +69,16 @@ def join_bash_words(environment: MutableMapping[str, str]) -> str:
 def completion(
     candidates: Callable[[typer.Context, str], Iterator[str]],
 ) -> Callable[..., list[str]]:
-    """Return a completion for Typer without the texts with a space, which bash would split."""
+    """Return a completion for Typer.
+
+    A text with a space is left out, because bash would split it, and so is one with a control
+    character.
+    """
 
     def complete(ctx: typer.Context, incomplete: str) -> list[str]:
-        return [each for each in candidates(ctx, incomplete) if " " not in each]
+        return [
+            each for each in candidates(ctx, incomplete) if " " not in each and each.isprintable()
+        ]
 
     return complete
 

@@ -47,7 +47,7 @@ def ls(json: Json = False) -> None:
     if json:
         emit_json([asdict(each) for each in found])
         return
-    rows = [[each.name, each.kind, each.question] for each in found]
+    rows = [[each.name, each.kind, " ".join(each.question.split())] for each in found]
     emit(table(["name", "kind", "question"], rows))
     say("next: vitcli experiments show NAME, vitcli train NAME, vitcli ablate STUDY")
 

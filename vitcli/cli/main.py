@@ -40,7 +40,8 @@ ORDER = (
     *("runs", "experiments", "data", "bench", "import", "doctor"),
 )
 """The commands in the order of the help: first those that people use every day."""
-RESOURCES = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EACCES, errno.EPERM, errno.EROFS)
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+RESOURCES = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 class Commands(TyperGroup):
@@ -73,6 +74,9 @@ class Commands(TyperGroup):
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise typer.Exit(0) from error
         except OSError as error:
+            if error.filename is None and error.errno in FULL:  # 'vitcli runs ls > full/runs.txt'
+                error.filename = "the output"
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             if os.environ.get("VITCLI_TRACEBACK") or error.filename is None:
                 raise
             say(f"error: {error.filename}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)")

@@ -55,7 +55,7 @@ def predict(
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.run.folder import find_run
 
-    chosen = find_run(run) if run else default_run()
+    chosen = find_run(run) if run is not None else default_run()
     predictor = Predictor(chosen, device)
     say(describe_model(predictor))
     files = picture_files(images, say)

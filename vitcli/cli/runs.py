@@ -300,7 +300,11 @@ def verify(runs: Runs, json: Json = False) -> None:
 def rm(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN|STUDY", help="Run or study folders, or names under runs/."),
+        typer.Argument(
+            metavar="RUN|STUDY",
+            help="Run or study folders, or names under runs/.",
+            autocompletion=complete.own_run,
+        ),
     ],
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove without asking.")] = False,
     json: Json = False,

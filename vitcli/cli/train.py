@@ -140,8 +140,6 @@ def train(
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.train.start import Request
 
-    if data is not None:
-        check_name(data, "--data: ")
     options: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -155,6 +153,8 @@ def train(
     }
     changes = parse_sets(sets)
     shortcuts = {key: value for key, value in options.items() if value is not None}
+    if isinstance(chosen_data := (changes | shortcuts).get("data.name"), str):
+        check_name(chosen_data, "--set: data.name: " if data is None else "--data: ")
     output = run_folder(name, output)
     chosen, output = choose_experiment(
         experiment,

@@ -120,3 +120,7 @@ def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
     (run.path / "metrics.jsonl").write_bytes(b"\xff\n")
     with pytest.raises(InputError, match="cannot be read"):
         run.metrics()
+
+
+def test_a_printed_command_takes_no_run_for_an_option():
+    assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash"

@@ -69,7 +69,8 @@ class DataSpec(Spec):
     @field_validator("name")
     @classmethod
     def _check_name(cls, name: str) -> str:
-        if name not in DATA_SETS and not name.partition("imagefolder:")[2]:
+        kind, _, path = name.partition(":")
+        if name not in DATA_SETS and not (kind == "imagefolder" and path):
             raise ValueError(f"{name!r} is not one of {', '.join(DATA_SETS)}, imagefolder:PATH")
         return name
 

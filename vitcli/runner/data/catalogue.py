@@ -82,8 +82,8 @@ class CatalogueRow:
 
 def folder_path(name: str) -> Path | None:
     """Return the folder that ``imagefolder:PATH`` names; None for any other name."""
-    path = name.partition("imagefolder:")[2]
-    return Path(os.path.expanduser(path)) if path else None
+    kind, _, path = name.partition(":")
+    return Path(os.path.expanduser(path)) if kind == "imagefolder" and path else None
 
 
 def _mirrors(name: str, *folders: str) -> tuple[str, ...]:

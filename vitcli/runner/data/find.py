@@ -65,10 +65,11 @@ def check_name(name: str, where: str = "") -> None:
     """
     if name in DATA_SETS or folder_path(name):
         return
-    if Path(os.path.expanduser(name)).is_dir():
+    if name and Path(os.path.expanduser(name)).is_dir():
         hint = f"; did you mean {quoted(f'imagefolder:{name}')}?"
     else:
         hint = did_you_mean(name, DATA_SETS) or f"; there are {', '.join(DATA_SETS)}"
+        hint += "" if hint.endswith("?") else ", imagefolder:PATH"
     raise ConfigError(f"{where}unknown data set {printable(name)!r}{hint}")
 
 

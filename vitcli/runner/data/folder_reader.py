@@ -75,7 +75,7 @@ def describe_failures(folder: PictureFolder, failures: Mapping[str, str]) -> tup
 def refuse_unreadable(
     folder: PictureFolder,
     unreadable: Sequence[str],
-    hint: str = "Repair or remove them, or train without them: vitcli train --skip-bad",
+    hint: str = "Repair or remove them, or train without them: --skip-bad (data.skip_bad: true)",
 ) -> None:
     """Refuse a folder with unreadable pictures.
 

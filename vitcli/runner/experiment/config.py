@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from vitcli.core.spec import ExperimentSpec, ModelSpec, TaskSpec
+from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.old_fields import FAMILY
 from vitcli.core.spec.tasks import TASK
 from vitcli.runner.errors import ConfigError
@@ -253,7 +253,17 @@ def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
     except ValidationError as error:
         first = error.errors()[0]
         problem = describe(("model", *first["loc"]), first["type"], first)
-        raise ConfigError(f"{problem} (from data set {spec.data.name})") from error
+        raise ConfigError(
+            f"{problem} (from data set {spec.data.name}){_suggest_size(spec, data)}"
+        ) from error
+
+
+def _suggest_size(spec: ExperimentSpec, data: DataFacts) -> str:
+    """Return the setting that fits own pictures to the model, if no size is set yet."""
+    is_natural = spec.data.name not in DATA_SETS and spec.data.resize is None
+    return (
+        "; read them smaller: -s data.resize=32" if is_natural and max(data.img_size) > 32 else ""
+    )
 
 
 def _refuse_clash(field: str, given: Any, fact: Any, data_name: str) -> None:

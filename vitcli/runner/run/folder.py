@@ -34,6 +34,7 @@ FILES = (
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
+CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
@@ -67,7 +68,8 @@ class RunDir:
             data_dir: The ``--data-dir`` that the command needs, too.
             device: The ``--device`` of the run. On another one, it might not continue.
         """
-        words = ["vitcli", *verb.split(), self.name]
+        name = f"./{self.name}" if self.name.startswith("-") else self.name  # it is no option
+        words = ["vitcli", *verb.split(), name]
         words += ["--data-dir", str(data_dir)] if data_dir else []
         words += ["--device", device] if device != "auto" else []
         return shlex.join(words)
@@ -192,9 +194,16 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
 def temporary_files(run: Path) -> list[Path]:
     """Return temporary files of ``commit`` that a killed process left behind."""
-    tensors = ("manifest.json", "tensors.safetensors", "weights.safetensors")
     found = [path for name in FILES for path in run.glob(f".{name}.*")]
-    return found + [path for n in tensors for path in run.glob(f"checkpoints/*/.{n}.*")]
+    return found + [path for n in CHECKPOINT_FILES for path in run.glob(f"checkpoints/*/.{n}.*")]
+
+
+def checkpoint_files(run: Path) -> list[Path]:
+    """Return the files of a run's checkpoints, the manifests first; links are not followed."""
+    found = [path for name in CHECKPOINT_FILES for path in run.glob(f"checkpoints/*/{name}")]
+    links = [run / "checkpoints", *run.glob("checkpoints/*")]
+    linked = {path for path in links if path.is_symlink()}
+    return [path for path in found if linked.isdisjoint(path.parents)]
 
 
 def steps(checkpoints: Path) -> list[int]:

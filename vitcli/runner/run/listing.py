@@ -1,7 +1,7 @@
 """Summaries of runs, and the removal of runs."""
 
 import contextlib
-import shutil
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
@@ -13,7 +13,7 @@ from vitcli.core.spec.tasks import DEFAULT_TASK, TASKS, Metric
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.run.compare import last_measures
 from vitcli.runner.run.differing import differing_fields
-from vitcli.runner.run.folder import FILES, RUNS, RunDir, temporary_files
+from vitcli.runner.run.folder import FILES, RUNS, RunDir, checkpoint_files, temporary_files
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +141,8 @@ def select_runs(
 
 def has_name(run: RunSummary, pattern: str) -> bool:
     """Return whether a run has a name, or lies in a folder of this name."""
-    pattern = pattern.removeprefix(f"{RUNS}/").rstrip("/")
+    pattern = os.path.normpath(pattern) if pattern else pattern
+    pattern = "." if pattern == str(RUNS) else pattern.removeprefix(f"{RUNS}/")
     folders = [run.name, *map(str, PurePath(run.name).parents)]
     return any(name == pattern or fnmatchcase(name, pattern) for name in folders)
 
@@ -218,7 +219,11 @@ def delete_run_files(folder: Path) -> None:
     """Delete the files of a run and no other files."""
     for path in temporary_files(folder):
         path.unlink(missing_ok=True)
-    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+    for path in checkpoint_files(folder):
+        path.unlink(missing_ok=True)
+    for path in [*folder.glob("checkpoints/*"), folder / "checkpoints"]:
+        with contextlib.suppress(OSError):  # another file is in it
+            path.rmdir()
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
         if name == "predictions.npz":
@@ -229,10 +234,19 @@ def delete_run_files(folder: Path) -> None:
 def _remove(folder: Path) -> list[str]:
     """Delete a run and the folders that become empty; return files that vitcli did not write."""
     delete_run_files(folder)
-    left = [str(path) for path in sorted(folder.iterdir()) if path.name != ".lock"]
+    left = foreign_files(folder)
     if not left:
         remove_empty_folders(folder)
     return left
+
+
+def foreign_files(folder: Path) -> list[str]:
+    """Return the files and links that are left in a folder, except locks."""
+    return [
+        str(path)
+        for path in sorted(folder.rglob("*"))
+        if path.name != ".lock" and (path.is_symlink() or not path.is_dir())
+    ]
 
 
 def remove_empty_folders(folder: Path) -> None:

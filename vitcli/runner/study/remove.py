@@ -1,14 +1,13 @@
 """Removal of runs and of whole studies."""
 
 import contextlib
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, hold_folder, list_runs
-from vitcli.runner.run.listing import remove_empty_folders, remove_runs
+from vitcli.runner.run.listing import foreign_files, remove_empty_folders, remove_runs
 from vitcli.runner.study.definition import PLAN, RESERVED
 from vitcli.runner.text import quantity
 
@@ -79,14 +78,23 @@ def remove(removals: Sequence[Removal]) -> list[str]:
 def _remove_study_files(folder: Path) -> list[str]:
     """Delete what a study writes beside its trials; return files that vitcli did not write."""
     try:
-        for path in (folder / name for name in RESERVED):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
+        for path in _study_files(folder):
+            if not path.is_dir():
                 path.unlink(missing_ok=True)
         for path in sorted(folder.rglob("*"), reverse=True):  # a folder after what is in it
             if path.is_dir() and not path.is_symlink():
                 remove_empty_folders(path)
     except OSError as error:
         raise ResourceError(f"{error.filename}: cannot be removed: {error.strerror}") from error
-    return [str(path) for path in folder.rglob("*") if path.name != ".lock" and not path.is_dir()]
+    return foreign_files(folder)
+
+
+def _study_files(folder: Path) -> list[Path]:
+    """Return the files that vitcli may have written into a study's folder, beside its trials."""
+    from vitcli.runner.study.figures import FIGURES, FORMATS  # matplotlib takes a second
+
+    figures = folder / "figures"
+    found = [folder / name for name in RESERVED]
+    found += [figures / f"{name}.{form}" for name in FIGURES for form in FORMATS]
+    found += [path for name in RESERVED for path in folder.glob(f".{name}.*")]
+    return [*found, *figures.glob(".*.*.*"), *(folder / "logs").glob("worker*.log")]
