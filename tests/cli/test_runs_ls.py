@@ -133,17 +133,6 @@ def test_without_its_file_an_experiment_is_its_oldest_run():
 LONG = "a-study-with-a-long-name/a-variant-with-a-long-name-as-well/seed0"
 
 
-@pytest.mark.parametrize(("width", "folder"), [(40, "my pets"), (80, "a folder of pictures " * 4)])
-def test_a_long_folder_of_pictures_is_shortened(monkeypatch, width, folder):
-    make("pets", 1, changes={"data.name": f"imagefolder:{folder}"})
-    make("pets-long", 2, state="interrupted")
-    monkeypatch.setattr(console, "line_width", lambda stream=None: width)
-    monkeypatch.setattr(commands, "line_width", lambda: width)
-    lines = ls().splitlines()
-    assert max(map(len, lines)) <= width
-    assert any("ima" in line and "..." in line and "finished" in line for line in lines)
-
-
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_a_narrow_terminal_shows_every_word_unbroken(monkeypatch, several, width):
     many = {"model.attention": "linformer", "train.batch_size": 64, "data.augment.mixup": 0.8}
