@@ -1,10 +1,12 @@
 """What people see in a terminal: lines that fit, and words and numbers in one piece."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from tests.fabricated import make_run
@@ -129,3 +131,21 @@ def test_a_full_disk_behind_stdout_is_an_error_and_no_traceback(words):
     assert "error: the output: No space left on device" in ran.stderr
     assert "Traceback" not in ran.stderr
     assert "Exception ignored" not in ran.stderr
+
+
+def test_an_error_with_two_commands_is_whole_on_a_narrow_terminal(environment):
+    make_run(0, folder=Path("runs/a-run-with-quite-a-long-name"), state="interrupted")
+    words = ["train", "quickstart", "--name", "a-run-with-quite-a-long-name"]
+    code, screen = run_in_terminal(*words, environment=environment, width=80)
+    assert code == 2
+    assert "error: runs/a-run-with-quite-a-long-name " in screen
+    assert max(map(len, screen.splitlines())) <= 80
+
+
+def test_a_row_of_csv_is_one_line_on_a_terminal(environment):
+    picture = Path("a picture with a long name, " + "and more " * 8 + ".png")
+    Image.new("RGB", (32, 32)).save(picture)
+    words = ["predict", str(picture), "--run", "cifar10-pocket", "--format", "csv"]
+    code, screen = run_in_terminal(*words, environment=environment, width=60)
+    assert code == 0
+    assert re.search(rf'^"{re.escape(str(picture))}",\w+,[\d.]+,$', screen, re.MULTILINE)

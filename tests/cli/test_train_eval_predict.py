@@ -176,6 +176,7 @@ def test_options_set_the_fields_that_they_name(here):
         (["train", "-s", "model.num_classes=7"], 2, "set to 7, but data set shapes has 10"),
         (["train", "-s", "depth"], 2, "FIELD=VALUE"),
         (["train", "nowhere.yaml"], 2, "no such experiment file"),
+        (["train", "./"], 2, "to train on its pictures, type --data 'imagefolder:./'"),
         (["train", "cifar10-tiny"], 4, "cifar10"),
         (["train", "cifar10-tiny", "--data-dir", "."], 4, "cifar10"),
         (["train", "--data", "imagefolder:nowhere"], 4, "nowhere"),

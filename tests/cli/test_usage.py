@@ -38,6 +38,9 @@ TOLD = {
     "bench --rounds x": ("--rounds takes a whole number of at least 1; see 'vitcli bench --help'"),
     "train --epochs": "--epochs needs a value; see 'vitcli train --help'",
     "train --json=3": "--json takes no value; see 'vitcli train --help'",
+    "train 'my photos' photos": (
+        "'vitcli train' takes no argument 'photos'; a name with spaces needs quotes"
+    ),
     "doctor me": "'vitcli doctor' takes no argument 'me'; see 'vitcli doctor --help'",
     "train quickstart model.depth=4": (
         "'vitcli train' takes no argument 'model.depth=4'; to set a field, type -s model.depth=4"

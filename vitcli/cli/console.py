@@ -28,13 +28,14 @@ MIN_WIDTH = 40
 
 def say(text: str) -> None:
     """Print a message to stderr. A closed stderr is ignored, so that the work continues."""
+    text = wrapped(text, sys.stderr)
     with contextlib.suppress(OSError, ValueError, AttributeError):
-        typer.echo(wrapped(text, sys.stderr), err=True)
+        typer.echo(text, err=True)
 
 
-def emit(text: str) -> None:
-    """Print a result to stdout."""
-    typer.echo(wrapped(text, sys.stdout))
+def emit(text: str, *, wrap: bool = True) -> None:
+    """Print a result to stdout; ``wrap=False`` keeps lines whole that a program reads."""
+    typer.echo(wrapped(text, sys.stdout) if wrap else printable(text, keep="\n"))
 
 
 def wrapped(text: str, stream: TextIO | None) -> str:
@@ -62,7 +63,7 @@ def line_width(stream: TextIO | None = None) -> int | None:
     In files and pipes, lines are as long as they need to be, whatever the variable COLUMNS says.
     """
     stream = stream or sys.stdout
-    if stream is None or not stream.isatty():
+    if stream is None or stream.closed or not stream.isatty():
         return None
     width = shutil.get_terminal_size(os.get_terminal_size(stream.fileno())).columns
     return max(MIN_WIDTH, width or 80)

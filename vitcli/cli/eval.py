@@ -81,7 +81,7 @@ def evaluate(
     if json or form is Format.json:
         emit_json(document(found))
     else:
-        emit(write[form](found))
+        emit(write[form](found), wrap=form is Format.text)
     if min_accuracy is None:
         return
     if found.scores is None:

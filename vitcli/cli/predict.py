@@ -69,7 +69,8 @@ def predict(
     if json or form is Format.json:
         emit_json([document(each, str(chosen.path)) for each in done])
     else:
-        emit(csv(done) if form is Format.csv else text(done))
+        is_csv = form is Format.csv
+        emit(csv(done) if is_csv else text(done), wrap=not is_csv)
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
 

@@ -78,6 +78,8 @@ def reword(message: str, context: typer.Context, hint: str) -> str:
     if found := re.match(r"Got unexpected extra argument\S* \((.*)\)", message):
         if "=" in found[1] and any(each.name == "sets" for each in context.command.params):
             hint = f"to set a field, type -s {found[1]}"
+        elif any(each.param_type_name == "argument" for each in context.command.params):
+            hint = "a name with spaces needs quotes"
         return f"'{context.command_path}' takes no argument {found[1]!r}; {hint}"
     if found := re.match(r"Option '(.*)' (requires an argument|does not take a value)", message):
         return f"{found[1]} {'needs a' if found[2][0] == 'r' else 'takes no'} value; {hint}"

@@ -69,9 +69,9 @@ def wrap_line(line: str, width: int) -> str:
     """Return a line wrapped between words; the value of a label stays in its column."""
     if len(line) <= width:
         return line
-    margin = line[: len(line) - len(line.lstrip())]
+    margin = line[: len(line) - len(line.lstrip())][: width // 4]
     found = LABEL.match(line)
-    if not found:
+    if not found or len(found[1]) > width // 2:
         return "\n".join(wrap(line, width, margin + GAP))
     label, value = found[1], line[len(found[1]) :]
     room = width - len(label)

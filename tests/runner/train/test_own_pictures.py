@@ -115,7 +115,7 @@ def test_a_dry_run_says_what_the_training_says(few, here, pictures):
     run = start(experiment, request, on_message=messages.append).run
     notes = [text for text in messages if not text.startswith("reading")]
     assert [text for text in said if not text.startswith("reading")] == notes
-    for text in ("also in train", "left out", "train.batch_size is now 9", "is skipped"):
+    for text in ("found in train, too", "left out", "train.batch_size is now 9", "is skipped"):
         assert any(text in note for note in notes), text
     assert found.spec == run.spec()
     assert (found.num_train, found.num_test) == (36, 25)

@@ -109,12 +109,12 @@ def decode_folder(
 def _announce_problems(folder: PictureFolder, decoded: Decoded, on_message: Listener) -> None:
     if bad := decoded.unreadable:
         on_message(
-            f"note: {len(bad):,} of {len(folder.files):,} pictures cannot be read and are left out:"
-            f"\n{listed(bad, NUM_SHOWN)}"
+            f"note: {len(bad):,} of {len(folder.files):,} pictures left out, because they cannot be"
+            f" read:\n{listed(bad, NUM_SHOWN)}"
         )
     if copies := decoded.copies:
         on_message(
-            f"note: {len(copies):,} of {len(decoded.test):,} test pictures are also in train;"
+            f"note: {len(copies):,} of {len(decoded.test):,} test pictures found in train, too;"
             f" the test accuracy is too high:\n{listed(copies, NUM_SHOWN)}"
         )
 

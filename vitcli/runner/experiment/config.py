@@ -18,7 +18,7 @@ from vitcli.runner.experiment.places import Place, in_files, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
-from vitcli.runner.text import did_you_mean, quantity
+from vitcli.runner.text import did_you_mean, quantity, quoted
 from vitcli.version import PACKAGE
 
 FORMAT = 2
@@ -83,6 +83,11 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
     """Return the file of an experiment, given its name or path."""
     if name.endswith((".yaml", ".yml")) or "/" in name:
         path = (beside / name) if beside else Path(name)
+        if path.is_dir():
+            raise ConfigError(
+                f"{path}: a folder, not an experiment file; to train on its pictures, type"
+                f" --data {quoted(f'imagefolder:{name}')}"
+            )
         if not path.is_file():
             raise ConfigError(f"{path}: no such experiment file")
         return path
