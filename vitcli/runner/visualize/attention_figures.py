@@ -97,12 +97,12 @@ def _draw_mistakes(tiles: list[_Mistake]) -> Figure:
     for tile, (above, below) in zip(tiles, grid.T, strict=True):
         bare(above)
         above.imshow(tile.picture)
-        name = wrap_text(tile.predicted, TILE - 0.1, 7.5, 3)
+        name = wrap_text(f"predicted: {tile.predicted}", TILE - 0.1, 7.5, 3)
         title = f"{name}\n{100 * tile.probability:.0f} %"
         above.set_title(title, fontsize=7.5, loc="center")
         image = draw_map_over_grey_picture(below, tile.picture, tile.values)
-        below.set_xlabel(wrap_text(tile.true, TILE - 0.1, 7.5, 3), fontsize=7.5)
-    for axes, name in zip(grid[:, 0], ("predicted", "true"), strict=True):
+        below.set_xlabel(wrap_text(f"true: {tile.true}", TILE - 0.1, 7.5, 3), fontsize=7.5)
+    for axes, name in zip(grid[:, 0], ("picture", "map"), strict=True):
         axes.set_ylabel(name, fontsize=8)
     add_colour_bar(figure, image, grid, "share of the map's\nlargest relevance")
     return figure
