@@ -52,6 +52,7 @@ NOT_RUN = {
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
+    "vitcli import vit.pt -e cifar10-tiny": (4, "vit.pt: not a file"),
     "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
     "vitcli train theirs.yaml": (4, "no run is called 'theirs'"),
     "vitcli eval theirs": (4, "no run is called 'theirs'"),
@@ -132,6 +133,8 @@ def shortened(command: str) -> str:
         return f"{command} --dry-run"
     if "imagefolder" in command:
         command += " -s train.batch_size=16"
+    if command == "vitcli train --resume pets":
+        return command  # it takes no options
     if "--resume quickstart" in command:
         return command.replace("epochs=20", "epochs=2")
     fresh = "" if "--resume" in command or "--dry-run" in command else " --rerun"
