@@ -1,12 +1,14 @@
 """The one way in which files are written: whole, or not at all."""
 
+import errno
 import os
 import stat
+import tempfile
 
 import pytest
 
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.files import commit, make_folder, require_folder
+from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.files import commit, make_folder, make_output_folder, require_folder
 
 
 def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
@@ -56,3 +58,17 @@ def test_folders_are_made_with_those_above_them(tmp_path):
     require_folder(tmp_path / "a" / "new.txt")
     with pytest.raises(ConfigError, match=r"^-o .*there is no folder"):
         require_folder(tmp_path / "none" / "new.txt", "-o")
+
+
+def test_an_output_folder_that_cannot_be_made_suggests_another(tmp_path, monkeypatch):
+    make_output_folder(tmp_path / "new")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"cannot write to .*below .*: -o FOLDER"):
+        make_output_folder(tmp_path / "file" / "below")
+
+    def refuse(**_: object) -> None:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    with pytest.raises(ResourceError, match="Read-only file system"):
+        make_output_folder(tmp_path / "new")

@@ -21,7 +21,9 @@ from vitcli.runner.experiment.config import (
     flatten,
     load_experiment,
     parse_set,
+    parse_sets,
     resolve_bases,
+    shown_name,
 )
 from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.yaml_text import (
@@ -312,3 +314,19 @@ def test_the_advice_about_parts_of_a_batch_can_be_followed(here):
     with pytest.raises(ConfigError, match=r"^--set: train\.accumulate"):
         load_experiment("./old.yaml", {"train.epochs": 2})
     assert load_experiment("./old.yaml", {"train.accumulate": 1}).spec.train.accumulate == 1
+
+
+def test_a_folder_is_no_experiment(tmp_path):
+    with pytest.raises(ConfigError, match=r"a folder, .* type --data 'imagefolder:.*'"):
+        find_experiment(str(tmp_path))
+
+
+def test_a_shipped_experiment_is_shown_by_its_name(tmp_path):
+    assert shown_name("quickstart", find_experiment("quickstart")) == "quickstart"
+    assert shown_name("mine", tmp_path / "mine.yaml") == f"mine ({tmp_path / 'mine.yaml'})"
+
+
+def test_the_last_of_two_changes_of_a_field_counts():
+    texts = ["seed=1", "train.epochs=2", "seed=3"]
+    assert parse_sets(texts) == {"seed": 3, "train.epochs": 2}
+    assert parse_sets(None) == {}

@@ -9,11 +9,13 @@ from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import (
     BUNDLED,
+    RUNS,
     RunDir,
     default_path,
     find_run,
     hold_folder,
     list_runs,
+    named_folder,
     parse_metrics,
     temporary_files,
 )
@@ -124,3 +126,10 @@ def test_records_are_read_back_and_a_torn_last_line_is_dropped(here):
 
 def test_a_printed_command_takes_no_run_for_an_option():
     assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash"
+
+
+def test_a_plain_name_names_a_folder_under_runs():
+    assert named_folder("my pets") == RUNS / "my pets"
+    for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):
+        with pytest.raises(ConfigError, match="--name"):
+            named_folder(name)
