@@ -132,17 +132,11 @@ def ablate(
       vitcli ablate ablation-quickstart --dry-run
     """
     from vitcli.runner.data.find import refuse_unused_folder
-    from vitcli.runner.errors import ConfigError
-    from vitcli.runner.files import require_folder
     from vitcli.runner.study.definition import load_study, parse_seeds, select
     from vitcli.runner.study.plan import Options, default_root
     from vitcli.runner.study.states import trial_states
-    from vitcli.runner.study.table import FORMATS
 
-    if form not in FORMATS:
-        raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
-    if save and save.exists() and not save.is_dir():
-        raise ConfigError(f"--save {save}: a file; name a folder")
+    check_options(form, save, checklist)
     chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None)
     refuse_unused_folder(chosen.baseline.spec.data.name, data_dir)
     names = select(chosen, only or [])
@@ -159,8 +153,6 @@ def ablate(
         budget=parse_duration(budget) if budget is not None else None,
         command=shlex.join(["vitcli", *(word for word in sys.argv[1:] if word != "--rerun")]),
     )
-    if checklist:
-        require_folder(checklist, "--checklist")
     if table_only:
         saved = saved_trials(save)
         states = trial_states(chosen, root, names, saved)
@@ -170,6 +162,20 @@ def ablate(
         return
     rerun_variants = (only or names) if rerun else ()
     run(chosen, root, names, options, rerun_variants, form, checklist, dry_run, save)
+
+
+def check_options(form: str, save: Path | None, checklist: Path | None) -> None:
+    """Refuse an unknown format, and files that could not be written after the training."""
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.files import require_folder
+    from vitcli.runner.study.table import FORMATS
+
+    if form not in FORMATS:
+        raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
+    if save and save.exists() and not save.is_dir():
+        raise ConfigError(f"--save {save}: a file; name a folder")
+    if checklist:
+        require_folder(checklist, "--checklist")
 
 
 def parse_duration(text: str) -> float:

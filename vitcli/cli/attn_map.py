@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitcli.cli.console import emit, emit_json, percent, say
-from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Json
+from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Images, Json
 
 if TYPE_CHECKING:
     from vitcli.runner.attn_map.explain import Explainer, Explanation
@@ -64,29 +64,31 @@ About = Annotated[
 ]
 
 
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or png"),
+]
+Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.")]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o", "--output", help="File or folder to write to.", show_default="current folder"
+    ),
+]
+
+
 def attn_map(
-    images: Annotated[
-        list[str],
-        typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),
-    ],
+    images: Images,
     run: ChosenRun = None,
     method: MethodOption = None,
     layer: Layers = "",
     head: Heads = "",
     query: Query = "",
     about: About = None,
-    form: Annotated[
-        Format | None,
-        typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or png"),
-    ] = None,
+    form: FormatOption = None,
     fit: FitOption = Fit.crop,
-    smooth: Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.")] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option(
-            "-o", "--output", help="File or folder to write to.", show_default="current folder"
-        ),
-    ] = None,
+    smooth: Smooth = False,
+    output: Output = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:

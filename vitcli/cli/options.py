@@ -64,6 +64,10 @@ Run = Annotated[
         autocompletion=complete.run,
     ),
 ]
+Images = Annotated[
+    list[str],
+    typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),
+]
 ChosenRun = Annotated[
     str | None,
     typer.Option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli.console import emit, emit_json, percent, say, table
-from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Json
+from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Images, Json
 
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.predict import Prediction
@@ -24,10 +24,7 @@ class Format(StrEnum):
 
 
 def predict(
-    images: Annotated[
-        list[str],
-        typer.Argument(metavar="IMAGE", help="Picture files or folders; - is standard input."),
-    ],
+    images: Images,
     run: ChosenRun = None,
     top: Annotated[
         int | None,

@@ -53,43 +53,59 @@ class Sort(StrEnum):
     name = "name"
 
 
+Names = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME",
+        help="Runs, folders under runs/, or 'pets*'.",
+        show_default="all",
+        autocompletion=complete.own_run,
+    ),
+]
+OfState = Annotated[
+    RunState | None, typer.Option(help="List runs in this state.", show_default="all")
+]
+OnData = Annotated[
+    str | None,
+    typer.Option(
+        help="List runs on this data set, such as cifar10 or imagefolder.",
+        show_default="all",
+        autocompletion=complete.data_set,
+    ),
+]
+OfExperiment = Annotated[
+    str | None,
+    typer.Option(
+        help="List runs of this experiment.",
+        show_default="all",
+        autocompletion=complete.experiment,
+    ),
+]
+Order = Annotated[
+    Sort | None,
+    typer.Option(
+        help="Order: oldest first, best test result first, or by name.",
+        show_default="date, or accuracy with --top",
+    ),
+]
+Reverse = Annotated[bool, typer.Option("--reverse", help="List in reverse order.")]
+Top = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Number of runs to list: those with the best results.", show_default="all"
+    ),
+]
+
+
 @commands.command()
 def ls(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME",
-            help="Runs, folders under runs/, or 'pets*'.",
-            show_default="all",
-            autocompletion=complete.own_run,
-        ),
-    ] = None,
-    state: Annotated[
-        RunState | None, typer.Option(help="List runs in this state.", show_default="all")
-    ] = None,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="List runs on this data set, such as cifar10 or imagefolder.", show_default="all"
-        ),
-    ] = None,
-    experiment: Annotated[
-        str | None, typer.Option(help="List runs of this experiment.", show_default="all")
-    ] = None,
-    sort: Annotated[
-        Sort | None,
-        typer.Option(
-            help="Order: oldest first, best test result first, or by name.",
-            show_default="date, or accuracy with --top",
-        ),
-    ] = None,
-    reverse: Annotated[bool, typer.Option("--reverse", help="List in reverse order.")] = False,
-    top: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Number of runs to list: those with the best results.", show_default="all"
-        ),
-    ] = None,
+    names: Names = None,
+    state: OfState = None,
+    data: OnData = None,
+    experiment: OfExperiment = None,
+    sort: Order = None,
+    reverse: Reverse = False,
+    top: Top = None,
     json: Json = False,
 ) -> None:
     """List the runs under runs/ and the settings that differ.

@@ -136,11 +136,9 @@ def train(
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
-    from vitcli.runner.data.find import check_name
-    from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.train.start import Request
 
-    options: dict[str, Any] = {
+    shortcuts: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
         "train.batch_size": batch_size,
@@ -151,19 +149,10 @@ def train(
         "data.name": data,
         "data.skip_bad": skip_bad or None,
     }
-    changes = parse_sets(sets)
-    shortcuts = {key: value for key, value in options.items() if value is not None}
-    if isinstance(chosen_data := (changes | shortcuts).get("data.name"), str):
-        check_name(chosen_data, "--set: data.name: " if data is None else "--data: ")
+    changes, options = collect_changes(sets, shortcuts)
     output = run_folder(name, output)
     chosen, output = choose_experiment(
-        experiment,
-        changes | shortcuts,
-        option_names(shortcuts),
-        resume,
-        output,
-        rerun,
-        allow_inexact,
+        experiment, changes, options, resume, output, rerun, allow_inexact
     )
     request = Request(
         device=device,
@@ -174,10 +163,27 @@ def train(
         rerun=rerun,
         allow_inexact=allow_inexact,
     )
-    if dry_run:
-        show_estimate(chosen, request, json)
-    else:
-        run(chosen, request, json)
+    do = show_estimate if dry_run else run
+    do(chosen, request, json)
+
+
+def collect_changes(
+    sets: list[str] | None, shortcuts: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return all changed fields, and which option changed a field; ``--set`` where absent.
+
+    Args:
+        sets: The values of ``--set``.
+        shortcuts: Field -> value of its own option; None if the option is not given.
+    """
+    from vitcli.runner.data.find import check_name
+    from vitcli.runner.experiment.config import parse_sets
+
+    given = {field: value for field, value in shortcuts.items() if value is not None}
+    changes, options = parse_sets(sets) | given, option_names(given)
+    if isinstance(data := changes.get("data.name"), str):
+        check_name(data, f"{options.get('data.name', '--set: data.name')}: ")
+    return changes, options
 
 
 def choose_experiment(
