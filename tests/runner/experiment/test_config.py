@@ -321,9 +321,13 @@ def test_a_folder_is_no_experiment(tmp_path):
         find_experiment(str(tmp_path))
 
 
-def test_a_shipped_experiment_is_shown_by_its_name(tmp_path):
+def test_a_shipped_experiment_is_shown_by_its_name(here):
     assert shown_name("quickstart", find_experiment("quickstart")) == "quickstart"
-    assert shown_name("mine", tmp_path / "mine.yaml") == f"mine ({tmp_path / 'mine.yaml'})"
+    assert shown_name("mine", here / "mine.yaml") == f"mine ({here / 'mine.yaml'})"
+    (here / "experiments").mkdir()
+    (here / "experiments" / "quickstart.yaml").write_text("base: cifar10-tiny\n")
+    own = find_experiment("quickstart")
+    assert shown_name("quickstart", own) == "quickstart (experiments/quickstart.yaml)"
 
 
 def test_the_last_of_two_changes_of_a_field_counts():
