@@ -13,7 +13,7 @@ import torch
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.runner.data.arrays import data_hash, require_memory, resize_images, sort_canonically
 from vitcli.runner.data.cache import FORMAT, Decoded, load_or_build
-from vitcli.runner.data.catalogue import NUM_SHAPES, CatalogueRow
+from vitcli.runner.data.catalogue import NUM_GENERATED, CatalogueRow
 from vitcli.runner.data.find import Source, cache_root
 from vitcli.runner.data.folder_reader import describe_failures, read_folder, refuse_unreadable
 from vitcli.runner.data.image_folder import PictureFolder, list_folder
@@ -27,19 +27,22 @@ NUM_SHOWN = 3
 Size = tuple[int, int]
 
 
-def decode_shapes(size: Size | None, on_message: Listener) -> Decoded:
-    """Return the embedded data set. It is drawn in about 2 s, and again when its code changes."""
-    from vitcli.core.data import shapes
+def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:
+    """Return a generated data set. It is drawn in about 3 s, and again when its code changes."""
+    from vitcli.core.data import drawing, scenes, shapes
+
+    module, draw = {"scenes": (scenes, scenes.scenes), "shapes": (shapes, shapes.shapes)}[name]
 
     def build() -> Decoded:
         with _one_thread():
-            splits = shapes.shapes(*NUM_SHAPES)
+            splits = draw(*NUM_GENERATED)
         return _make_decoded(
-            shapes.CLASS_NAMES, *(resize_images(sort_canonically(s), size) for s in splits)
+            module.CLASS_NAMES, *(resize_images(sort_canonically(s), size) for s in splits)
         )
 
-    key = _cache_key(NUM_SHAPES, hashlib.sha256(Path(shapes.__file__).read_bytes()).hexdigest())
-    return load_or_build(array_file("shapes", size), key, build, on_message)
+    code = b"".join(Path(str(each.__file__)).read_bytes() for each in (module, drawing))
+    key = _cache_key(NUM_GENERATED, hashlib.sha256(code).hexdigest())
+    return load_or_build(array_file(name, size), key, build, on_message)
 
 
 @contextlib.contextmanager
