@@ -1,14 +1,16 @@
-"""The embedded data set: ten classes of two-dimensional arrangements, computed without a download.
+"""The data set of the quickstart: ten two-dimensional arrangements, computed without a download.
 
-The ten classes are five pairs. Both classes of a pair consist of the same parts in two different
-arrangements, and the sums over rows and columns of both arrangements are equal. Therefore neither
-a profile of the image along one axis nor the content of single patches shows the class. The gap
-between the parts is wide enough that a 4-pixel patch hardly ever shows two of them.
+The ten classes are five pairs. The classes of a pair consist of the same parts in other places.
+Each row and each column of pixels holds as much of the parts in one class as in the other class, so
+a profile along one axis shows the pair at best. The gap between parts is usually more than half of
+a 4-pixel patch, so the content of patches shows the pair at best. The parts are more or less
+saturated than the ground, and lighter or darker. Distractors hide the pair from simple statistics.
 
-The bytes are the same on every machine: see vitcli/core/data/drawing.py.
+The bytes are the same on every machine, for the reasons in vitcli/core/data/drawing.py.
 Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -37,7 +39,7 @@ class Bar(NamedTuple):
 
     def distance(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the distance of points from a bar that is centred at (0, 0); negative inside."""
-        sides = ((x + self.lean * y).abs() - self.width) / (1 + self.lean * self.lean) ** 0.5
+        sides = ((x + self.lean * y).abs() - self.width) / math.sqrt(1 + self.lean * self.lean)
         return torch.maximum(sides, y.abs() - self.height)
 
 
@@ -64,6 +66,7 @@ class Arc(NamedTuple):
 
 Part = Bar | Arc
 Place = tuple[float, float]
+"""x and y of the centre of a part."""
 Placed = tuple[Part, Place]
 
 
@@ -128,23 +131,31 @@ def draw(parts: tuple[Placed, ...], num_images: int, generator: Generator) -> Te
     """Draw images of one class: (n, 3, H, W) uint8."""
     uniform = Uniform(num_images, generator)
     x, y = pixel_axes()
-    vivid = uniform(-1, 1) > 0
-    canvas = draw_background(uniform, x, y)
-    tint = saturated_color(uniform)
-    canvas = canvas + 0.6 * vivid * (tint - 0.5)
-    canvas = add_tiles(canvas, uniform, x, y)
-    canvas = add_horizon(canvas, uniform, x, y)
-    for _ in range(2):
-        canvas = add_distractors(canvas, uniform, x, y)
+    canvas, color = draw_ground(uniform, x, y)
     across, up = uniform(0.85, 1.3), uniform(0.85, 1.3)
     x, y = rotate(x - uniform(-4, 4), y - uniform(-4, 4), uniform(-0.03, 0.03))
-    color = torch.where(vivid, opposite_color(uniform, tint), saturated_color(uniform))
     growth = uniform(-0.3, 0.4)
-    for part, (left, top) in parts:
-        there_x = x / across - left - uniform(-0.5, 0.5)
-        distance = part.distance(there_x, y / up - top - uniform(-0.5, 0.5)) - growth
-        canvas = paint(canvas, color, distance)
+    for part, (part_x, part_y) in parts:
+        part_x, part_y = part_x + uniform(-0.5, 0.5), part_y + uniform(-0.5, 0.5)
+        distance = part.distance(x / across - part_x, y / up - part_y)
+        canvas = paint(canvas, color, distance - growth)
     return finish(canvas, uniform, x, y)
+
+
+def draw_ground(uniform: Uniform, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Draw what is behind the parts; return it with a colour of the parts that contrasts with it.
+
+    Half of the grounds are muted, with parts in a saturated colour. The others are saturated, with
+    parts that are nearly black or nearly white.
+    """
+    is_vivid, tint = uniform(-1, 1) > 0, saturated_color(uniform)
+    canvas = draw_background(uniform, x, y) + 0.6 * (tint - 0.5) * is_vivid
+    canvas = add_tiles(canvas, uniform, x, y)
+    canvas = add_horizon(canvas, uniform, x, y)
+    for _ in range(3):
+        canvas = add_distractors(canvas, uniform, x, y)
+    color = torch.where(is_vivid, opposite_color(uniform, tint), saturated_color(uniform))
+    return canvas, color
 
 
 def add_horizon(canvas: Tensor, uniform: Uniform, x: Tensor, y: Tensor) -> Tensor:

@@ -14,7 +14,6 @@ Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 from torch import Generator, Tensor
 
 from vitcli.core.data.drawing import (
-    SIDE,
     Part,
     Uniform,
     add_distractors,

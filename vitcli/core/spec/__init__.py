@@ -19,8 +19,8 @@ from vitcli.core.spec.train import TrainSpec
 
 __all__ = [
     "DATA_SETS",
-    "GENERATED",
     "FAMILIES",
+    "GENERATED",
     "OPTIMIZERS",
     "SCHEDULES",
     "TASKS",

@@ -49,7 +49,8 @@ class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
     name: str = "shapes"
-    """Data set: scenes, shapes, cifar10, cifar100, svhn, fashion-mnist, mnist, or imagefolder:PATH."""
+    """Data set: scenes, shapes, cifar10, cifar100, svhn, fashion-mnist, mnist, or
+    imagefolder:PATH."""
     resize: Size | None = None
     """Height and width in pixels to which every image is resized when it is read. One integer means
     a square. Unset keeps the size of the data set."""

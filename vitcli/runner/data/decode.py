@@ -29,18 +29,18 @@ Size = tuple[int, int]
 
 def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:
     """Return a generated data set. It is drawn in about 3 s, and again when its code changes."""
-    from vitcli.core.data import drawing, scenes, shapes
+    from vitcli.core.data.generated import GENERATED_SETS
 
-    module, draw = {"scenes": (scenes, scenes.scenes), "shapes": (shapes, shapes.shapes)}[name]
+    row = GENERATED_SETS[name]
 
     def build() -> Decoded:
         with _one_thread():
-            splits = draw(*NUM_GENERATED)
+            splits = row.draw(*NUM_GENERATED)
         return _make_decoded(
-            module.CLASS_NAMES, *(resize_images(sort_canonically(s), size) for s in splits)
+            row.class_names, *(resize_images(sort_canonically(s), size) for s in splits)
         )
 
-    code = b"".join(Path(str(each.__file__)).read_bytes() for each in (module, drawing))
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in row.code)
     key = _cache_key(NUM_GENERATED, hashlib.sha256(code).hexdigest())
     return load_or_build(array_file(name, size), key, build, on_message)
 
@@ -49,7 +49,7 @@ def decode_generated(name: str, size: Size | None, on_message: Listener) -> Deco
 def _one_thread() -> Iterator[None]:
     """Limit torch to one thread, because on busy cores threads of small operations wait long.
 
-    Measured on 2 busy cores: drawing the shapes takes 2 s in one thread and 9 s in two threads.
+    Measured on 2 busy cores: drawing a data set takes 2 s in one thread and 9 s in two threads.
     """
     count = torch.get_num_threads()
     torch.set_num_threads(1)

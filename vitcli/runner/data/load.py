@@ -101,13 +101,14 @@ def describe_data(spec: DataSpec) -> DataInfo:
 
 
 def _describe_generated(name: str) -> DataInfo:
-    from vitcli.core.data import drawing, scenes, shapes
+    from vitcli.core.data.drawing import SIDE
+    from vitcli.core.data.generated import GENERATED_SETS
 
     return DataInfo(
         name=name,
-        img_size=(drawing.SIDE, drawing.SIDE),
+        img_size=(SIDE, SIDE),
         in_chans=3,
-        class_names={"scenes": scenes, "shapes": shapes}[name].CLASS_NAMES,
+        class_names=GENERATED_SETS[name].class_names,
         num_train=NUM_GENERATED[0],
         num_test=NUM_GENERATED[1],
     )
