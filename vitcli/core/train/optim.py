@@ -10,6 +10,7 @@ from torch.optim import Optimizer
 
 from vitcli.core.make import make
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
+from vitcli.core.train.muon import Muon
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]
@@ -81,7 +82,7 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
         raise ValueError("muon trains the matrices of transformer blocks, but the model has none")
     groups = param_groups(hidden, spec, spec.muon_lr)
     return [
-        torch.optim.Muon(groups, momentum=spec.muon_momentum, nesterov=True),
+        Muon(groups, momentum=spec.muon_momentum, nesterov=True),
         *adamw(rest, spec),
     ]
 
