@@ -224,12 +224,12 @@ def best(scores: dict[str, Score]) -> tuple[str, Score]:
 def table_rows(name: str, data: Split) -> Iterator[str]:
     """Yield a Markdown row for the best probe of each kind, as soon as it is trained."""
     kinds: list[Callable[[], tuple[str, Score]]] = [
-        lambda: best(probe_profiles(data)),
-        lambda: ("MLP on all profiles", probe_all_profiles(data)),
-        lambda: best(probe_colors(data)),
+        lambda: best(probe_profiles(data, 30)),
+        lambda: ("MLP on all profiles", probe_all_profiles(data, 12)),
+        lambda: best(probe_colors(data, 20)),
         lambda: best(probe_pixels(data)),
-        lambda: ("bag of 4x4 patches", probe_patches(data, 4, 20)),
-        lambda: ("bag of 8x8 patches", probe_patches(data, 8, 20)),
+        lambda: ("bag of 4x4 patches", probe_patches(data, 4, 12)),
+        lambda: ("bag of 8x8 patches", probe_patches(data, 8, 12)),
     ]
     for kind in kinds:
         probe, found = kind()
