@@ -202,7 +202,8 @@ def _kernels(report: Report) -> str:
     """Return the kernels that ``train.kernels=auto`` selects on this CPU in bf16."""
     if report.problems:
         return "unknown"
-    from vitcli.runner.machine.kernels import NoKernelsError, find_compiler, has_amx
+    from vitcli.runner.machine.kernels import NoKernelsError, find_compiler
+    from vitcli.runner.machine.processor import has_amx
 
     if not has_amx():
         return "torch (this CPU has no AMX)"

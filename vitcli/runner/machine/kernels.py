@@ -6,7 +6,6 @@ The C compiler of this machine compiles each file once and stores the library in
 import ctypes
 import hashlib
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
@@ -25,6 +24,7 @@ from vitcli.core.ops.native.functions import Kernels
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.files import commit
+from vitcli.runner.machine.processor import has_amx
 from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent
@@ -68,12 +68,6 @@ def choose_kernels(
         on_message(f"{error}; using torch's kernels, which are slower")
     use_backend(model, PLAIN)
     return "torch"
-
-
-def has_amx() -> bool:
-    """Return whether CPU and operating system support AMX bf16 tiles."""
-    check = getattr(torch.cpu, "_is_amx_tile_supported", bool)
-    return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
 
 
 def find_compiler() -> str:

@@ -25,7 +25,8 @@ from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.device import environment, hardware, pick_precision, precision_name
-from vitcli.runner.machine.kernels import NoKernelsError, has_amx, load_kernels
+from vitcli.runner.machine.kernels import NoKernelsError, load_kernels
+from vitcli.runner.machine.processor import has_amx
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import timed, turns
 
