@@ -88,17 +88,17 @@ class SelfAttention(InnerLayer):
     @property
     def is_plain(self) -> bool:
         """Return whether this layer is softmax attention between two projections, without turns."""
-        return type(self) is SelfAttention and type(self.position) is Position and isinstance(
-            self.proj, Linear
+        return (
+            type(self) is SelfAttention
+            and type(self.position) is Position
+            and isinstance(self.proj, Linear)
         )
 
     @property
     def last(self) -> nn.Module:
         return self.proj_drop
 
-    def after_norm(
-        self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int
-    ) -> Tensor | None:
+    def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
         scale = self.softmax_scale
         if scale is None or not (self.is_plain and isinstance(self.proj, Linear)):
             return None

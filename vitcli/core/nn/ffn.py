@@ -33,9 +33,7 @@ class Mlp(InnerLayer):
     def last(self) -> nn.Module:
         return self.drop2
 
-    def after_norm(
-        self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int
-    ) -> Tensor | None:
+    def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
         drops = self.training and self.drop1.p > 0
         if type(self) is not Mlp or type(self.act) is not Gelu or drops:
             return None

@@ -21,7 +21,7 @@ MAX_TOKENS = 320
 into the cache of a core."""
 
 
-def native_backend(kernels: Kernels) -> Backend:
+def amx_backend(kernels: Kernels) -> Backend:
     """Return the backend with the ops of these kernels."""
     return Backend(
         name="native",
