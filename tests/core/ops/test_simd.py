@@ -56,7 +56,8 @@ def as_linear(weight: Tensor, bias: Tensor | None) -> nn.Linear:
     return with_tensors(nn.Linear(1, 1), weight, bias)
 
 
-Weights = list[Tensor | None]
+Weights = list[Any]
+"""Weight and bias of the norm and of two layers; None for those that are absent."""
 
 
 def weights_of(shapes: list[tuple[int, int]], has_norm: bool, has_bias: bool) -> Weights:

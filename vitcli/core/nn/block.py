@@ -142,7 +142,9 @@ class PreNorm(UsesBackend, nn.Module):
         """
         if not isinstance(self.inner, InnerLayer):
             return None
-        adds = self.join is torch.add and all(map(is_idle, self.after)) and is_idle(self.inner.last)
+        adds = self.join is torch.add and all(
+            map(is_idle, [*self.after.children(), self.inner.last])
+        )
         out = self.inner.after_norm(x, self.norm, adds, num_queries)
         return out if out is None or adds else self.merge(x[:, :num_queries], out)
 

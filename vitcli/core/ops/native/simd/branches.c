@@ -145,7 +145,7 @@ void attention_backward(const float *grad_y, const float *x, const float *norm_w
       add_gradients(g, D, o, D, queries, D, D, proj_grad, proj_shift);
       multiply(rows_of(g, D), packed(pack_proj, D), r.grad_out, D, queries, D, D, NOTHING);
       for (long h = 0, c = 0; h < heads; h++, c += D / heads)
-        attend_back(s, q + c, scale, o + c, n + h * queries * 2, r.grad_out + c, r.grad_qkv + c, r.head);
+        attend_back(s, q + c, scale, n + h * queries * 2, r.grad_out + c, r.grad_qkv + c, r.head);
       const float *normal = enter(norm, from, tokens, D, r.normal, r.statistics);
       add_gradients(r.grad_qkv, 3 * D, normal, D, queries, D, D, qkv_grad, qkv_shift);
       add_gradients(r.grad_qkv + D, 3 * D, normal, D, tokens, 2 * D, D, qkv_grad + D * D, qkv_shift + D);

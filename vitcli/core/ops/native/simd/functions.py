@@ -43,7 +43,8 @@ class AttentionBranch(torch.autograd.Function):
         assert x is not None
         queries, heads, adds, eps, scale = settings
         batch, tokens, width = x.shape
-        y, stored = x.new_empty(batch, queries, width), [None] * 3
+        y = x.new_empty(batch, queries, width)
+        stored: list[Tensor | None] = [None, None, None]
         if any(ctx.needs_input_grad):
             shapes = (batch, tokens, 3 * width), y.shape, (batch, heads, queries, 2)
             stored = [x.new_empty(shape) for shape in shapes]  # qkv, heads' output, softmax

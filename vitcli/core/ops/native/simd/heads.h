@@ -46,13 +46,34 @@ INLINE void pad_rows(const float *from, long row, float *to, long rows, long cou
   copy_rows(from, row, to, wide, rows, count, 1, 0);
 }
 
-// to (columns, UP(rows)) = from (rows, columns) transposed, times factor.
+typedef float four __attribute__((vector_size(16), aligned(4), may_alias));
+typedef int32_t fours __attribute__((vector_size(16)));
+
+INLINE four load_four(const float *from, long count) {
+  four x = {0};
+  if (count >= 4) return *(const four *)from;
+  for (long i = 0; i < count; i++) x[i] = from[i];
+  return x;
+}
+
+// to (columns, UP(rows)) = from (rows, columns) transposed, times factor, in blocks of 4 x 4.
 static void transpose(const float *from, long row, long rows, long columns, float factor, float *to) {
   const long n = UP(rows, LANES);
-  for (long j = 0; j < columns; j++) {
-    for (long i = 0; i < rows; i++) to[j * n + i] = from[i * row + j] * factor;
-    for (long i = rows; i < n; i++) to[j * n + i] = 0;
-  }
+  for (long i = 0; i < n; i += 4)
+    for (long j = 0; j < columns; j += 4) {
+      four x[4], y[4];
+      UNROLL for (int r = 0; r < 4; r++)
+        x[r] = (i + r < rows ? load_four(from + (i + r) * row + j, columns - j) : (four){0}) * factor;
+      UNROLL for (int r = 0; r < 2; r++) {
+        y[2 * r] = SHUFFLE(fours, x[r], x[r + 2], 0, 4, 1, 5);
+        y[2 * r + 1] = SHUFFLE(fours, x[r], x[r + 2], 2, 6, 3, 7);
+      }
+      UNROLL for (int r = 0; r < 2; r++) {
+        x[2 * r] = SHUFFLE(fours, y[r], y[r + 2], 0, 4, 1, 5);
+        x[2 * r + 1] = SHUFFLE(fours, y[r], y[r + 2], 2, 6, 3, 7);
+      }
+      for (long c = 0; c < 4 && j + c < columns; c++) *(four *)(to + (j + c) * n + i) = x[c];
+    }
 }
 
 // scores (count, tokens) = exp2(q k^T - maximum) for count queries. norms (count, 2) gets the maximum
@@ -88,7 +109,7 @@ static void attend(Sizes s, const float *qkv, float scale, float *out, float *no
 }
 
 // grad_qkv gets the gradients of the head's columns of q (for the queries), k and v.
-static void attend_back(Sizes s, const float *qkv, float scale, const float *out, const float *norms,
+static void attend_back(Sizes s, const float *qkv, float scale, const float *norms,
                         const float *grad, float *grad_qkv, Head h) {
   const long d = s.width / s.heads, wide = UP(d, LANES), n = UP(s.tokens, LANES), row = 3 * s.width;
   transpose(qkv + s.width, row, s.tokens, d, scale * LOG2E, h.k_t);
@@ -102,14 +123,17 @@ static void attend_back(Sizes s, const float *qkv, float scale, const float *out
     multiply(rows_of(q, wide), matrix(h.k_t, n), h.scores, n, count, d, n, (Finish){0});
     multiply(rows_of(g, wide), matrix(h.v_t, n), h.grad_scores, n, count, d, n, (Finish){0});
     for (long r = 0; r < count; r++) {
-      float *p = h.scores + r * n, *dp = h.grad_scores + r * n, dot = 0;
-      const float *o = out + (i + r) * s.width, top = norms[2 * (i + r)], inverse = norms[2 * (i + r) + 1];
-      for (long j = 0; j < d; j++) dot += o[j] * g[r * wide + j];
+      float *p = h.scores + r * n, *dp = h.grad_scores + r * n;
+      const float top = norms[2 * (i + r)], inverse = norms[2 * (i + r) + 1];
+      vec products = {0};
+      for (long j = s.tokens; j < n; j++) p[j] = -INFINITY;
       for (long j = 0; j < n; j += LANES) {
         const vec weight = exp2_of(load(p + j) - top) * inverse;
         store(p + j, weight);
-        store(dp + j, weight * (load(dp + j) - dot));
+        products += weight * load(dp + j);
       }
+      const float mean = sum(products);
+      for (long j = 0; j < n; j += LANES) store(dp + j, load(p + j) * (load(dp + j) - mean));
     }
     const Finish adds = {.adds = i > 0};
     multiply(rows_of(h.grad_scores, n), matrix(h.k, wide), h.out, wide, count, s.tokens, wide, (Finish){0});

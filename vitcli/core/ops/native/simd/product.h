@@ -62,13 +62,13 @@ static Tile *const TILES[][2] = {PAIR(1), PAIR(2), PAIR(3), PAIR(4), PAIR(5), PA
 // c (rows, columns) = a (rows, depth) b (depth, columns). columns is a multiple of LANES.
 static void multiply(Left a, Right b, float *c, long c_row, long rows, long depth, long columns,
                      Finish finish) {
-  const long tiles = (rows + ROWS - 1) / ROWS;
+  const long tiles = (rows + ROWS - 1) / ROWS, least = rows / tiles, taller = rows % tiles;
   for (long j = 0; j < columns; j += PANEL) {
     const int wide = columns - j >= PANEL;
     Finish here = finish;
     if (here.bias) here.bias += j;
-    for (long t = 0; t < tiles; t++) {
-      const long i = rows * t / tiles, count = rows * (t + 1) / tiles - i;
+    for (long t = 0, i = 0, count; t < tiles; t++, i += count) {
+      count = least + (t < taller);
       if (finish.extra) here.extra = finish.extra + i * c_row + j;
       TILES[count - 1][wide](a.at + i * a.row, a.row, a.step, b.at + j * b.panel, b.step,
                              c + i * c_row + j, c_row, depth, here);

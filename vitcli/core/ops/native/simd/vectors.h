@@ -19,20 +19,44 @@ INLINE vec all(float x) { return x - (vec){0}; }
 INLINE vec choose(ints mask, vec yes, vec no) { return (vec)(((ints)yes & mask) | ((ints)no & ~mask)); }
 INLINE vec larger(vec x, vec y) { return choose(x < y, y, x); }  // NaN in x stays
 
+// Exchanges lanes whose numbers differ in the bit `b`.
+#if LANES == 16
+#define LANE_NUMBERS(b) 0 ^ b, 1 ^ b, 2 ^ b, 3 ^ b, 4 ^ b, 5 ^ b, 6 ^ b, 7 ^ b, 8 ^ b, 9 ^ b, 10 ^ b, \
+    11 ^ b, 12 ^ b, 13 ^ b, 14 ^ b, 15 ^ b
+#elif LANES == 8
+#define LANE_NUMBERS(b) 0 ^ b, 1 ^ b, 2 ^ b, 3 ^ b, 4 ^ b, 5 ^ b, 6 ^ b, 7 ^ b
+#else
+#define LANE_NUMBERS(b) 0 ^ b, 1 ^ b, 2 ^ b, 3 ^ b
+#endif
+#ifdef __clang__
+#define SHUFFLE(type, x, y, ...) __builtin_shufflevector(x, y, __VA_ARGS__)
+#else
+#define SHUFFLE(type, x, y, ...) __builtin_shuffle(x, y, (type){__VA_ARGS__})
+#endif
+#define EXCHANGED(x, b) SHUFFLE(ints, x, x, LANE_NUMBERS(b))
+
 INLINE float sum(vec x) {
-  float total[LANES];
-  store(total, x);
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) total[i] += total[i + half];
-  return total[0];
+#if LANES == 16
+  x += EXCHANGED(x, 8);
+#endif
+#if LANES >= 8
+  x += EXCHANGED(x, 4);
+#endif
+  x += EXCHANGED(x, 2);
+  x += EXCHANGED(x, 1);
+  return x[0];
 }
 
 INLINE float maximum(vec x) {
-  float top[LANES];
-  store(top, x);
-  for (int half = LANES / 2; half; half /= 2)
-    for (int i = 0; i < half; i++) top[i] = top[i] < top[i + half] ? top[i + half] : top[i];
-  return top[0];
+#if LANES == 16
+  x = larger(x, EXCHANGED(x, 8));
+#endif
+#if LANES >= 8
+  x = larger(x, EXCHANGED(x, 4));
+#endif
+  x = larger(x, EXCHANGED(x, 2));
+  x = larger(x, EXCHANGED(x, 1));
+  return x[0];
 }
 
 // Returns 2^x for x <= 127, with a relative error below 2e-7; below 2^-126 it returns 2^-126.
