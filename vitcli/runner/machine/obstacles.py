@@ -19,7 +19,7 @@ from vitcli.runner.machine.products import Products, describe_slowdown, measure_
 from vitcli.runner.text import quantity
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
-SLOW_SHARE = 0.5
+SLOW_SHARE = 0.6
 """Share of the peak below which a library, and not the memory, is the likely reason."""
 EXPECTED_SPEEDUP = 1.5
 """Least speed-up of a large product by a second thread on an idle core."""
