@@ -1,5 +1,7 @@
 """What is in the way, on machines that are not this one."""
 
+from typing import Any
+
 import pytest
 
 from tests.runner.machine.processors import products
@@ -10,7 +12,7 @@ MKL = (2024, 2)
 
 def seen(**changes) -> Circumstances:
     """A machine with nothing in the way, but for the changes."""
-    usual = {"products": products(t1=80, t2=155), "cores": 2, "usable": 2, "physical": 2}
+    usual: dict[str, Any] = {"products": products(t1=80, t2=155), "cores": 2, "usable": 2, "physical": 2}
     usual |= {"load": 0.2, "peak": 83e9, "mkl": MKL, "is_amd": True}
     return Circumstances(**(usual | changes))
 
