@@ -12,8 +12,14 @@ MKL = (2024, 2)
 
 def seen(**changes) -> Circumstances:
     """A machine with nothing in the way, but for the changes."""
-    usual: dict[str, Any] = {"products": products(t1=80, t2=155), "cores": 2, "usable": 2, "physical": 2}
-    usual |= {"load": 0.2, "peak": 83e9, "mkl": MKL, "is_amd": True}
+    usual: dict[str, Any] = {"cores": 2, "usable": 2, "physical": 2}
+    usual |= {
+        "products": products(t1=80, t2=155),
+        "load": 0.2,
+        "peak": 83e9,
+        "mkl": MKL,
+        "is_amd": True,
+    }
     return Circumstances(**(usual | changes))
 
 

@@ -1,6 +1,7 @@
 """What the operating system says about the cores: how many, how fast, and how many are ours."""
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,11 +52,11 @@ def parse_cores(text: str, hertz: float | None = None) -> Cores:
     blocks = [_parse_block(block) for block in text.strip().split("\n\n")]
     first = blocks[0]
     places = {(b.get("physical id"), b["core id"]) for b in blocks if "core id" in b}
-    clocks = [1e6 * float(b["cpu MHz"]) for b in blocks if "cpu MHz" in b]
+    clocks = [1e6 * float(mhz) for mhz in re.findall(r"^cpu MHz\s*: ([\d.]+)$", text, re.MULTILINE)]
     return Cores(
         vendor=first.get("vendor_id", ""),
-        family=int(first.get("cpu family", 0)),
-        model=int(first.get("model", 0)),
+        family=_number(first.get("cpu family", "")),
+        model=_number(first.get("model", "")),
         flags=frozenset(first.get("flags", "").split()),
         physical=len(places) or None,
         hertz=hertz or max(clocks, default=None),
@@ -65,6 +66,10 @@ def parse_cores(text: str, hertz: float | None = None) -> Cores:
 def _parse_block(text: str) -> dict[str, str]:
     lines = (line.partition(":") for line in text.splitlines())
     return {name.strip(): value.strip() for name, _, value in lines}
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def fp32_per_cycle(cores: Cores) -> int | None:
