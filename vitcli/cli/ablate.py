@@ -209,6 +209,7 @@ def run(
     saved = saved_trials(save, options)
     plan = plan_study(study, root, names, rerun=rerun_variants, saved=saved)
     announce(plan)
+    warn_about_bf16(plan, options.device)
     if dry_run:
         show_plan(plan, options)
         return
@@ -254,6 +255,14 @@ def announce(plan: "StudyPlan") -> None:
     }
     for line in explain_states(begun):
         say(f"  {line}")
+
+
+def warn_about_bf16(plan: "StudyPlan", device: str) -> None:
+    """Say once, for all workers, that a trial is to train in bf16 on a CPU that emulates it."""
+    from vitcli.runner.machine.products import warn_if_emulated
+
+    if any(trial.spec.train.precision == "bf16" for trial in plan.trials):
+        warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
 
 
 def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":

@@ -206,12 +206,14 @@ def attention(
       vitcli bench attention --lengths 64,256
     """
     from vitcli.runner.machine.device import pick_device
+    from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.speed.attention import LENGTHS, MAX_SECONDS, bench_attention
     from vitcli.runner.speed.attention_figure import draw, require_figure
 
     if output:
         require_figure(output)
     wanted = parse_lengths(lengths) or LENGTHS
+    warn_if_emulated(precision, device, say)
     result = bench_attention(
         pick_device(device),
         precision=precision,
@@ -242,11 +244,13 @@ def workload(
 ) -> "Workload":
     """Return the experiment to measure."""
     from vitcli.runner.experiment.config import parse_sets
+    from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.speed.workload import make_workload
 
     changes = parse_sets(sets)
     shortcuts = {} if precision is None else {"train.precision": precision}
     chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
+    warn_if_emulated(chosen.spec.train.precision, device, say)
     return make_workload(chosen, device, say)
 
 

@@ -30,8 +30,8 @@ class TrainSpec(Spec):
     limit_batches: int | None = Field(None, ge=1)
     """Maximum number of batches per epoch and per evaluation, for a quick try; unset uses all."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Data type of autocast. ``auto`` uses bf16 if the device supports it in hardware, otherwise
-    fp32."""
+    """Data type of autocast. ``auto`` uses bf16 on a GPU that supports it and on a CPU with AMX,
+    otherwise fp32."""
     compile: bool | None = None
     """Compile the model with torch.compile; unset compiles on CUDA only."""
     kernels: Literal["auto", "native", "torch"] = "auto"
