@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from inspect import unwrap
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from vitcli.core.spec import OPTIMIZERS, OptimSpec
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]
+AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
 UNDECAYED = ("cls_token", "reg_tokens", "pos_embed", "relative", "temperature")
 
 
@@ -42,16 +43,17 @@ def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
     ]
 
 
-def without_compiler(cls: type[Optimizer]) -> type[Optimizer]:
+def without_compiler(cls: type[AnyOptimizer]) -> type[AnyOptimizer]:
     """Return an optimiser class that computes the same and does not import ``torch._dynamo``.
 
-    torch's own classes import the compiler even if nothing is compiled. This delays the first step
-    by more than a second and takes more than 100 MB.
+    torch's own classes import the compiler even if nothing is compiled. The import takes more than
+    a second, which would delay the first step, and more than 100 MB.
     """
     names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
     methods = {name: unwrap(getattr(cls, name)) for name in names}
     step = torch.no_grad()(unwrap(cls.step))
-    return type(cls.__name__, (cls,), methods | {"step": step})
+    made: type[AnyOptimizer] = type(cls.__name__, (cls,), methods | {"step": step})
+    return made
 
 
 AdamW, Adam = without_compiler(torch.optim.AdamW), without_compiler(torch.optim.Adam)
