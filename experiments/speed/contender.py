@@ -168,10 +168,13 @@ def our_steps(job: Job) -> Iterator[None]:
     from vitcli.core.tasks.classify import Classify
     from vitcli.core.train.fit import fit
     from vitcli.core.train.optim import build_optimizers
+    from vitcli.runner.machine.allocator import keep_freed_memory
     from vitcli.runner.machine.device import pick_precision
     from vitcli.runner.machine.kernels import choose_kernels
     from vitcli.runner.train.compile import compile_task
 
+    loaded: Any = load_images(job) if job["part"] == "end_to_end" else None
+    keep_freed_memory()  # after the data is read, as in vitcli train
     device = torch.device(job["device"])
     sizes = {key: job[key] for key in ("embed_dim", "depth", "num_heads", "mlp_dim")}
     spec = VitSpec(img_size=(32, 32), in_chans=3, num_classes=10, patch_size=4, **sizes)
@@ -180,8 +183,7 @@ def our_steps(job: Job) -> Iterator[None]:
     choose_kernels(model, device, dtype)
 
     def end_to_end() -> Iterator[dict[str, Any]]:
-        images, epoch = load_images(job), 0
-        images = type(images)(images.pixels.to(device), images.labels.to(device))
+        images, epoch = loaded.to(device), 0
         augment = AugmentSpec(crop_padding=4, flip="random")
         while True:
             yield from train_batches(
@@ -225,7 +227,7 @@ def answer_requests(job: Job) -> None:
 
     from vitcli.runner.machine.allocator import keep_freed_memory
 
-    if job["name"] == "vitcli" or job["allocator"]:
+    if job["allocator"]:
         keep_freed_memory()
     steps = our_steps(job) if job["name"] == "vitcli" else peer_steps(job)
     is_gpu = job["device"] != "cpu"
