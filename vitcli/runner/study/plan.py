@@ -1,8 +1,9 @@
 """The plan of a study: the trials still to train, and an estimate of their cost."""
 
 import functools
+import heapq
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -191,6 +192,14 @@ class StudyEstimate:
     count: int
 
 
+def total_seconds(trials: Sequence[float], count: int) -> float:
+    """Return the time until the last of ``count`` workers is done; a free one takes the next."""
+    busy = [0.0] * count
+    for seconds in trials:
+        heapq.heapreplace(busy, busy[0] + seconds)
+    return max(busy)
+
+
 def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
     """Return the training times of a plan.
 
@@ -213,5 +222,5 @@ def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
             sum(known) / len(known) if known else make_estimate(experiment, options.device).seconds
         )
     count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
-    total = sum(seconds[trial.variant] for trial in plan.trials) / count
+    total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)
     return StudyEstimate(by_variant=seconds, total=total, count=count)
