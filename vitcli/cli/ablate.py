@@ -53,6 +53,10 @@ Jobs = Annotated[
         show_default="one per core or GPU",
     ),
 ]
+Pin = Annotated[
+    bool,
+    typer.Option("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own."),
+]
 Form = Annotated[
     str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
 ]
@@ -109,6 +113,7 @@ def ablate(
     only: Only = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
+    pin: Pin = True,
     form: Form = "text",
     output: Output = None,
     dry_run: DryRun = False,
@@ -146,6 +151,7 @@ def ablate(
         return
     options = Options(
         jobs=jobs,
+        pin=pin,
         device=device,
         data_dir=data_dir,
         offline=offline,

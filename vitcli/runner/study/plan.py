@@ -2,7 +2,6 @@
 
 import functools
 import heapq
-import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.machine.cores import usable_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
@@ -24,6 +24,8 @@ class Options:
     """How to run a study. No option changes what is trained."""
 
     jobs: int | None = None
+    pin: bool = True
+    """Pin each worker to CPU cores of its own."""
     device: str = "auto"
     data_dir: Path | None = None
     offline: bool = False
@@ -114,8 +116,7 @@ def worker_count(study: Study, options: Options) -> int:
         return options.jobs
     if pick_device(options.device).type != "cpu":
         return 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (usable or 1) // study.threads)
+    return max(1, len(usable_cores()) // study.threads)
 
 
 def current_states(plan: StudyPlan) -> dict[str, TrialState]:
