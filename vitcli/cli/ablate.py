@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -294,7 +295,7 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
     """Print the trials to train, their training time and disk space."""
     from vitcli.runner.study.plan import estimate_study
 
-    estimate = estimate_study(plan, options)
+    estimate = estimate_study(plan, options, spent_seconds=time.process_time())
     rows = [
         [
             trial.folder,

@@ -201,11 +201,18 @@ def total_seconds(trials: Sequence[float], count: int) -> float:
     return max(busy)
 
 
-def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
+def estimate_study(
+    plan: StudyPlan, options: Options, *, spent_seconds: float = 0.0
+) -> StudyEstimate:
     """Return the training times of a plan.
 
     The time of a variant is that of its finished trials. Without one, it is measured on random
     images.
+
+    Args:
+        plan: The trials to train.
+        options: How to train them.
+        spent_seconds: What this process has taken to start; a study and its workers take it again.
     """
     import torch
 
@@ -224,4 +231,5 @@ def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
         )
     count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
     total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)
-    return StudyEstimate(by_variant=seconds, total=total, count=count)
+    start = 2 * spent_seconds if plan.trials else 0.0
+    return StudyEstimate(by_variant=seconds, total=start + total, count=count)
