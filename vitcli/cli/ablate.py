@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +53,10 @@ Jobs = Annotated[
         help="Number of trials to train at once.",
         show_default="one per core or GPU",
     ),
+]
+Pin = Annotated[
+    bool,
+    typer.Option("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own."),
 ]
 Form = Annotated[
     str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
@@ -109,6 +114,7 @@ def ablate(
     only: Only = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
+    pin: Pin = True,
     form: Form = "text",
     output: Output = None,
     dry_run: DryRun = False,
@@ -146,6 +152,7 @@ def ablate(
         return
     options = Options(
         jobs=jobs,
+        pin=pin,
         device=device,
         data_dir=data_dir,
         offline=offline,
@@ -297,7 +304,7 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
     """Print the trials to train, their training time and disk space."""
     from vitcli.runner.study.plan import estimate_study
 
-    estimate = estimate_study(plan, options)
+    estimate = estimate_study(plan, options, spent_seconds=time.process_time())
     rows = [
         [
             trial.folder,

@@ -5,6 +5,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.runner.machine.affinity import allowed_cores
+
 CPU_INFO = Path("/proc/cpuinfo")
 MAX_KHZ = Path("/sys/devices/system/cpu/cpu0/cpufreq/cpuinfo_max_freq")
 PROCESS_GROUP = Path("/proc/self/cgroup")
@@ -119,8 +121,7 @@ def _read(path: Path) -> str:
 
 def usable_cores(quota: float | None) -> int:
     """Return the number of cores that this process may use, at least 1."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, min(allowed or 1, int(quota or 2**20)))
+    return max(1, min(len(allowed_cores()), int(quota or 2**20)))
 
 
 def load_average() -> float | None:
