@@ -44,6 +44,7 @@ NOT_RUN = {
     r"python \.ci/docs\.py": "another test here runs it with --check",
     r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
     r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
+    r"python -m tests\.core\.data\.probes": "takes minutes; test_scenes_probes.py runs short ones",
     r"DATA=cifar10 ": "needs a GPU; tests/test_speed_scripts.py runs it at toy size",
     r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
     r"vitcli bench --check": "compares with this machine's past; tests/cli/test_bench.py",

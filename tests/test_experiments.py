@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from vitcli.core.data.generated import GENERATED_SETS
 from vitcli.core.data.policy import OPS
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.build import build_model
-from vitcli.core.spec import DATA_SETS, ExperimentSpec
+from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
@@ -80,5 +81,6 @@ def test_a_misspelt_field_is_refused_with_a_hint():
 
 
 def test_data_sets_with_a_name_are_in_the_catalogue():
-    assert set(DATA_SETS) - {"shapes"} == CATALOGUE.keys()
+    assert set(DATA_SETS) - set(GENERATED) == CATALOGUE.keys()
+    assert list(GENERATED) == list(GENERATED_SETS)
     assert len(OPS) > 10

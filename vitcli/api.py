@@ -68,7 +68,7 @@ def build_model(experiment: str | None = None, *, seed: int = 0, **fields: Any) 
 
 
 def load_data(
-    name: str = "shapes",
+    name: str = "scenes",
     *,
     data_dir: str | Path | None = None,
     on_message: Callable[[str], None] = _write_message,
@@ -81,7 +81,7 @@ def load_data(
     float32 images that a model takes. ``data.class_names`` has the name of each label.
 
     Args:
-        name: shapes, cifar10, cifar100, svhn, fashion-mnist, mnist or imagefolder:PATH.
+        name: scenes, shapes, cifar10, cifar100, svhn, fashion-mnist, mnist or imagefolder:PATH.
         data_dir: The only folder to search. If None: $VITCLI_DATA, the cache and the network, which
             VITCLI_OFFLINE=1 forbids.
         on_message: Receives each message, such as the start of a download. Writes to stderr by

@@ -89,7 +89,7 @@ def test_info_of_cifar10_corrects_the_std_that_is_widely_copied(monkeypatch):
     out = vitcli("info", "cifar10")[1]
     assert "(0.2023, 0.1994, 0.2010), is the mean of the stds of the single images" in out
     assert "(0.2470, 0.2435, 0.2616)" in out
-    assert "0.2470" not in vitcli("info", "shapes")[1]
+    assert "0.2470" not in vitcli("info", "scenes")[1]
 
 
 def test_info_downloads_nothing(monkeypatch):
@@ -116,7 +116,7 @@ def test_control_characters_are_shown_escaped(command):
 
 
 def test_get_of_what_is_embedded_is_refused():
-    code, _, talk = vitcli("get", "shapes")
+    code, _, talk = vitcli("get", "scenes")
     assert code == 2
     assert "needs no download" in talk
 
@@ -161,7 +161,7 @@ def test_a_picture_that_cannot_be_is_refused_before_the_data_is_read(file, told,
     monkeypatch.setattr(
         "vitcli.runner.data.report.read_report", lambda *_, **__: pytest.fail("read")
     )
-    code, _, talk = vitcli("info", "shapes", "--picture", file)
+    code, _, talk = vitcli("info", "scenes", "--picture", file)
     assert code == 2
     assert told in talk
 

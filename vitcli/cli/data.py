@@ -102,7 +102,7 @@ def info(
 
     \b
     Example:
-      vitcli data info shapes
+      vitcli data info scenes
     """
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
     from vitcli.runner.data.report import read_report

@@ -225,7 +225,7 @@ def test_a_full_or_forbidden_disk_is_a_resource_error(server, tmp_path, monkeypa
 
 
 def test_names_that_need_no_download_or_do_not_exist():
-    for name in ("shapes", "imagefolder:pets"):
+    for name in ("scenes", "shapes", "imagefolder:pets"):
         with pytest.raises(ConfigError, match="needs no download"):
             get_data(name)
     with pytest.raises(ConfigError, match="did you mean 'cifar10'"):
@@ -235,11 +235,11 @@ def test_names_that_need_no_download_or_do_not_exist():
 
 
 def test_status(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data.decode.NUM_SHAPES", (20, 10))
-    assert data_status("shapes").decoded == ()
-    load_data(DataSpec(name="shapes", resize=16))
-    status = data_status("shapes")
+    monkeypatch.setattr("vitcli.runner.data.decode.NUM_GENERATED", (20, 10))
+    assert data_status("scenes").decoded == ()
+    load_data(DataSpec(name="scenes", resize=16))
+    status = data_status("scenes")
     assert (status.kind, status.place) == ("embedded", None)
-    assert [path.name for path in status.decoded] == ["shapes-16x16.safetensors"]
+    assert [path.name for path in status.decoded] == ["scenes-16x16.safetensors"]
     assert data_status("mnist").kind == "missing"
     assert data_status("mnist", tmp_path).place is None

@@ -27,7 +27,7 @@ from tests.runner.data.original_files import (
     write_class_folders,
 )
 from vitcli.core.data.source import Images, channel_stats
-from vitcli.core.spec import DataSpec
+from vitcli.core.spec import GENERATED, DataSpec
 from vitcli.runner.data import arrays, decode, readers
 from vitcli.runner.data.arrays import data_hash, fit_to_size, hold_out, sort_canonically
 from vitcli.runner.data.catalogue import CATALOGUE
@@ -298,11 +298,12 @@ def test_what_does_not_fit_names_a_smaller_size(tmp_path, contents, monkeypatch)
     assert load_data(DataSpec(name="cifar10", resize=16), data_dir=root).img_size == (16, 16)
 
 
-def test_the_embedded_data_set_is_canonical_and_described_without_drawing_it(monkeypatch):
-    data = load_data(DataSpec(name="shapes", val_split=100))
-    assert data.data_hash == load_data(DataSpec(name="shapes")).data_hash
-    monkeypatch.setattr("vitcli.core.data.shapes.shapes", None)
-    info = describe_data(DataSpec(name="shapes", val_split=100))
+@pytest.mark.parametrize("name", GENERATED)
+def test_a_generated_data_set_is_canonical_and_described_without_drawing_it(name, monkeypatch):
+    data = load_data(DataSpec(name=name, val_split=100))
+    assert data.data_hash == load_data(DataSpec(name=name)).data_hash
+    monkeypatch.setattr(f"vitcli.core.data.{name}.draw_split", None)
+    info = describe_data(DataSpec(name=name, val_split=100))
     facts = (data.img_size, data.in_chans, data.class_names, len(data.train), len(data.test))
     assert facts == (
         info.img_size,
@@ -321,7 +322,7 @@ def test_a_named_data_set_is_described_without_being_there():
         describe_data(DataSpec(name="cifar10", val_split=50_000))
 
 
-@pytest.mark.parametrize("name", ["shapes", "imagefolder:pets"])
+@pytest.mark.parametrize("name", [*GENERATED, "imagefolder:pets"])
 def test_a_data_folder_that_would_be_ignored_is_refused(name):
     with pytest.raises(ConfigError, match="--data-dir"):
         load_data(DataSpec(name=name), data_dir=Path("my photos"))

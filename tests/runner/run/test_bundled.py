@@ -89,8 +89,8 @@ def test_a_run_of_ones_own_goes_before_it(tiny, here):
     assert default_run().is_bundled
 
 
-@pytest.mark.parametrize("fact", [{"variant": "no-ffn"}, {"data": "shapes"}])
-def test_trials_and_shapes_are_not_taken_unasked(tiny, here, fact):
+@pytest.mark.parametrize("fact", [{"variant": "no-ffn"}, {"data": "shapes"}, {"data": "scenes"}])
+def test_trials_and_generated_data_sets_are_not_taken_unasked(tiny, here, fact):
     experiment = load_experiment(str(tiny), {"train.epochs": 1})
     own = start(experiment, Request(output=here / "runs" / "mine")).run
     assert default_run().path.resolve() == own.path

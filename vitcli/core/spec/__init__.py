@@ -1,7 +1,7 @@
 """Frozen, validated specs of an experiment. They import neither torch nor yaml."""
 
 from vitcli.core.spec.base import Size, Spec
-from vitcli.core.spec.data import DATA_SETS, AugmentSpec, DataSpec
+from vitcli.core.spec.data import DATA_SETS, GENERATED, AugmentSpec, DataSpec
 from vitcli.core.spec.experiment import ExperimentSpec
 from vitcli.core.spec.families import (
     FAMILIES,
@@ -20,6 +20,7 @@ from vitcli.core.spec.train import TrainSpec
 __all__ = [
     "DATA_SETS",
     "FAMILIES",
+    "GENERATED",
     "OPTIMIZERS",
     "SCHEDULES",
     "TASKS",

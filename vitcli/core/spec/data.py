@@ -40,14 +40,17 @@ class AugmentSpec(Spec):
         return self.mixup > 0 or self.cutmix > 0
 
 
-DATA_SETS = ("shapes", "cifar10", "cifar100", "svhn", "fashion-mnist", "mnist")
+GENERATED = ("scenes", "shapes")
+"""Data sets that vitcli draws itself."""
+DATA_SETS = (*GENERATED, "cifar10", "cifar100", "svhn", "fashion-mnist", "mnist")
 
 
 class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
     name: str = "shapes"
-    """Data set: shapes, cifar10, cifar100, svhn, fashion-mnist, mnist, or imagefolder:PATH."""
+    """Data set: scenes, shapes, cifar10, cifar100, svhn, fashion-mnist, mnist, or
+    imagefolder:PATH."""
     resize: Size | None = None
     """Height and width in pixels to which every image is resized when it is read. One integer means
     a square. Unset keeps the size of the data set."""

@@ -59,6 +59,6 @@ class ExperimentSpec(Spec):
         if optimizer.needs_block_matrices and not model.has_block_matrices:
             raise ValueError(
                 f"optim.name: {self.optim.name} takes the matrices of transformer blocks, and the"
-                " model has none"
+                " model has none; take adamw"
             )
         return self

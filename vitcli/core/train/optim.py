@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 
 from vitcli.core.make import make
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
+from vitcli.core.train.muon import Muon
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]

@@ -4,8 +4,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-NUM_SHAPES = (10_000, 2_000)
-"""Numbers of training and test images of the embedded data set."""
+NUM_GENERATED = (10_000, 2_000)
+"""Numbers of training and test images of a generated data set."""
 IN_CHANS = 3
 """Number of channels of the user's own pictures: they are read as RGB."""
 CIFAR10 = "airplane automobile bird cat deer dog frog horse ship truck"

@@ -13,7 +13,7 @@ import torch
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.runner.data.arrays import data_hash, require_memory, resize_images, sort_canonically
 from vitcli.runner.data.cache import FORMAT, Decoded, load_or_build
-from vitcli.runner.data.catalogue import NUM_SHAPES, CatalogueRow
+from vitcli.runner.data.catalogue import NUM_GENERATED, CatalogueRow
 from vitcli.runner.data.find import Source, cache_root
 from vitcli.runner.data.folder_reader import describe_failures, read_folder, refuse_unreadable
 from vitcli.runner.data.image_folder import PictureFolder, list_folder
@@ -27,26 +27,29 @@ NUM_SHOWN = 3
 Size = tuple[int, int]
 
 
-def decode_shapes(size: Size | None, on_message: Listener) -> Decoded:
-    """Return the embedded data set. It is drawn in about 2 s, and again when its code changes."""
-    from vitcli.core.data import shapes
+def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:
+    """Return a generated data set. It is drawn in about 3 s, and again when its code changes."""
+    from vitcli.core.data.generated import GENERATED_SETS
+
+    row = GENERATED_SETS[name]
 
     def build() -> Decoded:
         with _one_thread():
-            splits = shapes.shapes(*NUM_SHAPES)
+            splits = row.draw(*NUM_GENERATED)
         return _make_decoded(
-            shapes.CLASS_NAMES, *(resize_images(sort_canonically(s), size) for s in splits)
+            row.class_names, *(resize_images(sort_canonically(s), size) for s in splits)
         )
 
-    key = _cache_key(NUM_SHAPES, hashlib.sha256(Path(shapes.__file__).read_bytes()).hexdigest())
-    return load_or_build(array_file("shapes", size), key, build, on_message)
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in row.code)
+    key = _cache_key(NUM_GENERATED, hashlib.sha256(code).hexdigest())
+    return load_or_build(array_file(name, size), key, build, on_message)
 
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
     """Limit torch to one thread, because on busy cores threads of small operations wait long.
 
-    Measured on 2 busy cores: drawing the shapes takes 2 s in one thread and 9 s in two threads.
+    Measured on 2 busy cores: drawing a data set takes 2 s in one thread and 9 s in two threads.
     """
     count = torch.get_num_threads()
     torch.set_num_threads(1)

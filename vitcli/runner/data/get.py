@@ -6,6 +6,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.core.spec import GENERATED
 from vitcli.runner.data.cache import sidecar_path
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
 from vitcli.runner.data.decode import Listener, array_file, decode_named, folder_array_file
@@ -56,7 +57,7 @@ def _locate(name: str, data_dir: Path | None) -> tuple[str, Path | None]:
     if path := folder_path(name):
         return ("folders", path) if path.is_dir() else ("missing", None)
     check_name(name)
-    if name == "shapes":
+    if name in GENERATED:
         return "embedded", None
     source = find_source(name, data_dir)
     return (source.kind, source.path) if source else ("missing", None)

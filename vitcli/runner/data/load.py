@@ -8,11 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import DataSpec
+from vitcli.core.spec import GENERATED, DataSpec
 from vitcli.runner.data.arrays import hold_out
 from vitcli.runner.data.cache import Decoded
-from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_SHAPES, DataInfo, folder_path
-from vitcli.runner.data.decode import Listener, decode_folder, decode_named, decode_shapes
+from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_GENERATED, DataInfo, folder_path
+from vitcli.runner.data.decode import Listener, decode_folder, decode_generated, decode_named
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.get import (
     DataStatus,
@@ -47,8 +47,8 @@ def load_data(
         ResourceError: The data set does not fit into memory.
     """
     refuse_unused_folder(spec.name, data_dir)
-    if spec.name == "shapes":
-        return _finish(spec, decode_shapes(spec.resize, on_message))
+    if spec.name in GENERATED:
+        return _finish(spec, decode_generated(spec.name, spec.resize, on_message))
     if path := folder_path(spec.name):
         decoded = decode_folder(path, spec.resize, on_message, skip_bad=spec.skip_bad)
         return _finish(spec, decoded)
@@ -86,8 +86,8 @@ def describe_data(spec: DataSpec) -> DataInfo:
     In a folder, the pictures are counted and their size is read from their headers. If the folder
     has no test set, the counts estimate the later split; duplicates and rounding may change them.
     """
-    if spec.name == "shapes":
-        info = _describe_shapes()
+    if spec.name in GENERATED:
+        info = _describe_generated(spec.name)
     elif path := folder_path(spec.name):
         info = _describe_folder(spec, path)
     else:
@@ -100,16 +100,17 @@ def describe_data(spec: DataSpec) -> DataInfo:
     return replace(info, img_size=size, num_train=left)
 
 
-def _describe_shapes() -> DataInfo:
-    from vitcli.core.data.shapes import CLASS_NAMES, SIDE
+def _describe_generated(name: str) -> DataInfo:
+    from vitcli.core.data.drawing import SIDE
+    from vitcli.core.data.generated import GENERATED_SETS
 
     return DataInfo(
-        name="shapes",
+        name=name,
         img_size=(SIDE, SIDE),
         in_chans=3,
-        class_names=CLASS_NAMES,
-        num_train=NUM_SHAPES[0],
-        num_test=NUM_SHAPES[1],
+        class_names=GENERATED_SETS[name].class_names,
+        num_train=NUM_GENERATED[0],
+        num_test=NUM_GENERATED[1],
     )
 
 

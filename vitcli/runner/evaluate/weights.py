@@ -6,7 +6,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
@@ -106,12 +106,12 @@ def encoder_weights(run: RunDir) -> dict[str, Tensor]:
 def default_run() -> RunDir:
     """Return the newest finished run that classifies, or the bundled model if there is none.
 
-    Trials of a study are skipped, because most of them lack a part on purpose. Runs on the embedded
-    shapes are skipped, because they cannot classify photos.
+    Trials of a study are skipped, because most of them lack a part on purpose. Runs on a
+    generated data set are skipped, because they cannot classify photos.
     """
     for run in reversed(list_runs()):
         meta = run.read("meta.json")
-        is_real = not meta.get("variant") and meta.get("data") != "shapes"
+        is_real = not meta.get("variant") and meta.get("data") not in GENERATED
         if is_real and run.status()["state"] == "finished" and classifies(run):
             return run
     return RunDir(BUNDLED / DEFAULT_MODEL)

@@ -6,6 +6,7 @@ answer what the runs do not know; the text marks these places.
 
 from collections.abc import Callable
 
+from vitcli.core.spec import GENERATED
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.formats import escape_markdown
 from vitcli.runner.study.notes import UNCERTAINTY, format_seconds, notes
@@ -121,8 +122,8 @@ def assets(doc: StudyResult) -> list[str]:
     """Return the software, the reference and the data set, with their licences."""
     reference = f" Compared with: {doc.reference.source}." if doc.reference else ""
     data = f"{TO_DO} citation and licence of the data set {doc.data}."
-    if doc.data == "shapes":
-        data = "Data: vitcli draws the images of shapes itself, so they need no licence."
+    if doc.data in GENERATED:
+        data = f"Data: vitcli draws the images of {doc.data} itself, so they need no licence."
     return [f"Software: vitcli (MIT), PyTorch (BSD-3-Clause).{reference}", data]
 
 

@@ -1,0 +1,31 @@
+"""The data sets that vitcli draws itself, by name."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+
+from vitcli.core.data import drawing, scenes, shapes
+from vitcli.core.data.source import Images
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeneratedSet:
+    """``draw`` takes the numbers of training and test images. ``code`` holds all that draws."""
+
+    class_names: tuple[str, ...]
+    draw: Callable[[int, int], tuple[Images, Images]]
+    code: tuple[ModuleType, ...]
+
+
+GENERATED_SETS = {
+    "scenes": GeneratedSet(
+        class_names=scenes.CLASS_NAMES,
+        draw=scenes.scenes,
+        code=(scenes, drawing),
+    ),
+    "shapes": GeneratedSet(
+        class_names=shapes.CLASS_NAMES,
+        draw=shapes.shapes,
+        code=(shapes, drawing),
+    ),
+}
