@@ -43,3 +43,7 @@ def test_peers_take_turns(here, environment):
     (row,) = json.loads((here / "peers.json").read_text())
     assert len(row["contenders"]) == 9
     assert row["ratio"] == pytest.approx(row["ours"] / row["fastest_peer"], rel=0.01)
+
+
+def test_pinned_workers_are_compared(here, environment):
+    run([sys.executable, str(SCRIPTS / "pinned_workers.py"), "1", "1"], environment)

@@ -1,8 +1,8 @@
 """One contender of experiments/speed/peers.py: a process that trains on request.
 
 Usage: python experiments/speed/contender.py JOB
-JOB is a JSON object; peers.py starts this script. Each line on stdin is a number of steps; the
-answer is the seconds they took. At the end of stdin the answer is the peak memory.
+JOB is a JSON object; peers.py starts this script. Each line on stdin is a number of steps. The
+answer is a JSON object: the seconds they took, the peak memory so far, precision and backend.
 """
 
 import json
@@ -168,20 +168,22 @@ def our_steps(job: Job) -> Iterator[None]:
     from vitcli.core.tasks.classify import Classify
     from vitcli.core.train.fit import fit
     from vitcli.core.train.optim import build_optimizers
-    from vitcli.runner.machine.device import pick_precision
+    from vitcli.runner.machine.allocator import keep_freed_memory
+    from vitcli.runner.machine.device import pick_precision, precision_name
     from vitcli.runner.machine.kernels import choose_kernels
     from vitcli.runner.train.compile import compile_task
 
+    loaded: Any = load_images(job) if job["part"] == "end_to_end" else None
+    keep_freed_memory()  # after the data is read, as in vitcli train
     device = torch.device(job["device"])
     sizes = {key: job[key] for key in ("embed_dim", "depth", "num_heads", "mlp_dim")}
     spec = VitSpec(img_size=(32, 32), in_chans=3, num_classes=10, patch_size=4, **sizes)
     model = build_model(spec).to(device).train()
     dtype = pick_precision(job["precision"], device)
-    choose_kernels(model, device, dtype)
+    job["precision"], job["kernels"] = precision_name(dtype), choose_kernels(model, device, dtype)
 
     def end_to_end() -> Iterator[dict[str, Any]]:
-        images, epoch = load_images(job), 0
-        images = type(images)(images.pixels.to(device), images.labels.to(device))
+        images, epoch = loaded.to(device), 0
         augment = AugmentSpec(crop_padding=4, flip="random")
         while True:
             yield from train_batches(
@@ -215,17 +217,12 @@ def warn(text: str) -> None:
 
 
 def answer_requests(job: Job) -> None:
-    """Take the requested number of steps for each line of stdin, and print their seconds.
-
-    At the end of stdin, print the peak memory.
-    """
-    import resource
-
+    """Take the requested number of steps for each line of stdin, and print their seconds."""
     import torch
 
     from vitcli.runner.machine.allocator import keep_freed_memory
 
-    if job["name"] == "vitcli" or job["allocator"]:
+    if job["allocator"]:
         keep_freed_memory()
     steps = our_steps(job) if job["name"] == "vitcli" else peer_steps(job)
     is_gpu = job["device"] != "cpu"
@@ -242,12 +239,21 @@ def answer_requests(job: Job) -> None:
         began = wait()
         for _ in range(int(line)):
             next(steps)
-        print(wait() - began, file=answers, flush=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    answer = {"memory": torch.cuda.max_memory_allocated() if is_gpu else peak}
-    print(json.dumps(answer), file=answers, flush=True)
-    answers.flush()
+        answer = {"seconds": wait() - began, "memory": peak_memory(is_gpu)}
+        answer |= {key: job[key] for key in ("precision", "kernels") if key in job}
+        print(json.dumps(answer), file=answers, flush=True)
     os._exit(0)  # do not wait for the DataLoader's workers
+
+
+def peak_memory(is_gpu: bool) -> int:
+    """Return the largest number of bytes that this process has used so far."""
+    import resource
+
+    import torch
+
+    if is_gpu:
+        return torch.cuda.max_memory_allocated()
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ from vitcli.core.spec import ExperimentSpec, OptimSpec, VitSpec
 from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.fit import Step, fit
 from vitcli.core.train.optim import build_optimizers
-from vitcli.runner.machine.device import cpu_name, has_bf16
+from vitcli.runner.machine.device import cpu_name
+from vitcli.runner.machine.processor import computes_bf16, this_processor
 
 ROUNDS, STEPS, BATCH = 7, 4, 128
 SPEC = VitSpec(
@@ -53,7 +54,7 @@ def main() -> None:
             if turn:
                 seconds[kind].append(time.perf_counter() - began)
     base = statistics.median(seconds["fp32 fused"])
-    bf16 = "bf16 in hardware" if has_bf16(torch.device("cpu")) else "bf16 emulated"
+    bf16 = "bf16 in hardware" if computes_bf16(this_processor()) else "bf16 emulated"
     print(f"{cpu_name()}, {torch.get_num_threads()} threads, {bf16}, torch {torch.__version__}")  # noqa: T201
     for kind, values in seconds.items():
         print(f"{kind}: {base / statistics.median(values):.2f} times as fast")  # noqa: T201

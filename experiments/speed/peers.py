@@ -8,8 +8,10 @@ Needs: pip install '.[bench]'. DIR holds CIFAR-10's class folders. Without DIR t
 Every contender is a process of its own, so that contenders do not share a memory allocator. They
 take turns, A B C ... A B C ...; while one runs, the others wait. All turns of a contender have the
 same number of steps. Speeds are medians over the turns. A peer runs in fp32 and with bf16 autocast,
-and the faster of the two counts. ``--compile`` and ``--allocator`` give the peers torch.compile and
-vitcli's allocator settings. vitcli always runs as in ``vitcli train``.
+and the faster of the two counts. If the first steps in one of them take at least 5 times as long as
+in the other, as where bf16 is emulated, the slower one is skipped. ``--compile`` and
+``--allocator`` give the peers torch.compile and vitcli's allocator settings. vitcli always runs as
+in ``vitcli train``. FILE is written after each round.
 
 step        forward, loss, backward, clipping and AdamW, on one batch that stays in memory
 end_to_end  the same with data: the peers use torchvision's transforms in a DataLoader with as many
@@ -19,15 +21,24 @@ end_to_end  the same with data: the peers use torchvision's transforms in a Data
 import argparse
 import datetime
 import importlib.metadata
+import itertools
 import json
+import math
 import os
+import select
 import statistics
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from vitcli.cli.main import SPIN_COUNT
+from vitcli.runner.machine.device import hardware, pick_device, source_commit
+from vitcli.runner.machine.processor import cpu_kind, cpu_limits
 
 MODELS = {
     "tiny": {"embed_dim": 64, "depth": 5, "num_heads": 4, "mlp_dim": 64, "batch_size": 256},
@@ -39,6 +50,10 @@ PEERS = {
     "transformers": "transformers",
     "vit-pytorch": "vit-pytorch",
 }
+MODES = ("fp32", "bf16")
+FIRST_STEPS = 3
+TOO_SLOW = 5
+"""A mode is skipped if its first steps take this many times as long as those of the other mode."""
 CONTENDER = Path(__file__).with_name("contender.py")
 Job = dict[str, Any]
 
@@ -48,6 +63,7 @@ class Contender:
 
     def __init__(self, job: Job) -> None:
         self.job, self.speeds = job, list[float]()
+        self.answer: Job = {}
         ours = {"GOMP_SPINCOUNT": SPIN_COUNT} if job["name"] == "vitcli" else {}
         self.process = subprocess.Popen(
             [sys.executable, str(CONTENDER), json.dumps(job)],
@@ -58,48 +74,96 @@ class Contender:
             text=True,
         )
 
-    def run(self, steps: int) -> float:
-        """Take a number of steps and return their seconds."""
+    def run(self, steps: int, limit: float | None = None) -> float:
+        """Take a number of steps and return their seconds; infinity if they exceed ``limit``."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{steps}\n")
         self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], limit)[0]:
+            return math.inf
         if not (line := self.process.stdout.readline()):
-            name = f"{self.job['name']} ({self.job['precision']})"
-            raise SystemExit(f"{name} ended; run contender.py alone to see why")
-        return float(line)
+            raise SystemExit(f"{name_of(self.job)} ended; run contender.py alone to see why")
+        self.answer = json.loads(line)
+        seconds: float = self.answer["seconds"]
+        return seconds
 
-    def stop(self) -> int:
-        """Stop the process and return its peak memory in bytes."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        memory: int = json.loads(self.process.stdout.readline())["memory"]
-        self.process.wait()
-        return memory
+    def stop(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def row(self) -> Job:
+        """Return what was measured so far."""
+        return {
+            "name": self.job["name"],
+            "precision": self.answer["precision"],
+            "images_per_second": round(statistics.median(self.speeds), 1),
+            "turns": [round(speed, 1) for speed in self.speeds],
+            "memory": self.answer["memory"],
+        } | {key: self.answer[key] for key in ("kernels",) if key in self.answer}
 
 
-def race(jobs: list[Job], rounds: int, seconds: float) -> list[Job]:
-    """Measure the images per second of every job, in turns of about ``seconds``."""
-    contenders = [Contender(job) for job in jobs]
-    lengths = []
-    for contender in contenders:
-        contender.run(3)  # warm-up: compilation and caches
-        lengths.append(max(2, round(seconds / (contender.run(3) / 3))))
-    for _ in range(rounds):
-        for contender, steps in zip(contenders, lengths, strict=True):
-            speed = steps * contender.job["batch_size"] / contender.run(steps)
-            contender.speeds.append(speed)
-    return [
-        {
-            "name": c.job["name"],
-            "precision": c.job["precision"],
-            "images_per_second": round(statistics.median(c.speeds), 1),
-            "turns": [round(speed, 1) for speed in c.speeds],
-            "memory": c.stop(),
-        }
-        for c in contenders
-    ]
+def race(
+    libraries: list[list[Job]], rounds: int, seconds: float, skipped: dict[str, str]
+) -> Iterator[list[Job]]:
+    """Measure the images per second of jobs, in turns of about ``seconds``.
+
+    After each round, yield a row for each job.
+
+    Args:
+        libraries: For each library, a job per mode.
+        rounds: Number of turns of each job.
+        seconds: Approximate length of a turn.
+        skipped: Job -> why it is skipped. Jobs that are too slow are added.
+    """
+    contenders = list[Contender]()
+    try:
+        for jobs in libraries:
+            contenders += start(jobs, skipped)
+        left_out = [
+            {"name": job["name"], "precision": job["precision"], "skipped": skipped[name_of(job)]}
+            for job in itertools.chain(*libraries)
+            if name_of(job) in skipped
+        ]
+        lengths = []
+        for contender in contenders:
+            each = contender.run(FIRST_STEPS) / FIRST_STEPS  # after the warm-up
+            lengths.append(max(2, round(seconds / each)))
+        for _ in range(rounds):
+            for contender, steps in zip(contenders, lengths, strict=True):
+                speed = steps * contender.job["batch_size"] / contender.run(steps)
+                contender.speeds.append(speed)
+            yield [*(contender.row() for contender in contenders), *left_out]
+    finally:
+        for contender in contenders:
+            contender.stop()
+
+
+def start(jobs: list[Job], skipped: dict[str, str]) -> list[Contender]:
+    """Take the first steps of each mode of a library; return the modes that are not too slow.
+
+    A mode that takes ``TOO_SLOW`` times as long as the start of the mode before is stopped.
+    """
+    firsts: dict[Contender, float] = {}
+    limit = None
+    for job in jobs:
+        if name_of(job) not in skipped:
+            began = time.monotonic()
+            contender = Contender(job)
+            firsts[contender] = contender.run(FIRST_STEPS, limit)
+            limit = TOO_SLOW * (time.monotonic() - began)
+    fastest = min(firsts.values())
+    for contender, seconds in firsts.items():
+        if seconds >= TOO_SLOW * fastest:
+            contender.stop()
+            factor = f"{seconds / fastest:.0f}" if math.isfinite(seconds) else f"over {TOO_SLOW}"
+            reason = f"its first steps took {factor} times as long as those of the other mode"
+            skipped[name_of(contender.job)] = reason
+    return [contender for contender in firsts if name_of(contender.job) not in skipped]
+
+
+def name_of(job: Job) -> str:
+    return f"{job['name']} {job['precision']}"
 
 
 def versions() -> dict[str, str]:
@@ -107,33 +171,36 @@ def versions() -> dict[str, str]:
     return {name: importlib.metadata.version(name) for name in dict.fromkeys(names)}
 
 
-def compare(model: str, part: str, options: argparse.Namespace) -> Job:
+def compare(
+    model: str, part: str, options: argparse.Namespace, skipped: dict[str, str]
+) -> Iterator[Job]:
+    """Yield the comparison with the peers after each round."""
     common = {**MODELS[model], "part": part, "device": options.device, "data": options.data}
     for_vitcli = common | {"compile": False, "allocator": False}
     for_peers = common | {"compile": options.compile, "allocator": options.allocator}
-    jobs = [for_vitcli | {"name": "vitcli", "precision": "auto"}]
-    jobs += [for_peers | {"name": n, "precision": p} for n in PEERS for p in ("fp32", "bf16")]
-    found = race(jobs, options.rounds, options.seconds)
-    ours, *peers = found
-    best = {n: max((f for f in peers if f["name"] == n), key=speed) for n in PEERS}
-    fastest = max(best.values(), key=speed)
-    return {
-        "model": model,
-        "part": part,
-        "ours": ours["images_per_second"],
-        "fastest_peer": fastest["images_per_second"],
-        "peer": f"{fastest['name']} {fastest['precision']}",
-        "ratio": round(ours["images_per_second"] / fastest["images_per_second"], 3),
-        "ratios": {n: round(speed(ours) / speed(row), 3) for n, row in best.items()},
-        "repetitions": options.rounds,
-        "peers_compiled": options.compile,
-        "peers_allocator": options.allocator,
-        "memory": {
-            "ours": ours["memory"],
-            "leanest_peer": min(row["memory"] for row in best.values()),
-        },
-        "contenders": found,
-    }
+    libraries = [[for_vitcli | {"name": "vitcli", "precision": "auto"}]]
+    libraries += [[for_peers | {"name": n, "precision": p} for p in MODES] for n in PEERS]
+    for found in race(libraries, options.rounds, options.seconds, skipped):
+        ours, *peers = [row for row in found if "skipped" not in row]
+        best = {n: max((f for f in peers if f["name"] == n), key=speed) for n in PEERS}
+        fastest = max(best.values(), key=speed)
+        yield {
+            "model": model,
+            "part": part,
+            "ours": ours["images_per_second"],
+            "fastest_peer": fastest["images_per_second"],
+            "peer": name_of(fastest),
+            "ratio": round(speed(ours) / speed(fastest), 3),
+            "ratios": {n: round(speed(ours) / speed(row), 3) for n, row in best.items()},
+            "repetitions": len(ours["turns"]),
+            "peers_compiled": options.compile,
+            "peers_allocator": options.allocator,
+            "memory": {
+                "ours": ours["memory"],
+                "leanest_peer": min(row["memory"] for row in best.values()),
+            },
+            "contenders": found,
+        }
 
 
 def speed(row: Job) -> float:
@@ -153,27 +220,42 @@ def main() -> None:
     parser.add_argument("--allocator", action="store_true")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    from vitcli.runner.machine.device import hardware, pick_device, source_commit
+    rows, skipped, facts = list[Job](), dict[str, str](), describe_machine(options)
+    for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
+        rows.append({})
+        for row in compare(model, part, options, skipped):
+            rows[-1] = row | facts
+            if options.output:
+                options.output.write_text(json.dumps(rows, indent=1) + "\n")
+        print(summary(rows[-1]), flush=True)  # noqa: T201
+    for name, reason in skipped.items():
+        print(f"skipped {name}: {reason}")  # noqa: T201
 
-    facts = {
+
+def describe_machine(options: argparse.Namespace) -> Job:
+    """Return the facts that all rows share."""
+    return {
         "data": "cifar10" if options.data else "shapes",
         "hardware": hardware(pick_device(options.device)),
+        "cpu": {
+            "kind": cpu_kind(),
+            "capability": torch.backends.cpu.get_cpu_capability(),
+            "limits": cpu_limits(),
+        },
         "versions": versions(),
         "commit": source_commit()[0],
         "date": datetime.date.today().isoformat(),
     }
-    rows = []
-    for model in options.models.split(","):
-        for part in options.parts.split(","):
-            row = compare(model, part, options)
-            rows.append(row | facts)
-            print(  # noqa: T201
-                f"{model} {part}: vitcli {row['ours']:,.0f} images/s, {row['ratio']:.2f} times"
-                f" {row['peer']} ({row['fastest_peer']:,.0f})",
-                flush=True,
-            )
-            if options.output:
-                options.output.write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def summary(row: Job) -> str:
+    """Return the result of a comparison as a line."""
+    ours = row["contenders"][0]
+    return (
+        f"{row['model']} {row['part']}: vitcli {row['ours']:,.0f} images/s"
+        f" ({ours['precision']}, {ours['kernels']} kernels), {row['ratio']:.2f} times"
+        f" {row['peer']} ({row['fastest_peer']:,.0f})"
+    )
 
 
 if __name__ == "__main__":

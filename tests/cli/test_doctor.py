@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
 
@@ -11,11 +12,20 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from tests.runner.machine.processors import products
 from vitcli.cli.main import app
-from vitcli.runner.machine import doctor
+from vitcli.runner.machine import doctor, obstacles
 from vitcli.runner.machine.doctor import PACKAGES, hide_owner
+from vitcli.runner.machine.obstacles import Circumstances
 
 pytestmark = pytest.mark.usefixtures("here")
+SEEN = Circumstances(products=products(t1=80, t2=155), cores=2, usable=2, peak=83e9)
+
+
+@pytest.fixture(autouse=True)
+def _measured(monkeypatch) -> None:
+    """A quiet machine of two cores, which needs no measurement."""
+    monkeypatch.setattr(obstacles, "survey", lambda: SEEN)
 
 
 def vitcli(*words: str) -> tuple[int, str, str]:
@@ -40,6 +50,35 @@ def test_a_sound_machine():
     assert found["cache"]["writable"] is True
     assert found["memory"]["total_bytes"] > 2**28
     assert found["data"]["offline"] is True
+
+
+def test_it_shows_products_beside_the_peak():
+    out = vitcli()[1]
+    assert "fp32 1024x1024 by 1024x1024  160 GFLOP/s" in out
+    assert "fp32 8320x96 by 96x96        90 GFLOP/s" in out
+    assert "fp32 on 2 cores              155 GFLOP/s" in out
+    assert "fp32 peak of a core, about   83 GFLOP/s" in out
+    found = json.loads(vitcli("--json")[1])["products"]
+    assert found["bf16 8320x96 by 96x96_flops"] == 180e9
+
+
+def test_an_unknown_peak_is_left_out(monkeypatch):
+    monkeypatch.setattr(obstacles, "survey", lambda: replace(SEEN, peak=None))
+    assert "peak of a core" not in vitcli()[1]
+
+
+def test_what_is_in_the_way_is_a_note(monkeypatch):
+    emulated = replace(SEEN, products=products(bf16=1.5), emulates_bf16=True)
+    monkeypatch.setattr(obstacles, "survey", lambda: emulated)
+    assert "bf16 8320x96 by 96x96        1.5 GFLOP/s" in vitcli()[1]
+    noted("this CPU emulates bf16: a product takes 60 times as long as in fp32")
+
+
+def test_the_machine_is_surveyed(monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(obstacles, "measure_products", lambda: SEEN.products)
+    monkeypatch.setattr(obstacles, "load_average", lambda: 1e6)
+    assert any("load average 1000000.0" in line for line in obstacles.obstacles(obstacles.survey()))
 
 
 def test_it_leaves_nothing_behind(here):

@@ -3,6 +3,7 @@
 import re
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -52,6 +53,10 @@ Jobs = Annotated[
         help="Number of trials to train at once.",
         show_default="one per core or GPU",
     ),
+]
+Pin = Annotated[
+    bool,
+    typer.Option("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own."),
 ]
 Form = Annotated[
     str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
@@ -109,6 +114,7 @@ def ablate(
     only: Only = None,
     seeds: Seeds = None,
     jobs: Jobs = None,
+    pin: Pin = True,
     form: Form = "text",
     output: Output = None,
     dry_run: DryRun = False,
@@ -146,6 +152,7 @@ def ablate(
         return
     options = Options(
         jobs=jobs,
+        pin=pin,
         device=device,
         data_dir=data_dir,
         offline=offline,
@@ -209,6 +216,7 @@ def run(
     saved = saved_trials(save, options)
     plan = plan_study(study, root, names, rerun=rerun_variants, saved=saved)
     announce(plan)
+    warn_about_bf16(plan, options.device)
     if dry_run:
         show_plan(plan, options)
         return
@@ -256,6 +264,14 @@ def announce(plan: "StudyPlan") -> None:
         say(f"  {line}")
 
 
+def warn_about_bf16(plan: "StudyPlan", device: str) -> None:
+    """Say once, for all workers, that a trial is to train in bf16 on a CPU that emulates it."""
+    from vitcli.runner.machine.products import warn_if_emulated
+
+    if any(trial.spec.train.precision == "bf16" for trial in plan.trials):
+        warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
+
+
 def saved_trials(folder: Path | None, options: "Options | None" = None) -> "SavedTrials | None":
     """Return the saved results in a folder (default: ``SAVED``), or None if it does not exist.
 
@@ -288,7 +304,7 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
     """Print the trials to train, their training time and disk space."""
     from vitcli.runner.study.plan import estimate_study
 
-    estimate = estimate_study(plan, options)
+    estimate = estimate_study(plan, options, spent_seconds=time.process_time())
     rows = [
         [
             trial.folder,

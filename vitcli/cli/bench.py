@@ -38,8 +38,8 @@ def bench(
         bool,
         typer.Option(
             "--check",
-            help="Compare the speed ratios of this machine with the stored ratios. Exit with code"
-            " 6 if a ratio is below 80 % of the stored one.",
+            help="Compare the speed ratios of this machine with those stored for its kind of CPU."
+            " Exit with code 6 if a ratio is below 80 % of the stored one.",
         ),
     ] = False,
     save: Annotated[
@@ -206,12 +206,14 @@ def attention(
       vitcli bench attention --lengths 64,256
     """
     from vitcli.runner.machine.device import pick_device
+    from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.speed.attention import LENGTHS, MAX_SECONDS, bench_attention
     from vitcli.runner.speed.attention_figure import draw, require_figure
 
     if output:
         require_figure(output)
     wanted = parse_lengths(lengths) or LENGTHS
+    warn_if_emulated(precision, device, say)
     result = bench_attention(
         pick_device(device),
         precision=precision,
@@ -242,11 +244,13 @@ def workload(
 ) -> "Workload":
     """Return the experiment to measure."""
     from vitcli.runner.experiment.config import parse_sets
+    from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.speed.workload import make_workload
 
     changes = parse_sets(sets)
     shortcuts = {} if precision is None else {"train.precision": precision}
     chosen = load_changed(experiment or "quickstart", changes | shortcuts, option_names(shortcuts))
+    warn_if_emulated(chosen.spec.train.precision, device, say)
     return make_workload(chosen, device, say)
 
 
@@ -355,26 +359,26 @@ def growth(exponent: tuple[float, float] | None) -> str:
 
 def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: bool) -> None:
     """Measure the ratios, and compare them with the committed ones or save them."""
-    from vitcli.runner.errors import CheckError, ConfigError
-    from vitcli.runner.speed.check import committed_ratios, lost_ratios, measure_ratios, save_ratios
+    from vitcli.runner.speed import check
 
-    measured = measure_ratios(device, rounds=rounds, seconds=seconds, on_message=say)
-    kind, ratios = measured["kind"], measured["ratios"]
-    committed = committed_ratios(kind)
-    known = committed or {}
+    kind = check.machine_kind(device)
+    committed = check.committed_ratios().get(kind) if save else check.require_committed(kind)
+    measured = check.measure_ratios(device, rounds=rounds, seconds=seconds, on_message=say)
     if json:
         emit_json(measured | {"committed": committed})
     else:
-        rows = [
-            [name, f"{value:.2f}", f"{known[name]:.2f}" if name in known else "none"]
-            for name, value in ratios.items()
-        ]
-        emit(kind)
-        emit(table(["ratio", "here", "committed"], rows, numeric=(1, 2)))
+        show_ratios(measured, committed["ratios"] if committed else {})
     if save:
-        say(f"saved to {save_ratios(measured)}")
-        return
-    if committed is None:
-        raise ConfigError(f"no committed ratios for {kind!r}; type --check --save to save these")
-    if names := lost_ratios(ratios, committed):
-        raise CheckError(f"slower than committed: {'; '.join(names)}")
+        say(f"saved to {check.save_ratios(measured)}")
+    elif committed:
+        check.refuse_lost(measured, committed)
+
+
+def show_ratios(measured: dict[str, Any], committed: dict[str, float]) -> None:
+    """Print the measured ratios beside the committed ones."""
+    rows = [
+        [name, f"{value:.2f}", f"{committed[name]:.2f}" if name in committed else "none"]
+        for name, value in measured["ratios"].items()
+    ]
+    emit(f"{measured['kind']}: {measured['setting']}")
+    emit(table(["ratio", "here", "committed"], rows, numeric=(1, 2)))

@@ -7,7 +7,7 @@ from vitcli.cli.options import Json
 
 
 def doctor(json: Json = False) -> None:
-    """Check versions, devices, folders and data.
+    """Check versions, devices, speed, folders and data.
 
     The output contains no user name and no host name, so you can paste it into an issue.
 
@@ -32,12 +32,17 @@ def doctor(json: Json = False) -> None:
 
 def format_section(title: str, facts: dict[str, Any]) -> str:
     """Return a title and one indented line per fact."""
-    width = max(map(len, facts), default=0)
+    width = max(map(len, map(shown_name, facts)), default=0)
     lines = [
-        f"  {name.removesuffix('_bytes'):<{width}}  {format_fact(name, value)}"
+        f"  {shown_name(name):<{width}}  {format_fact(name, value)}"
         for name, value in facts.items()
     ]
     return "\n".join([title, *lines, ""])
+
+
+def shown_name(name: str) -> str:
+    """Return the name of a fact without its unit, which follows the number."""
+    return name.removesuffix("_bytes").removesuffix("_flops")
 
 
 def format_fact(name: str, value: Any) -> str:
@@ -48,4 +53,6 @@ def format_fact(name: str, value: Any) -> str:
         return "none"
     if name.endswith("_bytes"):
         return f"{value / 2**30:.1f} GiB"
+    if name.endswith("_flops"):
+        return f"{value / 1e9:.{0 if value >= 1e10 else 1}f} GFLOP/s"
     return "; ".join(value) if isinstance(value, list) else str(value)

@@ -222,9 +222,12 @@ def run(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Train with a progress display and print the result."""
     from vitcli.cli.live import view
     from vitcli.runner.experiment.config import shown_name
+    from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.start import start as run_training
 
     say(f"experiment {shown_name(experiment.name, experiment.path)}")
+    instead = f"{'train a new run with' if request.resume else 'type'} --precision fp32"
+    warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
     with view() as screen:
         training = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
     if json:
@@ -251,8 +254,10 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
 
 def show_estimate(experiment: "Experiment", request: "Request", json: bool) -> None:
     """Print the notes and the estimate of a training."""
+    from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.dry_run import dry_run
 
+    warn_if_emulated(experiment.spec.train.precision, request.device, say)
     estimate = dry_run(experiment, request, say, spent_seconds=time.process_time())
     if json:
         emit_json(estimate.as_json())

@@ -26,7 +26,7 @@ WIDE: dict[str, Any] = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "
 
 @pytest.fixture
 def native(native_machine) -> Backend:
-    return BACKENDS["native"]()
+    return BACKENDS["amx"]()
 
 
 def backends_of(model: nn.Module) -> set[str]:
@@ -172,27 +172,63 @@ VARIANTS = [
 ]
 
 
+@pytest.mark.parametrize("autocast", [BF16, None])
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_a_model_learns_equally_well_with_both_backends(fields, native_machine):
+def test_a_model_learns_equally_well_with_both_backends(fields, autocast, native_machine):
     plain = build_model(changed(**{**WIDE, **fields})).train()
     with torch.no_grad():
         for parameter in plain.parameters():
             parameter.add_(0.05 * torch.randn_like(parameter))
     exact, native = copy.deepcopy(plain).double(), copy.deepcopy(plain)
-    choose_kernels(plain, CPU, BF16, "torch")
-    assert choose_kernels(native, CPU, BF16) == "native"
+    choose_kernels(plain, CPU, autocast, "torch")
+    assert choose_kernels(native, CPU, autocast) == "native"
     images, labels = torch.randn(64, 3, 16, 16), torch.randint(5, (64,))
 
     def learn(model, dtype):
         with torch.autocast("cpu", BF16, enabled=dtype is BF16):
-            logits = model(images.to(torch.float64 if dtype is None else torch.float32))
+            logits = model(images.to(torch.float64 if dtype is torch.float64 else torch.float32))
             loss = F.cross_entropy(logits.to(torch.float64), labels)
         loss.backward()
         return torch.cat([p.grad.flatten().double() for p in model.parameters()])
 
-    true, torchs, ours = learn(exact, None), learn(plain, BF16), learn(native, BF16)
-    assert 0 < error(torchs, true) < 0.1
-    assert error(ours, true) < 1.3 * error(torchs, true)
+    true = learn(exact, torch.float64)
+    torchs, ours = learn(plain, autocast), learn(native, autocast)
+    assert 0 < error(torchs, true) < (0.1 if autocast else 1e-5)
+    assert error(ours, true) < (1.3 * error(torchs, true) if autocast else 3e-6)
+
+
+@pytest.mark.parametrize(
+    ("fields", "branches"),
+    [
+        ({}, {"attention": 2, "ffn": 2}),
+        ({"pool": "mean"}, {"attention": 2, "ffn": 2}),
+        ({"ffn": "none"}, {"attention": 2, "ffn": 0}),
+        ({"ffn": "relu"}, {"attention": 2, "ffn": 0}),
+        ({"ffn": "swiglu"}, {"attention": 2, "ffn": 0}),
+        ({"norm": "none"}, {"attention": 2, "ffn": 2}),
+        ({"norm": "rms_norm"}, {"attention": 0, "ffn": 0}),
+        ({"norm_position": "post"}, {"attention": 0, "ffn": 0}),
+        ({"residual": "none"}, {"attention": 2, "ffn": 2}),
+        ({"pos_embed": "rope2d", "num_heads": 4}, {"attention": 0, "ffn": 2}),
+        ({"pos_embed": "relative"}, {"attention": 0, "ffn": 2}),
+        ({"attention": "linformer"}, {"attention": 0, "ffn": 2}),
+        ({"attn_drop": 0.1}, {"attention": 0, "ffn": 2}),
+        ({"proj_drop": 0.1}, {"attention": 2, "ffn": 0}),
+        ({"layer_scale_init": 0.1}, {"attention": 2, "ffn": 2}),
+        ({"drop_path": 0.1}, {"attention": 2, "ffn": 2}),
+        ({"embed_dim": 24}, {"attention": 0, "ffn": 0}),
+    ],
+    ids=str,
+)
+def test_in_fp32_kernels_compute_the_branches_that_they_support(fields, branches, here):
+    model = build_vit(changed(**{**WIDE, **fields})).train()
+    if choose_kernels(model, CPU, None) != "native":
+        pytest.skip("native kernels for fp32: no compiler or another processor")
+    found = nodes(model(torch.randn(2, 3, 16, 16)))
+    assert {
+        "attention": found["AttentionBranchBackward"],
+        "ffn": found["FfnBranchBackward"],
+    } == branches
 
 
 def test_recomputed_blocks_give_the_same_gradients(native_machine):
@@ -207,7 +243,7 @@ def test_recomputed_blocks_give_the_same_gradients(native_machine):
     assert_close(found[0], found[1], rtol=0, atol=0)
 
 
-def test_in_fp32_the_native_backend_changes_nothing(native):
+def test_in_fp32_the_kernels_for_bf16_change_nothing(native):
     plain = build_vit(changed(**WIDE)).eval()
     other = copy.deepcopy(plain)
     use_backend(other, native)

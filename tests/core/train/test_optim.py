@@ -6,6 +6,7 @@ from torch import nn
 from torch.testing import assert_close
 
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
+from vitcli.core.train import optim
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.optim import (
     build_optimizers,
@@ -61,6 +62,26 @@ def test_every_parameter_is_in_one_group_and_is_trained(name):
     moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
     # A bias before a batch norm has no gradient. All other parameters must change.
     assert moved | {"blocks.0.bias", "cls_token"} == set(before)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_the_optimisers_take_the_steps_of_torch(name, monkeypatch):
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = Tiny()
+        optimizers = build_optimizers(model, OptimSpec(name=name, lr=0.1, muon_lr=0.1))
+        for _ in range(3):
+            for optimizer in optimizers:
+                optimizer.zero_grad()
+            model(torch.randn(8, 4)).square().sum().backward()
+            for optimizer in optimizers:
+                optimizer.step()
+        return [*model.parameters(), *state_tensors(optimizers).values()]
+
+    ours = trained()
+    for each in ("AdamW", "Adam", "SGD", "Muon"):
+        monkeypatch.setattr(optim, each, getattr(torch.optim, each))
+    assert all(map(torch.equal, ours, trained()))
 
 
 def test_a_learning_rate_factor_of_zero_stops_every_group():

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 import torchvision.datasets
 from PIL import Image
+from safetensors import SafetensorError
 from torch.testing import assert_close
 
 from tests.runner.data.original_files import (
@@ -199,6 +201,20 @@ def test_a_damaged_cache_is_rebuilt(tmp_path, contents, cache, part, damage):
     assert same(first, load_data(CIFAR, data_dir=root, on_message=messages.append))
     assert any("is damaged" in text for text in messages)
     assert path.read_bytes() == good
+
+
+def test_a_cache_file_that_cannot_be_finished_is_removed(tmp_path, contents, monkeypatch):
+    def fail(tensors, filename, metadata):
+        filename.write_bytes(b"half")
+        raise SafetensorError("no space left")
+
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(safetensors.torch, "save_file", fail)
+    messages: list[str] = []
+    root = write_batches(tmp_path / "a", contents)
+    assert len(load_data(CIFAR, data_dir=root, on_message=messages.append).train) == 200
+    assert any("cannot be written: no space left" in text for text in messages)
+    assert not [path for path in (tmp_path / "cache/arrays").iterdir() if path.suffix != ".lock"]
 
 
 def test_a_cache_that_cannot_be_written_costs_no_run(tmp_path, contents, monkeypatch):

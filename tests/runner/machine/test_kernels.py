@@ -1,5 +1,7 @@
 """Which backend is chosen, how its sources are compiled, and that a run keeps it."""
 
+import ctypes
+
 import pytest
 import torch
 
@@ -7,11 +9,12 @@ from tests.core.specs import changed
 from tests.stopping import stop_after
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN
+from vitcli.core.ops.native.library import Kernels
 from vitcli.core.spec import TrainSpec
 from vitcli.runner.errors import ResourceError, StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine import kernels
-from vitcli.runner.machine.kernels import choose_kernels, load_kernels
+from vitcli.runner.machine.kernels import SIMD, choose_kernels, load_kernels, native_backend_of
 from vitcli.runner.run.checkpoint import latest_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
@@ -34,16 +37,56 @@ def test_for_bf16_on_a_cpu_that_has_them_the_kernels_are_chosen(native_machine):
     assert model.backend is model.blocks[0].attn.inner.backend is PLAIN
 
 
-def test_elsewhere_torch_computes():
+@pytest.mark.parametrize(
+    ("kind", "autocast", "backend"),
+    [
+        ("amx", BF16, "amx"),
+        ("avx512", BF16, None),
+        ("avx2", BF16, None),
+        ("neon", BF16, None),
+        ("amx", None, "simd"),
+        ("avx512", None, "simd"),
+        ("avx2", None, "simd"),
+        ("neon", None, "simd"),
+        ("other", None, None),
+        ("amx", torch.float16, None),
+    ],
+)
+def test_the_backend_follows_from_processor_and_precision(kind, autocast, backend, monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    assert native_backend_of(kind, autocast) == backend
+    monkeypatch.setattr("platform.system", lambda: "Darwin")
+    assert native_backend_of(kind, autocast) is None
+
+
+def test_elsewhere_torch_computes(monkeypatch):
+    monkeypatch.setattr(kernels, "cpu_kind", lambda: "other")
     model = build_vit(changed(**WIDE))
     assert choose_kernels(model, CPU, None) == "torch"
     assert model.blocks[0].attn.inner.fused
-    with pytest.raises(ResourceError, match=r"train\.kernels=native.*need bf16"):
+    with pytest.raises(ResourceError, match=r"train\.kernels=native.*need Linux and fp32"):
         choose_kernels(model, CPU, None, "native")
 
 
+@pytest.mark.parametrize("kind", SIMD)
+def test_in_fp32_the_kernels_of_the_processor_are_chosen(kind, monkeypatch):
+    compiled: list[tuple[str, ...]] = []
+
+    def load(folder: str, *flags: str) -> Kernels:
+        compiled.append((folder, *flags))
+        return Kernels(lambda source, sizes: ctypes.CDLL(None))
+
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr(kernels, "cpu_kind", lambda: kind)
+    monkeypatch.setattr(kernels, "load_kernels", load)
+    model = build_vit(changed(**WIDE))
+    assert choose_kernels(model, CPU, None) == "native"
+    assert compiled == [("simd", *SIMD[kind])]
+    assert choose_kernels(model, torch.device("meta"), None) == "torch"
+
+
 def test_without_a_compiler_torch_computes_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(kernels, "has_amx", lambda: True)
+    monkeypatch.setattr(kernels, "cpu_kind", lambda: "amx")
     monkeypatch.setattr(kernels, "load_kernels", load_kernels.__wrapped__)
     monkeypatch.setenv("PATH", "")
     monkeypatch.setenv("CC", "")
@@ -83,7 +126,7 @@ def test_a_run_goes_on_with_the_kernels_it_began_with(
     experiment, folder = load_experiment(str(tiny)), here / "run"
 
     def on_a_machine(has_kernels: bool, patch, **options):
-        patch.setattr(kernels, "has_amx", lambda: has_kernels)
+        patch.setattr(kernels, "cpu_kind", lambda: "amx" if has_kernels else "other")
         return start(experiment, Request(output=folder, **options))
 
     with monkeypatch.context() as patch:

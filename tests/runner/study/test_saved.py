@@ -242,9 +242,10 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
     plan = plan_study(study, ROOT, (), saved=SavedTrials(SAVED))
     estimate = SimpleNamespace(seconds=1000.0)
     monkeypatch.setattr("vitcli.runner.train.estimate.make_estimate", lambda *_: estimate)
-    assert (
-        study_plan.estimate_study(plan, Options(jobs=1, device="cpu")).by_variant["full"] == 1000.0
-    )
+    options = Options(jobs=1, device="cpu")
+    found = study_plan.estimate_study(plan, options, spent_seconds=3.0)
+    assert found.by_variant["full"] == 1000.0
+    assert found.total == 2 * 3.0 + 1000.0 * len(plan.trials), "study and worker start first"
 
 
 def flip_accuracy(path: Path) -> None:

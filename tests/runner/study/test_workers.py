@@ -1,11 +1,35 @@
-"""One worker process, without a study."""
+"""Worker processes, without a study."""
 
+import os
 import queue
 import signal
 
 from tests.patience import HANG
+from vitcli.runner.study import worker as process
 from vitcli.runner.study import workers as engine
-from vitcli.runner.study.workers import Worker
+from vitcli.runner.study.workers import Job, LocalEngine, Worker
+from vitcli.runner.train.events import Ended
+
+FAKE = """
+import json, os, signal, sys, time
+from pathlib import Path
+from vitcli.runner.train.events import Ended, Started, TrialEvent, to_line
+root = Path(sys.argv[-1])
+for line in sys.stdin:
+    folder = json.loads(line)["folder"]
+    started = dict.fromkeys(("parameters", "num_train", "num_test", "epochs", "steps_per_epoch"), 1)
+    names = dict.fromkeys(("folder", "task", "data", "device", "precision", "kernels"), "")
+    event = Started(**names, **started, first_step=0)
+    print(to_line(TrialEvent(folder, event)), end="", flush=True)
+    with (root / folder).open("a") as file:
+        file.write(os.environ["VITCLI_WORKER_CORES"] + ";")
+    if folder == "killed" and (root / folder).read_text().count(";") == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    while not all((root / name).exists() for name in ("calm", "killed")):
+        time.sleep(0.01)
+    print(to_line(TrialEvent(folder, Ended(state="finished"))), end="", flush=True)
+"""
+"""A worker that notes its cores in a file of the trial, and is killed once."""
 
 
 def test_a_process_that_closed_its_output_but_runs_on_is_killed(tmp_path, monkeypatch):
@@ -17,3 +41,40 @@ def test_a_process_that_closed_its_output_but_runs_on_is_killed(tmp_path, monkey
     assert inbox.get(timeout=HANG) == (worker, None), "its output has ended"
     assert worker.exit_reason() == "its process hung and was killed"
     assert worker.process.returncode == -signal.SIGKILL
+
+
+def cores_of_trials(folder, monkeypatch, *, pin: bool) -> dict[str, list[str]]:
+    """The cores of the workers that trained each of two trials, on a machine with four cores."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
+    monkeypatch.setattr(os, "sched_setaffinity", None, raising=False)
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", FAKE))
+    workers = LocalEngine(folder, [Job("killed"), Job("calm")], count=2, threads=2, pin=pin)
+    ends = [e.event for e in workers.events(lambda: None) if isinstance(e.event, Ended)]
+    assert [end.state for end in ends] == ["finished", "finished"]
+    return {name: (folder / name).read_text().split(";")[:-1] for name in ("killed", "calm")}
+
+
+def test_each_worker_has_cores_of_its_own_and_hands_them_to_its_successor(tmp_path, monkeypatch):
+    found = cores_of_trials(tmp_path, monkeypatch, pin=True)
+    assert sorted({*found["killed"], *found["calm"]}) == ["0,1", "2,3"]
+    assert len(found["killed"]) == 2
+    assert len(set(found["killed"])) == 1
+    assert found["calm"] != found["killed"][:1]
+
+
+def test_without_pinning_a_worker_uses_all_cores(tmp_path, monkeypatch):
+    found = cores_of_trials(tmp_path, monkeypatch, pin=False)
+    assert found == {"killed": ["", ""], "calm": [""]}
+
+
+def test_a_worker_pins_itself(monkeypatch):
+    pinned = []
+    monkeypatch.setattr(
+        os, "sched_setaffinity", lambda who, cores: pinned.append((who, {*cores})), raising=False
+    )
+    monkeypatch.setenv(process.CORES_VARIABLE, "")
+    process.use_own_cores()
+    assert pinned == []
+    monkeypatch.setenv(process.CORES_VARIABLE, "2,3")
+    process.use_own_cores()
+    assert pinned == [(0, {2, 3})]

@@ -4,6 +4,7 @@ import pytest
 
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.train import estimate as estimate_module
 from vitcli.runner.train.estimate import make_estimate
 
 
@@ -23,6 +24,58 @@ def test_time_and_steps_follow_the_epochs():
     assert one.steps_per_epoch == 390
     assert estimate(train__limit_batches=7).steps_per_epoch == 7
     assert one.seconds > 0
+
+
+@pytest.fixture
+def probed(monkeypatch):
+    """Numbers of images that were measured; a step takes ``each`` seconds per image."""
+    counts: list[int] = []
+
+    def probe(task, spec, count, device, autocast):
+        counts.append(count)
+        return 2.0, count * probe.each
+
+    probe.each = 1e-3
+    probe.counts = counts
+    monkeypatch.setattr(estimate_module, "probe", probe)
+    return probe
+
+
+def test_quick_steps_are_measured_with_the_whole_batch(probed):
+    assert estimate().train_seconds > 0
+    assert probed.counts == [32, 128]
+
+
+def test_slow_steps_are_measured_with_a_part_of_the_batch(probed):
+    probed.each = 1.0
+    assert estimate(train__limit_batches=5, train__epochs=2).train_seconds == 2 * 5 * 128
+    assert probed.counts == [32]
+
+
+def test_the_time_includes_the_start_and_the_evaluations(probed):
+    """Six steps of a batch of 128; an image is evaluated in a third of its training time."""
+    probed.each = 3.0
+    found = estimate(train__epochs=3, train__limit_batches=2, train__eval_every=2)
+    assert found.train_seconds == pytest.approx(6 * 128 * 3)
+    assert found.evaluation_seconds == pytest.approx(2 * 1000)  # twice two batches of 500
+    assert found.startup_seconds >= 2.0
+    parts = found.startup_seconds + found.train_seconds + found.evaluation_seconds
+    assert found.seconds == parts
+
+
+@pytest.mark.parametrize(
+    ("changes", "images"),
+    [
+        ({}, 10 * 10_000),
+        ({"train__eval_every": 4}, 3 * 10_000),
+        ({"data__val_split": 5000}, 10 * 5000 + 10_000),
+        ({"data__val_split": 5000, "train__limit_batches": 1}, 10 * 500 + 500),
+    ],
+)
+def test_evaluated_images(probed, changes, images):
+    """With a validation split, only the last epoch reads the test set."""
+    probed.each = 3.0
+    assert estimate(train__epochs=10, **changes).evaluation_seconds == pytest.approx(images)
 
 
 def test_a_batch_larger_than_the_data_is_refused():

@@ -147,5 +147,5 @@ def test_the_estimated_time_includes_the_start(few, here):
     found = dry_run(load_experiment(str(few)), Request(), ignore_message, spent_seconds=1000.0)
     document = found.as_json()
     assert document["estimated_startup_seconds"] > 1000
-    assert document["estimated_seconds"] == found.startup_seconds + found.seconds
+    assert document["estimated_seconds"] == found.seconds
     assert "about 16 min" in found.as_text()

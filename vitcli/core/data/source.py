@@ -10,6 +10,9 @@ from torch import Tensor
 
 from vitcli.core.data.augment import normalize
 
+PORTION = 1024
+"""Number of images whose pixels are converted to integers at a time."""
+
 
 @dataclass(frozen=True)
 class Images:

@@ -3,7 +3,6 @@
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.flop_counter import FlopCounterMode
 
 PARTS = {
     "patch_embed": "patch embedding",
@@ -65,6 +64,9 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     attention, but no element-wise work. The batch has two images because a batch norm in training
     mode refuses one value per channel.
     """
+    # Imported here because the import takes 0.1 s, which would delay the first training step.
+    from torch.utils.flop_counter import FlopCounterMode
+
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         model(torch.empty(2, *image_shape))
     return int(counter.get_total_flops()) // 2

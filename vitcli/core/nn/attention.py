@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from vitcli.core.make import make
 from vitcli.core.nn.attention_rule import AttentionRule, HeadDimScale, TokenShape
+from vitcli.core.nn.inner import InnerLayer
 from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.attention import merge_heads, split_heads
-from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.spec import TokenSpec
 from vitcli.core.spec.slots import ATTENTIONS
 
@@ -27,7 +27,7 @@ class Position(nn.Module):
         return None
 
 
-class SelfAttention(UsesBackend, nn.Module):
+class SelfAttention(InnerLayer):
     """Multi-head self-attention with input and output projections: (B, N, D) -> (B, N, D).
 
     Args:
@@ -81,7 +81,30 @@ class SelfAttention(UsesBackend, nn.Module):
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         if self.softmax_scale is None:
             return {}
-        return {"attention": (self.num_tokens, self.num_heads, self.qkv.out_features // 3)}
+        width = self.qkv.out_features // 3
+        whole = {"attention_branch": (width,)} if self.is_plain else {}
+        return {"attention": (self.num_tokens, self.num_heads, width), **whole}
+
+    @property
+    def is_plain(self) -> bool:
+        """Return whether this layer is softmax attention between two projections, without turns."""
+        return (
+            type(self) is SelfAttention
+            and type(self.position) is Position
+            and isinstance(self.proj, Linear)
+        )
+
+    @property
+    def last(self) -> nn.Module:
+        return self.proj_drop
+
+    def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
+        scale = self.softmax_scale
+        if scale is None or not (self.is_plain and isinstance(self.proj, Linear)):
+            return None
+        sizes = self.num_heads, scale, adds, num_queries
+        out = self.backend.attention_branch(x, norm, self.qkv, self.proj, *sizes)
+        return out if out is None or adds else self.proj_drop(out)
 
     def forward_first(self, x: Tensor) -> Tensor:
         """Return ``forward(x)[:, :1]``, computed for one query only: (B, N, D) -> (B, 1, D)."""

@@ -15,6 +15,7 @@ from torch.utils.checkpoint import checkpoint
 from vitcli.core.make import load_target, make
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.inner import InnerLayer
 from vitcli.core.nn.norm import FrozenStatistics, build_norm
 from vitcli.core.nn.pos_embed import build_position
 from vitcli.core.ops.backend import UsesBackend
@@ -88,6 +89,13 @@ class Stream(NamedTuple):
 Tokens = Tensor | Stream
 
 
+def is_idle(layer: nn.Module) -> bool:
+    """Return whether a layer (DropPath, LayerScale or dropout) returns its input unchanged."""
+    if isinstance(layer, DropPath):
+        return not layer.training or layer.rate == 0
+    return isinstance(layer, nn.Dropout) and (not layer.training or layer.p == 0)
+
+
 class PreNorm(UsesBackend, nn.Module):
     """A pre-norm residual branch: join(x, drop_path(scale(inner(norm(x)))))."""
 
@@ -121,11 +129,24 @@ class PreNorm(UsesBackend, nn.Module):
         return self.join(x, self.after(branch))
 
     def forward(self, x: Tokens) -> Tokens:
-        tokens, seen = self.enter(x)
-        branch = self.inner(seen)
         if isinstance(x, Stream):
-            return Stream(tokens, self.after(branch))
-        return self.merge(tokens, branch)
+            tokens, seen = self.enter(x)
+            return Stream(tokens, self.after(self.inner(seen)))
+        whole = self.whole_branch(x, x.shape[1])
+        return self.merge(x, self.inner(self.inner_input(x))) if whole is None else whole
+
+    def whole_branch(self, x: Tensor, num_queries: int) -> Tensor | None:
+        """Return the branch's output for the first tokens, if the backend computes it in one call.
+
+        Otherwise return None. (B, N, D) -> (B, num_queries, D)
+        """
+        if not isinstance(self.inner, InnerLayer):
+            return None
+        adds = self.join is torch.add and all(
+            map(is_idle, [*self.after.children(), self.inner.last])
+        )
+        out = self.inner.after_norm(x, self.norm, adds, num_queries)
+        return out if out is None or adds else self.merge(x[:, :num_queries], out)
 
 
 def norm_op_sizes(norm: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -140,6 +161,9 @@ class PostNorm(PreNorm):
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return {}
+
+    def whole_branch(self, x: Tensor, num_queries: int) -> None:
+        return None
 
     def inner_input(self, x: Tensor) -> Tensor:
         return x
@@ -194,8 +218,10 @@ def forward_first(block: nn.Module, x: Tokens) -> Tokens:
     attn, *others = block.children()
     assert isinstance(attn, PreNorm)
     assert isinstance(attn.inner, SelfAttention)
-    tokens, seen = attn.enter(x)
-    first = attn.merge(tokens[:, :1], attn.inner.forward_first(seen))
+    first = None if isinstance(x, Stream) else attn.whole_branch(x, 1)
+    if first is None:
+        tokens, seen = attn.enter(x)
+        first = attn.merge(tokens[:, :1], attn.inner.forward_first(seen))
     out: Tokens = Stream(first) if isinstance(x, Stream) else first
     for branch in others:
         out = branch(out)

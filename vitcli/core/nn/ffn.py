@@ -6,11 +6,12 @@ Axes: B batch, N tokens, D embed_dim.
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcli.core.nn.inner import InnerLayer
 from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.spec import TokenSpec
 
 
-class Mlp(nn.Module):
+class Mlp(InnerLayer):
     """Two linear layers, act(x W1 + b1) W2 + b2. Dropout follows the activation and the output."""
 
     def __init__(self, spec: TokenSpec, act: nn.Module) -> None:
@@ -24,6 +25,20 @@ class Mlp(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.drop1(self.act(self.fc1(x)))  # (B, N, hidden)
         return self.drop2(self.fc2(x))
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return {"ffn_branch": (self.fc1.in_features, self.fc1.out_features)}
+
+    @property
+    def last(self) -> nn.Module:
+        return self.drop2
+
+    def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
+        drops = self.training and self.drop1.p > 0
+        if type(self) is not Mlp or type(self.act) is not Gelu or drops:
+            return None
+        out = self.backend.ffn_branch(x[:, :num_queries], norm, self.fc1, self.fc2, adds)
+        return out if out is None or adds else self.drop2(out)
 
 
 class SwiGlu(nn.Module):

@@ -23,6 +23,22 @@ class SelfAttentionOp(Protocol):
     ) -> Tensor: ...
 
 
+class AttentionBranchOp(Protocol):
+    """A function with the signature and the result of ``ops.plain.attention_branch``."""
+
+    def __call__(
+        self,
+        x: Tensor,
+        norm: nn.Module,
+        qkv: nn.Linear,
+        proj: nn.Linear,
+        num_heads: int,
+        scale: float,
+        adds: bool,
+        num_queries: int,
+    ) -> Tensor | None: ...
+
+
 def never_postpone(x: Tensor) -> bool:
     return False
 
@@ -44,6 +60,10 @@ class Backend:
     gelu: Callable[[Tensor], Tensor] = plain.gelu
     add_norm: Callable[[Tensor, Tensor | None, nn.Module], tuple[Tensor, Tensor]] = plain.add_norm
     attention: SelfAttentionOp = self_attention
+    attention_branch: AttentionBranchOp = plain.attention_branch
+    ffn_branch: Callable[[Tensor, nn.Module, nn.Linear, nn.Linear, bool], Tensor | None] = (
+        plain.ffn_branch
+    )
     postpones_sums: Callable[[Tensor], bool] = never_postpone
     """Return whether the next ``add_norm`` computes the residual sum of these tokens."""
     prepare: Callable[..., None] = prepare_nothing

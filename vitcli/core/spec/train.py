@@ -30,13 +30,14 @@ class TrainSpec(Spec):
     limit_batches: int | None = Field(None, ge=1)
     """Maximum number of batches per epoch and per evaluation, for a quick try; unset uses all."""
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Data type of autocast. ``auto`` uses bf16 if the device supports it in hardware, otherwise
+    """Data type of autocast. ``auto`` uses bf16 if the device computes it in hardware, otherwise
     fp32."""
     compile: bool | None = None
     """Compile the model with torch.compile; unset compiles on CUDA only."""
     kernels: Literal["auto", "native", "torch"] = "auto"
-    """Kernels that compute the model. ``native`` kernels are compiled at the first use; they need
-    bf16 on a CPU with AMX. ``auto`` uses native kernels if available, otherwise torch."""
+    """Kernels that compute the model. ``native`` kernels are compiled at the first use, on Linux.
+    They need fp32 on a CPU with AVX2, AVX-512 or NEON, or bf16 on a CPU with AMX. ``auto`` uses
+    native kernels if available, otherwise torch."""
     grad_checkpointing: bool = False
     """Recompute each block in the backward pass: needs less memory and gives the same gradients."""
 

@@ -1,7 +1,8 @@
 """Optimisers and their parameter groups: vectors, positions and tokens have no weight decay."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from inspect import unwrap
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,7 @@ from vitcli.core.train.muon import Muon
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]
+AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
 UNDECAYED = ("cls_token", "reg_tokens", "pos_embed", "relative", "temperature")
 
 
@@ -42,10 +44,27 @@ def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
     ]
 
 
+def without_compiler(cls: type[AnyOptimizer]) -> type[AnyOptimizer]:
+    """Return an optimiser class that computes the same and does not import ``torch._dynamo``.
+
+    torch's own classes import the compiler even if nothing is compiled. The import takes more than
+    a second, which would delay the first step, and more than 100 MB.
+    """
+    names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    methods = {name: unwrap(getattr(cls, name)) for name in names}
+    step = torch.no_grad()(unwrap(cls.step))
+    made: type[AnyOptimizer] = type(cls.__name__, (cls,), methods | {"step": step})
+    return made
+
+
+AdamW, Adam = without_compiler(torch.optim.AdamW), without_compiler(torch.optim.Adam)
+SGD, Muon = without_compiler(torch.optim.SGD), without_compiler(torch.optim.Muon)
+
+
 def adamw(named: Named, spec: OptimSpec) -> list[Optimizer]:
     """Return AdamW. Loshchilov and Hutter 2019, https://arxiv.org/abs/1711.05101"""
     groups = param_groups(named, spec, spec.lr)
-    return [torch.optim.AdamW(groups, betas=spec.betas, eps=spec.eps, fused=True)]
+    return [AdamW(groups, betas=spec.betas, eps=spec.eps, fused=True)]
 
 
 def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
@@ -54,7 +73,7 @@ def adam(named: Named, spec: OptimSpec) -> list[Optimizer]:
     Kingma and Ba 2015, https://arxiv.org/abs/1412.6980
     """
     groups = param_groups(named, spec, spec.lr)
-    return [torch.optim.Adam(groups, betas=spec.betas, eps=spec.eps, fused=True)]
+    return [Adam(groups, betas=spec.betas, eps=spec.eps, fused=True)]
 
 
 def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
@@ -64,7 +83,7 @@ def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
     """
     groups = param_groups(named, spec, spec.lr)
     nesterov = spec.nesterov and spec.momentum > 0
-    return [torch.optim.SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)]
+    return [SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)]
 
 
 def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:

@@ -149,7 +149,7 @@ def require_memory(count: int, in_chans: int, size: tuple[int, int], copies: flo
         count: The number of images.
         in_chans: The number of channels.
         size: The height and width of an image in pixels.
-        copies: The number of copies held at once; building, sorting and caching need three.
+        copies: The number of copies held at once; building, splitting and sorting need three.
 
     Raises:
         ResourceError: The arrays do not fit. The text suggests a smaller ``data.resize``.

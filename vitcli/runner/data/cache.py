@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
 
 from vitcli.core.data.source import Images
-from vitcli.runner.files import commit, commit_json
+from vitcli.runner.files import commit_json
 from vitcli.runner.text import printable
 
 FORMAT = 1
@@ -84,15 +84,19 @@ def _load(path: Path, key: str, on_message: Callable[[str], None]) -> Decoded | 
         about = json.loads(sidecar_path(path).read_text())
         if about["key"] != key:
             return None
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != about["sha256"]:
-                raise ValueError("SHA-256 differs")
+        if _digest(path) != about["sha256"]:
+            raise ValueError("SHA-256 differs")
         return _read(path)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         on_message(
             f"the cached copy {printable(path)} is damaged ({error}); reading the data again"
         )
         return None
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _read(path: Path) -> Decoded:
@@ -126,10 +130,13 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         "test.pixels": decoded.test.pixels,
         "test.labels": decoded.test.labels,
     }
-    content = safetensors.torch.save(tensors, {"about": json.dumps(about)})
+    temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:
-        commit(path, content)
-        digest = hashlib.sha256(content).hexdigest()
+        # commit() would need two more copies of the arrays in memory.
+        safetensors.torch.save_file(tensors, temporary, {"about": json.dumps(about)})
+        digest = _digest(temporary)
+        temporary.replace(path)
         commit_json(sidecar_path(path), {"key": key, "sha256": digest})
-    except OSError as error:
+    except (OSError, SafetensorError) as error:
+        temporary.unlink(missing_ok=True)
         on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.machine.processor import prefers_bf16, this_processor
 from vitcli.runner.text import quantity
 from vitcli.version import PACKAGE, __version__
 
@@ -43,13 +44,13 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
-    """Return the autocast type; None is fp32. ``auto`` is bf16 if the hardware computes in bf16.
+    """Return the autocast type; None is fp32. ``auto`` is bf16 where the hardware is fast in it.
 
     Raises:
         ConfigError: The precision is fp16 and the device is not CUDA.
     """
     if name == "auto":
-        name = "bf16" if has_bf16(device) else "fp32"
+        name = "bf16" if is_fast_in_bf16(device) else "fp32"
     if name == "fp16" and device.type != "cuda":
         raise ConfigError(
             f"precision fp16 needs a CUDA device, not {device.type}; use bf16 or fp32"
@@ -57,17 +58,11 @@ def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
     return DTYPES[name]
 
 
-def has_bf16(device: torch.device) -> bool:
-    """Return whether the hardware computes bf16 matrix products, rather than emulating them.
-
-    A CPU emulates them if ``ATEN_CPU_CAPABILITY`` limits torch to instructions below AVX-512.
-    """
+def is_fast_in_bf16(device: torch.device) -> bool:
+    """Return whether ``auto`` is bf16 on a device."""
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    if torch.backends.cpu.get_cpu_capability() in ("AVX2", "DEFAULT", "NO AVX"):
-        return False
-    checks = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return device.type == "cpu" and any(getattr(torch.cpu, name, bool)() for name in checks)
+    return device.type == "cpu" and prefers_bf16(this_processor())
 
 
 def precision_name(dtype: torch.dtype | None) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 from vitcli.core.spec import DATA_SETS
 from vitcli.runner.run.folder import RUNS
+from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
 PACKAGES = (
@@ -58,6 +59,7 @@ def examine() -> Report:
     _versions(report)
     if not report.problems:
         _devices(report)
+        _products(report)
     _memory(report)
     _folders(report)
     _compiler(report)
@@ -117,7 +119,7 @@ def _versions(report: Report) -> None:
 def _devices(report: Report) -> None:
     import torch
 
-    from vitcli.runner.machine.device import cpu_name, has_bf16, pick_device
+    from vitcli.runner.machine.device import cpu_name, is_fast_in_bf16, pick_device
 
     chosen = pick_device("auto")
     gpus = []
@@ -133,8 +135,24 @@ def _devices(report: Report) -> None:
         "cuda": torch.version.cuda,
         "mps": torch.backends.mps.is_available(),
         "auto": str(chosen),
-        "auto precision": "bf16" if has_bf16(chosen) else "fp32",
+        "auto precision": "bf16" if is_fast_in_bf16(chosen) else "fp32",
     }
+
+
+def _products(report: Report) -> None:
+    """Measure matrix products on the CPU, and note what slows them down."""
+    from vitcli.runner.machine.obstacles import obstacles, survey
+
+    seen = survey()
+    facts: dict[str, Any] = {"threads": seen.products.threads, "usable cores": seen.usable}
+    for (precision, (rows, inner, columns)), rate in seen.products.rates.items():
+        facts[f"{precision} {rows}x{inner} by {inner}x{columns}_flops"] = rate
+    for count, rate in seen.products.by_threads.items():
+        facts[f"fp32 on {quantity(count, 'core')}_flops"] = rate
+    if seen.peak:
+        facts["fp32 peak of a core, about_flops"] = seen.peak
+    report.facts["products"] = facts
+    report.notes += obstacles(seen)
 
 
 def _memory(report: Report) -> None:
@@ -194,26 +212,30 @@ def _compiler(report: Report) -> None:
     report.facts["compiler"]["kernels"] = _kernels(report)
     if found is None:
         report.notes.append(
-            "no C++ compiler, so torch.compile has no effect on the CPU; install g++ to use it"
+            "no C++ compiler, so torch.compile has no effect on the CPU; type: sudo apt install g++"
         )
 
 
 def _kernels(report: Report) -> str:
-    """Return the kernels that ``train.kernels=auto`` selects on this CPU in bf16."""
+    """Return the precisions in which ``train.kernels=auto`` selects native kernels on this CPU."""
     if report.problems:
         return "unknown"
-    from vitcli.runner.machine.kernels import NoKernelsError, find_compiler, has_amx
+    from vitcli.runner.machine.device import DTYPES
+    from vitcli.runner.machine.kernels import NoKernelsError, find_compiler, native_backend_of
+    from vitcli.runner.machine.processor import cpu_kind
 
-    if not has_amx():
-        return "torch (this CPU has no AMX)"
+    kind = cpu_kind()
+    names = [name for name, dtype in DTYPES.items() if native_backend_of(kind, dtype)]
+    if not names:
+        return f"torch (no native kernels for this system: {platform.system()}, {kind})"
     try:
         find_compiler()
     except NoKernelsError as error:
         report.notes.append(
-            f"{error}, so training on this CPU is slower; install gcc to speed it up"
+            f"{error}, so training on this CPU is slower; type: sudo apt install gcc"
         )
         return "torch"
-    return "native"
+    return f"native in {' and '.join(names)}"
 
 
 def _data(report: Report) -> None:

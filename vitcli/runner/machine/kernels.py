@@ -1,6 +1,7 @@
 """Choose the backend of a model, and compile the C files of ``core/ops/native``.
 
 The C compiler of this machine compiles each file once and stores the library in the cache.
+Measured by ``vitcli bench train`` and experiments/speed; results in docs/speed.md.
 """
 
 import ctypes
@@ -20,15 +21,26 @@ from torch import nn
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.ops import native
 from vitcli.core.ops.backend import PLAIN, Backend, use_backend
-from vitcli.core.ops.native.backend import native_backend
-from vitcli.core.ops.native.functions import Kernels
+from vitcli.core.ops.native.amx.backend import amx_backend
+from vitcli.core.ops.native.library import Kernels
+from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.files import commit
+from vitcli.runner.machine.processor import cpu_kind
 from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent
-FLAGS = ("-O3", "-march=native", "-fopenmp", "-fPIC", "-Wall", "-Wextra")
+FLAGS = ("-O3", "-fopenmp", "-fPIC", "-Wall", "-Wextra")
+AVX2 = ("-mavx2", "-mfma")
+AVX512 = (*AVX2, *(f"-mavx512{part}" for part in ("f", "bw", "dq", "vl")))
+SIMD = {
+    "amx": ("-DLANES=16", "-mprefer-vector-width=512", *AVX512),
+    "avx512": ("-DLANES=16", "-mprefer-vector-width=512", *AVX512),
+    "avx2": ("-DLANES=8", *AVX2),
+    "neon": ("-DLANES=4",),
+}
+"""Kind of CPU -> the compiler's flags for fp32 kernels. A row's key is a result of ``cpu_kind``."""
 
 
 class NoKernelsError(Exception):
@@ -44,9 +56,9 @@ def choose_kernels(
 ) -> str:
     """Select the backend that computes the model; return its name, ``native`` or ``torch``.
 
-    ``native`` has the kernels of ``core/ops/native``, for bf16 on a CPU with AMX. ``torch``
-    computes bf16 attention on a CPU as two plain matrix products, because torch's fused kernel is
-    slower there. Measured by experiments/speed/cpu_attention.py, results in
+    ``native`` has the kernels of ``core/ops/native`` for this CPU and precision. If torch computes
+    bf16 attention on a CPU, it does so as two plain matrix products, because torch's fused kernel
+    is slower there. Measured by experiments/speed/cpu_attention.py, results in
     experiments/results/speed.
 
     Raises:
@@ -57,11 +69,15 @@ def choose_kernels(
         if isinstance(module, SelfAttention):
             module.fused = not is_bf16
     try:
-        if wanted != "torch" and is_bf16 and has_amx():
-            use_backend(model, BACKENDS["native"]())
+        backend = native_backend_of(cpu_kind(), autocast) if device.type == "cpu" else None
+        if wanted != "torch" and backend:
+            use_backend(model, BACKENDS[backend]())
             return "native"
         if wanted == "native":
-            raise NoKernelsError("native kernels need bf16 on a Linux CPU with AMX")
+            raise NoKernelsError(
+                "native kernels need Linux and fp32 on a CPU with AVX2, AVX-512 or NEON,"
+                " or bf16 on a CPU with AMX"
+            )
     except NoKernelsError as error:
         if wanted == "native":
             raise ResourceError(f"train.kernels=native cannot be used here: {error}") from error
@@ -70,10 +86,13 @@ def choose_kernels(
     return "torch"
 
 
-def has_amx() -> bool:
-    """Return whether CPU and operating system support AMX bf16 tiles."""
-    check = getattr(torch.cpu, "_is_amx_tile_supported", bool)
-    return platform.system() == "Linux" and platform.machine() == "x86_64" and bool(check())
+def native_backend_of(kind: str, autocast: torch.dtype | None) -> str | None:
+    """Return the native backend for a kind of CPU and an autocast type, or None."""
+    if platform.system() != "Linux":
+        return None
+    if autocast is torch.bfloat16:
+        return "amx" if kind == "amx" else None
+    return "simd" if autocast is None and kind in SIMD else None
 
 
 def find_compiler() -> str:
@@ -89,26 +108,23 @@ def find_compiler() -> str:
 
 
 @cache
-def load_kernels() -> Kernels:
-    """Return the native kernels, which are compiled when a model needs them.
+def load_kernels(folder: str, *flags: str) -> Kernels:
+    """Return the kernels of a folder, which are compiled when a model needs them.
 
     Raises:
         NoKernelsError: There is no compiler, or it does not run.
     """
     compiler = find_compiler()
     version = _run(compiler, "--version")
+    texts = [path.read_text() for path in sorted((FOLDER / folder).glob("*.[ch]"))]
 
     def open_library(source: str, sizes: dict[str, int]) -> ctypes.CDLL:
-        text = "".join((FOLDER / name).read_text() for name in ("amx.h", f"{source}.c"))
-        macros = [f"-D{name}={size}" for name, size in sizes.items()]
-        key = "\0".join([text, version, _cpu_flags(), torch.__version__, *FLAGS, *macros])
-        path = (
-            cache_root()
-            / "kernels"
-            / f"{source}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-        )
+        options = [*FLAGS, *flags, *(f"-D{name}={size}" for name, size in sizes.items())]
+        key = "\0".join([*texts, version, _cpu_flags(), torch.__version__, *options])
+        name = f"{source}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
+        path = cache_root() / "kernels" / name
         if not path.exists():
-            _compile(compiler, FOLDER / f"{source}.c", macros, path)
+            _compile(compiler, FOLDER / folder / f"{source}.c", options, path)
         return _open(path)
 
     return Kernels(open_library)
@@ -120,11 +136,11 @@ def _cpu_flags() -> str:
     return next((line for line in lines if line.startswith("flags")), "")
 
 
-def _compile(compiler: str, source: Path, macros: list[str], path: Path) -> None:
+def _compile(compiler: str, source: Path, options: list[str], path: Path) -> None:
     """Compile a library without linking OpenMP, because it must share the threads of torch."""
     with tempfile.TemporaryDirectory() as folder:
         made, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
-        _run(compiler, *FLAGS, *macros, "-c", str(source), "-o", str(made))
+        _run(compiler, *options, "-c", str(source), "-o", str(made))
         _run(compiler, "-shared", str(made), "-o", str(linked), "-lm")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -149,13 +165,14 @@ def _open(path: Path) -> ctypes.CDLL:
         library = ctypes.CDLL(str(path))
     except OSError as error:
         raise NoKernelsError(f"a compiled kernel cannot be loaded: {error}") from error
-    if library.prepare():
+    if hasattr(library, "prepare") and library.prepare():
         raise NoKernelsError("the operating system does not allow the registers of AMX")
     return library
 
 
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "torch": lambda: PLAIN,
-    "native": lambda: native_backend(load_kernels()),
+    "amx": lambda: amx_backend(load_kernels("amx", "-march=native")),
+    "simd": lambda: simd_backend(load_kernels("simd", *SIMD[cpu_kind()])),
 }
-"""Functions that make a backend, by its stored name. They raise NoKernelsError."""
+"""Functions that make a backend. They raise NoKernelsError."""

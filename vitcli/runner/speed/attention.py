@@ -17,7 +17,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from vitcli.core.make import make
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
-from vitcli.core.ops.native.backend import fits_attention, native_backend
+from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.fit import autocast_to
@@ -25,7 +25,8 @@ from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.device import environment, hardware, pick_precision, precision_name
-from vitcli.runner.machine.kernels import NoKernelsError, has_amx, load_kernels
+from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
+from vitcli.runner.machine.processor import has_amx
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import timed, turns
 
@@ -167,7 +168,7 @@ def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | N
     if not (is_bf16 and has_amx() and fits_attention(tokens, heads, setting.embed_dim)):
         return None
     try:
-        backend = native_backend(load_kernels())
+        backend = BACKENDS["amx"]()
     except NoKernelsError:
         return None
     size = (setting.batch_size, tokens, 3 * setting.embed_dim)

@@ -1,9 +1,10 @@
 """`vitcli bench --check`: compare the training speed with that of a ViT of torch's own layers.
 
 Seconds vary between machines and between hours. Ratios vary little, because the two models take
-turns on the same machine.
+turns on the same machine. Each kind of CPU has committed ratios of its own.
 """
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,12 +16,17 @@ from torch import Tensor, nn
 from vitcli.core.data.augment import normalize
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
+from vitcli.runner.errors import CheckError, InputError
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.machine.device import precision_name
+from vitcli.runner.files import commit_json
+from vitcli.runner.machine.device import hardware, pick_device, precision_name
+from vitcli.runner.machine.processor import cpu_kind, cpu_limits
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import Workload, make_workload
 
 COMMITTED = Path(__file__).with_name("ratios.json")
+THREADS = 2
+"""CPU threads of every measurement, because the ratios depend on their number."""
 TOLERANCE = 0.8
 """A ratio counts as lost if it is below this share of the committed ratio."""
 SIZES: dict[str, tuple[int, dict[str, Any]]] = {
@@ -74,16 +80,34 @@ def stock_training(work: Workload) -> Iterator[None]:
             yield
 
 
+def machine_kind(device_name: str) -> str:
+    """Return the kind of machine whose ratios are committed, such as ``avx2`` or ``cuda``."""
+    device = pick_device(device_name)
+    return cpu_kind() if device.type == "cpu" else device.type
+
+
+@contextlib.contextmanager
+def fixed_threads() -> Iterator[None]:
+    """Let torch use ``THREADS`` threads for a while."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@fixed_threads()
 def measure_ratios(
     device_name: str, *, rounds: int, seconds: float, on_message: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Return the kind of machine and the ratios: seconds of a stock step by seconds of vitcli's.
+    """Return the kind of machine, its setting and the ratios: seconds of a stock step by vitcli's.
 
     Vitcli's training step and its input pipeline are both compared with the stock step, so that a
     change of one does not change the other's ratio.
     """
     ratios: dict[str, float] = {}
-    kind = ""
+    setting = ""
     for name, (batch, sizes) in SIZES.items():
         spec = ExperimentSpec(
             model=VitSpec(patch_size=4, **sizes),
@@ -91,8 +115,7 @@ def measure_ratios(
             train=TrainSpec(batch_size=batch),
         )
         work = make_workload(Experiment(name, spec, Path(name)), device_name, on_message)
-        threads = f", {torch.get_num_threads()} threads" if work.device.type == "cpu" else ""
-        kind = f"{work.device.type}, {precision_name(work.autocast)}, {work.kernels}{threads}"
+        setting = describe_setting(work)
         work.compile(on_message)
         works = {
             "ours": step_of(work.training()),
@@ -103,24 +126,50 @@ def measure_ratios(
         ours, stock, data = (found[key].median for key in ("ours", "stock", "data"))
         ratios[f"{name}: training step, beside torch's encoder in fp32"] = stock / ours
         ratios[f"{name}: input pipeline, beside the same"] = stock / data
-    return {"kind": kind, "ratios": ratios}
+    return {"kind": machine_kind(device_name), "setting": setting, "ratios": ratios}
 
 
-def committed_ratios(kind: str) -> dict[str, float] | None:
-    """Return the committed ratios of a kind of machine, or None."""
-    found: dict[str, dict[str, float]] = json.loads(COMMITTED.read_text())
-    return found.get(kind)
+def describe_setting(work: Workload) -> str:
+    """Return text such as ``bf16, native kernels, AMD EPYC, 2 threads``."""
+    parts = [precision_name(work.autocast), f"{work.kernels} kernels", hardware(work.device)]
+    return ", ".join(filter(None, [*parts, cpu_limits()]))
+
+
+def committed_ratios() -> dict[str, dict[str, Any]]:
+    """Return the committed ratios and their setting, by kind of machine."""
+    found: dict[str, dict[str, Any]] = json.loads(COMMITTED.read_text())
+    return found
+
+
+def require_committed(kind: str) -> dict[str, Any]:
+    """Return the committed ratios of a kind of machine and their setting.
+
+    Raises:
+        InputError: There are none.
+    """
+    committed = committed_ratios()
+    if kind not in committed:
+        raise InputError(
+            f"no ratios are committed for {kind}, only for {', '.join(committed)};"
+            " to measure and save them, type: vitcli bench --check --save"
+        )
+    return committed[kind]
 
 
 def save_ratios(measured: dict[str, Any]) -> Path:
     """Save the measured ratios as the committed ones and return the path of their file."""
-    found = json.loads(COMMITTED.read_text())
-    found[measured["kind"]] = {name: round(value, 2) for name, value in measured["ratios"].items()}
-    COMMITTED.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
+    ratios = {name: round(value, 2) for name, value in measured["ratios"].items()}
+    entry = {"setting": measured["setting"], "ratios": ratios}
+    entries = committed_ratios() | {measured["kind"]: entry}
+    commit_json(COMMITTED, dict(sorted(entries.items())))
     return COMMITTED
 
 
-def lost_ratios(measured: dict[str, float], committed: dict[str, float]) -> list[str]:
-    """Return the names of the ratios that are too far below the committed ones."""
-    both = measured.keys() & committed.keys()
-    return sorted(name for name in both if measured[name] < TOLERANCE * committed[name])
+def refuse_lost(measured: dict[str, Any], committed: dict[str, Any]) -> None:
+    """Raise CheckError if a ratio is too far below the committed one."""
+    here, there = measured["ratios"], committed["ratios"]
+    lost = sorted(n for n in here.keys() & there.keys() if here[n] < TOLERANCE * there[n])
+    if lost:
+        raise CheckError(
+            f"slower than committed: {'; '.join(lost)} (committed: {committed['setting']})"
+        )

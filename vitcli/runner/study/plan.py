@@ -1,14 +1,15 @@
 """The plan of a study: the trials still to train, and an estimate of their cost."""
 
 import functools
-import os
-from collections.abc import Collection, Mapping
+import heapq
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.machine.affinity import allowed_cores
 from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
@@ -23,6 +24,8 @@ class Options:
     """How to run a study. No option changes what is trained."""
 
     jobs: int | None = None
+    pin: bool = True
+    """Pin each worker to CPU cores of its own."""
     device: str = "auto"
     data_dir: Path | None = None
     offline: bool = False
@@ -113,8 +116,7 @@ def worker_count(study: Study, options: Options) -> int:
         return options.jobs
     if pick_device(options.device).type != "cpu":
         return 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return max(1, (usable or 1) // study.threads)
+    return max(1, len(allowed_cores()) // study.threads)
 
 
 def current_states(plan: StudyPlan) -> dict[str, TrialState]:
@@ -191,11 +193,26 @@ class StudyEstimate:
     count: int
 
 
-def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
+def total_seconds(trials: Sequence[float], count: int) -> float:
+    """Return the time until the last of ``count`` workers is done; a free one takes the next."""
+    busy = [0.0] * count
+    for seconds in trials:
+        heapq.heapreplace(busy, busy[0] + seconds)
+    return max(busy)
+
+
+def estimate_study(
+    plan: StudyPlan, options: Options, *, spent_seconds: float = 0.0
+) -> StudyEstimate:
     """Return the training times of a plan.
 
     The time of a variant is that of its finished trials. Without one, it is measured on random
     images.
+
+    Args:
+        plan: The trials to train.
+        options: How to train them.
+        spent_seconds: What this process has taken to start; a study and its workers take it again.
     """
     import torch
 
@@ -213,5 +230,6 @@ def estimate_study(plan: StudyPlan, options: Options) -> StudyEstimate:
             sum(known) / len(known) if known else make_estimate(experiment, options.device).seconds
         )
     count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
-    total = sum(seconds[trial.variant] for trial in plan.trials) / count
-    return StudyEstimate(by_variant=seconds, total=total, count=count)
+    total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)
+    start = 2 * spent_seconds if plan.trials else 0.0
+    return StudyEstimate(by_variant=seconds, total=start + total, count=count)

@@ -159,9 +159,12 @@ def _keep_stale_trial(
 
 
 def _train(plan: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]) -> None:
+    from vitcli.runner.machine.device import pick_device
+
     jobs = [Job(trial.folder) for trial in plan.trials]
     count = worker_count(plan.study, options)
-    engine = LocalEngine(plan.root, jobs, count=count, threads=plan.study.threads)
+    pin = options.pin and pick_device(options.device).type == "cpu"
+    engine = LocalEngine(plan.root, jobs, count=count, threads=plan.study.threads, pin=pin)
     deadline = time.monotonic() + options.budget if options.budget else None
     is_late = has_begun = False
     with StopFlag() as stop, contextlib.ExitStack() as closing:

@@ -32,6 +32,9 @@ from vitcli.runner.train.events import Ended, Event, Message, TrialEvent, to_lin
 GRACE_SECONDS = 30.0
 """Time that a trial may take to save its checkpoint after the driver has ended."""
 
+CORES_VARIABLE = "VITCLI_WORKER_CORES"
+"""Variable with the cores of this process, such as ``2,3``; empty for all cores."""
+
 Send = Callable[[Event], None]
 
 
@@ -139,6 +142,7 @@ def jobs_from_stdin() -> Iterator[dict[str, Any]]:
 
 def main(root: Path, folders: list[str]) -> None:
     """Train trials until there are no more."""
+    use_own_cores()
     plan = read_plan(root)
     # Only events go to stdout, so the prints of libraries go to stderr.
     out = os.fdopen(os.dup(1), "w", buffering=1)
@@ -155,6 +159,13 @@ def main(root: Path, folders: list[str]) -> None:
                 out.write(to_line(TrialEvent(folder, event)))
 
         run_trial(root, folder, send=send, load=load)
+
+
+def use_own_cores() -> None:
+    """Pin this process to its cores; torch's threads, which start later, inherit them."""
+    if text := os.environ.get(CORES_VARIABLE):
+        with contextlib.suppress(OSError):  # the system took a core away: training is only slower
+            os.sched_setaffinity(0, map(int, text.split(",")))
 
 
 def limit_threads(count: int) -> None:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from vitcli.runner.machine.affinity import divide_cores
+from vitcli.runner.study.worker import CORES_VARIABLE
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
 from vitcli.version import PACKAGE
 
@@ -54,8 +56,16 @@ class Job:
 class Worker:
     """One process and the trial that it trains."""
 
-    def __init__(self, root: Path, index: int, threads: int, inbox: "queue.Queue[Any]") -> None:
+    def __init__(
+        self,
+        root: Path,
+        index: int,
+        threads: int,
+        inbox: "queue.Queue[Any]",
+        cores: Sequence[int] = (),
+    ) -> None:
         self.job: Job | None = None
+        self.cores = cores
         self.silence = 0.0
         """Seconds since the last event, without time in which this process was suspended."""
         self.is_training = self.is_hung = False
@@ -65,6 +75,7 @@ class Worker:
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
         environment = os.environ | dict.fromkeys(THREAD_VARIABLES, str(threads))
         environment["PYTHONPATH"] = os.pathsep.join(paths)
+        environment[CORES_VARIABLE] = ",".join(map(str, cores))
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 # -P: Python must not import a folder called vitcli from the working folder.
@@ -127,12 +138,18 @@ class Worker:
 
 
 class LocalEngine:
-    """Runs jobs on ``count`` worker processes and yields their events."""
+    """Runs jobs on ``count`` worker processes and yields their events.
 
-    def __init__(self, root: Path, jobs: Sequence[Job], *, count: int, threads: int) -> None:
+    With ``pin``, each worker process uses cores of its own.
+    """
+
+    def __init__(
+        self, root: Path, jobs: Sequence[Job], *, count: int, threads: int, pin: bool = False
+    ) -> None:
         self.root, self.threads, self.event_timeout = root, threads, EVENT_TIMEOUT
         self.waiting = deque(jobs)
         self.count = min(count, len(jobs))
+        self._free_cores = divide_cores(self.count, threads) if pin else [[]] * self.count
         self.workers: list[Worker] = []
         self.stopping = False
         self._inbox: queue.Queue[tuple[Worker, TrialEvent | None]] = queue.Queue()
@@ -171,7 +188,8 @@ class LocalEngine:
 
     def _start_worker(self) -> None:
         if self.waiting and not self.stopping:
-            worker = Worker(self.root, self._started, self.threads, self._inbox)
+            cores = self._free_cores.pop(0)
+            worker = Worker(self.root, self._started, self.threads, self._inbox, cores)
             self._started += 1
             self.workers.append(worker)
             self._assign(worker)
@@ -208,6 +226,7 @@ class LocalEngine:
 
     def _handle_exit(self, worker: Worker) -> Iterator[TrialEvent]:
         self.workers.remove(worker)
+        self._free_cores.append(list(worker.cores))
         job, reason = worker.job, worker.exit_reason()
         was_killed = worker.process.returncode < 0
         if job is not None and was_killed and not self.stopping and job.attempt < MAX_ATTEMPTS:

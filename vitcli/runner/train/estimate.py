@@ -1,6 +1,7 @@
 """The estimate of a training: its size, its memory and its time, measured on random images."""
 
 import itertools
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from vitcli.core.inspect.cost import (
 )
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.task import Task
+from vitcli.core.train.evaluate import LIMITED
 from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.data.load import describe_data
@@ -26,6 +29,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_text, fit_to_data
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
+from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.device import hardware, pick_device, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import resource_errors
@@ -34,6 +38,8 @@ from vitcli.runner.train.compile import compile_task
 
 PROBE_IMAGES = 32
 PROBE_STEPS = 4
+PROBE_SECONDS = 4.0
+"""A CPU measures ``PROBE_IMAGES`` per step, unless the steps of whole batches take less time."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +56,16 @@ class Estimate:
     memory_bytes: int
     startup_seconds: float
     """Time until the second step: to compile the model, to take the first step, and so on."""
-    seconds: float
+    train_seconds: float
     """Time of the other steps."""
+    evaluation_seconds: float
     hardware: str
     steps_per_epoch: int
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of the whole training."""
+        return self.startup_seconds + self.train_seconds + self.evaluation_seconds
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -68,7 +80,7 @@ class Estimate:
             "steps_per_epoch": self.steps_per_epoch,
             "estimated_memory_bytes": self.memory_bytes,
             "estimated_startup_seconds": self.startup_seconds,
-            "estimated_seconds": self.startup_seconds + self.seconds,
+            "estimated_seconds": self.seconds,
             "hardware": self.hardware,
             "config": self.spec.model_dump(mode="json"),
         }
@@ -77,15 +89,16 @@ class Estimate:
         width = max(len(part) for part in [*self.parts, "parameters"])
         rows = [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
         rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
-        start, train = self.startup_seconds, self.seconds
         rows += [
             f"images         {self._images()}",
             f"steps          {self.steps_per_epoch:,} per epoch,"
             f" {quantity(self.spec.train.epochs, 'epoch')}",
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
-            f"time           about {duration(start + train)}: {duration(start)} to start,"
-            f" {duration(train)} to train (without evaluation)",
+            f"time           about {duration(self.seconds)}:"
+            f" {duration(self.startup_seconds)} to start,"
+            f" {duration(self.train_seconds)} to train,"
+            f" {duration(self.evaluation_seconds)} to evaluate",
             f"measured on    random images, {self.hardware}",
             "",
             config_text(self.spec),
@@ -140,6 +153,7 @@ def make_estimate(
         raise ConfigError(f"train.batch_size: {error}") from error
     steps = min(count, spec.train.limit_batches or count)
     first, each_step = step_seconds(module, spec, device, compile_too, on_message)
+    forward = each_step / spec.train.batch_size / 3  # a training step is about three forward passes
     return Estimate(
         experiment=experiment,
         spec=spec,
@@ -150,7 +164,8 @@ def make_estimate(
         forward_flops=forward_flops(encoder, shape),
         memory_bytes=memory_bytes(spec, count_parameters(module), per_image),
         startup_seconds=first,
-        seconds=each_step * steps * spec.train.epochs,
+        train_seconds=each_step * steps * spec.train.epochs,
+        evaluation_seconds=forward * evaluated_images(spec, num_test),
         hardware=hardware(device),
         steps_per_epoch=steps,
     )
@@ -162,6 +177,15 @@ def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec
         return resolve(spec, data), len(data.train), len(data.test)
     facts = describe_data(spec.data)
     return fit_to_data(spec, facts), facts.num_train, facts.num_test
+
+
+def evaluated_images(spec: ExperimentSpec, num_test: int) -> int:
+    """Return how many images all evaluations of a training read."""
+    train, val = spec.train, spec.data.val_split
+    most = train.limit_batches * LIMITED if train.limit_batches else max(val, num_test)
+    times = math.ceil(train.epochs / train.eval_every)
+    each, once = (val, num_test) if val else (num_test, 0)
+    return times * min(each, most) + min(once, most)
 
 
 def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int:
@@ -178,27 +202,41 @@ def step_seconds(
     compile_too: bool,
     on_message: Callable[[str], None],
 ) -> tuple[float, float]:
-    """Return the time of the first training step, with compiling, and of one other step.
-
-    The latter is the fastest of a few steps on random images, scaled to the batch.
-    """
-    count = spec.train.batch_size
-    if device.type != "cuda":
-        count = min(count, PROBE_IMAGES)
+    """Return the time of the first training step, with compiling, and of one other step."""
+    batch_size = spec.train.batch_size
     autocast = pick_precision(spec.train.precision, device)
+    if device.type == "cpu":
+        keep_freed_memory()
     module.to(device).train()
     choose_kernels(module, device, autocast, spec.train.wanted_kernels)
     task = task_class(spec)(spec, module)
-    batch = task.random_batch(count, device)
+    count = batch_size if device.type == "cuda" else min(batch_size, PROBE_IMAGES)
+    began = time.perf_counter()
+    batch = [task.random_batch(count, device)]
+    is_compiled = compile_too and compile_task(task, batch, autocast, on_message)
+    compiling = time.perf_counter() - began
+    first, each = probe(task, spec, count, device, autocast)
+    whole = each * batch_size / count
+    if count < batch_size and not is_compiled and whole * (PROBE_STEPS + 1) < PROBE_SECONDS:
+        _, whole = probe(task, spec, batch_size, device, autocast)
+    return compiling + first, whole
+
+
+def probe(
+    task: Task,
+    spec: ExperimentSpec,
+    count: int,
+    device: torch.device,
+    autocast: torch.dtype | None,
+) -> tuple[float, float]:
+    """Return the time of the first step on random images, and the shortest of a few others."""
     seconds = [time.perf_counter()]
-    if compile_too:
-        compile_task(task, [batch], autocast, on_message)
     steps = fit(
         task,
-        [batch] * (PROBE_STEPS + 1),
-        build_optimizers(module, spec.optim),
+        [task.random_batch(count, device)] * (PROBE_STEPS + 1),
+        build_optimizers(task.module, spec.optim),
         lambda step: 0.0,
-        accumulate=spec.train.accumulate if device.type == "cuda" else 1,
+        accumulate=spec.train.accumulate if count == spec.train.batch_size else 1,
         max_grad_norm=spec.optim.max_grad_norm,
         autocast=autocast,
     )
@@ -207,4 +245,4 @@ def step_seconds(
             torch.cuda.synchronize(device)
         seconds.append(time.perf_counter())
     first, *others = [after - before for before, after in itertools.pairwise(seconds)]
-    return first, min(others) * spec.train.batch_size / count
+    return first, min(others)

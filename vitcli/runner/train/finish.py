@@ -1,15 +1,17 @@
 """The end of a training: test set, predictions, TensorBoard and result.json."""
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.run.folder import steps
 from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.run.tensorboard import Board
 from vitcli.runner.train.trainer import Trainer
+
+if TYPE_CHECKING:
+    from vitcli.runner.run.tensorboard import Board
 
 NUM_IMAGES = 8
 
@@ -66,7 +68,7 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
     }
 
 
-def log_images(trainer: Trainer, board: Board) -> None:
+def log_images(trainer: Trainer, board: "Board") -> None:
     """Write a few augmented training images to TensorBoard."""
     images = next(trainer.state.batches(0))["images"][:NUM_IMAGES]
     board.images("images/augmented", images, 0)

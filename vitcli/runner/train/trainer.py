@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -24,12 +24,14 @@ from vitcli.runner.machine.device import pick_precision, precision_name
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.run.tensorboard import Board
 from vitcli.runner.text import quantity
 from vitcli.runner.train.compile import compile_task
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
 from vitcli.runner.train.exactness import environment_changes, numerical_environment
 from vitcli.runner.train.signals import StopFlag
+
+if TYPE_CHECKING:
+    from vitcli.runner.run.tensorboard import Board
 
 KEEP = 2
 """Number of newest checkpoints that are kept."""
@@ -79,6 +81,7 @@ class Trainer:
         self.lost_events = ""
         """Why TensorBoard's event file is incomplete; empty if it is complete."""
         self._next_save = 0.0
+        self._board: Board | None = None
         self._outputs: tuple[int, Outputs] | None = None
 
     def _refuse_small_data(self) -> None:
@@ -155,7 +158,6 @@ class Trainer:
 
     def train(self, stop: StopFlag) -> None:
         """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError."""
-        self.board = self.open_board()
         self._report_start()
         self.state.module.train()
         self._started = time.perf_counter()
@@ -163,10 +165,14 @@ class Trainer:
             for epoch in range(self.step // self.state.steps_per_epoch, self.spec.train.epochs):
                 self._train_epoch(epoch, stop)
         finally:
-            self.board.close()
+            if self._board:
+                self._board.close()
 
-    def open_board(self) -> Board:
+    def open_board(self) -> "Board":
         """Return a new event file with the records so far. A failure is reported once."""
+        # Imported here because the import takes 0.3 s, which would delay the first step.
+        from vitcli.runner.run.tensorboard import Board
+
         return Board(self.run.path, self.records, self._note_lost_events)
 
     def _note_lost_events(self, reason: str) -> None:
@@ -239,25 +245,26 @@ class Trainer:
         last = epoch + 1 == self.spec.train.epochs
         if last or (epoch + 1) % self.spec.train.eval_every == 0:
             record |= self._evaluate_epoch(last)
+        self._board = self._board or self.open_board()
         self.records.append(record)
         self.run.set_metrics(self.records)
-        self.board.scalars(record)
+        self._board.scalars(record)
         if last or (epoch + 1) % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
-            self._draw_attention()
+            self._draw_attention(self._board)
         self._count_wall_seconds()
         if last or self.best[1] == self.step or time.perf_counter() >= self._next_save:
             self.save()
             self.run.set_status("running", self.step)
         self.on_event(EpochDone(record=record))
 
-    def _draw_attention(self) -> None:
+    def _draw_attention(self, board: "Board") -> None:
         """Draw for TensorBoard where the model looks now. The training does not depend on it."""
         from vitcli.runner.attn_map.strip import draw_training_strip
 
         model = type(self.task).encoder(self.state.evaluated_module)
         strip = draw_training_strip(model, self.data.val or self.data.test, self.spec.data)
         if strip is not None:
-            self.board.picture(strip, self.step)
+            board.picture(strip, self.step)
 
     def _count_wall_seconds(self) -> None:
         now = time.perf_counter()

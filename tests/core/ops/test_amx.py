@@ -1,4 +1,4 @@
-"""Properties of the compiled kernels: float sums, visible NaN, no dependence on threads."""
+"""Properties of the kernels for AMX: float sums, visible NaN, no dependence on threads."""
 
 import pytest
 import torch
@@ -7,15 +7,16 @@ from torch.testing import assert_close
 
 from tests.core.ops.gradients import error, gradients
 from vitcli.core.ops.attention import self_attention
-from vitcli.core.ops.native import functions
+from vitcli.core.ops.native.amx import functions
+from vitcli.core.ops.native.library import Kernels
 from vitcli.runner.machine.kernels import load_kernels
 
 BF16 = torch.bfloat16
 
 
 @pytest.fixture
-def kernels(native_machine) -> functions.Kernels:
-    return load_kernels()
+def kernels(native_machine) -> Kernels:
+    return load_kernels("amx", "-march=native")
 
 
 @pytest.mark.parametrize(("tokens", "heads", "dim"), [(65, 4, 16), (33, 3, 18)])

@@ -7,55 +7,12 @@ Axes: B batch, N tokens, D embed_dim, h num_heads, d = D / h, R rows (images x t
 """
 
 import ctypes
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-Argument = Tensor | int | float | None
-
-
-class Kernels:
-    """The compiled C files: one shared library for each file and size, opened at the first use.
-
-    Args:
-        open_library: Compiles ``<source>.c`` with the given sizes as macros and opens it.
-    """
-
-    def __init__(self, open_library: Callable[[str, dict[str, int]], ctypes.CDLL]) -> None:
-        self._open = open_library
-        self._libraries: dict[tuple[str, tuple[int, ...]], ctypes.CDLL] = {}
-
-    def compiled(self, source: str, **sizes: int) -> ctypes.CDLL:
-        """Return the library of a C file that is compiled for these sizes."""
-        key = (source, tuple(sizes.values()))
-        if key not in self._libraries:
-            library = self._open(source, sizes)
-            for name in ("forward_bytes", "backward_bytes", "scratch_bytes"):
-                if hasattr(library, name):
-                    getattr(library, name).restype = ctypes.c_long
-            self._libraries[key] = library
-        return self._libraries[key]
-
-
-def call_function(function: Any, *arguments: Argument) -> None:
-    """Call a C function. Tensors become pointers, integers become long; threads come last."""
-    function(*map(_c_value, arguments), ctypes.c_int(torch.get_num_threads()))
-
-
-def _c_value(value: Argument) -> Any:
-    if isinstance(value, Tensor):
-        assert value.is_contiguous()
-        return ctypes.c_void_p(value.data_ptr())
-    if isinstance(value, float):
-        return ctypes.c_float(value)
-    return None if value is None else ctypes.c_long(value)
-
-
-def allocate_scratch(num_bytes: int) -> Tensor:
-    """Return ``num_bytes`` zeros for each thread. torch aligns them to 64 bytes."""
-    return torch.zeros(torch.get_num_threads() * num_bytes, dtype=torch.uint8)
+from vitcli.core.ops.native.library import Kernels, allocate_scratch, call_function
 
 
 def attention_library(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:
@@ -71,7 +28,7 @@ class Attention(torch.autograd.Function):
         batch, tokens, width = qkv.shape
         library = attention_library(kernels, tokens, num_heads, width // 3)
         out, logs = qkv.new_empty(batch, tokens, width // 3), torch.empty(batch, num_heads, tokens)
-        scratch = allocate_scratch(library.forward_bytes())
+        scratch = allocate_scratch(library.forward_bytes)
         call_function(library.forward, qkv, out, logs, batch, scale, scratch)
         ctx.save_for_backward(qkv, out, logs)
         ctx.compiled, ctx.scale = library, scale
@@ -80,7 +37,7 @@ class Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
         qkv, out, logs = ctx.saved_tensors
-        grad_qkv, scratch = torch.empty_like(qkv), allocate_scratch(ctx.compiled.backward_bytes())
+        grad_qkv, scratch = torch.empty_like(qkv), allocate_scratch(ctx.compiled.backward_bytes)
         arguments = (qkv, out, logs, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, scratch)
         call_function(ctx.compiled.backward, *arguments)
         return grad_qkv, None, None, None
@@ -110,7 +67,7 @@ class Linear(torch.autograd.Function):
         rows, grad = x.flatten(0, -2).contiguous(), grad.flatten(0, -2).contiguous()
         grad_x = (grad @ half).view_as(x) if ctx.needs_input_grad[0] else None
         weight, bias = torch.empty(half.shape), torch.empty(len(half))
-        scratch = allocate_scratch(ctx.compiled.scratch_bytes(ctypes.c_long(rows.shape[1])))
+        scratch = allocate_scratch(ctx.compiled.scratch_bytes, rows.shape[1])
         arguments = (grad, rows, weight, bias, len(rows), *half.shape, scratch)
         call_function(ctx.compiled.weight_gradient, *arguments)
         return grad_x, weight, bias if ctx.has_bias else None, None

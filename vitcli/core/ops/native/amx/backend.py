@@ -1,4 +1,4 @@
-"""The native backend: ops computed by compiled kernels, under bf16 autocast on a CPU.
+"""The native backend for bf16: ops computed by compiled kernels, under bf16 autocast on a CPU.
 
 A call that the kernels do not support is computed by the plain definition.
 Axes: B batch, N tokens, D embed_dim, h num_heads, d = D / h.
@@ -13,15 +13,15 @@ from torch import Tensor, nn
 from vitcli.core.ops import plain
 from vitcli.core.ops.attention import self_attention, split_heads
 from vitcli.core.ops.backend import Backend
-from vitcli.core.ops.native import functions
-from vitcli.core.ops.native.functions import Kernels
+from vitcli.core.ops.native.amx import functions
+from vitcli.core.ops.native.library import Kernels
 
 MAX_TOKENS = 320
 """Maximum number of tokens. The scores of one head, with gradients 1.6 MB for 320 tokens, must fit
 into the cache of a core."""
 
 
-def native_backend(kernels: Kernels) -> Backend:
+def amx_backend(kernels: Kernels) -> Backend:
     """Return the backend with the ops of these kernels."""
     return Backend(
         name="native",

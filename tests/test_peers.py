@@ -1,0 +1,144 @@
+"""The rules of experiments/speed/peers.py, with fake contenders."""
+
+import importlib.util
+import json
+import math
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.patience import HANG
+
+SCRIPT = Path(__file__).parents[1] / "experiments" / "speed" / "peers.py"
+SECONDS = {"vitcli auto": 1.0, "timm fp32": 2.0, "timm bf16": 1.0}
+"""Job -> seconds of a step; all others take 4."""
+
+
+@pytest.fixture
+def script():
+    """The script as a module."""
+    spec = importlib.util.spec_from_file_location("peers", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def peers(script, monkeypatch):
+    """The script with fake contenders."""
+    monkeypatch.setattr(script, "versions", dict)
+    monkeypatch.setattr(script, "Contender", FakeContender)
+    FakeContender.seconds, FakeContender.started = dict(SECONDS), []
+    return script
+
+
+def name_of(job):
+    return f"{job['name']} {job['precision']}"
+
+
+class FakeContender:
+    """A contender whose steps take ``seconds`` by definition."""
+
+    seconds: dict[str, float]
+    started: list["FakeContender"]
+
+    def __init__(self, job):
+        self.job, self.speeds, self.is_stopped = job, [], False
+        self.each = self.seconds.get(name_of(job), 4.0)
+        self.started.append(self)
+
+    def run(self, steps, limit=None):
+        assert not self.is_stopped
+        return steps * self.each
+
+    def stop(self):
+        self.is_stopped = True
+
+    def row(self):
+        facts = {"memory": 1, "kernels": "torch", "turns": list(self.speeds)}
+        return self.job | facts | {"images_per_second": self.speeds[-1]}
+
+
+def compare(peers, monkeypatch, output, *words):
+    command = ["peers.py", "--models", "tiny", "--parts", "step", "--rounds", "3", "-o", output]
+    monkeypatch.setattr(sys, "argv", [*map(str, command), *words])
+    peers.main()
+    return json.loads(output.read_text())
+
+
+@pytest.mark.parametrize("seconds", [10.0, math.inf])
+def test_a_mode_that_is_five_times_slower_is_skipped_and_named(
+    peers, monkeypatch, tmp_path, capsys, seconds
+):
+    FakeContender.seconds["timm fp32"] = 2.0
+    FakeContender.seconds["timm bf16"] = seconds
+    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json")
+    (skipped,) = [each for each in row["contenders"] if "skipped" in each]
+    assert name_of(skipped) == "timm bf16"
+    assert ("over 5 times" if math.isinf(seconds) else "5 times") in skipped["skipped"]
+    assert row["peer"] == "timm fp32"
+    assert row["ratio"] == 2.0
+    assert f"skipped timm bf16: {skipped['skipped']}" in capsys.readouterr().out
+    assert all(contender.is_stopped for contender in FakeContender.started)
+
+
+def test_a_mode_that_is_less_than_five_times_slower_is_measured(peers, monkeypatch, tmp_path):
+    FakeContender.seconds["timm bf16"] = 9.9
+    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json")
+    assert len(row["contenders"]) == 9
+    assert not any("skipped" in each for each in row["contenders"])
+
+
+def test_the_first_mode_can_be_the_slow_one(peers, monkeypatch, tmp_path):
+    FakeContender.seconds["timm fp32"] = 5.0
+    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json")
+    assert row["peer"] == "timm bf16"
+    assert [name_of(each) for each in row["contenders"] if "skipped" in each] == ["timm fp32"]
+
+
+def test_a_skipped_mode_is_not_started_again(peers, monkeypatch, tmp_path):
+    FakeContender.seconds["timm bf16"] = math.inf
+    rows = compare(peers, monkeypatch, tmp_path / "peers.json", "--models", "tiny,small")
+    assert [sum("skipped" in each for each in row["contenders"]) for row in rows] == [1, 1]
+    assert [name_of(each.job) for each in FakeContender.started].count("timm bf16") == 1
+
+
+def test_a_killed_measurement_leaves_the_rounds_it_finished(peers, monkeypatch, tmp_path):
+    class Dying(FakeContender):
+        def run(self, steps, limit=None):
+            if len(self.speeds) == 2:
+                raise KeyboardInterrupt
+            return super().run(steps, limit)
+
+    monkeypatch.setattr(peers, "Contender", Dying)
+    output = tmp_path / "peers.json"
+    with pytest.raises(KeyboardInterrupt):
+        compare(peers, monkeypatch, output)
+    (row,) = json.loads(output.read_text())
+    assert row["repetitions"] == 2
+    assert len(row["contenders"][1]["turns"]) == 2
+
+
+def test_the_file_names_the_cpu_and_what_limits_it(peers, monkeypatch, tmp_path):
+    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "avx2")
+    monkeypatch.setattr(peers, "cpu_kind", lambda: "avx2")
+    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json")
+    assert row["cpu"]["kind"] == "avx2"
+    assert "ATEN_CPU_CAPABILITY=avx2" in row["cpu"]["limits"]
+    assert row["cpu"]["capability"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "limit", "seconds"), [("pass", 0, math.inf), ("print('{\"seconds\": 3}')", HANG, 3)]
+)
+def test_a_contender_is_not_waited_for_beyond_its_limit(
+    script, monkeypatch, tmp_path, answer, limit, seconds
+):
+    program = tmp_path / "contender.py"
+    program.write_text(f"import sys\nsys.stdin.readline()\n{answer}\nsys.stdout.flush()\ninput()\n")
+    monkeypatch.setattr(script, "CONTENDER", program)
+    contender = script.Contender({"name": "timm", "precision": "bf16"})
+    assert contender.run(1, limit) == seconds
+    contender.stop()
+    assert contender.process.returncode < 0

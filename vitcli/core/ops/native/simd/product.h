@@ -1,0 +1,109 @@
+// Matrix products in registers: tiles of up to ROWS rows and two vectors.
+#include "vectors.h"
+
+enum { ROWS = LANES == 8 ? 6 : 12, PANEL = 2 * LANES };
+
+typedef struct {  // element (i, k) is at[i * row + k * step]
+  const float *at;
+  long row, step;
+} Left;
+
+typedef struct {  // vector v of row k of the panel at column c is at[c * panel + k * step + v * LANES]
+  const float *at;
+  long panel, step;
+} Right;
+
+typedef struct {      // what happens to a sum before it is stored
+  int adds;           // whether it is added to what is there
+  const float *bias;  // for each column, or null
+  const float *extra; // added, with the rows of the output, or null
+} Finish;
+
+INLINE void tile(const float *a, long row, long step, const float *b, long b_step, float *c,
+                 long c_row, long depth, Finish finish, const int R, const int W) {
+  vec sums[ROWS][2];
+  UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < W; j++) sums[i][j] = (vec){0};
+  for (long k = 0; k < depth; k++) {
+    vec right[2];
+    UNROLL for (int j = 0; j < W; j++) right[j] = load(b + k * b_step + j * LANES);
+    UNROLL for (int i = 0; i < R; i++) {
+      const vec left = all(a[i * row + k * step]);
+      UNROLL for (int j = 0; j < W; j++) sums[i][j] += left * right[j];
+    }
+  }
+  UNROLL for (int i = 0; i < R; i++) UNROLL for (int j = 0; j < W; j++) {
+    float *to = c + i * c_row + j * LANES;
+    vec x = sums[i][j];
+    if (finish.adds) x += load(to);
+    if (finish.bias) x += load(finish.bias + j * LANES);
+    if (finish.extra) x += load(finish.extra + i * c_row + j * LANES);
+    store(to, x);
+  }
+}
+
+typedef void Tile(const float *, long, long, const float *, long, float *, long, long, Finish);
+#define TILE(R, W)                                                                                 \
+  static void tile_##R##_##W(const float *a, long row, long step, const float *b, long b_step,     \
+                             float *c, long c_row, long depth, Finish finish) {                    \
+    tile(a, row, step, b, b_step, c, c_row, depth, finish, R, W);                                  \
+  }
+#define BOTH(R) TILE(R, 1) TILE(R, 2)
+BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5) BOTH(6)
+#if LANES != 8
+BOTH(7) BOTH(8) BOTH(9) BOTH(10) BOTH(11) BOTH(12)
+#endif
+#define PAIR(R) {tile_##R##_1, tile_##R##_2}
+static Tile *const TILES[][2] = {PAIR(1), PAIR(2), PAIR(3), PAIR(4), PAIR(5), PAIR(6),
+#if LANES != 8
+                                 PAIR(7), PAIR(8), PAIR(9), PAIR(10), PAIR(11), PAIR(12)
+#endif
+};
+
+// c (rows, columns) = a (rows, depth) b (depth, columns). columns is a multiple of LANES.
+static void multiply(Left a, Right b, float *c, long c_row, long rows, long depth, long columns,
+                     Finish finish) {
+  const long tiles = (rows + ROWS - 1) / ROWS, least = rows / tiles, taller = rows % tiles;
+  for (long j = 0; j < columns; j += PANEL) {
+    const int wide = columns - j >= PANEL;
+    Finish here = finish;
+    if (here.bias) here.bias += j;
+    for (long t = 0, i = 0, count; t < tiles; t++, i += count) {
+      count = least + (t < taller);
+      if (finish.extra) here.extra = finish.extra + i * c_row + j;
+      TILES[count - 1][wide](a.at + i * a.row, a.row, a.step, b.at + j * b.panel, b.step,
+                             c + i * c_row + j, c_row, depth, here);
+    }
+  }
+}
+
+INLINE Left rows_of(const float *x, long width) { return (Left){x, width, 1}; }
+INLINE Left columns_of(const float *x, long width) { return (Left){x, 1, width}; }
+INLINE Right matrix(const float *x, long width) { return (Right){x, 1, width}; }
+INLINE Right packed(const float *x, long depth) { return (Right){x, depth, PANEL}; }
+
+// Packs panel p of w (outputs, inputs) for products with its transpose: depth is inputs.
+static void pack_transposed(const float *w, long outputs, long inputs, long p, float *to) {
+  const long first = p * PANEL, count = outputs - first < PANEL ? outputs - first : PANEL;
+  to += first * inputs;
+  for (long k = 0; k < inputs; k++)
+    for (long j = 0; j < count; j++) to[k * PANEL + j] = w[(first + j) * inputs + k];
+}
+
+// Packs panel p of w (outputs, inputs) for products with w: depth is outputs.
+static void pack(const float *w, long outputs, long inputs, long p, float *to) {
+  const long first = p * PANEL, count = inputs - first < PANEL ? inputs - first : PANEL;
+  to += first * outputs;
+  for (long k = 0; k < outputs; k++) memcpy(to + k * PANEL, w + k * inputs + first, count * 4);
+}
+
+// weight (outputs, inputs) += g^T x and bias += column sums of g, for g (rows, outputs).
+static void add_gradients(const float *g, long g_row, const float *x, long x_row, long rows,
+                          long outputs, long inputs, float *weight, float *bias) {
+  multiply(columns_of(g, g_row), matrix(x, x_row), weight, inputs, outputs, rows, inputs,
+           (Finish){.adds = 1});
+  for (long m = 0; m < outputs; m += LANES) {
+    vec total = load(bias + m);
+    for (long i = 0; i < rows; i++) total += load(g + i * g_row + m);
+    store(bias + m, total);
+  }
+}
