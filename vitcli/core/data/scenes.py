@@ -136,8 +136,8 @@ def draw(parts: tuple[Placed, ...], num_images: int, generator: Generator) -> Te
     x, y = rotate(x - uniform(-4, 4), y - uniform(-4, 4), uniform(-0.03, 0.03))
     growth = uniform(-0.3, 0.4)
     for part, (part_x, part_y) in parts:
-        part_x, part_y = part_x + uniform(-0.5, 0.5), part_y + uniform(-0.5, 0.5)
-        distance = part.distance(x / across - part_x, y / up - part_y)
+        left, top = part_x + uniform(-0.5, 0.5), part_y + uniform(-0.5, 0.5)
+        distance = part.distance(x / across - left, y / up - top)
         canvas = paint(canvas, color, distance - growth)
     return finish(canvas, uniform, x, y)
 

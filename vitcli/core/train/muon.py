@@ -18,11 +18,11 @@ class Muon(torch.optim.Muon):
     """torch's Muon. On a CPU it computes in fp32, and on all matrices of one shape together."""
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """Update the parameters."""
+    def step(self, closure: Callable[[], float] | None = None) -> Any:
+        """Update the parameters. On a CPU, ``closure`` is not supported."""
         if any(p.device.type != "cpu" for group in self.param_groups for p in group["params"]):
-            loss: float | None = super().step(closure)
-            return loss
+            return super().step(closure)
+        assert closure is None
         for group in self.param_groups:
             by_shape = defaultdict(list)
             for parameter in group["params"]:
