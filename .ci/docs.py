@@ -54,20 +54,41 @@ def source(result: dict[str, Any]) -> str:
     return f"{hardware}; {precision}; {result['date']}, commit {commit}"
 
 
+KINDS = ("amx", "avx512", "avx2")
+
+
+def quickstarts() -> dict[str, dict[str, Any]]:
+    """Return the result of the quickstart on each kind of CPU."""
+    found = {kind: load(f"quickstart-{kind}") for kind in KINDS}
+    return {kind: result for kind, result in found.items() if result}
+
+
 def quickstart() -> str:
-    result = load("quickstart")
-    if result is None:
-        return ""
-    rows = ["| seed | test accuracy | time |", "|---|---|---|"]
-    trials = finished(result)
-    rows += [
-        f"| {t['seed']} | {percent(t['test_accuracy'])} % | {minutes(t['train_seconds'])} |"
-        for t in trials
-    ]
-    shares = [100 * t["test_accuracy"] for t in trials]
-    spread = f" +- {statistics.stdev(shares):.2f}" if len(shares) > 1 else ""
-    mean = f"{statistics.mean(shares):.2f}{spread} % over {len(shares)} seeds, last epoch"
-    return "\n".join([*rows, "", f"{mean} ({source(result)})."])
+    """Return the accuracy and the time of each seed on each kind of CPU."""
+    rows = ["| kind of CPU | seed | test accuracy | training |", "|---|---|---|---|"]
+    notes = []
+    for kind, result in quickstarts().items():
+        trials, shares = finished(result), []
+        for t in trials:
+            accuracy, time = percent(t["test_accuracy"]), minutes(t["train_seconds"])
+            rows.append(f"| {kind} | {t['seed']} | {accuracy} % | {time} |")
+            shares.append(100 * t["test_accuracy"])
+        mean = f"{statistics.mean(shares):.2f} +- {statistics.stdev(shares):.2f} %"
+        notes.append(f"{kind}: {mean} over {len(shares)} seeds ({source(result)})")
+    return "\n".join([*rows, "", "Last epoch, two cores. " + ". ".join(notes) + "."])
+
+
+def quickstart_times() -> str:
+    """Return the time of the quickstart on each kind of CPU."""
+    rows = ["| CPU | training | test accuracy of three seeds |", "|---|---|---|"]
+    for result in quickstarts().values():
+        trials = finished(result)
+        time = minutes(statistics.median(t["train_seconds"] for t in trials))
+        shares = sorted(t["test_accuracy"] for t in trials)
+        accuracy = f"{percent(shares[0])} to {percent(shares[-1])} %"
+        name = "; ".join([*result["hardware"], *result["precision"]])
+        rows.append(f"| {name} | {time} | {accuracy} |")
+    return "\n".join(rows)
 
 
 def experiments() -> str:
@@ -233,6 +254,7 @@ def questions(kind: str) -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "quickstart": quickstart,
+    "quickstart-times": quickstart_times,
     "experiments": experiments,
     "ablation-quickstart": partial(study, "ablation-quickstart"),
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),

@@ -12,7 +12,7 @@ import torch
 from vitcli.core.spec import DataSpec, ExperimentSpec, TrainSpec, VitSpec
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.machine.device import hardware
-from vitcli.runner.machine.processor import computes_bf16, cpu_kind, cpu_limits, this_processor
+from vitcli.runner.machine.processor import computes_bf16, cpu_kind, this_processor
 from vitcli.runner.speed.check import AUGMENT, SIZES
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import make_workload
@@ -48,7 +48,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=1.0)
     options = parser.parse_args()
-    print(f"{hardware(torch.device('cpu'))} ({cpu_kind()}) {cpu_limits()}; images/s")  # noqa: T201
+    print(f"{hardware(torch.device('cpu'))} ({cpu_kind()}); images/s")  # noqa: T201
     for name, experiment in experiments().items():
         found = measure(experiment, options.rounds, options.seconds)
         base = found["fp32 torch"]

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from vitcli.core.make import make
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
-from vitcli.core.train.muon import Muon
+from vitcli.core.train import muon as muon_in_fp32
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]
@@ -58,7 +58,7 @@ def without_compiler(cls: type[AnyOptimizer]) -> type[AnyOptimizer]:
 
 
 AdamW, Adam = without_compiler(torch.optim.AdamW), without_compiler(torch.optim.Adam)
-SGD, Muon = without_compiler(torch.optim.SGD), without_compiler(torch.optim.Muon)
+SGD, Muon = without_compiler(torch.optim.SGD), without_compiler(muon_in_fp32.Muon)
 
 
 def adamw(named: Named, spec: OptimSpec) -> list[Optimizer]:

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.machine.processor import prefers_bf16, this_processor
+from vitcli.runner.machine.processor import cpu_limits, prefers_bf16, this_processor
 from vitcli.runner.text import quantity
 from vitcli.version import PACKAGE, __version__
 
@@ -81,11 +81,15 @@ def cpu_name() -> str:
 
 
 def hardware(device: torch.device) -> str:
-    """Return the name of a device for tables, such as ``AMD EPYC, 2 threads``."""
+    """Return the name of a device for tables, such as ``AMD EPYC, 2 threads``.
+
+    Variables that limit the instructions of the CPU are named, because they change the speed.
+    """
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     threads = torch.get_num_threads()
-    return f"{cpu_name()}, {quantity(threads, 'thread')}"
+    parts = [cpu_name(), cpu_limits(), quantity(threads, "thread")]
+    return ", ".join(filter(None, parts))
 
 
 def source_commit() -> tuple[str | None, bool | None]:

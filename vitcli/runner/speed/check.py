@@ -20,7 +20,7 @@ from vitcli.runner.errors import CheckError, InputError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.machine.device import hardware, pick_device, precision_name
-from vitcli.runner.machine.processor import cpu_kind, cpu_limits
+from vitcli.runner.machine.processor import cpu_kind
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import Workload, make_workload
 
@@ -132,7 +132,7 @@ def measure_ratios(
 def describe_setting(work: Workload) -> str:
     """Return text such as ``bf16, native kernels, AMD EPYC, 2 threads``."""
     parts = [precision_name(work.autocast), f"{work.kernels} kernels", hardware(work.device)]
-    return ", ".join(filter(None, [*parts, cpu_limits()]))
+    return ", ".join(parts)
 
 
 def committed_ratios() -> dict[str, dict[str, Any]]:
