@@ -86,6 +86,11 @@ def test_the_optimisers_take_the_steps_of_torch(name, monkeypatch):
     assert all(map(torch.equal, ours, trained()))
 
 
+def test_muon_is_the_one_that_computes_in_fp32_on_a_cpu():
+    muon, _ = build_optimizers(Tiny(), OptimSpec(name="muon"))
+    assert isinstance(muon, Muon)
+
+
 def test_a_learning_rate_factor_of_zero_stops_every_group():
     model = Tiny()
     optimizers = build_optimizers(model, OptimSpec(name="muon", lr=0.5, muon_lr=0.25))
