@@ -41,7 +41,6 @@ INLINE void weave_rows(const number *from, long row, float *to, long rows, long 
 }
 
 #else
-#include <immintrin.h>
 
 enum { PER = 2 };
 typedef uint16_t number __attribute__((may_alias));
