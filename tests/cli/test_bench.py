@@ -46,7 +46,8 @@ def test_training():
     assert found["activation_traffic"] > 0
     assert found["copy_bandwidth"] > 1e8
     assert found["peak_memory_bytes"] > 2**26
-    code, out, _ = vitcli("train", *TINY, "--precision", "fp32")
+    plain = ("--precision", "fp32", "-s", "train.kernels=torch")
+    code, out, _ = vitcli("train", *TINY, *plain)
     assert code == 0
     assert "fp32, batch 8" in out
     assert "of a large fp32 matrix product" in out

@@ -173,7 +173,7 @@ def test_a_backend_equals_the_plain_definition(backend, op, sizes, two_threads):
 def test_every_op_of_a_backend_is_compared():
     ops = set(Backend.__dataclass_fields__) - {"name", "postpones_sums", "prepare"}
     assert ops == {*OPS, *BRANCHES}
-    assert set(BACKENDS) == {"torch", "amx", "simd"}
+    assert set(BACKENDS) == {"torch", "amx", "half", "simd"}
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from vitcli.core.ops.backend import PLAIN, Backend, UsesBackend, use_backend
 from vitcli.core.spec import model_spec
 from vitcli.core.train.ema import Ema
 from vitcli.runner.machine.kernels import BACKENDS, choose_kernels
+from vitcli.runner.machine.processor import has_avx512_bf16
 
 CPU, BF16 = torch.device("cpu"), torch.bfloat16
 WIDE: dict[str, Any] = {"embed_dim": 48, "num_heads": 3, "img_size": (16, 16), "patch_size": 4}
@@ -172,9 +173,12 @@ VARIANTS = [
 ]
 
 
-@pytest.mark.parametrize("autocast", [BF16, None])
+@pytest.mark.parametrize("kernels", ["amx", "simd", "half"])
 @pytest.mark.parametrize("fields", VARIANTS, ids=str)
-def test_a_model_learns_equally_well_with_both_backends(fields, autocast, native_machine):
+def test_a_model_learns_equally_well_with_both_backends(fields, kernels, native_machine):
+    if kernels == "half" and not has_avx512_bf16():
+        pytest.skip("bf16 kernels of whole branches: this CPU has no AVX512-BF16")
+    autocast = None if kernels == "simd" else BF16
     plain = build_model(changed(**{**WIDE, **fields})).train()
     with torch.no_grad():
         for parameter in plain.parameters():
@@ -182,6 +186,8 @@ def test_a_model_learns_equally_well_with_both_backends(fields, autocast, native
     exact, native = copy.deepcopy(plain).double(), copy.deepcopy(plain)
     choose_kernels(plain, CPU, autocast, "torch")
     assert choose_kernels(native, CPU, autocast) == "native"
+    if kernels == "half":
+        use_backend(native, BACKENDS["half"]())
     images, labels = torch.randn(64, 3, 16, 16), torch.randint(5, (64,))
 
     def learn(model, dtype):

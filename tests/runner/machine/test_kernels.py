@@ -54,9 +54,17 @@ def test_for_bf16_on_a_cpu_that_has_them_the_kernels_are_chosen(native_machine):
 )
 def test_the_backend_follows_from_processor_and_precision(kind, autocast, backend, monkeypatch):
     monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: False)
     assert native_backend_of(kind, autocast) == backend
     monkeypatch.setattr("platform.system", lambda: "Darwin")
     assert native_backend_of(kind, autocast) is None
+
+
+@pytest.mark.parametrize(("kind", "backend"), [("avx512", "half"), ("amx", "amx"), ("avx2", None)])
+def test_bf16_instructions_of_avx512_are_used_where_amx_is_missing(kind, backend, monkeypatch):
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr(kernels, "has_avx512_bf16", lambda: True)
+    assert native_backend_of(kind, BF16) == backend
 
 
 def test_elsewhere_torch_computes(monkeypatch):

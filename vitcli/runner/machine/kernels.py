@@ -27,7 +27,7 @@ from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.files import commit
-from vitcli.runner.machine.processor import cpu_kind
+from vitcli.runner.machine.processor import cpu_kind, has_avx512_bf16
 from vitcli.runner.text import ignore_message
 
 FOLDER = Path(native.__file__).parent
@@ -41,6 +41,8 @@ SIMD = {
     "neon": ("-DLANES=4",),
 }
 """Kind of CPU -> the compiler's flags for fp32 kernels. A row's key is a result of ``cpu_kind``."""
+HALF = (*SIMD["avx512"], "-mavx512bf16", "-DHALF")
+"""The compiler's flags for bf16 kernels on a CPU with AVX512-BF16."""
 
 
 class NoKernelsError(Exception):
@@ -76,7 +78,7 @@ def choose_kernels(
         if wanted == "native":
             raise NoKernelsError(
                 "native kernels need Linux and fp32 on a CPU with AVX2, AVX-512 or NEON,"
-                " or bf16 on a CPU with AMX"
+                " or bf16 on a CPU with AMX or AVX512-BF16"
             )
     except NoKernelsError as error:
         if wanted == "native":
@@ -91,6 +93,8 @@ def native_backend_of(kind: str, autocast: torch.dtype | None) -> str | None:
     if platform.system() != "Linux":
         return None
     if autocast is torch.bfloat16:
+        if kind == "avx512" and has_avx512_bf16():
+            return "half"
         return "amx" if kind == "amx" else None
     return "simd" if autocast is None and kind in SIMD else None
 
@@ -173,6 +177,7 @@ def _open(path: Path) -> ctypes.CDLL:
 BACKENDS: dict[str, Callable[[], Backend]] = {
     "torch": lambda: PLAIN,
     "amx": lambda: amx_backend(load_kernels("amx", "-march=native")),
+    "half": lambda: simd_backend(load_kernels("simd", *HALF)),
     "simd": lambda: simd_backend(load_kernels("simd", *SIMD[cpu_kind()])),
 }
 """Functions that make a backend. They raise NoKernelsError."""

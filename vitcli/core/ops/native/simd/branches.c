@@ -1,14 +1,17 @@
-// Residual branches of a transformer block in float: x + proj(attention(norm(x))) and
+// Residual branches of a transformer block: x + proj(attention(norm(x))) and
 // x + fc2(gelu(fc1(norm(x)))). An image, or a block of rows, is computed from begin to end, so what
 // is in between stays in the cache. Every width is a multiple of 16. Every thread computes its own
-// images in order, so results depend on the number of threads only.
+// images in order, so results depend on the number of threads only. Inputs, outputs, sums and
+// gradients of weights are float; the factors of products are numbers (numbers.h).
 #include "product.h"
 #include "norm.h"
 #include "heads.h"
 #include "gelu.h"
 
 enum { BLOCK = 96 };  // rows that the FFN computes at a time
-static const Finish NOTHING = {0};
+static const Finish NOTHING = {0}, ROUNDS = {.rounds = 1};
+
+long number_bytes(void) { return sizeof(number); }
 
 typedef struct {  // tensors of a norm; weight is null if there is no norm
   const float *weight, *bias;
@@ -21,8 +24,9 @@ typedef struct {  // tensors of a norm; weight is null if there is no norm
       how(from, outputs, inputs, p, to);
 
 // Returns the input of the branch's first layer: the normalised rows, or the rows.
-static const float *enter(Norm norm, const float *x, long rows, long width, float *y, float *statistics) {
-  if (!norm.weight) return x;
+static const number *enter(Norm norm, const float *x, long rows, long width, number *y,
+                           float *statistics) {
+  if (!norm.weight) return rounded(x, rows * width, y);
   normalise(x, norm.weight, norm.bias, y, statistics, rows, width, norm.eps);
   return y;
 }
@@ -50,8 +54,9 @@ static void add_threads(const char *scratch, long bytes, long count, float *tota
 // ---- attention
 
 typedef struct {
-  float *grads, *normal, *statistics, *qkv, *out, *norms;
-  float *grad_normal, *grad_out, *grad_qkv;
+  float *grads, *statistics, *norms, *grad_normal;
+  float *left, *right;  // woven factors of the gradients of weights
+  number *normal, *qkv, *out, *grad, *grad_out, *grad_qkv;
   Head head;
 } AttentionRoom;
 
@@ -61,11 +66,13 @@ static AttentionRoom take_attention(Sizes s, int backward, char **room) {
   const long plane = s.tokens * s.width;
   AttentionRoom r = {0};
   r.grads = take(room, backward ? attention_gradients(s.width) : 0);
-  r.normal = take(room, plane), r.statistics = take(room, 2 * s.tokens);
+  r.normal = take_numbers(room, plane), r.statistics = take(room, 2 * s.tokens);
   if (backward) {
-    r.grad_normal = take(room, plane), r.grad_out = take(room, plane), r.grad_qkv = take(room, 3 * plane);
+    r.grad = take_numbers(room, plane), r.grad_normal = take(room, plane);
+    r.grad_out = take_numbers(room, plane), r.grad_qkv = take_numbers(room, 3 * plane);
+    r.left = take_woven(room, s.tokens, 3 * s.width), r.right = take_woven(room, s.tokens, s.width);
   } else {
-    r.qkv = take(room, 3 * plane), r.out = take(room, plane);
+    r.qkv = take_numbers(room, 3 * plane), r.out = take_numbers(room, plane);
     r.norms = take(room, 2 * s.tokens * s.heads);
   }
   r.head = take_head(s, backward, room);
@@ -82,7 +89,7 @@ long attention_bytes(long tokens, long queries, long width, long heads, int back
 // pass, unless they are null. packs has room for the four matrices.
 void attention_forward(const float *x, const float *norm_weight, const float *norm_bias,
                        const float *qkv_weight, const float *qkv_bias, const float *proj_weight,
-                       const float *proj_bias, float *y, float *qkv, float *out, float *norms,
+                       const float *proj_bias, float *y, number *qkv, number *out, float *norms,
                        float *packs, char *scratch, long batch, long tokens, long queries, long width,
                        long heads, long adds, float eps, float scale, int threads) {
   const Sizes s = {tokens, queries, width, heads};
@@ -100,10 +107,11 @@ void attention_forward(const float *x, const float *norm_weight, const float *no
 #pragma omp for schedule(static)
     for (long b = 0; b < batch; b++) {
       const float *from = x + b * plane;
-      float *q = qkv ? qkv + b * 3 * plane : r.qkv, *o = out ? out + b * queries * D : r.out;
+      number *q = qkv ? qkv + b * 3 * plane : r.qkv, *o = out ? out + b * queries * D : r.out;
       float *n = norms ? norms + b * heads * queries * 2 : r.norms;
-      const float *normal = enter(norm, from, tokens, D, r.normal, r.statistics);
-      const Finish q_bias = {.bias = qkv_bias}, kv_bias = {.bias = qkv_bias ? qkv_bias + D : 0};
+      const number *normal = enter(norm, from, tokens, D, r.normal, r.statistics);
+      const Finish q_bias = {.rounds = 1, .bias = qkv_bias};
+      const Finish kv_bias = {.rounds = 1, .bias = qkv_bias ? qkv_bias + D : 0};
       multiply(rows_of(normal, D), packed(pack_q, D), q, 3 * D, queries, D, D, q_bias);
       multiply(rows_of(normal, D), packed(pack_kv, D), q + D, 3 * D, tokens, D, 2 * D, kv_bias);
       for (long h = 0; h < heads; h++)
@@ -118,7 +126,7 @@ void attention_forward(const float *x, const float *norm_weight, const float *no
 // and bias (D).
 void attention_backward(const float *grad_y, const float *x, const float *norm_weight,
                         const float *norm_bias, const float *qkv_weight, const float *proj_weight,
-                        const float *qkv, const float *out, const float *norms, float *grad_x,
+                        const number *qkv, const number *out, const float *norms, float *grad_x,
                         float *grads, float *packs, char *scratch, long batch, long tokens,
                         long queries, long width, long heads, long adds, float eps, float scale,
                         int threads) {
@@ -139,20 +147,25 @@ void attention_backward(const float *grad_y, const float *x, const float *norm_w
 #pragma omp barrier
 #pragma omp for schedule(static)
     for (long b = 0; b < batch; b++) {
-      const float *from = x + b * plane, *g = grad_y + b * queries * D, *o = out + b * queries * D;
-      const float *q = qkv + b * 3 * plane, *n = norms + b * heads * queries * 2;
+      const float *from = x + b * plane, *grad = grad_y + b * queries * D;
+      const float *n = norms + b * heads * queries * 2;
+      const number *q = qkv + b * 3 * plane, *g = rounded(grad, queries * D, r.grad);
       float *to = grad_x + b * plane;
-      add_gradients(g, D, o, D, queries, D, D, proj_grad, proj_shift);
-      multiply(rows_of(g, D), packed(pack_proj, D), r.grad_out, D, queries, D, D, NOTHING);
+      const float *outs = woven(out + b * queries * D, D, queries, D, r.right);
+      add_gradients(woven(g, D, queries, D, r.left), D, outs, D, queries, D, D, proj_grad, proj_shift);
+      multiply(rows_of(g, D), packed(pack_proj, D), r.grad_out, D, queries, D, D, ROUNDS);
       for (long h = 0, c = 0; h < heads; h++, c += D / heads)
         attend_back(s, q + c, scale, n + h * queries * 2, r.grad_out + c, r.grad_qkv + c, r.head);
-      const float *normal = enter(norm, from, tokens, D, r.normal, r.statistics);
-      add_gradients(r.grad_qkv, 3 * D, normal, D, queries, D, D, qkv_grad, qkv_shift);
-      add_gradients(r.grad_qkv + D, 3 * D, normal, D, tokens, 2 * D, D, qkv_grad + D * D, qkv_shift + D);
+      const number *normal = enter(norm, from, tokens, D, r.normal, r.statistics);
+      const float *inputs = woven(normal, D, tokens, D, r.right);
+      const float *grad_q = woven(r.grad_qkv, 3 * D, queries, D, r.left);
+      const float *grad_kv = woven(r.grad_qkv + D, 3 * D, tokens, 2 * D, r.left + D);
+      add_gradients(grad_q, 3 * D, inputs, D, queries, D, D, qkv_grad, qkv_shift);
+      add_gradients(grad_kv, 3 * D, inputs, D, tokens, 2 * D, D, qkv_grad + D * D, qkv_shift + D);
       multiply(rows_of(r.grad_qkv + D, 3 * D), packed(pack_kv, 2 * D), r.grad_normal, D, tokens, 2 * D, D, NOTHING);
       multiply(rows_of(r.grad_qkv, 3 * D), packed(pack_q, D), r.grad_normal, D, queries, D, D, (Finish){.adds = 1});
       memset(to, 0, plane * sizeof(float));
-      if (adds) memcpy(to, g, queries * D * sizeof(float));
+      if (adds) memcpy(to, grad, queries * D * sizeof(float));
       leave(norm, r.grad_normal, from, r.statistics, to, r.grads, tokens, D);
     }
     add_threads(scratch, bytes, attention_gradients(D), grads, threads);
@@ -162,7 +175,9 @@ void attention_backward(const float *grad_y, const float *x, const float *norm_w
 // ---- FFN
 
 typedef struct {
-  float *grads, *normal, *statistics, *hidden, *slope, *grad_hidden, *grad_normal;
+  float *grads, *statistics, *slope, *grad_hidden, *grad_normal;
+  float *left, *right;  // woven factors of the gradients of weights
+  number *normal, *hidden, *grad;
 } FfnRoom;
 
 static long ffn_gradients(long width, long hidden) { return 2 * width + hidden * (width + 1) + width * (hidden + 1); }
@@ -170,9 +185,13 @@ static long ffn_gradients(long width, long hidden) { return 2 * width + hidden *
 static FfnRoom take_ffn(long width, long hidden, int backward, char **room) {
   FfnRoom r = {0};
   r.grads = take(room, backward ? ffn_gradients(width, hidden) : 0);
-  r.normal = take(room, BLOCK * width), r.statistics = take(room, 2 * BLOCK);
-  r.hidden = take(room, BLOCK * hidden), r.slope = take(room, BLOCK * hidden);
-  if (backward) r.grad_hidden = take(room, BLOCK * hidden), r.grad_normal = take(room, BLOCK * width);
+  r.normal = take_numbers(room, BLOCK * width), r.statistics = take(room, 2 * BLOCK);
+  r.hidden = take_numbers(room, BLOCK * hidden), r.slope = take(room, BLOCK * hidden);
+  if (!backward) return r;
+  r.grad = take_numbers(room, BLOCK * width), r.grad_normal = take(room, BLOCK * width);
+  r.grad_hidden = take(room, BLOCK * hidden);
+  const long widest = width > hidden ? width : hidden;
+  r.left = take_woven(room, BLOCK, widest), r.right = take_woven(room, BLOCK, widest);
   return r;
 }
 
@@ -185,7 +204,7 @@ long ffn_bytes(long width, long hidden, int backward) {
 // y (rows, D) from x (rows, D). before (rows, hidden), the input of GELU, is stored unless it is null.
 void ffn_forward(const float *x, const float *norm_weight, const float *norm_bias,
                  const float *fc1_weight, const float *fc1_bias, const float *fc2_weight,
-                 const float *fc2_bias, float *y, float *before, float *packs, char *scratch,
+                 const float *fc2_bias, float *y, number *before, float *packs, char *scratch,
                  long rows, long width, long hidden, long adds, float eps, int threads) {
   const Norm norm = {norm_weight, norm_bias, eps};
   const long D = width, F = hidden, bytes = ffn_bytes(D, F, 0);
@@ -200,9 +219,11 @@ void ffn_forward(const float *x, const float *norm_weight, const float *norm_bia
 #pragma omp for schedule(static)
     for (long i = 0; i < rows; i += BLOCK) {
       const long count = rows - i < BLOCK ? rows - i : BLOCK;
-      const float *from = x + i * D, *normal = enter(norm, from, count, D, r.normal, r.statistics);
-      float *h = before ? before + i * F : r.slope;
-      multiply(rows_of(normal, D), packed(pack_1, D), h, F, count, D, F, (Finish){.bias = fc1_bias});
+      const float *from = x + i * D;
+      const number *normal = enter(norm, from, count, D, r.normal, r.statistics);
+      number *h = before ? before + i * F : (number *)r.slope;
+      const Finish middle = {.rounds = 1, .bias = fc1_bias};
+      multiply(rows_of(normal, D), packed(pack_1, D), h, F, count, D, F, middle);
       gelu(h, r.hidden, count * F);
       const Finish last = {.bias = fc2_bias, .extra = adds ? from : 0};
       multiply(rows_of(r.hidden, F), packed(pack_2, F), y + i * D, D, count, F, D, last);
@@ -213,7 +234,7 @@ void ffn_forward(const float *x, const float *norm_weight, const float *norm_bia
 // grads: norm's weight (D) and bias (D), fc1's weight (F, D) and bias (F), fc2's weight (D, F) and
 // bias (D).
 void ffn_backward(const float *grad_y, const float *x, const float *norm_weight, const float *norm_bias,
-                  const float *fc1_weight, const float *fc2_weight, const float *before, float *grad_x,
+                  const float *fc1_weight, const float *fc2_weight, const number *before, float *grad_x,
                   float *grads, float *packs, char *scratch, long rows, long width, long hidden,
                   long adds, float eps, int threads) {
   const Norm norm = {norm_weight, norm_bias, eps};
@@ -231,16 +252,20 @@ void ffn_backward(const float *grad_y, const float *x, const float *norm_weight,
 #pragma omp for schedule(static)
     for (long i = 0; i < rows; i += BLOCK) {
       const long count = rows - i < BLOCK ? rows - i : BLOCK;
-      const float *from = x + i * D, *g = grad_y + i * D;
+      const float *from = x + i * D, *grad = grad_y + i * D;
+      const number *g = rounded(grad, count * D, r.grad);
       gelu_and_slope(before + i * F, r.hidden, r.slope, count * F);
-      add_gradients(g, D, r.hidden, F, count, D, F, grad_2, shift_2);
+      const float *left = woven(g, D, count, D, r.left), *right = woven(r.hidden, F, count, F, r.right);
+      add_gradients(left, D, right, F, count, D, F, grad_2, shift_2);
       multiply(rows_of(g, D), packed(pack_2, D), r.grad_hidden, F, count, D, F, NOTHING);
+      number *hidden_grad = (number *)r.grad_hidden;  // a store follows the loads of its place
       for (long j = 0; j < count * F; j += LANES)
-        store(r.grad_hidden + j, load(r.grad_hidden + j) * load(r.slope + j));
-      const float *normal = enter(norm, from, count, D, r.normal, r.statistics);
-      add_gradients(r.grad_hidden, F, normal, D, count, F, D, grad_1, shift_1);
-      multiply(rows_of(r.grad_hidden, F), packed(pack_1, F), r.grad_normal, D, count, F, D, NOTHING);
-      if (adds) memcpy(grad_x + i * D, g, count * D * sizeof(float));
+        store_numbers(hidden_grad + j, load(r.grad_hidden + j) * load(r.slope + j));
+      const number *normal = enter(norm, from, count, D, r.normal, r.statistics);
+      left = woven(hidden_grad, F, count, F, r.left), right = woven(normal, D, count, D, r.right);
+      add_gradients(left, F, right, D, count, F, D, grad_1, shift_1);
+      multiply(rows_of(hidden_grad, F), packed(pack_1, F), r.grad_normal, D, count, F, D, NOTHING);
+      if (adds) memcpy(grad_x + i * D, grad, count * D * sizeof(float));
       else memset(grad_x + i * D, 0, count * D * sizeof(float));
       leave(norm, r.grad_normal, from, r.statistics, grad_x + i * D, r.grads, count, D);
     }

@@ -1,7 +1,8 @@
 """Differentiable residual branches that call ``branches.c``: float tensors on a CPU.
 
-Outputs and gradients equal those of the plain definition to the rounding of float. They do not
-support a second derivative.
+Their products are those of the library: of float numbers, or of bf16 numbers with float sums.
+Outputs and gradients equal those of the plain definition to the rounding of these numbers. They do
+not support a second derivative.
 Axes: B batch, N tokens, M queries (the first M tokens), D embed_dim, h num_heads, F hidden width,
 R rows (images x tokens).
 """
@@ -14,10 +15,15 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vitcli.core.ops.native.library import allocate_scratch, call_function
+from vitcli.core.ops.native.library import allocate_scratch, call_function, count_bytes
 
 PANEL = 32
 """A multiple of the columns of a packed panel, on every processor."""
+
+
+def number_type(library: ctypes.CDLL) -> torch.dtype:
+    """Return the type of the tensors that the library stores for the backward pass."""
+    return torch.bfloat16 if count_bytes(library.number_bytes) == 2 else torch.float32
 
 
 def allocate_packs(*shapes: tuple[int, int]) -> Tensor:
@@ -46,8 +52,10 @@ class AttentionBranch(torch.autograd.Function):
         y = x.new_empty(batch, queries, width)
         stored: list[Tensor | None] = [None, None, None]
         if any(ctx.needs_input_grad):
-            shapes = (batch, tokens, 3 * width), y.shape, (batch, heads, queries, 2)
-            stored = [x.new_empty(shape) for shape in shapes]  # qkv, heads' output, softmax
+            numbers = number_type(library)
+            stored[0] = x.new_empty(batch, tokens, 3 * width, dtype=numbers)  # qkv
+            stored[1] = torch.empty_like(y, dtype=numbers)  # output of the heads
+            stored[2] = x.new_empty(batch, heads, queries, 2)  # statistics of softmax
         sizes = (tokens, queries, width, heads)
         scratch = allocate_scratch(library.attention_bytes, *sizes, 0)
         packs = allocate_packs(*[(width, width)] * 4)
@@ -92,7 +100,9 @@ class FfnBranch(torch.autograd.Function):
         adds, eps = settings
         sizes = (x.shape[-1], len(tensors[3]))  # type: ignore[arg-type]
         rows, y = x.numel() // sizes[0], torch.empty_like(x)
-        before = x.new_empty(rows, sizes[1]) if any(ctx.needs_input_grad) else None
+        before = None
+        if any(ctx.needs_input_grad):
+            before = x.new_empty(rows, sizes[1], dtype=number_type(library))
         scratch, packs = (
             allocate_scratch(library.ffn_bytes, *sizes, 0),
             allocate_packs(sizes, sizes),

@@ -13,18 +13,18 @@ INLINE vec phi(vec x, vec *density) {
   return choose(x > 0, 1 - tail, tail);
 }
 
-INLINE void gelu(const float *x, float *y, long count) {
+INLINE void gelu(const number *x, number *y, long count) {
   for (long i = 0; i < count; i += LANES) {
-    vec value = load(x + i), density;
-    store(y + i, value * phi(value, &density));
+    vec value = load_numbers(x + i), density;
+    store_numbers(y + i, value * phi(value, &density));
   }
 }
 
 // y = gelu(x), and slope = its derivative.
-INLINE void gelu_and_slope(const float *x, float *y, float *slope, long count) {
+INLINE void gelu_and_slope(const number *x, number *y, float *slope, long count) {
   for (long i = 0; i < count; i += LANES) {
-    vec value = load(x + i), density, below = phi(value, &density);
-    store(y + i, value * below);
+    vec value = load_numbers(x + i), density, below = phi(value, &density);
+    store_numbers(y + i, value * below);
     store(slope + i, value * density + below);
   }
 }

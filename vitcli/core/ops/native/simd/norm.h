@@ -1,7 +1,7 @@
 // LayerNorm of rows, and its gradient. width is a multiple of LANES.
 
 // y = norm(x) weight + bias. statistics (rows, 2) gets the mean and 1 / sqrt(variance + eps).
-static void normalise(const float *x, const float *weight, const float *bias, float *y,
+static void normalise(const float *x, const float *weight, const float *bias, number *y,
                       float *statistics, long rows, long width, float eps) {
   for (long i = 0; i < rows; i++, x += width, y += width) {
     vec total = {0}, squares = {0};
@@ -13,7 +13,7 @@ static void normalise(const float *x, const float *weight, const float *bias, fl
     }
     const float scale = 1 / sqrtf(sum(squares) / width + eps);
     for (long j = 0; j < width; j += LANES)
-      store(y + j, (load(x + j) - mean) * scale * load(weight + j) + load(bias + j));
+      store_numbers(y + j, (load(x + j) - mean) * scale * load(weight + j) + load(bias + j));
     statistics[2 * i] = mean, statistics[2 * i + 1] = scale;
   }
 }

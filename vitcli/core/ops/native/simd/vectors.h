@@ -1,5 +1,8 @@
 // Vectors of LANES floats, in the vector extensions of GCC and Clang: 16 for AVX-512, 8 for AVX2 and
 // 4 for NEON. LANES is a macro of the command line.
+#if LANES >= 8
+#include <immintrin.h>
+#endif
 #include <math.h>
 #include <omp.h>
 #include <stdint.h>
@@ -17,7 +20,16 @@ INLINE vec load(const float *from) { return *(const vec *)from; }
 INLINE void store(float *to, vec x) { *(vec *)to = x; }
 INLINE vec all(float x) { return x - (vec){0}; }
 INLINE vec choose(ints mask, vec yes, vec no) { return (vec)(((ints)yes & mask) | ((ints)no & ~mask)); }
-INLINE vec larger(vec x, vec y) { return choose(x < y, y, x); }  // NaN in x stays
+
+INLINE vec larger(vec x, vec y) {  // NaN in x stays
+#if LANES == 16
+  return (vec)_mm512_max_ps((__m512)y, (__m512)x);  // one instruction instead of three
+#elif LANES == 8
+  return (vec)_mm256_max_ps((__m256)y, (__m256)x);
+#else
+  return choose(x < y, y, x);
+#endif
+}
 
 // Exchanges lanes whose numbers differ in the bit `b`.
 #if LANES == 16
