@@ -32,13 +32,11 @@ def peers(name: str) -> str:
         for row in found
         if row["part"] == "end_to_end"
     )
-    limits = first.get("cpu", {}).get("limits")
-    limited = f", limited by `{limits}`" if limits else ""
     given = " with torch.compile and vitcli's allocator settings" if first["peers_compiled"] else ""
     note = (
         "Images per second of vitcli divided by those of each library in its faster mode, fp32 or"
         f" bf16 autocast{given}. Medians of {first['repetitions']} interleaved turns on"
-        f" {first['data']}; {first['hardware']}{limited}; {versions}; {first['date']}, commit"
+        f" {first['data']}; {first['hardware']}; {versions}; {first['date']}, commit"
         f" {first['commit'][:9]}. Peak memory end to end (in brackets that of the leanest other"
         f" library): {memory}."
     )

@@ -261,8 +261,11 @@ TABLES: dict[str, Callable[[], str]] = {
     "pocket": pocket,
     "reach-pocket": partial(reach, "cifar10-pocket"),
     "reach-cls": partial(reach, "cifar10-report-narrow"),
-    "peers-cpu": partial(peers, "peers-cpu"),
-    "peers-cpu-compiled": partial(peers, "peers-cpu-compiled"),
+    **{
+        name: partial(peers, name)
+        for kind in KINDS
+        for name in (f"peers-{kind}", f"peers-{kind}-compiled")
+    },
     "faults": faults,
     "checkpoint-cost": checkpoints,
     "study-architectures-tiny": partial(study, "study-architectures-tiny"),

@@ -109,7 +109,7 @@ def vitcli(
 ) -> None:
     """Train, evaluate, ablate and inspect small Vision Transformers.
 
-    Start with 'vitcli train': it needs no download and about a minute on a laptop.
+    Start with 'vitcli train': it needs no download and one or two minutes on a CPU.
 
     \b
     Example:
