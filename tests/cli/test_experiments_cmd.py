@@ -108,7 +108,7 @@ def test_show_resolved_is_a_complete_experiment_file():
     spec = load_experiment(str(path)).spec
     assert spec.model.img_size == (32, 32)
     assert spec.model.num_classes == 10
-    assert spec.model.embed_dim == 96
+    assert spec.model.embed_dim == 64
     assert describe_experiment(str(path)).question == describe_experiment("quickstart").question
     assert out.count("\n") > 60
     config = json.loads(vitcli("show", "quickstart", "--resolved", "--json")[1])["config"]
@@ -174,7 +174,7 @@ def test_validate_counts_the_parameters_of_what_is_sound():
     assert code == 0
     assert out.splitlines() == [
         "ok     cifar10-tiny: 140,618 parameters",
-        "ok     parts: a study of 2 variants x 2 seeds; parameters: full 305,002, no-ffn 155,626",
+        "ok     parts: a study of 2 variants x 2 seeds; parameters: full 137,802, no-ffn 70,986",
     ]
     assert talk == "next: vitcli train cifar10-tiny\n"
     verdicts = json.loads(vitcli("validate", "cifar10-tiny", "--json")[1])

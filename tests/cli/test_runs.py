@@ -50,8 +50,8 @@ def test_ls_is_a_table_oldest_first():
     code, out, talk = vitcli("ls")
     assert code == 0
     assert [" ".join(line.split()) for line in out.splitlines()[1:]] == [
-        "quickstart/train/seed0 shapes finished 75.00 % 140,618 3 min 20 s",
-        "quickstart/train/seed1 shapes finished 25.00 % 140,618 3 min 20 s",
+        "quickstart/train/seed0 scenes finished 75.00 % 140,618 3 min 20 s",
+        "quickstart/train/seed1 scenes finished 25.00 % 140,618 3 min 20 s",
     ]
     assert talk == "next: vitcli runs show quickstart/train/seed1\n"
 
@@ -61,7 +61,7 @@ def test_ls_json_has_what_scripts_need():
     (run,) = listed()
     assert run["name"] == "quickstart/train/seed3"
     assert run["path"] == "runs/quickstart/train/seed3"
-    assert (run["state"], run["seed"], run["epochs"]) == ("finished", 3, 6)
+    assert (run["state"], run["seed"], run["epochs"]) == ("finished", 3, 8)
     assert (run["test_accuracy"], run["parameters"]) == (0.25, 140618)
 
 
@@ -76,7 +76,7 @@ def test_ls_top_is_the_best_first_and_leaves_out_what_was_never_measured():
 def test_an_unfinished_run_shows_how_far_it_came():
     make_run(0, state="interrupted", accuracy=0.5)
     _, out, _ = vitcli("ls")
-    assert "interrupted 3/6   50.00 %           -     -" in out
+    assert "interrupted 3/8   50.00 %           -     -" in out
 
 
 def test_a_killed_run_is_not_called_running_and_one_in_work_is():
@@ -123,20 +123,20 @@ def test_a_table_row_is_one_line_whatever_the_name():
     make_run(0, folder=Path("runs/two\nlines"))
     _, out, _ = vitcli("ls")
     assert len(out.splitlines()) == 2
-    assert "two\\nlines  shapes  finished" in out
+    assert "two\\nlines  scenes  finished" in out
 
 
 def test_show_says_state_changes_epochs_result_and_circumstances():
     make_run(0, changes={"model.depth": 2})
     code, out, talk = vitcli("show", "quickstart")
     assert code == 0
-    assert "state   finished at step 600" in out
+    assert "state   finished at step 800" in out
     assert "  model.depth                2\n" in out
     assert "model.patch_size" not in out, "the default is not a difference"
     assert "test_accuracy      50.00 %" in out
     assert re.search(r"hardware +AMD EPYC, 2 threads\n", out)
     epochs = out.partition("last epochs\n")[2].splitlines()
-    assert [line.split()[0] for line in epochs] == ["epoch", "2", "3", "4", "5", "6"]
+    assert [line.split()[0] for line in epochs] == ["epoch", "4", "5", "6", "7", "8"]
     assert talk == "next: vitcli eval quickstart/train/seed0\n"
 
 
@@ -144,9 +144,9 @@ def test_show_json():
     make_run(0)
     found = json.loads(vitcli("show", "quickstart", "--json")[1])
     assert found["status"]["state"] == "finished"
-    assert found["config"]["model.embed_dim"] == 96
+    assert found["config"]["model.embed_dim"] == 64
     assert "model.patch_size" not in found["config"]
-    assert [record["epoch"] for record in found["metrics"]] == [1, 2, 3, 4, 5, 6]
+    assert [record["epoch"] for record in found["metrics"]] == [1, 2, 3, 4, 5, 6, 7, 8]
     assert found["result"]["parameters"] == 140618
     assert found["meta"]["experiment"] == "quickstart"
 
@@ -211,7 +211,7 @@ def test_diff_with_an_unfinished_run_compares_its_epochs_so_far():
     make_run(0, folder=Path("runs/a"))
     make_run(0, folder=Path("runs/b"), state="interrupted")
     found = json.loads(vitcli("diff", "a", "b", "--json")[1])
-    assert found["measures"]["epochs"] == [6, 3]
+    assert found["measures"]["epochs"] == [8, 3]
     assert found["measures"]["parameters"] == [140618, None]
 
 
@@ -316,7 +316,7 @@ def test_rm_does_not_follow_links_out_of_the_run():
     run = make_run(0)
     Path("precious").mkdir()
     Path("precious/data").touch()
-    (run.checkpoints / "600" / "link").symlink_to(Path("precious").resolve())
+    (run.checkpoints / "800" / "link").symlink_to(Path("precious").resolve())
     assert vitcli("rm", "-y", "quickstart")[0] == 0
     assert Path("precious/data").exists()
 

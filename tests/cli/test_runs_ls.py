@@ -112,12 +112,13 @@ def test_a_run_shows_what_differs_from_its_experiment():
     lines = ls().splitlines()
     assert lines[1].endswith("3 min 20 s"), "seed3 is in the name of the run"
     assert lines[2].endswith("  attention=linformer")
-    assert lines[3].endswith("  quickstart: depth=6 train.init=pets seed=3")
+    settings = "depth=6 optim.name=adamw train.init=pets seed=3"
+    assert lines[3].endswith(f"  quickstart: {settings}")
 
 
 def test_a_trial_shows_what_differs_from_the_base_of_its_study():
     facts = {"experiment": "ablation-quickstart", "variant": "no-ffn"}
-    base = {"model.embed_dim": 64, "model.depth": 3, "model.num_heads": 4, "train.epochs": 5}
+    base = {"model.embed_dim": 48, "model.depth": 3, "model.num_heads": 3, "train.epochs": 5}
     make("ablation-quickstart/no-ffn/seed0", 0, changes=base | {"model.ffn": "none"}, meta=facts)
     assert differs("*") == {"model.ffn": "none"}
 
@@ -157,7 +158,7 @@ def test_a_long_name_of_a_folder_of_pictures_is_shortened(monkeypatch, several, 
 
 def test_many_settings_are_counted():
     changes = {f"data.augment.{name}": 0.5 for name in ("mixup", "cutmix", "erasing", "mix_prob")}
-    sizes = {"model.depth": 2, "train.epochs": 7, "train.batch_size": 64, "optim.lr": 0.5}
+    sizes = {"model.depth": 2, "train.epochs": 7, "train.batch_size": 32, "optim.lr": 0.5}
     make("quickstart/train-2/seed0", 0, changes=changes | sizes)
     assert ls().rstrip().endswith(" and 2 more")
     assert len(differs("*")) == 8

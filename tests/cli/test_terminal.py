@@ -68,12 +68,12 @@ def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment,
     make_run(0, folder=Path("runs") / LONG)
     code, screen = run_in_terminal("runs", "ls", environment=environment, width=80)
     assert code == 0
-    assert f"\n{LONG}\n     shapes  finished " in screen
+    assert f"\n{LONG}\n     scenes  finished " in screen
     assert max(len(line) for line in screen.splitlines() if "vitcli " not in line) <= 80
     wide = run_in_terminal("runs", "ls", environment=environment, width=200)[1]
-    assert f"\n{LONG}  shapes  finished " in wide
+    assert f"\n{LONG}  scenes  finished " in wide
     monkeypatch.setenv("COLUMNS", "60")
-    assert f"\n{LONG}  shapes  finished " in vitcli("runs", "ls")
+    assert f"\n{LONG}  scenes  finished " in vitcli("runs", "ls")
 
 
 class Confusion:

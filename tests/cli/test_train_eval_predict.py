@@ -171,7 +171,7 @@ def test_options_set_the_fields_that_they_name(here):
         ),
         (["train", "--seed", "9999999999"], 2, "error: --seed: should be less than 2147483648"),
         (["train", "--epochs", "9999999"], 2, "error: --epochs: should be less than or equal"),
-        (["train", "-s", "model.num_heads=5"], 2, "num_heads 5 does not divide embed_dim 96"),
+        (["train", "-s", "model.num_heads=5"], 2, "num_heads 5 does not divide embed_dim 64"),
         (["train", "-s", "model.patch_size=5"], 2, "patch_size 5 does not divide 32x32"),
         (["train", "-s", "model.num_classes=7"], 2, "set to 7, but data set scenes has 10"),
         (["train", "-s", "depth"], 2, "FIELD=VALUE"),

@@ -129,7 +129,7 @@ def failure(changes: dict) -> str:
         ({"model.depth": "four"}, "--set: model.depth: should be a valid integer, got 'four'"),
         ({"model.depth": True}, "--set: model.depth: should be a valid integer, got True"),
         ({"optim.lr": -1.0}, "--set: optim.lr: should be greater than 0, got -1.0"),
-        ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 96"),
+        ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 64"),
         ({"data.name": "cifar11"}, "'cifar11' is not one of scenes, shapes, cifar10"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         ({"model.residual": "none", "model.drop_path": 0.1}, "would erase the signal"),
@@ -265,9 +265,9 @@ def test_words_for_what_is_missing_or_too_short():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"model.num_classes": 7}, "model.num_classes is set to 7, but data set shapes has 10"),
+        ({"model.num_classes": 7}, "model.num_classes is set to 7, but data set scenes has 10"),
         ({"data.mean": [0.5]}, "data.mean has 1 value for 3 channels"),
-        ({"model.patch_size": 7}, r"patch_size 7 does not divide 32x32 \(from data set shapes\)"),
+        ({"model.patch_size": 7}, r"patch_size 7 does not divide 32x32 \(from data set scenes\)"),
     ],
 )
 def test_what_clashes_with_the_data_is_refused(changes, message):

@@ -22,7 +22,7 @@ seeds: [0, 3]
 variants:
   full: {}
   no-norm: {model.norm: none}
-  other: {experiment: cifar10-tiny-native, data.name: shapes}
+  other: {experiment: cifar10-tiny-native, data.name: scenes}
 """
 
 
@@ -36,7 +36,7 @@ def test_a_variant_is_the_base_with_its_changes_only(here):
     loaded = load_study(study(STUDY, here))
     full, no_norm, other = loaded.variants
     assert full.spec.train.epochs == 2, "the study's own field lies over its base"
-    assert full.spec.model.embed_dim == 96, "the rest is the base's"
+    assert full.spec.model.embed_dim == 64, "the rest is the base's"
     assert differences(full.spec, no_norm.spec) == {"model.norm": ("layer_norm", "none")}
     assert other.spec.train.epochs == 50, "another experiment brings its own length"
 
@@ -76,7 +76,7 @@ def test_own_variants_replace_those_of_the_base(here):
 def test_each_tuned_setting_has_its_own_folder(here):
     text = STUDY.replace("seeds:", "data: {val_split: 100}\ntune: {optim.lr: [1.0e-3, 2.0e-3],"
                          " optim.weight_decay: [0.0, 0.1]}\nseeds:")  # fmt: skip
-    text = text.replace("data.name: shapes", "data.name: shapes, data.val_split: 100")
+    text = text.replace("data.name: scenes", "data.name: scenes, data.val_split: 100")
     loaded = load_study(study(text, here))
     assert len(loaded.variants[1].settings) == 4
     folders = [trial.folder for trial in loaded.trials(["no-norm"])]

@@ -33,17 +33,17 @@ def test_the_document_has_every_field():
         "precision": ["fp32"],
         "kernels": [],
         "threads": 1,
-        "data": "shapes",
+        "data": "scenes",
         "data_hash": "d" * 64,
         "num_train": None,
         "num_test": 2000,
-        "epochs": 6,
+        "epochs": 8,
         "num_comparisons": 0,
         "base_config": found["base_config"],
         "reference": None,
         "same_setting": False,
     }
-    assert found["base_config"]["train.epochs"] == 6
+    assert found["base_config"]["train.epochs"] == 8
     assert (rows[0]["variant"], rows[0]["parameters"]) == ("baseline", 140618)
     assert [trial["seed"] for trial in rows[0]["trials"]] == [0, 1]
     assert [trial["test_accuracy"] for trial in rows[0]["trials"]] == [0.5, 0.75]

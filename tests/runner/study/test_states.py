@@ -62,8 +62,8 @@ def test_a_finished_trial_is_finished_and_counted(study):
     fabricate("full", 0, 0.75)
     assert pair(study) == ("finished", "")
     first = read_results(study, ROOT).rows[0].trials[0]
-    assert (first.state, first.test_accuracy, first.epochs) == ("finished", 0.75, 6)
-    assert first.curve[-1] == (6, 0.75)
+    assert (first.state, first.test_accuracy, first.epochs) == ("finished", 0.75, 8)
+    assert first.curve[-1] == (8, 0.75)
 
 
 def pair(study: Study) -> tuple[str, str]:
@@ -92,7 +92,7 @@ def test_a_folder_edited_by_hand_is_stale(study):
 def test_a_study_that_was_edited_makes_its_trials_stale(study, here):
     fabricate("full", 0)
     (here / "mine.yaml").write_text(STUDY + "train: {epochs: 9}\n")
-    assert stale(load_study("mine.yaml")) == "train.epochs is 6 in its folder, 9 in the study"
+    assert stale(load_study("mine.yaml")) == "train.epochs is 8 in its folder, 9 in the study"
 
 
 def test_a_trial_with_other_threads_is_stale(study):
@@ -176,7 +176,7 @@ def test_the_document_says_where_its_numbers_come_from(study):
     doc = read_results(study, ROOT)
     assert doc.commits == ("c" * 40, "f" * 40)
     assert doc.dirty
-    assert (doc.data, doc.data_hash, doc.num_test) == ("shapes", "d" * 64, 2000)
+    assert (doc.data, doc.data_hash, doc.num_test) == ("scenes", "d" * 64, 2000)
     assert doc.date == "2026-11-20"
     assert doc.command == "vitcli ablate mine.yaml"
     assert doc.num_comparisons == 1
