@@ -8,7 +8,7 @@ from torch.testing import assert_close
 from tests.core.ops.gradients import error, gradients
 from vitcli.core.ops.attention import self_attention
 from vitcli.core.ops.native.amx import functions
-from vitcli.core.ops.native.library import Kernels
+from vitcli.core.ops.native.compiled import Kernels
 from vitcli.runner.machine.kernels import load_kernels
 
 BF16 = torch.bfloat16

@@ -9,7 +9,7 @@ from tests.core.specs import changed
 from tests.stopping import stop_after
 from vitcli.core.models.vit import build_vit
 from vitcli.core.ops.backend import PLAIN
-from vitcli.core.ops.native.library import Kernels
+from vitcli.core.ops.native.compiled import Kernels
 from vitcli.core.spec import TrainSpec
 from vitcli.runner.errors import ResourceError, StoppedError
 from vitcli.runner.experiment.config import load_experiment

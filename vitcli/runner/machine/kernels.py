@@ -22,7 +22,7 @@ from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.ops import native
 from vitcli.core.ops.backend import PLAIN, Backend, use_backend
 from vitcli.core.ops.native.amx.backend import amx_backend
-from vitcli.core.ops.native.library import Kernels
+from vitcli.core.ops.native.compiled import Kernels
 from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ResourceError

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitcli.core.ops.native.library import Kernels, allocate_scratch, call_function
+from vitcli.core.ops.native.compiled import Kernels, allocate_scratch, call_function
 
 
 def attention_library(kernels: Kernels, tokens: int, num_heads: int, width: int) -> ctypes.CDLL:

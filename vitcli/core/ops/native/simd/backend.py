@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.ops.backend import Backend
-from vitcli.core.ops.native.library import Kernels
+from vitcli.core.ops.native.compiled import Kernels
 from vitcli.core.ops.native.simd import functions
 from vitcli.core.ops.native.simd.functions import number_type
 

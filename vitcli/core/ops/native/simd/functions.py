@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from vitcli.core.ops.native.library import allocate_scratch, call_function, count_bytes
+from vitcli.core.ops.native.compiled import allocate_scratch, call_function, count_bytes
 
 PANEL = 32
 """A multiple of the columns of a packed panel, on every processor."""
@@ -62,7 +62,7 @@ class AttentionBranch(torch.autograd.Function):
         arguments = (x, *weights, y, *stored, packs, scratch, batch, *sizes, adds, eps, scale)
         call_function(library.attention_forward, *arguments)
         ctx.save_for_backward(*tensors, *stored)
-        ctx.settings, ctx.library = settings, library
+        ctx.settings, ctx.compiled = settings, library
         return y
 
     @staticmethod
@@ -74,11 +74,11 @@ class AttentionBranch(torch.autograd.Function):
         sizes = (tokens, queries, width, heads)
         weights = (norm_weight, norm_bias, qkv, proj)
         grad_x, grads = torch.empty_like(x), x.new_empty((4 * width + 6) * width)
-        scratch = allocate_scratch(ctx.library.attention_bytes, *sizes, 1)
+        scratch = allocate_scratch(ctx.compiled.attention_bytes, *sizes, 1)
         packs = allocate_packs(*[(width, width)] * 4)
         outputs = (*stored, grad_x, grads, packs, scratch)
         arguments = (grad.contiguous(), x, *weights, *outputs, batch, *sizes, adds, eps, scale)
-        call_function(ctx.library.attention_backward, *arguments)
+        call_function(ctx.compiled.attention_backward, *arguments)
         shapes = [(width,), (width,), qkv.shape, (3 * width,), proj.shape, (width,)]
         given = (norm_weight, norm_bias, qkv, qkv_bias, proj, proj_bias)
         return None, None, grad_x, *split_gradients(grads, shapes, given)
@@ -110,7 +110,7 @@ class FfnBranch(torch.autograd.Function):
         arguments = (x, *weights, y, before, packs, scratch, rows, *sizes, adds, eps)
         call_function(library.ffn_forward, *arguments)
         ctx.save_for_backward(*tensors, before)
-        ctx.settings, ctx.library = settings, library
+        ctx.settings, ctx.compiled = settings, library
         return y
 
     @staticmethod
@@ -123,13 +123,13 @@ class FfnBranch(torch.autograd.Function):
         grad_x = torch.empty_like(x)
         shapes = [(width,), (width,), fc1.shape, (hidden,), fc2.shape, (width,)]
         grads = x.new_empty(3 * width + hidden + 2 * fc1.numel())
-        scratch = allocate_scratch(ctx.library.ffn_bytes, width, hidden, 1)
+        scratch = allocate_scratch(ctx.compiled.ffn_bytes, width, hidden, 1)
         packs = allocate_packs(fc1.shape, fc2.shape)
         outputs = (before, grad_x, grads, packs, scratch)
         weights = (norm_weight, norm_bias, fc1, fc2)
         sizes = (x.numel() // width, width, hidden)
         arguments = (grad.contiguous(), x, *weights, *outputs, *sizes, adds, eps)
-        call_function(ctx.library.ffn_backward, *arguments)
+        call_function(ctx.compiled.ffn_backward, *arguments)
         return None, None, grad_x, *split_gradients(grads, shapes, given)
 
 
