@@ -35,6 +35,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from contender import load_images
 
 from vitcli.cli.main import SPIN_COUNT
 from vitcli.runner.machine.device import hardware, pick_device, source_commit
@@ -221,6 +222,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     rows, skipped, facts = list[Job](), dict[str, str](), describe_machine(options)
+    load_images({"data": options.data})  # so that every contender reads the decoded images
     for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
         rows.append({})
         for row in compare(model, part, options, skipped):
