@@ -9,9 +9,10 @@ Every contender is a process of its own, so that contenders do not share a memor
 take turns, A B C ... A B C ...; while one runs, the others wait. All turns of a contender have the
 same number of steps. Speeds are medians over the turns. A peer runs in fp32 and with bf16 autocast,
 and the faster of the two counts. If the first steps in one of them take at least 5 times as long as
-in the other, as where bf16 is emulated, the slower one is skipped. ``--compile`` and
-``--allocator`` give the peers torch.compile and vitcli's allocator settings. vitcli always runs as
-in ``vitcli train``. FILE is written after each round.
+in the other, as where bf16 is emulated, the slower one is skipped. So is a mode whose process
+ends, as torch.compile may crash. ``--compile`` and ``--allocator`` give the peers torch.compile and
+vitcli's allocator settings. vitcli always runs as in ``vitcli train``. FILE is written after each
+round.
 
 step        forward, loss, backward, clipping and AdamW, on one batch that stays in memory
 end_to_end  the same with data: the peers use torchvision's transforms in a DataLoader with as many
@@ -59,6 +60,10 @@ CONTENDER = Path(__file__).with_name("contender.py")
 Job = dict[str, Any]
 
 
+class EndedError(Exception):
+    """The process of a contender ended by itself."""
+
+
 class Contender:
     """Process that trains on request."""
 
@@ -84,7 +89,8 @@ class Contender:
         if not select.select([self.process.stdout], [], [], limit)[0]:
             return math.inf
         if not (line := self.process.stdout.readline()):
-            raise SystemExit(f"{name_of(self.job)} ended; run contender.py alone to see why")
+            code = self.process.wait()
+            raise EndedError(f"it ended with exit code {code}; contender.py alone says why")
         self.answer = json.loads(line)
         seconds: float = self.answer["seconds"]
         return seconds
@@ -143,7 +149,8 @@ def race(
 def start(jobs: list[Job], skipped: dict[str, str]) -> list[Contender]:
     """Take the first steps of each mode of a library; return the modes that are not too slow.
 
-    A mode that takes ``TOO_SLOW`` times as long as the start of the mode before is stopped.
+    A mode that takes ``TOO_SLOW`` times as long as the start of the mode before is stopped. A mode
+    whose process ends by itself is skipped.
     """
     firsts: dict[Contender, float] = {}
     limit = None
@@ -151,8 +158,14 @@ def start(jobs: list[Job], skipped: dict[str, str]) -> list[Contender]:
         if name_of(job) not in skipped:
             began = time.monotonic()
             contender = Contender(job)
-            firsts[contender] = contender.run(FIRST_STEPS, limit)
+            try:
+                firsts[contender] = contender.run(FIRST_STEPS, limit)
+            except EndedError as error:
+                skipped[name_of(job)] = str(error)
+                continue
             limit = TOO_SLOW * (time.monotonic() - began)
+    if not firsts:
+        return []
     fastest = min(firsts.values())
     for contender, seconds in firsts.items():
         if seconds >= TOO_SLOW * fastest:
@@ -183,7 +196,8 @@ def compare(
     libraries += [[for_peers | {"name": n, "precision": p} for p in MODES] for n in PEERS]
     for found in race(libraries, options.rounds, options.seconds, skipped):
         ours, *peers = [row for row in found if "skipped" not in row]
-        best = {n: max((f for f in peers if f["name"] == n), key=speed) for n in PEERS}
+        names = dict.fromkeys(row["name"] for row in peers)
+        best = {n: max((f for f in peers if f["name"] == n), key=speed) for n in names}
         fastest = max(best.values(), key=speed)
         yield {
             "model": model,

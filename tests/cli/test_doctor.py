@@ -41,7 +41,7 @@ def test_a_sound_machine():
     assert talk == "no problems found; next: vitcli train\n"
     assert f"torch         {torch.__version__}" in out
     assert "  offline        yes" in out
-    assert "only the embedded data set is on this machine; type: vitcli data get cifar10" in out
+    assert "only the generated data sets are on this machine; type: vitcli data get cifar10" in out
     found = json.loads(vitcli("--json")[1])
     assert (found["ok"], found["problems"]) == (True, [])
     assert found["versions"].keys() == {"vitcli", "python", "system", *PACKAGES}
@@ -64,6 +64,11 @@ def test_it_shows_products_beside_the_peak():
 
 def test_an_unknown_peak_is_left_out(monkeypatch):
     monkeypatch.setattr(obstacles, "survey", lambda: replace(SEEN, peak=None))
+    assert "peak of a core" not in vitcli()[1]
+
+
+def test_a_peak_below_the_measured_speed_is_left_out(monkeypatch):
+    monkeypatch.setattr(obstacles, "survey", lambda: replace(SEEN, peak=79e9))
     assert "peak of a core" not in vitcli()[1]
 
 
@@ -207,7 +212,7 @@ def test_a_data_set_that_is_here(here, monkeypatch):
     code, out, _ = vitcli()
     assert code == 0
     assert f"cifar10        {hide_owner(here / 'pictures')}" in out
-    assert "only the embedded data set" not in out
+    assert "only the generated data sets" not in out
 
 
 def test_a_folder_that_may_not_be_looked_into(monkeypatch):

@@ -30,6 +30,20 @@ class Part(NamedTuple):
     x: float = 0.0
 
 
+def draw_splits(
+    classes: Sequence[Parts],
+    draw: Callable[[Parts, int, Generator], Tensor],
+    num_train: int,
+    num_test: int,
+    seed: int,
+) -> tuple[Images, Images]:
+    """Draw training and test images; ``draw`` draws images of one class."""
+    return (
+        draw_split(classes, draw, num_train, 2 * seed),
+        draw_split(classes, draw, num_test, 2 * seed + 1),
+    )
+
+
 def draw_split(
     classes: Sequence[Parts],
     draw: Callable[[Parts, int, Generator], Tensor],

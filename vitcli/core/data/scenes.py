@@ -20,7 +20,7 @@ from vitcli.core.data.drawing import (
     Uniform,
     add_distractors,
     draw_background,
-    draw_split,
+    draw_splits,
     finish,
     paint,
     pixel_axes,
@@ -120,11 +120,7 @@ CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
 
 def scenes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
     """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    parts = tuple(CLASSES.values())
-    return (
-        draw_split(parts, draw, num_train, 2 * seed),
-        draw_split(parts, draw, num_test, 2 * seed + 1),
-    )
+    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(parts: tuple[Placed, ...], num_images: int, generator: Generator) -> Tensor:

@@ -18,7 +18,7 @@ from vitcli.core.data.drawing import (
     Uniform,
     add_distractors,
     draw_background,
-    draw_split,
+    draw_splits,
     finish,
     paint,
     pixel_axes,
@@ -58,11 +58,7 @@ CLASS_NAMES: tuple[str, ...] = tuple(CLASSES)
 
 def shapes(num_train: int = 10_000, num_test: int = 2_000, seed: int = 0) -> tuple[Images, Images]:
     """Return training and test images (N, 3, 32, 32); class counts differ by at most one image."""
-    parts = tuple(CLASSES.values())
-    return (
-        draw_split(parts, draw, num_train, 2 * seed),
-        draw_split(parts, draw, num_test, 2 * seed + 1),
-    )
+    return draw_splits(tuple(CLASSES.values()), draw, num_train, num_test, seed)
 
 
 def draw(rows: tuple[Row, ...], num_images: int, generator: Generator) -> Tensor:
