@@ -15,17 +15,19 @@ def measured(name: str) -> Any:
 def peers(name: str) -> str:
     """Return the speed of vitcli divided by the speed of each peer in its faster mode."""
     found: list[dict[str, Any]] = measured(name)
-    names = list(found[0]["ratios"])
+    names = sorted({peer for row in found for peer in row["ratios"]})
     rows = [
         f"| model | part | {' | '.join(names)} | fastest of them |",
         f"|---|---|{'---:|' * len(names)}---:|",
     ]
     for row in found:
         part = {"step": "model step", "end_to_end": "end to end"}[row["part"]]
-        ratios = " | ".join(f"{row['ratios'][peer]:.2f}" for peer in names)
+        found_ratios = (row["ratios"].get(peer) for peer in names)
+        ratios = " | ".join(f"{ratio:.2f}" if ratio else "crashed" for ratio in found_ratios)
         rows.append(f"| {row['model']} | {part} | {ratios} | **{row['ratio']:.2f}** |")
     first = found[0]
     versions = ", ".join(f"{package} {version}" for package, version in first["versions"].items())
+    commits = "commit " + ", ".join(dict.fromkeys(row["commit"][:9] for row in found))
     memory = ", ".join(
         f"{row['model']} {row['memory']['ours'] / 2**20:,.0f} MB"
         f" ({row['memory']['leanest_peer'] / 2**20:,.0f} MB)"
@@ -36,9 +38,8 @@ def peers(name: str) -> str:
     note = (
         "Images per second of vitcli divided by those of each library in its faster mode, fp32 or"
         f" bf16 autocast{given}. Medians of {first['repetitions']} interleaved turns on"
-        f" {first['data']}; {first['hardware']}; {versions}; {first['date']}, commit"
-        f" {first['commit'][:9]}. Peak memory end to end (in brackets that of the leanest other"
-        f" library): {memory}."
+        f" {first['data']}; {first['hardware']}; {versions}; {first['date']}, {commits}. Peak"
+        f" memory end to end (in brackets that of the leanest other library): {memory}."
     )
     return "\n".join([*rows, "", note])
 

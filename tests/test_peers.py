@@ -3,6 +3,8 @@
 import importlib.util
 import json
 import math
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -11,6 +13,8 @@ import pytest
 from tests.patience import HANG
 
 SCRIPT = Path(__file__).parents[1] / "experiments" / "speed" / "peers.py"
+STOPPED = signal.SIGSTOP << 8 | 0x7F
+"""What waitpid returns for a process that waits for its next turn."""
 SECONDS = {"vitcli auto": 1.0, "timm fp32": 2.0, "timm bf16": 1.0}
 """Job -> seconds of a step; all others take 4."""
 
@@ -104,6 +108,21 @@ def test_a_skipped_mode_is_not_started_again(peers, monkeypatch, tmp_path):
     assert [name_of(each.job) for each in FakeContender.started].count("timm bf16") == 1
 
 
+def test_a_mode_whose_process_ends_is_skipped_and_named(peers, monkeypatch, tmp_path):
+    class Crashing(FakeContender):
+        def run(self, steps, limit=None):
+            if self.job["name"] == "timm":
+                raise peers.EndedError("it ended with exit code -6")
+            return super().run(steps, limit)
+
+    monkeypatch.setattr(peers, "Contender", Crashing)
+    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json")
+    skipped = {name_of(each): each["skipped"] for each in row["contenders"] if "skipped" in each}
+    assert skipped == dict.fromkeys(("timm fp32", "timm bf16"), "it ended with exit code -6")
+    assert "timm" not in row["ratios"]
+    assert row["ratio"] == 4.0
+
+
 def test_a_killed_measurement_leaves_the_rounds_it_finished(peers, monkeypatch, tmp_path):
     class Dying(FakeContender):
         def run(self, steps, limit=None):
@@ -140,5 +159,16 @@ def test_a_contender_is_not_waited_for_beyond_its_limit(
     monkeypatch.setattr(script, "CONTENDER", program)
     contender = script.Contender({"name": "timm", "precision": "bf16"})
     assert contender.run(1, limit) == seconds
+    assert os.waitpid(contender.process.pid, os.WUNTRACED)[1] == STOPPED
     contender.stop()
     assert contender.process.returncode < 0
+
+
+def test_a_contender_that_ends_is_noticed(script, monkeypatch, tmp_path):
+    program = tmp_path / "contender.py"
+    program.write_text("import sys\nsys.stdin.readline()\nsys.exit(3)\n")
+    monkeypatch.setattr(script, "CONTENDER", program)
+    contender = script.Contender({"name": "timm", "precision": "bf16"})
+    with pytest.raises(script.EndedError, match="exit code 3"):
+        contender.run(1, HANG)
+    contender.stop()

@@ -1,7 +1,8 @@
 """One contender of experiments/speed/peers.py: a process that trains on request.
 
 Usage: python experiments/speed/contender.py JOB
-JOB is a JSON object; peers.py starts this script. Each line on stdin is a number of steps. The
+JOB is a JSON object; peers.py starts this script. For the part "decode", it only stores the decoded
+images in the cache. Otherwise each line on stdin is a number of steps. The
 answer is a JSON object: the seconds they took, the peak memory so far, precision and backend.
 """
 
@@ -235,7 +236,7 @@ def answer_requests(job: Job) -> None:
     answers = sys.stdout
     sys.stdout = sys.stderr
     for line in sys.stdin:
-        next(steps)  # uses the batches that were loaded while other contenders ran
+        next(steps)  # caches are cold after a pause
         began = wait()
         for _ in range(int(line)):
             next(steps)
@@ -257,4 +258,8 @@ def peak_memory(is_gpu: bool) -> int:
 
 
 if __name__ == "__main__":
-    answer_requests(json.loads(sys.argv[1]))
+    job = json.loads(sys.argv[1])
+    if job["part"] == "decode":
+        load_images(job)
+    else:
+        answer_requests(job)

@@ -6,13 +6,14 @@ Needs: pip install '.[bench]'. DIR holds CIFAR-10's class folders. Without DIR t
 ``shapes``.
 
 Every contender is a process of its own, so that contenders do not share a memory allocator. They
-take turns, A B C ... A B C ...; while one runs, the others wait. All turns of a contender have the
-same number of steps. Speeds are medians over the turns. A peer runs in fp32 and with bf16 autocast,
-and the faster of the two counts. If the first steps in one of them take at least 5 times as long as
-in the other, as where bf16 is emulated, the slower one is skipped. So is a mode whose process
-ends, as torch.compile may crash. ``--compile`` and ``--allocator`` give the peers torch.compile and
-vitcli's allocator settings. vitcli always runs as in ``vitcli train``. FILE is written after each
-round.
+take turns, A B C ... A B C ...; while one runs, the others and their data workers are stopped. All
+turns of a contender have the same number of steps. Speeds are medians over the turns.
+
+A peer runs in fp32 and with bf16 autocast, and the faster of the two counts. If the first steps in
+one of them take at least 5 times as long as in the other, as where bf16 is emulated, the slower one
+is skipped. So is a mode whose process ends, as torch.compile may crash. ``--compile`` and
+``--allocator`` give the peers torch.compile and vitcli's allocator settings. vitcli always runs as
+in ``vitcli train``. FILE is written after each round.
 
 step        forward, loss, backward, clipping and AdamW, on one batch that stays in memory
 end_to_end  the same with data: the peers use torchvision's transforms in a DataLoader with as many
@@ -20,6 +21,7 @@ end_to_end  the same with data: the peers use torchvision's transforms in a Data
 """
 
 import argparse
+import contextlib
 import datetime
 import importlib.metadata
 import itertools
@@ -27,6 +29,7 @@ import json
 import math
 import os
 import select
+import signal
 import statistics
 import subprocess
 import sys
@@ -36,7 +39,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contender import load_images
 
 from vitcli.cli.main import SPIN_COUNT
 from vitcli.runner.machine.device import hardware, pick_device, source_commit
@@ -65,7 +67,7 @@ class EndedError(Exception):
 
 
 class Contender:
-    """Process that trains on request."""
+    """Process that trains on request. Between its turns, it and its data workers are stopped."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.speeds = job, list[float]()
@@ -78,10 +80,27 @@ class Contender:
             stderr=subprocess.DEVNULL,
             env=os.environ | ours,
             text=True,
+            start_new_session=True,
         )
 
     def run(self, steps: int, limit: float | None = None) -> float:
-        """Take a number of steps and return their seconds; infinity if they exceed ``limit``."""
+        """Take a number of steps and return their seconds; infinity if they exceed ``limit``.
+
+        Raises:
+            EndedError: The process ended by itself.
+        """
+        self.signal(signal.SIGCONT)
+        try:
+            return self.ask(steps, limit)
+        finally:
+            self.signal(signal.SIGSTOP)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal to the process and its data workers."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
+
+    def ask(self, steps: int, limit: float | None) -> float:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write(f"{steps}\n")
@@ -96,7 +115,7 @@ class Contender:
         return seconds
 
     def stop(self) -> None:
-        self.process.kill()
+        self.signal(signal.SIGKILL)
         self.process.communicate()
 
     def row(self) -> Job:
@@ -198,6 +217,8 @@ def compare(
         ours, *peers = [row for row in found if "skipped" not in row]
         names = dict.fromkeys(row["name"] for row in peers)
         best = {n: max((f for f in peers if f["name"] == n), key=speed) for n in names}
+        if not best:
+            raise SystemExit(f"no peer runs: {skipped}")
         fastest = max(best.values(), key=speed)
         yield {
             "model": model,
@@ -236,7 +257,9 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     rows, skipped, facts = list[Job](), dict[str, str](), describe_machine(options)
-    load_images({"data": options.data})  # so that every contender reads the decoded images
+    if options.data:  # decoded beforehand, so that no contender needs memory for it
+        job = {"part": "decode", "data": options.data}
+        subprocess.run([sys.executable, str(CONTENDER), json.dumps(job)], check=True)
     for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
         rows.append({})
         for row in compare(model, part, options, skipped):
