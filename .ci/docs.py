@@ -263,7 +263,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "reach-cls": partial(reach, "cifar10-report-narrow"),
     **{
         name: partial(peers, name)
-        for kind in ("amx", "avx2")
+        for kind in KINDS
         for name in (f"peers-{kind}", f"peers-{kind}-compiled")
     },
     "faults": faults,

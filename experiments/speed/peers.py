@@ -33,6 +33,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -260,13 +261,16 @@ def main() -> None:
     if options.data:  # decoded beforehand, so that no contender needs memory for it
         job = {"part": "decode", "data": options.data}
         subprocess.run([sys.executable, str(CONTENDER), json.dumps(job)], check=True)
-    for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
-        rows.append({})
-        for row in compare(model, part, options, skipped):
-            rows[-1] = row | facts
-            if options.output:
-                options.output.write_text(json.dumps(rows, indent=1) + "\n")
-        print(summary(rows[-1]), flush=True)  # noqa: T201
+    with tempfile.TemporaryDirectory() as folder:
+        # torch reuses compiled code even if the variables that limit the CPU have changed since.
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+        for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
+            rows.append({})
+            for row in compare(model, part, options, skipped):
+                rows[-1] = row | facts
+                if options.output:
+                    options.output.write_text(json.dumps(rows, indent=1) + "\n")
+            print(summary(rows[-1]), flush=True)  # noqa: T201
     for name, reason in skipped.items():
         print(f"skipped {name}: {reason}")  # noqa: T201
 
