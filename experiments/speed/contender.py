@@ -219,6 +219,8 @@ def warn(text: str) -> None:
 
 def answer_requests(job: Job) -> None:
     """Take the requested number of steps for each line of stdin, and print their seconds."""
+    if job["compile"]:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = job["compile_cache"]
     import torch
 
     from vitcli.runner.machine.allocator import keep_freed_memory

@@ -212,6 +212,8 @@ def compare(
     common = {**MODELS[model], "part": part, "device": options.device, "data": options.data}
     for_vitcli = common | {"compile": False, "allocator": False}
     for_peers = common | {"compile": options.compile, "allocator": options.allocator}
+    # In its usual folder, torch also finds code that was compiled for other limits of the CPU.
+    for_peers["compile_cache"] = options.compile_cache
     libraries = [[for_vitcli | {"name": "vitcli", "precision": "auto"}]]
     libraries += [[for_peers | {"name": n, "precision": p} for p in MODES] for n in PEERS]
     for found in race(libraries, options.rounds, options.seconds, skipped):
@@ -261,9 +263,7 @@ def main() -> None:
     if options.data:  # decoded beforehand, so that no contender needs memory for it
         job = {"part": "decode", "data": options.data}
         subprocess.run([sys.executable, str(CONTENDER), json.dumps(job)], check=True)
-    with tempfile.TemporaryDirectory() as folder:
-        # torch reuses compiled code even if the variables that limit the CPU have changed since.
-        os.environ["TORCHINDUCTOR_CACHE_DIR"] = folder
+    with tempfile.TemporaryDirectory() as options.compile_cache:
         for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
             rows.append({})
             for row in compare(model, part, options, skipped):
