@@ -1,7 +1,7 @@
 // Matrix products in registers: tiles of up to ROWS rows and two vectors.
 #include "numbers.h"
 
-enum { ROWS = LANES == 8 ? 6 : 12, PANEL = 2 * LANES };
+enum { ROWS = 6, PANEL = 2 * LANES };
 
 typedef struct {  // element (i, k) is at[i * row + k * step]
   const float *at;
@@ -53,15 +53,8 @@ typedef void Tile(const float *, long, long, const float *, long, void *, long, 
   }
 #define BOTH(R) TILE(R, 1) TILE(R, 2)
 BOTH(1) BOTH(2) BOTH(3) BOTH(4) BOTH(5) BOTH(6)
-#if LANES != 8
-BOTH(7) BOTH(8) BOTH(9) BOTH(10) BOTH(11) BOTH(12)
-#endif
 #define PAIR(R) {tile_##R##_1, tile_##R##_2}
-static Tile *const TILES[][2] = {PAIR(1), PAIR(2), PAIR(3), PAIR(4), PAIR(5), PAIR(6),
-#if LANES != 8
-                                 PAIR(7), PAIR(8), PAIR(9), PAIR(10), PAIR(11), PAIR(12)
-#endif
-};
+static Tile *const TILES[][2] = {PAIR(1), PAIR(2), PAIR(3), PAIR(4), PAIR(5), PAIR(6)};
 
 // c (rows, columns) = a (rows, depth) b (depth, columns). columns is a multiple of LANES.
 static void multiply(Left a, Right b, void *c, long c_row, long rows, long depth, long columns,
