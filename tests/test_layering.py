@@ -146,6 +146,7 @@ def test_the_core_touches_no_file_console_or_environment():
 ORDER = (
     "vitcli.version",
     "vitcli.core.randomness",
+    "vitcli.core.transfer",
     "vitcli.core.spec",
     "vitcli.core.make",
     "vitcli.core.data",

@@ -1,5 +1,6 @@
 """What only a CUDA device can show. Run with: pytest -m gpu"""
 
+import itertools
 from pathlib import Path
 
 import pytest
@@ -8,12 +9,15 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 
 from tests.core.specs import build
+from tests.core.trainings import train_state
 from tests.stopping import stop_after
 from vitcli.core.randomness import begin_step
+from vitcli.core.spec import OPTIMIZERS
 from vitcli.core.train.evaluate import compute_logits
+from vitcli.core.train.fit import total_norm
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.start import FinishedTraining, Request, start
 
 pytestmark = [
     pytest.mark.gpu,
@@ -21,34 +25,51 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_every_precision_learns_compiled_or_not(tiny, precision, compiled):
-    changes = {"train.precision": precision, "train.compile": compiled, "train.epochs": 12}
+def train_tiny(tiny: Path, precision: str, compiled: bool, epochs: int) -> FinishedTraining:
+    changes = {"train.precision": precision, "train.compile": compiled, "train.epochs": epochs}
     messages: list[str] = []
     outcome = start(
         load_experiment(str(tiny), changes),
         Request(device="cuda", output=Path("run")),
         on_message=messages.append,
     )
-    losses = [record["test_loss"] for record in outcome.run.metrics()]
-    assert losses[-1] < 0.8 * losses[0]
     assert outcome.result["precision"] == precision
     assert not [text for text in messages if "failed" in text]
+    return outcome
 
 
+COMPILED = [pytest.param(True, id="compiled"), pytest.param(False, id="plain")]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_every_precision_trains(tiny, precision, compiled):
+    assert train_tiny(tiny, precision, compiled, epochs=1).result["steps"] == 5
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_every_precision_learns(tiny, precision, compiled):
+    outcome = train_tiny(tiny, precision, compiled, epochs=12)
+    losses = [record["test_loss"] for record in outcome.run.metrics()]
+    assert losses[-1] < 0.8 * losses[0]
+
+
+@pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
-def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy):
+def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy, compiled):
     from vitcli.core.data.batches import train_batches
     from vitcli.core.spec import AugmentSpec, DataSpec
     from vitcli.runner.data.load import load_data
+    from vitcli.runner.train.compile import compiled_make_batch
 
     data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
     spec = AugmentSpec(crop_padding=1, flip="random", policy=policy, erasing=0.5, cutmix=1.0)
     options = {"mean": data.mean, "std": data.std, "num_classes": 2, "batch_size": 16}
     options |= {"seed": 0, "epoch": 0}
     here = train_batches(data.train, spec, **options)
-    there = train_batches(data.train.to("cuda"), spec, **options)
+    make = {"make": compiled_make_batch()} if compiled else {}
+    there = train_batches(data.train.to("cuda"), spec, **options, **make)
     for one, other in zip(here, there, strict=True):
         assert_close(other["images"].cpu(), one["images"])
         assert_close(other["targets"].cpu(), one["targets"])
@@ -88,3 +109,41 @@ def test_a_stopped_run_goes_on_where_it_was(tiny, monkeypatch):
     resumed = start(experiment, Request(device="cuda", output=Path("stopped"), resume=True))
     for one, other in zip(calm.run.metrics(), resumed.run.metrics(), strict=True):
         assert other["train_loss"] == pytest.approx(one["train_loss"], rel=1e-3)
+
+
+def test_the_norm_of_the_gradients_is_that_of_torch():
+    gradients = [torch.randn(shape, device="cuda") for shape in ((3, 4, 5), (7,), ())]
+    assert_close(total_norm(gradients), torch.nn.utils.get_total_norm(gradients))
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_graphs_take_the_steps_of_an_eager_training(name):
+    """Learning rates and decays are rounded to fp32 in a graph."""
+    changes = {"optim": {"name": name}, "train": {"ema_decay": 0.9}, "model": {"proj_drop": 0.1}}
+    means, messages = [], []
+    for graphs in (False, True):
+        state = train_state(changes, "cuda", graphs=graphs, on_message=messages.append)
+        for epoch in range(3):
+            list(state.run_epoch(epoch))
+            means.append(list(state.take_means().values()))
+    assert messages == []
+    assert_close(means[3:], means[:3], rtol=1e-2, atol=1e-4)
+
+
+def test_graphs_go_on_with_the_steps_of_an_uninterrupted_training():
+    """A resumed training warms up and captures anew, inside the epoch."""
+    changes = {"model": {"proj_drop": 0.1}}
+    whole, stopped, resumed = (train_state(changes, "cuda", graphs=True) for _ in range(3))
+    for state, count in ((whole, 12), (stopped, 6)):
+        steps = itertools.chain.from_iterable(map(state.run_epoch, range(3)))
+        for _ in range(count):
+            next(steps)
+
+    def part(prefix: str) -> dict[str, torch.Tensor]:
+        found = {name.partition(".")[::2]: each for name, each in stopped.tensors().items()}
+        return {name: each for (start, name), each in found.items() if start == prefix}
+
+    resumed.load(6, part, None)
+    for epoch in (1, 2):
+        list(resumed.run_epoch(epoch))
+    assert_close(resumed.tensors(), whole.tensors(), rtol=1e-3, atol=1e-5)

@@ -1,0 +1,145 @@
+"""Counts of what a piece of code asked of the stub GPU. Use it in a process on the stub."""
+
+import contextlib
+import ctypes
+import importlib.util
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+KINDS = (
+    "launch",
+    "captured",
+    "graph_launch",
+    "h2d",
+    "d2h",
+    "d2d",
+    "sync",
+    "memset",
+    "malloc",
+    "unpinned",
+    "refused",
+    "unknown",
+)
+"""Kinds of calls, in the order of ``source/stub.h``, which explains them."""
+PLACED = ("h2d", "d2h", "sync", "unpinned", "refused")
+"""Kinds whose lines are noted by default. To find the line of each call takes time."""
+Call = tuple[str, str]
+"""A kind, and a name such as that of a kernel."""
+
+
+class Seen:
+    """The calls inside a ``with counting()``."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[Call] = Counter()
+        """Number of calls by kind and name."""
+        self.sizes: Counter[Call] = Counter()
+        """Bytes by kind and name."""
+        self.places: Counter[tuple[str, str]] = Counter()
+        """Number of calls by kind and line, such as ("sync", "vitcli/core/train/fit.py:126")."""
+
+    def count(self, *kinds: str) -> int:
+        """Return the number of calls of these kinds."""
+        return sum(self.names(*kinds).values())
+
+    def bytes(self, *kinds: str) -> int:
+        """Return the bytes that calls of these kinds copied, set or allocated."""
+        return sum(size for (kind, _), size in self.sizes.items() if kind in checked(kinds))
+
+    def names(self, *kinds: str) -> Counter[str]:
+        """Return the number of calls of these kinds by name."""
+        found: Counter[str] = Counter()
+        for (kind, name), number in self.calls.items():
+            if kind in checked(kinds):
+                found[name] += number
+        return found
+
+    @property
+    def unpinned(self) -> int:
+        """Return the number of asynchronous copies from pageable host memory."""
+        return self.count("unpinned")
+
+
+def checked(kinds: Iterable[str]) -> tuple[str, ...]:
+    """Return the kinds; a misspelt kind, which would count nothing, is an error."""
+    kinds = tuple(kinds)
+    assert set(kinds) <= set(KINDS), kinds
+    return kinds
+
+
+@contextlib.contextmanager
+def counting(places: Iterable[str] = PLACED) -> Iterator[Seen]:
+    """Count the calls in the block, of all threads. ``places`` are kinds whose lines are noted."""
+    seen, noted = Seen(), checked(places)
+    before = totals()
+
+    def note(kind: int, name: bytes, size: int) -> None:
+        seen.places[KINDS[kind], place()] += 1
+
+    hook = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_char_p, ctypes.c_long)(note)
+    library().stub_hook(hook, sum(1 << KINDS.index(kind) for kind in noted))
+    try:
+        yield seen
+    finally:
+        library().stub_hook(None, 0)
+        for call, (number, size) in totals().items():
+            earlier = before.get(call, (0, 0))
+            if number > earlier[0]:
+                seen.calls[call] = number - earlier[0]
+                seen.sizes[call] = size - earlier[1]
+
+
+def fail_next(kind: str, code: int, after: int = 1) -> None:
+    """Let call number ``after`` of a kind from now on fail with an error code of CUDA.
+
+    All later calls fail too if the error means that the device is lost, such as 700 or 719.
+    """
+    library().stub_fail(KINDS.index(kind), code, after)
+
+
+@cache
+def library() -> Any:
+    """Return the stub that this process has loaded."""
+    loaded = ctypes.CDLL(None)
+    assert hasattr(loaded, "stub_hook"), "this process does not run on the stub GPU"
+    loaded.stub_row.restype = ctypes.c_char_p
+    loaded.stub_fail.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_long]
+    return loaded
+
+
+def totals() -> dict[Call, tuple[int, int]]:
+    """Return the number of calls and of bytes since the start of the process."""
+    found = {}
+    kind, number, size = ctypes.c_int(), ctypes.c_long(), ctypes.c_long()
+    for i in range(library().stub_rows()):
+        name = library().stub_row(i, ctypes.byref(kind), ctypes.byref(number), ctypes.byref(size))
+        found[KINDS[kind.value], name.decode()] = (number.value, size.value)
+    return found
+
+
+@cache
+def package() -> Path:
+    """Return the folder of the package ``vitcli``."""
+    spec = importlib.util.find_spec("vitcli")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def place() -> str:
+    """Return the innermost line of vitcli; without one, that of other Python code.
+
+    The threads of autograd run no Python code.
+    """
+    frame, inner = sys._getframe(1).f_back, ""
+    while frame is not None:
+        path = Path(frame.f_code.co_filename)
+        if path.is_relative_to(package()):
+            return f"{path.relative_to(package().parent)}:{frame.f_lineno}"
+        inner = inner or f"{path.name}:{frame.f_lineno}"
+        frame = frame.f_back
+    return inner or "autograd"

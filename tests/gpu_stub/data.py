@@ -1,0 +1,175 @@
+"""Batches, epochs, checkpoints and evaluations, counted in a process on the stub GPU."""
+
+import threading
+from collections.abc import Callable, Hashable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tests.gpu_stub.counting import Seen, counting
+from vitcli.core.data import ahead
+from vitcli.core.data.batches import (
+    Rows,
+    channels_on_device,
+    epoch_rows,
+    make_batch,
+    rows_on_device,
+)
+from vitcli.core.data.source import Images
+from vitcli.core.spec import AugmentSpec
+from vitcli.core.train.evaluate import compute_logits, images_at_once
+from vitcli.core.train.state import TrainState
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
+from vitcli.runner.speed.workload import make_workload
+from vitcli.runner.text import ignore_message
+from vitcli.runner.train.compile import compile_batches, compile_evaluation
+from vitcli.runner.train.start import Request, start
+from vitcli.runner.train.trainer import Trainer
+
+CUDA = torch.device("cuda")
+COUNT, SIDE, BATCH = 1100, 32, 100
+
+
+def counts(seen: Seen) -> dict[str, int]:
+    kinds = {"launches": ("launch", "memset", "d2d"), "to_device": ("h2d",), "to_host": ("d2h",)}
+    found = {name: seen.count(*group) for name, group in kinds.items()}
+    return found | {"waits": seen.count("sync"), "unpinned": seen.unpinned}
+
+
+def images() -> Images:
+    pixels = torch.zeros(COUNT, 3, SIDE, SIDE, dtype=torch.uint8)
+    return Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
+
+
+def augmented(augment: AugmentSpec) -> dict[str, Any]:
+    """Return the counts of an epoch's start and of a batch, and whether a graph captures it."""
+    data, rows = images(), epoch_rows(COUNT, (SIDE, SIDE), augment, seed=0, epoch=0, at_once=True)
+    with counting() as beginning:
+        tables = rows_on_device(rows, CUDA)
+        channels = channels_on_device((0.5,) * 3, (0.2,) * 3, CUDA)
+    part = {name: table[:BATCH] for name, table in tables.items()}
+    make = partial(make_batch, data, part, augment, channels, 10)
+    make()
+    with counting() as batch:
+        make()
+    graph = torch.cuda.CUDAGraph()
+    with counting() as capture, torch.cuda.graph(graph):
+        make()
+    return {
+        "tables": len(rows),
+        "beginning": counts(beginning),
+        "batch": counts(batch),
+        "refused": capture.count("refused"),
+    }
+
+
+def compiled_batches(name: str) -> dict[str, Any]:
+    """Return the counts of compiled batches of an experiment, and the messages."""
+    work = make_workload(load_experiment(name), "cuda", ignore_message)
+    messages: list[str] = []
+    compile_batches(work.task, work.batches(), messages.append)
+    batches = work.batches()
+    next(batches)
+    torch.compiler.set_stance("fail_on_recompile")
+    with counting() as seen:
+        next(batches)
+    return counts(seen) | {"messages": messages}
+
+
+def policies() -> dict[str, Any]:
+    """Return the counts of no, one and two rounds of operations."""
+    plain = AugmentSpec(crop_padding=4, flip="random", mixup=0.8, cutmix=1.0, mix_prob=0.5)
+    return {
+        "none": augmented(plain),
+        "one": augmented(plain.replace(policy="trivial_augment", erasing=0.25)),
+        "two": augmented(plain.replace(policy="rand_augment")),
+    }
+
+
+def checkpoint(folder: str) -> dict[str, Any]:
+    """Return the counts of a checkpoint after a step, and its number of tensors."""
+    experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
+    work = make_workload(experiment, "cuda", ignore_message)
+    state = TrainState(work.spec, work.task, work.data(), work.autocast)
+    next(state.run_epoch(0))
+    tensors = state.tensors()
+    with counting() as seen:
+        save_checkpoint(Path(folder), Checkpoint(1, tensors, {}))
+    return counts(seen) | {"tensors": len(tensors)}
+
+
+def evaluation() -> dict[str, Any]:
+    """Return the counts of an evaluation whose last batch is smaller, and the sizes of batches."""
+    sizes: list[int] = []
+
+    class Network(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(x))
+            return x.mean((2, 3))
+
+    data, size = images(), images_at_once(CUDA)
+    parts = [{"images": data.pixels[i : i + size].float()} for i in range(0, COUNT, size)]
+    with counting() as seen:
+        logits = compute_logits(Network(), parts)
+    return counts(seen) | {"sizes": sizes, "logits": list(logits.shape)}
+
+
+def compiled_evaluation() -> dict[str, Any]:
+    """Evaluate with a compiled model, which may not be compiled again for the last batch."""
+    experiment = load_experiment("quickstart", {"model.depth": 1})
+    work = make_workload(experiment, "cuda", ignore_message)
+    height, width = work.info.img_size
+    pixels = torch.zeros(COUNT, work.info.in_chans, height, width, dtype=torch.uint8)
+    data = Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
+    messages: list[str] = []
+    module = compile_evaluation(work.task, work.task.module, data, messages.append)
+    torch.compiler.set_stance("fail_on_recompile")
+    with counting() as seen:
+        outputs = work.task.outputs(module, data)
+    with counting() as eager:
+        work.task.outputs(work.task.module, data)
+    return {
+        "messages": messages,
+        "images": len(outputs["logits"]),
+        "compiled": counts(seen),
+        "eager": counts(eager),
+        "is_training": work.task.module.training,
+    }
+
+
+def training(experiment: str) -> dict[str, Any]:
+    """Train three epochs. Return which epochs a thread drew, which threads are left, and how often
+    evaluations and checkpoints wait for the device.
+    """
+    drawn: list[str] = []
+    waits: dict[str, list[int]] = {"test_outputs": [], "save": []}
+    original = ahead.DrawnAhead.take
+
+    def take(self: ahead.DrawnAhead, *key: Hashable) -> Rows:
+        drawn.append(f"{key[0]} {'thread' if key in self._drawn else 'here'}")
+        return original(self, *key)
+
+    ahead.DrawnAhead.take = take  # type: ignore[method-assign]
+    for name, found in waits.items():
+        setattr(Trainer, name, counting_waits(getattr(Trainer, name), found))
+    changes = {"train.compile": False, "train.epochs": 3}
+    start(load_experiment(experiment, changes), Request(device="cuda"))
+    names = [thread.name for thread in threading.enumerate()]
+    left = [name for name in names if name.startswith(ahead.THREAD)]
+    return {"drawn": drawn, "left": left, "waits": waits}
+
+
+def counting_waits(function: Callable[..., Any], found: list[int]) -> Callable[..., Any]:
+    """Return the function, which then appends its number of waits to a list."""
+
+    def count(*args: Any) -> Any:
+        with counting() as seen:
+            result = function(*args)
+        found.append(seen.count("sync"))
+        return result
+
+    return count

@@ -1,0 +1,159 @@
+"""Training steps of every experiment, family, task and so on, counted in a process on the stub GPU.
+
+This command writes the committed ceilings again:
+
+    python -m tests.gpu_stub.stub python -m tests.gpu_stub.steps
+"""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.gpu_stub.counting import Seen, counting
+from vitcli.core.spec import FAMILIES, OPTIMIZERS, TASKS
+from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.core.train.state import TrainState
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.listing import is_study
+from vitcli.runner.machine.device import DTYPES
+from vitcli.runner.speed.workload import make_workload
+from vitcli.runner.text import ignore_message
+
+FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
+EXPERIMENTS = [path.stem for path in FILES if not is_study(path)]
+CEILINGS = Path(__file__).with_name("ceilings.json")
+WARM, STEPS = 5, 3
+"""Steps before the count, among them those before a capture, and counted steps."""
+LAUNCHES = ("launch", "graph_launch", "memset", "d2d", "h2d", "d2h")
+"""Everything that the host asks the device to do."""
+COMPILED = ("quickstart", "cifar10-small")
+"""Experiments whose compiled step is counted; to compile takes half a minute each."""
+KINDS = {
+    "matrix products": ("cublas",),
+    "attention": ("fmha", "flash", "cudnn"),
+    "kernels of Inductor": ("triton_",),
+}
+"""Kind of launches of a compiled ViT -> parts of the names of its kernels."""
+OTHERS = "data, loss, optimiser and sums"
+LINES = {"waits": ("sync",), "copies": ("h2d", "d2h"), "unpinned": ("unpinned",)}
+Case = tuple[str, dict[str, Any]]
+"""An experiment, and changed fields."""
+
+MIXED = {"policy": "trivial_augment", "erasing": 0.5, "mixup": 0.8, "flip": "alternating"}
+COMBINATIONS: dict[str, dict[str, Any]] = {
+    "fp16, adamw": {"train.precision": "fp16", "optim.name": "adamw"},
+    "parts, checkpointing": {"train.accumulate": 4, "train.grad_checkpointing": True},
+    "average": {"train.ema_decay": 0.99},
+    "redrawn performer": {"model.attention": "performer", "model.performer_redraw": 1},
+    "augmentation": {f"data.augment.{name}": value for name, value in MIXED.items()},
+}
+
+
+def experiment_cases() -> dict[str, Case]:
+    """Return a case for each shipped experiment."""
+    return {name: (name, {}) for name in EXPERIMENTS}
+
+
+def row_cases() -> dict[str, Case]:
+    """Return a case for each row of the tables that change a training step."""
+    changes = {
+        # Muon refuses models without transformer blocks.
+        **{f"family {r}": {"model.family": r, "optim.name": "adamw"} for r in FAMILIES},
+        **{f"task {row}": {"task.name": row} for row in TASKS},
+        **{f"attention {row}": {"model.attention": row} for row in ATTENTIONS},
+        **{f"optimiser {row}": {"optim.name": row} for row in OPTIMIZERS},
+        **{f"precision {name}": {"train.precision": name} for name in DTYPES},
+        **COMBINATIONS,
+    }
+    return {name: ("quickstart", fields) for name, fields in changes.items()}
+
+
+def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen, list[str]]:
+    """Take a few training steps, with their data; return the counts and the messages.
+
+    Args:
+        name: The experiment.
+        changes: Changed fields of the experiment; by default it is not compiled.
+        graphs: Replay each step as one CUDA graph.
+    """
+    experiment = load_experiment(name, {"train.compile": False} | changes)
+    work = make_workload(experiment, "cuda", ignore_message)
+    work.compile(ignore_message)
+    messages: list[str] = []
+    options: dict[str, Any] = {"graphs": graphs, "on_message": messages.append}
+    state = TrainState(work.spec, work.task, work.data(), work.autocast, **options)
+    steps = state.run_epoch(0)
+    for _ in range(WARM):
+        next(steps)
+    with counting() as seen:
+        for _ in range(STEPS):
+            next(steps)
+    return seen, messages
+
+
+def count_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> dict[str, Any]:
+    """Return what one training step asks of the GPU. The arguments are those of ``run_steps``.
+
+    ``launches`` is the mean of a few steps, rounded up. The others are the lines that wait for the
+    device, that copy from or to the host, and that copy from pageable host memory, and the messages
+    for the user.
+    """
+    seen, messages = run_steps(name, changes, graphs=graphs)
+    lines: dict[str, set[str]] = {name: set() for name in LINES}
+    for kind, place in seen.places:
+        for line, kinds in LINES.items():
+            if kind in kinds:
+                lines[line].add(place)
+    found = {line: sorted(places) for line, places in lines.items()}
+    return {"launches": math.ceil(seen.count(*LAUNCHES) / STEPS), "messages": messages} | found
+
+
+def count_all(cases: dict[str, Case]) -> dict[str, dict[str, Any]]:
+    """Return what ``count_steps`` found for each case, or the error of its step.
+
+    Each case has two rows: ``NAME`` without graphs and ``NAME, graph`` with them.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for label, case in cases.items():
+        for graphs in (False, True):
+            row = f"{label}, graph" if graphs else label
+            try:
+                rows[row] = count_steps(*case, graphs=graphs)
+            except Exception as error:
+                rows[row] = {"error": f"{type(error).__name__}: {error}".partition("\n")[0]}
+    return rows
+
+
+def launch_kinds(name: str) -> dict[str, int]:
+    """Return the launches of a compiled step of an experiment by kind, without a graph."""
+    seen, _ = run_steps(name, {"train.compile": True}, graphs=False)
+    kinds: Counter[str] = Counter()
+    for (kind, kernel), number in seen.calls.items():
+        if kind in LAUNCHES:
+            kinds[kind_of(kernel)] += number
+    return {label: math.ceil(kinds[label] / STEPS) for label in (*KINDS, OTHERS)}
+
+
+def kind_of(kernel: str) -> str:
+    """Return the label in ``KINDS`` of a kernel."""
+    return next(
+        (label for label, parts in KINDS.items() if any(p in kernel for p in parts)), OTHERS
+    )
+
+
+def write_ceilings() -> None:
+    rows = count_all(experiment_cases() | row_cases())
+    ceilings = {
+        "torch": torch.__version__.rpartition(".")[0],
+        "launches": {label: row["launches"] for label, row in rows.items()},
+        "compiled": {name: launch_kinds(name) for name in COMPILED},
+    }
+    CEILINGS.write_text(json.dumps(ceilings, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    write_ceilings()

@@ -1,0 +1,25 @@
+"""What torch chooses on the stub GPU: attention kernels, and memory."""
+
+from tests.gpu_stub.memory import CASES
+from tests.gpu_stub.steps import EXPERIMENTS
+from tests.gpu_stub.stub import ask_stub
+
+ALLOWED = (0.8, 1.25)
+"""Smallest and largest estimate of the memory, divided by the allocator's peak."""
+
+
+def test_attention_takes_a_fused_kernel(tmp_path):
+    code = "import json; from tests.gpu_stub import choices\n"
+    found = ask_stub(code + "print(json.dumps(choices.kernels_of_all()))", cwd=tmp_path)
+    assert found.keys() == {*EXPERIMENTS}
+    assert {name: row for name, row in found.items() if "math" in str(row)} == {}
+    assert {name for name, row in found.items() if not any(row.values())} == {"cifar10-resnet18"}
+    assert found["quickstart"]["fp32"] == ["efficient"]  # the only fused kernel for fp32
+
+
+def test_the_estimated_memory_is_near_the_peak(tmp_path):
+    code = "import json; from tests.gpu_stub import memory\n"
+    found = ask_stub(code + "print(json.dumps(memory.all_peaks()))", cwd=tmp_path)
+    least, most = ALLOWED
+    assert len(found) == len(CASES)
+    assert [case for case in found if not least <= case[-1] <= most] == []
