@@ -117,8 +117,8 @@ MUTANTS = (
     Mutant(
         "begins the schedule and the random numbers anew",
         "vitcli/core/train/state.py",
-        "            first_step=self.step,\n            max_grad_norm",
-        "            first_step=0,\n            max_grad_norm",
+        "            first_step=self.step,\n            **self._options",
+        "            first_step=0,\n            **self._options",
         KILLS,
     ),
     Mutant(
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "forgets the sums of a half epoch",
         "vitcli/core/train/state.py",
-        '        self.sums = part("progress")["sums"].to(self.sums)\n',
+        '        self.sums.copy_(part("progress")["sums"])\n',
         "",
         STOPS,
     ),
@@ -155,14 +155,14 @@ MUTANTS = (
         (
             "            if self.ema:\n"
             "                self.ema.update(self.step)\n"
-            "            self._add(step)\n"
+            "            self._add(step.scalars)\n"
             "            yield step\n"
         ),
         (
             "            yield step\n"
             "            if self.ema:\n"
             "                self.ema.update(self.step)\n"
-            "            self._add(step)\n"
+            "            self._add(step.scalars)\n"
         ),
         STOPS,
     ),

@@ -96,7 +96,8 @@ def test_cutmix_targets_are_shares_of_pixels():
     )
     assert lam.tolist() == [1.0] * B
     own = torch.arange(B).view(B, 1, 1, 1).expand(B, 1, H, W).float()
-    mixed, targets = aug.mix(own, torch.arange(B), lam, box, B)
+    share = aug.own_share(lam, box, (H, W))
+    mixed, targets = aug.mix(own, torch.arange(B), lam, box, share, B)
     for i in range(B):
         counted = torch.bincount(mixed[i].flatten().long(), minlength=B) / (H * W)
         assert_close(targets[i], counted)

@@ -5,7 +5,16 @@ import torch
 from torch.testing import assert_close
 
 from vitcli.core.data import augment as aug
-from vitcli.core.data.batches import epoch_order, eval_batches, num_batches, train_batches
+from vitcli.core.data.batches import (
+    channels_on_device,
+    epoch_order,
+    epoch_rows,
+    eval_batches,
+    make_batch,
+    num_batches,
+    train_batches,
+)
+from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec
@@ -163,6 +172,37 @@ def test_mixing_follows_mix_prob_and_stops_at_mix_off_epoch():
     # Two images of the same class mix to that class, so a quarter of the mixed targets are pure.
     assert (shares < 1).float().mean().item() == pytest.approx(0.3 * 0.75, abs=0.12)
     assert batches(spec, epoch=2)[0]["targets"].dtype == torch.int64
+
+
+@pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
+def test_the_rows_for_cuda_make_the_same_batch(policy):
+    spec, data = FULL.replace(policy=policy), images(64, 16)
+    channels = channels_on_device(MEAN, STD, torch.device("cpu"))
+    made = []
+    for at_once in (False, True):
+        rows = epoch_rows(64, (16, 16), spec, seed=0, epoch=0, at_once=at_once)
+        assert ("op" in rows) is not at_once
+        made.append(make_batch(data, rows, spec, channels, 4))
+    assert torch.equal(made[0]["images"], made[1]["images"])
+    assert torch.equal(made[0]["targets"], made[1]["targets"])
+
+
+def next_float(function):
+    return lambda x: function(x).nextafter(torch.tensor(torch.inf))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+def test_pixels_do_not_depend_on_the_sine_of_a_device(at_once, monkeypatch):
+    """Rotations by 45 and 135 degrees have pixels on edges, which one rounding would change."""
+    spec, data = AugmentSpec(policy="trivial_augment"), images(2000, 32)
+    channels = channels_on_device(MEAN, STD, torch.device("cpu"))
+    rows = epoch_rows(2000, (32, 32), spec, seed=0, epoch=0, at_once=at_once)
+    expected = make_batch(data, rows, spec, channels, 4)["images"]
+    turned = OPS["rotate"].apply(data.pixels, torch.full((2000,), 45.0))
+    for name in ("cos", "sin", "deg2rad"):
+        monkeypatch.setattr(torch.Tensor, name, next_float(getattr(torch.Tensor, name)))
+    assert not torch.equal(OPS["rotate"].apply(data.pixels, torch.full((2000,), 45.0)), turned)
+    assert torch.equal(make_batch(data, rows, spec, channels, 4)["images"], expected)
 
 
 def test_channel_statistics_equal_those_of_the_pixels():

@@ -5,7 +5,13 @@ import torch
 from torchvision.transforms import InterpolationMode, autoaugment
 from torchvision.transforms.autoaugment import _apply_op
 
-from vitcli.core.data.policy import OPS, apply_policy, draw_rand_augment, draw_trivial_augment
+from vitcli.core.data.policy import (
+    OPS,
+    apply_policy,
+    draw_matrices,
+    draw_rand_augment,
+    draw_trivial_augment,
+)
 
 THEIRS = {
     "identity": "Identity", "shear_x": "ShearX", "shear_y": "ShearY", "rotate": "Rotate",
@@ -87,7 +93,7 @@ def test_operations_are_applied_in_order_to_their_images():
         ("equalize", "color"), ("identity", "posterize"),
     ]])  # fmt: skip
     strength = torch.tensor([[30, 90], [0, 0], [90, 30], [0, 0.4], [0, 3]], dtype=torch.float32)
-    out = apply_policy(images, op, strength)
+    out = apply_policy(images, op, strength, draw_matrices(op, strength, (24, 32)))
     for i in range(5):
         alone = images[i : i + 1]
         for j in range(2):

@@ -8,7 +8,7 @@ from tests.core.specs import build, changed
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
-from vitcli.core.ops.attention import attention, attention_weights
+from vitcli.core.ops.attention import attention, attention_weights, fused_attention
 from vitcli.core.spec.slots import ATTN_SCALES
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(3, 4), num_prefix_tokens=1)
@@ -58,6 +58,21 @@ def test_the_fused_path_equals_the_explicit_path(keys, extra):
     assert_close(fused, attention(q, k, v, mask=mask, bias=bias, fused=False))
     if extra != "nothing":
         assert not torch.allclose(fused, attention(q, k, v))
+
+
+@pytest.mark.parametrize("extra", ["nothing", "bias"])
+@pytest.mark.parametrize(("width", "multiple"), [(5, 4), (50, 8), (8, 8)])
+def test_heads_padded_with_zeros_give_the_same_result_and_gradients(width, multiple, extra):
+    sizes = (6, width), (9, width), (9, width)
+    heads = [torch.randn(2, 3, *size, dtype=torch.float64, requires_grad=True) for size in sizes]
+    bias = torch.randn(1, 3, 6, 9, dtype=torch.float64) if extra == "bias" else None
+    q, k, v = heads
+    padded = fused_attention(q * width**-0.5, k, v, bias, 0.0, multiple)
+    plain = attention(q, k, v, bias=bias, fused=False)
+    assert_close(padded, plain)
+    weight = torch.randn_like(plain)
+    found = torch.autograd.grad((padded * weight).sum(), heads)
+    assert_close(found, torch.autograd.grad((plain * weight).sum(), heads))
 
 
 @pytest.mark.parametrize("scale", ATTN_SCALES)

@@ -5,11 +5,11 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from tests.core.specs import classify
+from tests.core.specs import build, classify
 from vitcli.core.randomness import begin_step, seed_of
-from vitcli.core.spec import OptimSpec
+from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.train.fit import fit
-from vitcli.core.train.optim import build_optimizers
+from vitcli.core.train.optim import build_optimizers, state_tensors
 
 OPTIM = OptimSpec(lr=0.01)
 
@@ -158,3 +158,52 @@ def test_without_max_grad_norm_the_gradient_is_unchanged():
     for model, limit in zip(models, (None, 1e9), strict=True):
         run(model, batches(2), max_grad_norm=limit)
     assert_close(weights(models[0]), weights(models[1]))
+
+
+def test_the_scale_and_the_skipped_steps_are_those_of_torch():
+    """Two optimisers with fp16 act as one optimiser with torch's own loop."""
+    overflows = [True, False, False, True, False, False, False, False]
+    rows = batches(len(overflows))
+    ours, theirs = network().eval(), network().eval()
+    halves = [list(ours[0].parameters()), list(ours[3].parameters())]
+    pair = [torch.optim.SGD([{"params": half, "peak_lr": 0.1}], lr=0.1) for half in halves]
+    one = torch.optim.SGD(theirs.parameters(), lr=0.1)
+    scalers = [torch.amp.GradScaler("cpu", growth_interval=2) for _ in range(2)]
+    for model in (ours, theirs):
+        due = iter(overflows)
+        model[3].bias.register_hook(lambda g, due=due: g * float("inf") if next(due) else g)
+    for row in rows:
+        run(ours, [row], optimizers=pair, scaler=scalers[0], max_grad_norm=None)
+        one.zero_grad()
+        scalers[1].scale(classify(theirs).losses(row)["loss"]).backward()
+        scalers[1].step(one)
+        scalers[1].update()
+        assert scalers[0].state_dict() == scalers[1].state_dict()
+        assert_close(weights(ours), weights(theirs))
+    assert scalers[0].get_scale() == 2.0**16 / 4 * 8
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_a_first_step_that_fp16_skips_leaves_no_trace(name, monkeypatch):
+    """torch's fused SGD would keep the momentum that it has not written."""
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    spec = OptimSpec(name=name, lr=0.01, muon_lr=0.01)
+    image = torch.randn(2, 3, 16, 16)
+    rows = [{"images": image, "targets": torch.tensor([0, 1])}] * 2
+    ends = []
+    for skips in (True, False):
+        torch.manual_seed(1)
+        model = build().float()
+        optimizers = build_optimizers(model, spec)
+        scaler = torch.amp.GradScaler("cpu")
+        torch.use_deterministic_algorithms(True)  # uninitialised memory holds NaN
+        try:
+            if skips:
+                hook = model.head.weight.register_hook(lambda grad: grad * float("inf"))
+                run(model, rows[:1], optimizers=optimizers, scaler=scaler)
+                hook.remove()
+            run(model, rows[1:], optimizers=optimizers, scaler=scaler)
+        finally:
+            torch.use_deterministic_algorithms(False)
+        ends.append((weights(model), state_tensors(optimizers)))
+    assert_close(*ends)

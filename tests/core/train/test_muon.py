@@ -1,8 +1,9 @@
-"""Muon for CPUs equals torch's Muon up to the rounding of bf16."""
+"""Muon on batches of matrices equals torch's Muon up to the rounding of bf16."""
 
 import pytest
 import torch
 from torch.nn import Parameter
+from torch.testing import assert_close
 
 from vitcli.core.train.muon import Muon, orthogonalize
 
@@ -43,3 +44,46 @@ def test_directions_are_nearly_orthogonal(shape):
 
 def test_a_gradient_of_zero_gives_no_direction():
     assert orthogonalize(torch.zeros(1, 3, 4), COEFFICIENTS, 5, 1e-7).abs().max() == 0
+
+
+def test_a_learning_rate_on_the_device_gives_the_same_steps():
+    def moved(lr) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        matrices = [Parameter(torch.randn(shape)) for shape in SHAPES]
+        optimizer = Muon(matrices, lr=0.1, weight_decay=0.1)
+        optimizer.param_groups[0]["lr"] = lr
+        for matrix in matrices:
+            matrix.grad = torch.randn_like(matrix)
+        optimizer.step()
+        return [matrix.detach() for matrix in matrices]
+
+    assert_close(moved(torch.tensor(0.2)), moved(0.2))
+
+
+def test_infinite_gradients_leave_matrices_and_momentum_unchanged():
+    """``found_inf`` is how a GradScaler tells an optimiser."""
+    matrices = [Parameter(torch.randn(shape)) for shape in SHAPES]
+    optimizer = Muon(matrices, lr=0.1, weight_decay=0.1)
+
+    def step(found_inf: float) -> list[torch.Tensor]:
+        for matrix in matrices:
+            matrix.grad = torch.randn_like(matrix)
+            matrix.grad[0, 0] += found_inf * float("inf") if found_inf else 0.0
+        optimizer.found_inf = torch.tensor(found_inf)
+        optimizer.step()
+        return [t.clone() for m in matrices for t in (m, optimizer.state[m]["momentum_buffer"])]
+
+    first, skipped, second = step(0.0), step(1.0), step(0.0)
+    assert all(map(torch.equal, first, skipped))
+    assert not any(map(torch.equal, skipped, second))
+
+
+@pytest.mark.parametrize("shape", [(16, 16), (6, 30), (30, 6)])
+def test_directions_in_bf16_are_those_of_torch(shape):
+    """A GPU computes them in bf16; see ``find_directions``."""
+    from torch.optim._muon import _zeropower_via_newtonschulz as theirs
+
+    matrices = torch.randn(3, *shape)
+    ours = orthogonalize(matrices.bfloat16(), COEFFICIENTS, 5, 1e-7).float()
+    for matrix, found in zip(matrices, ours, strict=True):
+        assert_close(found, theirs(matrix, COEFFICIENTS, 5, 1e-7).float(), atol=0.05, rtol=0.05)

@@ -133,3 +133,18 @@ def test_the_state_of_other_parameters_is_refused():
     swapped = {name: tensors[name.replace("0.0.", "0.1.", 1)] for name in tensors if ".0." in name}
     with pytest.raises(ValueError, match="state 0 belongs to another parameter"):
         load_state_tensors(optimizers, tensors | swapped)
+
+
+@pytest.mark.parametrize("name", ["adamw", "sgd"])
+def test_the_state_of_a_channels_last_filter_has_its_layout(name):
+    """Fused optimisers refuse tensors in another layout than that of their parameter."""
+    model = nn.Conv2d(3, 4, 3).to(memory_format=torch.channels_last)
+    optimizers = build_optimizers(model, OptimSpec(name=name))
+    model(torch.randn(2, 3, 8, 8)).square().sum().backward()
+    optimizers[0].step()
+    stored = {k: v.clone().contiguous() for k, v in state_tensors(optimizers).items()}
+    load_state_tensors(optimizers, stored)
+    optimizers[0].step()
+    filters = [v for v in optimizers[0].state[model.weight].values() if v.ndim == 4]
+    assert filters
+    assert all(v.stride() == model.weight.stride() for v in filters)

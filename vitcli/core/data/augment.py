@@ -56,16 +56,25 @@ def normalize(images: Tensor, mean: Tensor, std: Tensor) -> Tensor:
 
     ``mean`` and ``std`` (C,) are on the [0, 1] scale.
     """
-    scale, shift = 1 / (255 * std), mean / std
-    return images.float().mul(scale[:, None, None]).sub_(shift[:, None, None])
+    return standardize(images, *scale_and_shift(mean, std))
+
+
+def scale_and_shift(mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what :func:`standardize` multiplies pixels by and subtracts: each (C, 1, 1)."""
+    return (1 / (255 * std))[:, None, None], (mean / std)[:, None, None]
+
+
+def standardize(images: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Return images * scale - shift: (B, C, H, W) uint8 or float -> float32."""
+    return images.float().mul(scale).sub_(shift)
 
 
 def inside(box: Box, height: int, width: int) -> Tensor:
     """Return which pixels lie in the box: (B, 4) -> (B, 1, H, W) bool."""
-    top, left, bottom, right = box[:, :, None].unbind(1)  # each (B, 1)
-    y, x = (torch.arange(size, device=box.device) for size in (height, width))
-    rows, columns = (top <= y) & (y < bottom), (left <= x) & (x < right)
-    return (rows[:, :, None] & columns[:, None, :])[:, None]
+    first, last = box.unflatten(1, (2, 2))[..., None].unbind(1)  # (B, 2, 1) each: row, column
+    place = torch.arange(max(height, width), device=box.device)
+    rows, columns = ((first <= place) & (place < last)).unbind(1)
+    return (rows[:, :height, None] & columns[:, None, :width])[:, None]
 
 
 def erase(images: Tensor, box: Box) -> Tensor:
@@ -98,13 +107,14 @@ def draw_erase(num_images: int, size: tuple[int, int], prob: float, generator: G
 
 
 def mix(
-    images: Tensor, labels: Tensor, lam: Tensor, box: Box, num_classes: int
+    images: Tensor, labels: Tensor, lam: Tensor, box: Box, own: Tensor, num_classes: int
 ) -> tuple[Tensor, Tensor]:
     """Blend each image and its label with those of its neighbour in the batch.
 
     The weight of an image is ``lam`` outside the box and 0 inside. The weight of the image's label
-    is the image's exact share of the result: lam (1 - box area / H W).
-    (B, C, H, W) float, (B,) int64, (B,) float, (B, 4) -> (B, C, H, W), (B, K) probabilities.
+    is ``own``, which is the :func:`own_share` of the image.
+    (B, C, H, W) float, (B,) int64, (B,) float, (B, 4), (B,) float -> (B, C, H, W) and (B, K)
+    probabilities.
 
     MixUp (Zhang et al. 2017, https://arxiv.org/abs/1710.09412) has an empty box; CutMix (Yun et
     al. 2019, https://arxiv.org/abs/1905.04899) has lam = 1. There are two deviations. Every image
@@ -116,10 +126,13 @@ def mix(
     mixed = images.roll(1, 0).lerp(images, weight.expand_as(images))
     classes = torch.arange(num_classes, device=labels.device)
     targets = (labels[:, None] == classes).to(images.dtype)
-    height, width = images.shape[-2:]
-    area = (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])
-    own = lam * (1 - area / (height * width))
     return mixed, targets.roll(1, 0).lerp(targets, own[:, None].expand_as(targets))
+
+
+def own_share(lam: Tensor, box: Box, size: tuple[int, int]) -> Tensor:
+    """Return each image's exact share of the mixed image: lam (1 - box area / H W), (N,)."""
+    area = (box[:, 2] - box[:, 0]) * (box[:, 3] - box[:, 1])
+    return lam * (1 - area / (size[0] * size[1]))
 
 
 def draw_mix(

@@ -6,21 +6,35 @@ continues with the same pixels.
 Axes: N images of the data set, B batch, C channels, H W pixels, K classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from vitcli.core.data import augment as aug
-from vitcli.core.data.policy import apply_policy, draw_rand_augment, draw_trivial_augment
+from vitcli.core.data.policy import (
+    Size,
+    apply_policy,
+    draw_matrices,
+    draw_rand_augment,
+    draw_trivial_augment,
+)
+from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import AugmentSpec
+from vitcli.core.transfer import to_device
 
 Batch = dict[str, Tensor]
 Draws = dict[str, Tensor]
 """Tables of random parameters. Row i belongs to image i of the data set, whatever the order of the
 epoch."""
+Rows = dict[str, Tensor]
+"""Tables of an epoch. Row i belongs to the i-th image in the order of the epoch. ``index`` is its
+place in the data set; the other tables are the parameters of this epoch's augmentation."""
+Channels = tuple[Tensor, Tensor]
+"""Scale and shift of each channel: what :func:`augment.standardize` takes."""
 
 
 def epoch_order(num_images: int, seed: int, epoch: int) -> Tensor:
@@ -39,65 +53,117 @@ def num_batches(num_images: int, batch_size: int) -> int:
     return num_images // batch_size
 
 
+def epoch_rows(
+    num_images: int,
+    size: Sequence[int],
+    augment: AugmentSpec,
+    *,
+    seed: int,
+    epoch: int,
+    at_once: bool = False,
+) -> Rows:
+    """Return the order and all random parameters of an epoch, on the CPU.
+
+    Epochs with and without mixing have different tables, and therefore different targets. With
+    ``at_once`` the tables of a policy are those of ``apply_at_once``, which CUDA needs.
+    """
+    order = epoch_order(num_images, seed, epoch)
+    draws = _draw(augment, num_images, size, seed, epoch, at_once)
+    return {"index": order} | {name: table[order] for name, table in draws.items()}
+
+
+def make_batch(
+    images: Images, rows: Rows, augment: AugmentSpec, channels: Channels, num_classes: int
+) -> Batch:
+    """Return the batch of B rows: gathered, augmented and normalised.
+
+    Crop, flip and policy act on bytes, the rest on floats. A pure function of tensors on one
+    device, except for "op" (see ``apply_policy``). With rows made for CUDA, the host neither
+    decides nor waits nor copies, so a CUDA graph can capture the function.
+    """
+    x, targets = images.pixels[rows["index"]], images.labels[rows["index"]]
+    if "crop" in rows:
+        x = aug.crop(x, rows["crop"], augment.crop_padding)
+    if "flip" in rows:
+        x = aug.flip(x, rows["flip"])
+    if "op" in rows:
+        x = apply_policy(x, rows["op"], rows["strength"], rows["matrix"])
+    elif "matrix" in rows:
+        x = apply_at_once(x, rows)
+    x = aug.standardize(x, *channels)
+    if "erase" in rows:
+        x = aug.erase(x, rows["erase"])
+    if "lam" in rows:
+        x, targets = aug.mix(x, targets, rows["lam"], rows["box"], rows["own"], num_classes)
+    return {"images": x, "targets": targets}
+
+
 def train_batches(
+    images: Images, augment: AugmentSpec, *, seed: int, epoch: int, **options: Any
+) -> Iterator[Batch]:
+    """Return one epoch's batches, as :func:`make_batches` with the rows of the epoch."""
+    size, at_once = images.pixels.shape[-2:], images.pixels.is_cuda
+    rows = epoch_rows(len(images), size, augment, seed=seed, epoch=epoch, at_once=at_once)
+    return make_batches(images, rows, augment, **options)
+
+
+def make_batches(
     images: Images,
+    rows: Rows,
     augment: AugmentSpec,
     *,
     mean: Sequence[float],
     std: Sequence[float],
     num_classes: int,
     batch_size: int,
-    seed: int,
-    epoch: int,
     first_batch: int = 0,
+    make: Callable[..., Batch] = make_batch,
 ) -> Iterator[Batch]:
-    """Return one epoch's batches from ``first_batch`` on, shuffled, augmented and normalised.
+    """Yield an epoch's batches from ``first_batch`` on, shuffled, augmented and normalised.
 
     A batch is {"images": (B, C, H, W) float32, "targets": (B,) int64 labels}. In an epoch with
     mixing the targets are (B, K) float32 probabilities. The last, smaller batch is dropped.
+    ``make`` is ``make_batch``, compiled or not.
     """
-    count = num_batches(len(images), batch_size)
-    draws = _draw(augment, len(images), images.pixels.shape[-2:], seed, epoch)
-    order = epoch_order(len(images), seed, epoch)
+    # One transfer per epoch is cheaper than one per batch.
+    tables = rows_on_device(rows, images.pixels.device)
+    channels = channels_on_device(mean, std, images.pixels.device)
+    end = num_batches(len(images), batch_size) * batch_size
+    for start in range(first_batch * batch_size, end, batch_size):
+        part = {name: table[start : start + batch_size] for name, table in tables.items()}
+        yield make(images, part, augment, channels, num_classes)
 
-    def batches() -> Iterator[Batch]:
-        device = images.pixels.device
-        # One transfer per epoch is cheaper than one per batch.
-        rows = {
-            # apply_policy needs the operations on the CPU; see its docstring.
-            name: table[order].to("cpu" if name == "op" else device, non_blocking=True)
-            for name, table in draws.items()
-        }
-        index = order.to(device, non_blocking=True)
-        channels = _channels(mean, std, device)
-        for start in range(first_batch * batch_size, count * batch_size, batch_size):
-            part = slice(start, start + batch_size)
-            pixels, labels = images.pixels[index[part]], images.labels[index[part]]
-            draw = {name: table[part] for name, table in rows.items()}
-            x, y = _apply(augment, pixels, labels, draw, channels, num_classes)
-            yield {"images": x, "targets": y}
 
-    return batches()
+def rows_on_device(rows: Rows, device: torch.device) -> Rows:
+    """Return the rows of an epoch on the device of the images."""
+    # apply_policy needs the operations on the CPU; see its docstring.
+    stays = {name: table for name, table in rows.items() if name == "op"}
+    return to_device({k: v for k, v in rows.items() if k not in stays}, device) | stays
+
+
+def channels_on_device(
+    mean: Sequence[float], std: Sequence[float], device: torch.device
+) -> Channels:
+    """Return the constants that normalise images, on a device."""
+    scale, shift = aug.scale_and_shift(torch.tensor(mean), torch.tensor(std))
+    moved = to_device({"scale": scale, "shift": shift}, device)
+    return moved["scale"], moved["shift"]
 
 
 def eval_batches(
     images: Images, *, mean: Sequence[float], std: Sequence[float], batch_size: int
 ) -> Iterator[Batch]:
     """Yield all images in their order, normalised. The last batch may be smaller."""
-    channels = _channels(mean, std, images.pixels.device)
+    channels = channels_on_device(mean, std, images.pixels.device)
     for start in range(0, len(images), batch_size):
         part = slice(start, start + batch_size)
-        normal = aug.normalize(images.pixels[part], *channels)
+        normal = aug.standardize(images.pixels[part], *channels)
         yield {"images": normal, "targets": images.labels[part]}
 
 
-def _channels(
-    mean: Sequence[float], std: Sequence[float], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    return torch.tensor(mean, device=device), torch.tensor(std, device=device)
-
-
-def _draw(spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, epoch: int) -> Draws:
+def _draw(
+    spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, epoch: int, at_once: bool
+) -> Draws:
     """Draw all random parameters of one epoch. Each operation has its own generator."""
     height, width = size
     draws: Draws = {}
@@ -109,14 +175,8 @@ def _draw(spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, ep
     if spec.flip == "alternating":
         first = aug.draw_flip(num_images, keyed_generator(seed, 0, "flip"))
         draws["flip"] = first ^ bool(epoch % 2)
-    if spec.policy == "rand_augment":
-        generator = keyed_generator(seed, epoch, "policy")
-        draws["op"], draws["strength"] = draw_rand_augment(
-            num_images, (height, width), spec.rand_num_ops, spec.rand_magnitude, generator
-        )
-    if spec.policy == "trivial_augment":
-        generator = keyed_generator(seed, epoch, "policy")
-        draws["op"], draws["strength"] = draw_trivial_augment(num_images, generator)
+    if spec.policy != "none":
+        draws |= _draw_policy(spec, num_images, (height, width), seed, epoch, at_once)
     if spec.erasing:
         generator = keyed_generator(seed, epoch, "erase")
         draws["erase"] = aug.draw_erase(num_images, (height, width), spec.erasing, generator)
@@ -130,27 +190,20 @@ def _draw(spec: AugmentSpec, num_images: int, size: Sequence[int], seed: int, ep
             switch_prob=spec.mix_switch_prob,
             generator=keyed_generator(seed, epoch, "mix"),
         )
+        draws["own"] = aug.own_share(draws["lam"], draws["box"], (height, width))
     return draws
 
 
-def _apply(
-    spec: AugmentSpec,
-    images: Tensor,
-    labels: Tensor,
-    draw: Draws,
-    channels: tuple[Tensor, Tensor],
-    num_classes: int,
-) -> tuple[Tensor, Tensor]:
-    """Augment and normalise a batch. Crop, flip and policy act on bytes, the rest on floats."""
-    if "crop" in draw:
-        images = aug.crop(images, draw["crop"], spec.crop_padding)
-    if "flip" in draw:
-        images = aug.flip(images, draw["flip"])
-    if "op" in draw:
-        images = apply_policy(images, draw["op"], draw["strength"])
-    images = aug.normalize(images, *channels)
-    if "erase" in draw:
-        images = aug.erase(images, draw["erase"])
-    if "lam" in draw:
-        return aug.mix(images, labels, draw["lam"], draw["box"], num_classes)
-    return images, labels
+def _draw_policy(
+    spec: AugmentSpec, num_images: int, size: Size, seed: int, epoch: int, at_once: bool
+) -> Draws:
+    generator = keyed_generator(seed, epoch, "policy")
+    if spec.policy == "rand_augment":
+        op, strength = draw_rand_augment(
+            num_images, size, spec.rand_num_ops, spec.rand_magnitude, generator
+        )
+    else:
+        op, strength = draw_trivial_augment(num_images, generator)
+    if at_once:
+        return draw_settings(op, strength, size)
+    return {"op": op, "strength": strength, "matrix": draw_matrices(op, strength, size)}

@@ -14,54 +14,103 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
+Size = tuple[int, int]
+"""Height and width."""
 
-def warp(images: Tensor, matrix: Tensor) -> Tensor:
-    """Apply an affine map to images: (B, C, H, W), (B, 2, 3) -> (B, C, H, W).
+
+def nearest_pixels(matrix: Tensor, size: Size) -> tuple[Tensor, Tensor]:
+    """Return where an affine map takes each pixel from, and whether this is inside the image.
+
+    (..., 2, 3) -> index in the image (..., H W) int64, (..., H W) bool.
 
     The pixel with its centre at (x, y) takes its value from the place matrix @ (x, y, 1). x points
     to the right and y down, in pixels from the upper left corner of the image.
     """
-    height, width = images.shape[-2:]
-    y = torch.arange(height, device=images.device)[:, None] + 0.5
-    x = torch.arange(width, device=images.device) + 0.5
-    a, b, c, d, e, f = matrix.flatten(1)[:, :, None, None].unbind(1)
-    column, row = (a * x + b * y + c).floor().long(), (d * x + e * y + f).floor().long()
-    is_inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
-    source = row.clamp(0, height - 1) * width + column.clamp(0, width - 1)
+    height, width = size
+    y = torch.arange(0.5, height, device=matrix.device)[:, None]
+    x = torch.arange(0.5, width, device=matrix.device)
+    a, b, c = matrix[..., None, None].unbind(-3)  # each (..., 2, 1, 1)
+    column, row = (a * x + b * y + c).floor().long().unbind(-3)
+    near_row, near_column = row.clamp(0, height - 1), column.clamp(0, width - 1)
+    is_inside = (near_row == row) & (near_column == column)
+    index = torch.add(near_column, near_row, alpha=width)
+    return index.flatten(-2), is_inside.flatten(-2)
+
+
+def take_pixels(images: Tensor, index: Tensor, is_inside: Tensor) -> Tensor:
+    """Gather the pixels that :func:`nearest_pixels` found: (B, C, H, W), 2 x (B, H W)."""
     flat = images.flatten(2)
-    taken = flat.gather(2, source.flatten(1)[:, None].expand_as(flat)).view_as(images)
-    return taken * is_inside[:, None]
+    taken = flat.gather(2, index[:, None].expand_as(flat))
+    return (taken * is_inside[:, None]).view_as(images)
 
 
-def affine(images: Tensor, *rows: Tensor | float) -> Tensor:
-    """Call :func:`warp` with a matrix of six entries, each (B,) or a number."""
-    ones = torch.ones(len(images), device=images.device)
-    return warp(images, torch.stack([ones * row for row in rows], dim=1).view(-1, 2, 3))
+def warp(images: Tensor, matrix: Tensor) -> Tensor:
+    """Apply an affine map to images: (B, C, H, W), (B, 2, 3) -> (B, C, H, W)."""
+    height, width = images.shape[-2:]
+    return take_pixels(images, *nearest_pixels(matrix, (height, width)))
 
 
-def shear_x(images: Tensor, slope: Tensor) -> Tensor:
-    return affine(images, 1.0, slope, 0.0, 0.0, 1.0, 0.0)
+def affine(like: Tensor, *rows: Tensor | float) -> Tensor:
+    """Return matrices (B, 2, 3) of six entries, each (B,) as ``like`` or a number."""
+    return torch.stack([torch.ones_like(like) * row for row in rows], dim=1).view(-1, 2, 3)
 
 
-def shear_y(images: Tensor, slope: Tensor) -> Tensor:
-    return affine(images, 1.0, 0.0, 0.0, slope, 1.0, 0.0)
+def shear_x(slope: Tensor, _: Size) -> Tensor:
+    return affine(slope, 1.0, slope, 0.0, 0.0, 1.0, 0.0)
 
 
-def translate_x(images: Tensor, pixels: Tensor) -> Tensor:
+def shear_y(slope: Tensor, _: Size) -> Tensor:
+    return affine(slope, 1.0, 0.0, 0.0, slope, 1.0, 0.0)
+
+
+def translate_x(pixels: Tensor, _: Size) -> Tensor:
     """Move images to the right by whole pixels."""
-    return affine(images, 1.0, 0.0, -pixels.trunc(), 0.0, 1.0, 0.0)
+    return affine(pixels, 1.0, 0.0, -pixels.trunc(), 0.0, 1.0, 0.0)
 
 
-def translate_y(images: Tensor, pixels: Tensor) -> Tensor:
+def translate_y(pixels: Tensor, _: Size) -> Tensor:
     """Move images down by whole pixels."""
-    return affine(images, 1.0, 0.0, 0.0, 0.0, 1.0, -pixels.trunc())
+    return affine(pixels, 1.0, 0.0, 0.0, 0.0, 1.0, -pixels.trunc())
 
 
-def rotate(images: Tensor, degrees: Tensor) -> Tensor:
+def rotate(degrees: Tensor, size: Size) -> Tensor:
     """Rotate images anticlockwise around the centre."""
-    y, x = (side / 2 for side in images.shape[-2:])
+    y, x = (side / 2 for side in size)
     cos, sin = degrees.deg2rad().cos(), degrees.deg2rad().sin()
-    return affine(images, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+    return affine(degrees, cos, -sin, x - cos * x + sin * y, sin, cos, y - sin * x - cos * y)
+
+
+MATRICES: dict[str, Callable[[Tensor, Size], Tensor]] = {
+    "shear_x": shear_x,
+    "shear_y": shear_y,
+    "translate_x": translate_x,
+    "translate_y": translate_y,
+    "rotate": rotate,
+}
+"""The geometric operations: strength (B,) float32 -> matrices (B, 2, 3) for :func:`warp`."""
+
+
+def draw_matrices(op: Tensor, strength: Tensor, size: Size) -> Tensor:
+    """Return the matrices (N, k, 2, 3) of drawn operations; other operations keep the pixels.
+
+    They are computed on the CPU, once for every device. A rotation by 45 or 135 degrees puts
+    pixels on the edge between two others, where one rounding of the angle would change them.
+    """
+    matrix = torch.eye(2, 3).repeat(*op.shape, 1, 1)
+    for name, make in MATRICES.items():
+        chosen = op == list(OPS).index(name)
+        matrix[chosen] = make(strength[chosen], size)
+    return matrix
+
+
+def geometric(name: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a row of ``MATRICES`` as an operation on images."""
+
+    def apply(images: Tensor, strength: Tensor) -> Tensor:
+        height, width = images.shape[-2:]
+        return warp(images, MATRICES[name](strength, (height, width)))
+
+    return apply
 
 
 def blend(other: Tensor, images: Tensor, factor: Tensor) -> Tensor:
@@ -74,8 +123,21 @@ def grey(images: Tensor) -> Tensor:
     """Return the luma of ITU-R BT.601 in whole levels: (B, C, H, W) -> (B, 1, H, W) float."""
     if images.shape[1] != 3:
         return images.float().mean(1, keepdim=True).floor()
-    red, green, blue = images.float().split(1, dim=1)
+    red, green, blue = images.split(1, dim=1)
     return (0.2989 * red + 0.587 * green + 0.114 * blue).floor()
+
+
+def smooth(images: Tensor) -> Tensor:
+    """Return images in whole levels (B, C, H, W) float, smoothed except for their borders.
+
+    The smoothing is 3 x 3, and its centre weighs 5 / 13.
+    """
+    smoothed = images.float()
+    if min(images.shape[-2:]) > 2:
+        inner = smoothed[:, :, 1:-1, 1:-1]
+        total = F.avg_pool2d(smoothed, 3, stride=1, divisor_override=1)
+        inner.copy_(total.add_(inner, alpha=4).div_(13).round_())
+    return smoothed
 
 
 def brightness(images: Tensor, factor: Tensor) -> Tensor:
@@ -93,13 +155,7 @@ def contrast(images: Tensor, factor: Tensor) -> Tensor:
 
 
 def sharpness(images: Tensor, factor: Tensor) -> Tensor:
-    """Blend images with a 3 x 3 smoothing whose centre weighs 5 / 13. Borders do not change."""
-    smooth = images.clone()
-    if min(images.shape[-2:]) > 2:
-        pixels = images.float()
-        total = 9 * F.avg_pool2d(pixels, 3, stride=1) + 4 * pixels[:, :, 1:-1, 1:-1]
-        smooth[:, :, 1:-1, 1:-1] = (total / 13).round().byte()
-    return blend(smooth, images, factor)
+    return blend(smooth(images), images, factor)
 
 
 def posterize(images: Tensor, bits: Tensor) -> Tensor:
@@ -156,11 +212,11 @@ class Op(NamedTuple):
 # The largest translation is 150 / 331 of the side in RandAugment and 32 pixels in TrivialAugment.
 OPS: dict[str, Op] = {
     "identity": Op(identity),
-    "shear_x": Op(shear_x, 0, 0.3, 0.99),
-    "shear_y": Op(shear_y, 0, 0.3, 0.99),
-    "translate_x": Op(translate_x, 0, 150 / 331, 32),
-    "translate_y": Op(translate_y, 0, 150 / 331, 32),
-    "rotate": Op(rotate, 0, 30, 135),
+    "shear_x": Op(geometric("shear_x"), 0, 0.3, 0.99),
+    "shear_y": Op(geometric("shear_y"), 0, 0.3, 0.99),
+    "translate_x": Op(geometric("translate_x"), 0, 150 / 331, 32),
+    "translate_y": Op(geometric("translate_y"), 0, 150 / 331, 32),
+    "rotate": Op(geometric("rotate"), 0, 30, 135),
     "brightness": Op(brightness, 1, 0.9, 0.99),
     "color": Op(color, 1, 0.9, 0.99),
     "contrast": Op(contrast, 1, 0.9, 0.99),
@@ -206,19 +262,22 @@ def _draw(change: Tensor, level: Tensor, generator: Generator) -> tuple[Tensor, 
     return op, neutral + change[op] * level * torch.where(is_signed, sign, 1)
 
 
-def apply_policy(images: Tensor, op: Tensor, strength: Tensor) -> Tensor:
+def apply_policy(images: Tensor, op: Tensor, strength: Tensor, matrix: Tensor) -> Tensor:
     """Apply the k operations of each image one after the other.
 
-    (B, C, H, W) uint8, (B, k) int64 on the CPU, (B, k) float32 on the device -> (B, C, H, W).
-    The batch is sorted by operation, and each operation runs once on its group of images. ``op`` is
-    on the CPU because the host needs the group sizes and must not wait for the device.
+    (B, C, H, W) uint8, (B, k) int64 on the CPU, (B, k) float32 and (B, k, 2, 3) float32 on the
+    device -> (B, C, H, W). The batch is sorted by operation, and each operation runs once on its
+    group of images. ``op`` is on the CPU because the host needs the group sizes and must not wait
+    for the device.
     """
-    for rows, strengths in zip(op.unbind(1), strength.unbind(1), strict=True):
+    for rows, *settings in zip(op.unbind(1), strength.unbind(1), matrix.unbind(1), strict=True):
         groups = rows.bincount(minlength=len(OPS)).tolist()
         index = rows.argsort(stable=True).to(images.device, non_blocking=True)
-        parts = zip(
-            OPS.values(), images[index].split(groups), strengths[index].split(groups), strict=True
-        )
-        changed = [row.apply(part, value) for row, part, value in parts if len(part)]
+        parts = (table[index].split(groups) for table in (images, *settings))
+        changed = [
+            warp(part, place) if name in MATRICES else OPS[name].apply(part, value)
+            for name, part, value, place in zip(OPS, *parts, strict=True)
+            if len(part)
+        ]
         images = torch.empty_like(images).index_copy_(0, index, torch.cat(changed))
     return images

@@ -122,7 +122,10 @@ class Performer(FeatureAttention):
     @torch.no_grad()
     def redraw(self, generator: torch.Generator | None = None) -> None:
         """Replace the features with newly drawn ones."""
-        self.projection.copy_(orthogonal_features(*self.projection.shape, generator=generator))
+        drawn = orthogonal_features(*self.projection.shape, generator=generator)
+        if self.projection.is_cuda:  # the host does not wait for a copy from pinned memory
+            drawn = drawn.pin_memory()
+        self.projection.copy_(drawn, non_blocking=True)
 
 
 def log_features(x: Tensor, projection: Tensor, scale: Scale) -> Tensor:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 Scale = float | Tensor
 CLAMP = (-1e9, 1e4)
+FUSED_BYTES = 16
+"""On CUDA, torch has a fused kernel for a head if its features fill a multiple of 16 bytes."""
 
 
 def attention_scores(query: Tensor, key: Tensor, scale: Scale, clamp: bool = False) -> Tensor:
@@ -93,11 +95,28 @@ def attention(
             allowed = bias.masked_fill(~mask, float("-inf"))
         if allowed is not None and allowed.is_floating_point():
             allowed = allowed.to(query.dtype)
-        return F.scaled_dot_product_attention(
-            query * scale, key, value, attn_mask=allowed, dropout_p=dropout, scale=1.0
-        )
+        multiple = FUSED_BYTES // value.element_size() if value.is_cuda else 1
+        return fused_attention(query * scale, key, value, allowed, dropout, multiple)
     weights = attention_weights(query, key, scale=scale, mask=mask, bias=bias, clamp=clamp)
     return F.dropout(weights, dropout) @ value
+
+
+def fused_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout: float, multiple: int
+) -> Tensor:
+    """Return softmax(q k^T) v from torch's fused kernel, with the shapes of ``attention``.
+
+    If the width of a head is not a multiple of ``multiple``, zeros are appended to q, k and v, and
+    cut off from the result. They change neither the scores nor the other features.
+    """
+    width = value.shape[-1]
+    missing = -width % multiple
+    if missing:
+        query, key, value = (F.pad(part, (0, missing)) for part in (query, key, value))
+    out = F.scaled_dot_product_attention(
+        query, key, value, attn_mask=mask, dropout_p=dropout, scale=1.0
+    )
+    return out[..., :width] if missing else out
 
 
 def split_heads(qkv: Tensor, num_heads: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -52,6 +52,11 @@ class ModelSpec(Spec):
         """Return whether the model has matrices inside transformer blocks, which Muon needs."""
         return self.has_blocks
 
+    @property
+    def has_random_blocks(self) -> bool:
+        """Return whether the blocks draw random numbers in training."""
+        return False
+
 
 class TokenSpec(ModelSpec):
     """Fields of all models that turn an image into tokens.
@@ -158,6 +163,10 @@ class TokenSpec(ModelSpec):
     @property
     def has_batch_norm(self) -> bool:
         return super().has_batch_norm or NORMS[self.norm].is_batch_norm
+
+    @property
+    def has_random_blocks(self) -> bool:
+        return max(self.drop_path, self.attn_drop, self.proj_drop) > 0
 
     @model_validator(mode="after")
     def _check_widths(self) -> Self:

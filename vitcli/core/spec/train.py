@@ -29,11 +29,17 @@ class TrainSpec(Spec):
     replaced if the classes differ."""
     limit_batches: int | None = Field(None, ge=1)
     """Maximum number of batches per epoch and per evaluation, for a quick try; unset uses all."""
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """Data type of autocast. ``auto`` uses bf16 if the device computes it in hardware, otherwise
-    fp32."""
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
+    """Precision of the training steps. ``auto`` uses bf16 if the device computes it in hardware,
+    otherwise fp32. ``bf16`` and ``fp16`` are types of autocast. ``tf32`` keeps fp32 tensors, but
+    rounds the factors of products and convolutions; it needs CUDA. Evaluation always uses fp32."""
+    deterministic: bool = False
+    """Use only deterministic kernels on CUDA, so that training twice gives the same bits; may be
+    slower. A CPU needs no such kernels."""
     compile: bool | None = None
     """Compile the model with torch.compile; unset compiles on CUDA only."""
+    graphs: bool | None = None
+    """Replay each training step as one CUDA graph; unset does so on CUDA."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Kernels that compute the model. ``native`` kernels are compiled at the first use, on Linux.
     They need fp32 on a CPU with AVX2, AVX-512 or NEON, or bf16 on a CPU with AMX. ``auto`` uses
@@ -49,6 +55,10 @@ class TrainSpec(Spec):
     def compiles_on(self, device_type: str) -> bool:
         """Return whether the model is compiled on this type of device (cpu, cuda, mps)."""
         return device_type == "cuda" if self.compile is None else self.compile
+
+    def replays_on(self, device_type: str) -> bool:
+        """Return whether steps are CUDA graphs on this type of device (cpu, cuda, mps)."""
+        return device_type == "cuda" if self.graphs is None else self.graphs
 
     @model_validator(mode="after")
     def _check_parts(self) -> Self:

@@ -6,16 +6,29 @@ table of tasks. They never use its name.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import cached_property
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, eval_batches, train_batches
+from vitcli.core.data.ahead import DrawnAhead
+from vitcli.core.data.batches import (
+    Batch,
+    Channels,
+    Rows,
+    channels_on_device,
+    epoch_rows,
+    eval_batches,
+    make_batch,
+    make_batches,
+)
+from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.evaluate import images_at_once, limit_images
+from vitcli.core.transfer import pinned
 
 Outputs = dict[str, Tensor]
 """Tensors of a model for every image of a split; the first axis is N."""
@@ -36,6 +49,9 @@ class Task(ABC):
         self.spec, self.module = spec, module
         self.network = module
         """The module, compiled or not, that ``losses`` calls."""
+        self.prepare = make_batch
+        """``make_batch`` of ``core.data``, compiled or not, that makes the training batches."""
+        self._ahead = DrawnAhead(self._draw)
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -58,17 +74,48 @@ class Task(ABC):
         """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
         assert self.spec.data.mean is not None
         assert self.spec.data.std is not None
-        return train_batches(
+        return make_batches(
             data.train,
+            self.rows(data, epoch),
             self.spec.data.augment,
             mean=self.spec.data.mean,
             std=self.spec.data.std,
             num_classes=data.num_classes,
             batch_size=self.spec.train.batch_size,
-            seed=self.spec.seed,
-            epoch=epoch,
             first_batch=first_batch,
+            make=self.prepare,
         )
+
+    @property
+    def has_rows(self) -> bool:
+        """Return whether ``make_batch`` makes the batches; not if a task overrides ``batches``."""
+        return type(self).batches is Task.batches
+
+    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+        """Return the batch of B rows, which are on the device. A CUDA graph can capture this."""
+        augment = self.spec.data.augment
+        return self.prepare(data.train, rows, augment, self._channels, data.num_classes)
+
+    @cached_property
+    def _channels(self) -> Channels:
+        assert self.spec.data.mean is not None
+        assert self.spec.data.std is not None
+        device = next(self.module.parameters()).device
+        return channels_on_device(self.spec.data.mean, self.spec.data.std, device)
+
+    def rows(self, data: DataSet, epoch: int) -> Rows:
+        """Return the order and the random parameters of an epoch, on the CPU."""
+        return self._ahead.take(epoch, len(data.train), data.img_size, data.train.pixels.is_cuda)
+
+    def draw_ahead(self, data: DataSet, epoch: int) -> None:
+        """Begin to draw an epoch in a thread, if a GPU trains meanwhile."""
+        if data.train.pixels.is_cuda and epoch < self.spec.train.epochs:
+            self._ahead.start(epoch, len(data.train), data.img_size, True)
+
+    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        augment, seed = self.spec.data.augment, self.spec.seed
+        rows = epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
+        return pinned(rows) if is_cuda else rows
 
     def eval_batches(self, images: Images) -> Iterator[Batch]:
         """Yield the images of a split in order, normalised, in batches that suit the device.
@@ -90,7 +137,11 @@ class Task(ABC):
 
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the scalars that the task's row names; the training minimises ``loss``."""
+        """Return the scalars that the task's row names; the training minimises ``loss``.
+
+        On CUDA, a graph replays one of the first calls. So the scalars must depend only on tensors
+        and on the default generator, and the host must not read them.
+        """
 
     def after_step(self, step: int) -> None:  # noqa: B027  (most tasks have nothing to do)
         """Update what the optimiser does not update, such as a teacher; ``step`` counts from 0."""

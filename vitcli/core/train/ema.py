@@ -32,10 +32,32 @@ class Ema:
             is_mean = average.is_floating_point() and name not in not_averaged
             (self._averaged if is_mean else self._copied).append((average, source))
 
+    def share(self, num_updates: int) -> float:
+        """Return the share 1 - d that the weights have in an update."""
+        return 1 - min(self.decay, (1 + num_updates) / (10 + num_updates))
+
     @torch.no_grad()
     def update(self, num_updates: int) -> None:
-        decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
         averages = [average for average, _ in self._averaged]
-        torch._foreach_lerp_(averages, [source for _, source in self._averaged], 1 - decay)
+        sources = [source for _, source in self._averaged]
+        torch._foreach_lerp_(averages, sources, self.share(num_updates))
+        self.copy()
+
+    @torch.no_grad()
+    def update_by(self, share: Tensor) -> None:
+        """Update with a share that is on the device, where a CUDA graph reads it."""
+        averages = [average for average, _ in self._averaged]
+        changes = torch._foreach_sub([source for _, source in self._averaged], averages)
+        torch._foreach_mul_(changes, share)
+        torch._foreach_add_(averages, changes)
+        self.copy()
+
+    @torch.no_grad()
+    def copy(self) -> None:
+        """Copy the tensors that are not averaged."""
         for average, source in self._copied:
             average.copy_(source)
+
+    def versions(self) -> list[int]:
+        """Return numbers that change when the host changes a tensor that is not averaged."""
+        return [source._version for _, source in self._copied]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import eval_batches
@@ -34,20 +35,24 @@ def compute_logits(
     """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
 
     The model runs in eval mode. With ``flip`` (test-time augmentation) the result is the logarithm
-    of the mean probability over the image and its mirror image.
+    of the mean probability over the image and its mirror image. On CUDA the last batch is padded to
+    the size of the others, so that a compiled model sees one shape.
     """
     was_training = model.training
     model.eval()
-    rows = []
+    rows, size = [], 0
     for batch in batches:
         images = batch["images"]
+        count, size = len(images), max(size, len(images))
+        if images.is_cuda and count < size:
+            images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, size - count))
         with autocast_to(images.device, autocast):
             logits = model(images).float()
             if flip:
                 mirrored = model(images.flip(-1)).float()
                 mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
                 logits = mean - math.log(2)
-        rows.append(logits)
+        rows.append(logits[:count])
     model.train(was_training)
     return torch.cat(rows)
 

@@ -67,16 +67,37 @@ def fit(
         autocast: Type of the forward pass; None keeps fp32.
         scaler: Loss scaling for fp16; it skips a step with infinite gradients.
     """
-    params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
     for step, batch in enumerate(batches, start=first_step):
         begin_step(batch["images"].device, seed, step)
         lr = set_lr(optimizers, lr_factor(step))
-        for optimizer in optimizers:
-            optimizer.zero_grad(set_to_none=True)
-        scalars = backward(task, batch, accumulate, autocast, scaler)
-        scalars["grad_norm"] = take_step(params, optimizers, max_grad_norm, scaler)
+        scalars = learn(
+            batch,
+            task,
+            optimizers,
+            max_grad_norm=max_grad_norm,
+            accumulate=accumulate,
+            autocast=autocast,
+            scaler=scaler,
+        )
         task.after_step(step)
         yield Step(step=step + 1, lr=lr, scalars=scalars)
+
+
+def learn(
+    batch: Batch,
+    task: Objective,
+    optimizers: Sequence[Optimizer],
+    *,
+    max_grad_norm: float | None,
+    accumulate: int,
+    autocast: torch.dtype | None,
+    scaler: torch.amp.GradScaler | None,
+) -> dict[str, Tensor]:
+    """Take an optimisation step on a batch; return its scalars and ``grad_norm``."""
+    for optimizer in optimizers:
+        optimizer.zero_grad(set_to_none=True)
+    scalars = backward(task, batch, accumulate, autocast, scaler)
+    return scalars | {"grad_norm": take_step(optimizers, max_grad_norm, scaler)}
 
 
 def backward(
@@ -109,25 +130,46 @@ def autocast_to(device: torch.device, dtype: torch.dtype | None) -> AbstractCont
 
 
 def take_step(
-    params: Sequence[nn.Parameter],
     optimizers: Sequence[Optimizer],
     max_grad_norm: float | None,
     scaler: torch.amp.GradScaler | None,
 ) -> Tensor:
     """Clip the gradient and take a step; return the gradient's norm before clipping."""
     if scaler:
-        for optimizer in optimizers:
-            scaler.unscale_(optimizer)
-    grad_norm = nn.utils.get_total_norm([p.grad for p in params if p.grad is not None])
+        unscale(scaler, optimizers)
+    params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
+    grad_norm = total_norm([p.grad for p in params if p.grad is not None])
     if max_grad_norm is not None:
         nn.utils.clip_grads_with_norm_(params, max_grad_norm, grad_norm)
-    if scaler is None:
-        for optimizer in optimizers:
-            optimizer.step()
-        return grad_norm
-    # The scaler skips only an optimiser whose own gradients overflowed, but all must be skipped.
-    if len(optimizers) == 1 or grad_norm.isfinite():
-        for optimizer in optimizers:
-            scaler.step(optimizer)
-    scaler.update()
+    for optimizer in optimizers:
+        scaler.step(optimizer) if scaler else optimizer.step()
+    if scaler:
+        scaler.update()
     return grad_norm
+
+
+def unscale(scaler: torch.amp.GradScaler, optimizers: Sequence[Optimizer]) -> None:
+    """Divide the gradients by the scale. If one is not finite, all optimisers skip the step.
+
+    The scaler alone would skip only the optimiser of that gradient. The decision stays on the
+    device, so the host does not wait.
+    """
+    scaler._per_optimizer_states.clear()  # a CUDA graph that failed may have left some
+    for optimizer in optimizers:
+        scaler.unscale_(optimizer)
+    flags = [flag for o in optimizers for flag in scaler._found_inf_per_device(o).values()]
+    if len(flags) > 1:
+        together = torch.stack(flags).amax()
+        for flag in flags:
+            flag.copy_(together)
+
+
+def total_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all gradients together.
+
+    On CUDA, torch's ``get_total_norm`` copies a table from the host in every call. This form does
+    not, so that a CUDA graph can contain it.
+    """
+    if gradients[0].device.type != "cuda":
+        return nn.utils.get_total_norm(gradients)
+    return torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]))

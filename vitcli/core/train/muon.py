@@ -1,6 +1,7 @@
-"""Muon in fp32 for CPUs.
+"""Muon on all matrices of one shape together.
 
-torch.optim.Muon multiplies matrices in bf16, which CPUs without AMX or AVX512-BF16 emulate slowly.
+torch.optim.Muon updates matrix by matrix: on a GPU, that is dozens of small kernels per matrix.
+It also multiplies in bf16, which CPUs without AMX or AVX512-BF16 emulate slowly.
 Axes: K matrices of one shape, R rows, S columns.
 """
 
@@ -15,13 +16,17 @@ from torch.nn import Parameter
 
 
 class Muon(torch.optim.Muon):
-    """torch's Muon. On a CPU it computes in fp32, and on all matrices of one shape together."""
+    """torch's Muon for all matrices of one shape together; on a CPU, in fp32.
+
+    The learning rate may be a tensor. A ``torch.amp.GradScaler`` that has found infinite gradients
+    leaves matrices and momentum unchanged, without the host.
+    """
+
+    _step_supports_amp_scaling = True
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """Update the parameters. On a CPU, ``closure`` is not supported."""
-        if any(p.device.type != "cpu" for group in self.param_groups for p in group["params"]):
-            return super().step(closure)
+        """Update the parameters. ``closure`` is not supported."""
         assert closure is None
         for group in self.param_groups:
             by_shape = defaultdict(list)
@@ -33,21 +38,40 @@ class Muon(torch.optim.Muon):
         return None
 
     def _update(self, parameters: Sequence[Parameter], group: dict[str, Any]) -> None:
-        momentum, updates = group["momentum"], []
-        for parameter in parameters:
-            assert parameter.grad is not None
-            state = self.state[parameter]
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = torch.zeros_like(parameter)
-            buffer = state["momentum_buffer"].lerp_(parameter.grad, 1 - momentum)
-            updates.append(parameter.grad.lerp(buffer, momentum) if group["nesterov"] else buffer)
+        buffers = [self._buffer(parameter) for parameter in parameters]
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        lr, overflow = group["lr"], getattr(self, "found_inf", None)
+        if overflow is not None:  # along its own momentum and at rate 0, a step changes nothing
+            chosen = torch.where(overflow.bool(), torch.stack(buffers), torch.stack(gradients))
+            gradients, lr = list(chosen.unbind()), lr * (1 - overflow)
+        torch._foreach_lerp_(buffers, gradients, 1 - group["momentum"])
+        updates = buffers
+        if group["nesterov"]:
+            updates = list(torch._foreach_lerp(gradients, buffers, group["momentum"]))
         rows, columns = parameters[0].shape
-        rate = group["lr"] * math.sqrt(max(1, rows / columns))
-        directions = orthogonalize(
-            torch.stack(updates), group["ns_coefficients"], group["ns_steps"], group["eps"]
-        )
-        for parameter, direction in zip(parameters, directions, strict=True):
-            parameter.mul_(1 - group["lr"] * group["weight_decay"]).sub_(direction, alpha=rate)
+        rate, directions = lr * math.sqrt(max(1, rows / columns)), find_directions(updates, group)
+        if isinstance(rate, Tensor):
+            rate, directions = 1, directions * rate
+        matrices: list[Tensor] = list(parameters)
+        torch._foreach_mul_(matrices, 1 - lr * group["weight_decay"])
+        torch._foreach_sub_(matrices, directions.unbind(), alpha=rate)
+
+    def _buffer(self, parameter: Parameter) -> Tensor:
+        state = self.state[parameter]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(parameter)
+        buffer: Tensor = state["momentum_buffer"]
+        return buffer
+
+
+def find_directions(updates: Sequence[Tensor], group: dict[str, Any]) -> Tensor:
+    """Return the orthogonalised updates (K, R, S), computed in bf16 except on a CPU."""
+    matrices = torch.stack(tuple(updates))
+    options = group["ns_coefficients"], group["ns_steps"], group["eps"]
+    if matrices.device.type == "cpu":
+        return orthogonalize(matrices, *options)
+    found = orthogonalize(matrices.bfloat16(), *options)
+    return found.to(matrices.dtype, memory_format=torch.contiguous_format)
 
 
 def orthogonalize(

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 
 from vitcli.core.make import make
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
-from vitcli.core.train import muon as muon_in_fp32
+from vitcli.core.train import muon as batched
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]
@@ -58,7 +58,7 @@ def without_compiler(cls: type[AnyOptimizer]) -> type[AnyOptimizer]:
 
 
 AdamW, Adam = without_compiler(torch.optim.AdamW), without_compiler(torch.optim.Adam)
-SGD, Muon = without_compiler(torch.optim.SGD), without_compiler(muon_in_fp32.Muon)
+SGD, Muon = without_compiler(torch.optim.SGD), without_compiler(batched.Muon)
 
 
 def adamw(named: Named, spec: OptimSpec) -> list[Optimizer]:
@@ -83,7 +83,20 @@ def sgd(named: Named, spec: OptimSpec) -> list[Optimizer]:
     """
     groups = param_groups(named, spec, spec.lr)
     nesterov = spec.nesterov and spec.momentum > 0
-    return [SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)]
+    made = SGD(groups, momentum=spec.momentum, nesterov=nesterov, fused=True)
+    made.register_step_pre_hook(begin_momentum)
+    return [made]
+
+
+def begin_momentum(optimizer: Optimizer, *_: object) -> None:
+    """Start momentum at zero in fp16: torch does not define it if the first step is skipped."""
+    if not hasattr(optimizer, "found_inf"):
+        return
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            is_missing = "momentum_buffer" not in optimizer.state[parameter]
+            if group["momentum"] and parameter.grad is not None and is_missing:
+                optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
 
 
 def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
@@ -113,14 +126,24 @@ def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
     return optimizers
 
 
+def learning_rates(optimizers: Sequence[Optimizer], factor: float) -> list[float]:
+    """Return the learning rate of every group: a share of its peak."""
+    return [group["peak_lr"] * factor for o in optimizers for group in o.param_groups]
+
+
+def set_learning_rates(optimizers: Sequence[Optimizer], rates: Sequence[float | Tensor]) -> None:
+    """Set the learning rate of every group."""
+    groups = [group for o in optimizers for group in o.param_groups]
+    for group, rate in zip(groups, rates, strict=True):
+        group["lr"] = rate
+
+
 def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:
     """Scale the peak learning rate of every group.
 
     Return the rate of the last optimiser, which follows ``optim.lr``.
     """
-    for optimizer in optimizers:
-        for group in optimizer.param_groups:
-            group["lr"] = group["peak_lr"] * factor
+    set_learning_rates(optimizers, learning_rates(optimizers, factor))
     rate: float = optimizers[-1].param_groups[0]["lr"]
     return rate
 
@@ -152,4 +175,13 @@ def load_state_tensors(optimizers: Sequence[Optimizer], tensors: Mapping[str, Te
             sizes = {tensor.numel() for tensor in entry.values() if tensor.ndim > 0}
             if sizes and sizes != {params[place].numel()}:
                 raise ValueError(f"the optimiser's state {place} belongs to another parameter")
+            for key, tensor in entry.items():
+                entry[key] = _laid_out(tensor, params[place])
         optimizer.load_state_dict(optimizer.state_dict() | {"state": state})
+
+
+def _laid_out(tensor: Tensor, parameter: Tensor) -> Tensor:
+    """Return the tensor in the memory layout of its parameter, as fused optimisers need it."""
+    if parameter.is_contiguous() or tensor.shape != parameter.shape:
+        return tensor
+    return torch.empty_like(parameter, dtype=tensor.dtype, device=tensor.device).copy_(tensor)

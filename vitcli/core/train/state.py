@@ -3,19 +3,30 @@
 The command line and the Python interface train with it. It opens no file and reads no clock.
 """
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Protocol
+from itertools import repeat
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, num_batches
+from vitcli.core.data.batches import Batch, Rows, num_batches
 from vitcli.core.data.source import DataSet
+from vitcli.core.randomness import begin_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.fit import Objective, Step, fit
-from vitcli.core.train.optim import build_optimizers, load_state_tensors, state_tensors
+from vitcli.core.train.fit import Objective, Step, fit, learn
+from vitcli.core.train.graph import FixedTensors, Graphs, Tensors
+from vitcli.core.train.optim import (
+    build_optimizers,
+    learning_rates,
+    load_state_tensors,
+    set_learning_rates,
+    set_lr,
+    state_tensors,
+)
 from vitcli.core.train.schedule import lr_factor
 
 Parts = Callable[[str], dict[str, Tensor]]
@@ -35,6 +46,19 @@ class TrainableTask(Objective, Protocol):
     def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield the training batches of an epoch."""
 
+    def draw_ahead(self, data: DataSet, epoch: int) -> None:
+        """Begin to draw an epoch while another one is trained."""
+
+    @property
+    def has_rows(self) -> bool:
+        """Return whether ``make_batch`` makes the batches from ``rows``."""
+
+    def rows(self, data: DataSet, epoch: int) -> Rows:
+        """Return the order and the random parameters of an epoch."""
+
+    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+        """Return the batch of some rows, which are on the device."""
+
 
 class TrainState:
     """Weights, optimisers, weight average and epoch sums of a training.
@@ -44,6 +68,9 @@ class TrainState:
         task: Its module must be on the device of the data.
         data: The training split is read; batches are on its device.
         autocast: Type of the forward pass; None keeps fp32.
+        graphs: Replay each step as one CUDA graph. The device must be CUDA. A graph draws other
+            numbers when it recomputes a block, so blocks with dropout must not be recomputed.
+        on_message: Is told if a step cannot be a CUDA graph.
 
     Raises:
         ValueError: The images do not fill one batch.
@@ -55,6 +82,9 @@ class TrainState:
         task: TrainableTask,
         data: DataSet,
         autocast: torch.dtype | None = None,
+        *,
+        graphs: bool = False,
+        on_message: Callable[[str], None] = warnings.warn,
     ) -> None:
         self.spec, self.task, self.data, self.autocast = spec, task, data, autocast
         self.module = task.module
@@ -69,6 +99,23 @@ class TrainState:
         self.step = 0
         self.summed = (*task.reports, "grad_norm")
         self.sums = self._zeros()
+        self._options: dict[str, Any] = {
+            "max_grad_norm": spec.optim.max_grad_norm,
+            "accumulate": spec.train.accumulate,
+            "autocast": autocast,
+            "scaler": self.scaler,
+        }
+        self._lr_factor = partial(
+            lr_factor,
+            schedule=spec.optim.schedule,
+            warmup_steps=round(spec.optim.warmup_epochs * self.steps_per_epoch),
+            num_steps=self.num_steps,
+            min_ratio=spec.optim.min_lr_ratio,
+        )
+        self._fixed = FixedTensors(self.device)
+        self._place = torch.zeros(1, dtype=torch.long, device=self.device)
+        """Number of the next step within its epoch, on the device."""
+        self.graphs = Graphs(self.optimizers, on_message) if graphs else None
 
     def _zeros(self) -> Tensor:
         wide = torch.float32 if self.device.type == "mps" else torch.float64
@@ -92,43 +139,84 @@ class TrainState:
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
         """Take the remaining steps of an epoch, and yield after each step."""
-        optim = self.spec.optim
-        factor = partial(
-            lr_factor,
-            schedule=optim.schedule,
-            warmup_steps=round(optim.warmup_epochs * self.steps_per_epoch),
-            num_steps=self.num_steps,
-            min_ratio=optim.min_lr_ratio,
-        )
+        self.task.draw_ahead(self.data, epoch + 1)
+        if self.graphs:
+            yield from self._replay_epoch(epoch, self.graphs)
+            return
         steps = fit(
             self.task,
             self.batches(epoch, self.step - epoch * self.steps_per_epoch),
             self.optimizers,
-            factor,
+            self._lr_factor,
             seed=self.spec.seed,
             first_step=self.step,
-            max_grad_norm=optim.max_grad_norm,
-            accumulate=self.spec.train.accumulate,
-            autocast=self.autocast,
-            scaler=self.scaler,
+            **self._options,
         )
         for step in steps:
             self.step = step.step
             if self.ema:
                 self.ema.update(self.step)
-            self._add(step)
+            self._add(step.scalars)
             yield step
 
-    def _add(self, step: Step) -> None:
-        values = torch.stack([step.scalars[name].to(self.sums) for name in self.summed])
-        if self.scaler and not values[-1].isfinite():  # fp16 skips this step
-            values[-1] = 0
+    def _replay_epoch(self, epoch: int, graphs: Graphs) -> Iterator[Step]:
+        """Take the steps of ``run_epoch``, each as one CUDA graph."""
+        first = self.step - epoch * self.steps_per_epoch
+        rows = self.task.rows(self.data, epoch) if self.task.has_rows else {}
+        tables = self._fixed.fill({"schedule": self._schedule(epoch)} | rows)
+        batches = repeat({}, self.steps_per_epoch - first) if rows else self.batches(epoch, first)
+        self._place.fill_(first)
+        for batch in batches:
+            begin_step(self.device, self.spec.seed, self.step)
+            lr = set_lr(self.optimizers, self._lr_factor(self.step))
+            scalars = graphs(self._take_step, tables, self._fixed.fill(batch))
+            copied = self.ema.versions() if self.ema else []
+            self.task.after_step(self.step)
+            if self.ema and self.ema.versions() != copied:
+                self.ema.copy()
+            self.step += 1
+            yield Step(step=self.step, lr=lr, scalars=scalars)
+
+    def _schedule(self, epoch: int) -> Tensor:
+        """Return the learning rates and the average's share for each step of an epoch."""
+        rows: list[list[float]] = []
+        for step in range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch):
+            rates = learning_rates(self.optimizers, self._lr_factor(step))
+            rows.append([*rates, self.ema.share(step + 1) if self.ema else 0.0])
+        return torch.tensor(rows)
+
+    def _take_step(self, tables: Tensors, batch: Batch) -> dict[str, Tensor]:
+        """Take the step at ``_place`` of the epoch. A CUDA graph replays this function.
+
+        Args:
+            tables: Row i of ``schedule`` belongs to step i. The other tables are the rows from
+                which the task makes its batches; without them, ``batch`` is the batch.
+        """
+        rows = dict(tables)
+        *rates, share = rows.pop("schedule").index_select(0, self._place)[0].unbind()
+        set_learning_rates(self.optimizers, rates)
+        if rows:
+            size = self.spec.train.batch_size
+            index = self._place * size + torch.arange(size, device=self.device)
+            part = {name: table.index_select(0, index) for name, table in rows.items()}
+            batch = self.task.make_batch(self.data, part)
+        scalars = learn(batch, self.task, self.optimizers, **self._options)
+        if self.ema:
+            self.ema.update_by(share)
+        self._add(scalars)
+        self._place.add_(1)
+        return scalars
+
+    def _add(self, scalars: Mapping[str, Tensor]) -> None:
+        values = torch.stack([scalars[name].to(self.sums) for name in self.summed])
+        if self.scaler:  # fp16 skips a step whose gradient is not finite
+            values[-1:].nan_to_num_(nan=0, posinf=0, neginf=0)
         self.sums += values
 
     def take_means(self) -> dict[str, float]:
         """Return the epoch's mean of each scalar and of the gradient's norm; reset the sums."""
         means = [total / self.steps_per_epoch for total in self.sums.tolist()]
-        self.sums = self._zeros()
+        self.sums.zero_()
         return dict(zip(self.summed, means, strict=True))
 
     def tensors(self) -> dict[str, Tensor]:
@@ -152,5 +240,7 @@ class TrainState:
         load_state_tensors(self.optimizers, part("optim"))
         if self.scaler:
             self.scaler.load_state_dict(dict(scaler or {}))
+        if self.graphs:
+            self.graphs.forget()
         self.step = step
-        self.sums = part("progress")["sums"].to(self.sums)
+        self.sums.copy_(part("progress")["sums"])

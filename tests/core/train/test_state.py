@@ -1,0 +1,121 @@
+"""Steps that the device controls: what the host does not read, and what a CUDA graph replays."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.core.trainings import train_state
+from vitcli.core.spec import OPTIMIZERS
+from vitcli.core.train import state as states
+from vitcli.core.train.state import TrainState
+
+
+class NoReading(TorchDispatchMode):
+    """Refuses operations with which the host reads a number of a tensor: they wait for a GPU."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in (torch.ops.aten._local_scalar_dense, torch.ops.aten.is_nonzero):
+            raise AssertionError(f"{func} waits for the device")
+        return func(*args, **(kwargs or {}))
+
+
+class Direct:
+    """Calls the function that a CUDA graph would replay."""
+
+    def __init__(self, optimizers, on_message) -> None:
+        pass
+
+    def __call__(self, function, *inputs):
+        return function(*inputs)
+
+    def forget(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("autocast", [None, torch.bfloat16, torch.float16])
+def test_the_host_reads_no_number_in_a_step(name, autocast):
+    state = train_state({"optim": {"name": name}, "train": {"ema_decay": 0.9}}, autocast=autocast)
+    steps = state.run_epoch(0)
+    with NoReading():
+        assert [step.step for step in steps] == [1, 2, 3, 4]
+    with pytest.raises(AssertionError, match="waits for the device"), NoReading():
+        state.sums[0].item()
+
+
+Changes = dict[str, dict[str, Any]]
+HALF = torch.float16
+CASES: dict[str, tuple[Changes, torch.dtype | None]] = {
+    **{name: ({"optim": {"name": name}}, None) for name in OPTIMIZERS},
+    **{f"{name} fp16": ({"optim": {"name": name}}, HALF) for name in OPTIMIZERS},
+    "average": ({"train": {"ema_decay": 0.9}}, None),
+    "average of batch norm": ({"model": {"norm": "batch_norm"}, "train": {"ema_decay": 0.9}}, None),
+    "accumulate": ({"train": {"accumulate": 2}}, HALF),
+    "no clipping": ({"optim": {"max_grad_norm": None}}, None),
+    "dropout": ({"model": {"proj_drop": 0.3}}, None),
+    "recomputed": ({"train": {"grad_checkpointing": True}}, None),
+    "mixed at first": ({"augment": {"mixup": 0.8, "mix_off_epoch": 1}}, None),
+    "augmented": ({"augment": {"crop_padding": 2, "flip": "random", "erasing": 0.5}}, None),
+    "new random features": (
+        {"model": {"attention": "performer", "performer_redraw": 2}, "train": {"ema_decay": 0.9}},
+        None,
+    ),
+}
+
+
+def trained(changes: Changes, epochs: int = 2, **options) -> tuple[TrainState, list[Any]]:
+    """Return a trained state, and the means of each epoch and the learning rate of each step."""
+    state, reports = train_state(changes, **options), []
+    for epoch in range(epochs):
+        reports.append([step.lr for step in state.run_epoch(epoch)])
+        reports.append(list(state.take_means().values()))
+    return state, reports
+
+
+def joined(state: TrainState, prefix: str) -> Tensor:
+    found = [t.flatten() for name, t in state.tensors().items() if name.startswith(prefix)]
+    return torch.cat([t.double() for t in found])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
+    """They differ by rounding: a graph reads learning rates and decays in fp32."""
+    changes, autocast = CASES[case]
+    plain, reports = trained(changes, autocast=autocast)
+    monkeypatch.setattr(states, "Graphs", Direct)
+    graphed, same = trained(changes, graphs=True, autocast=autocast)
+    assert_close(same, reports, rtol=1e-3, atol=1e-5)
+    assert plain.tensors().keys() == graphed.tensors().keys()
+    for prefix in ("model.", "ema.") if plain.ema else ("model.",):
+        ends, start = joined(plain, prefix), joined(train_state(changes), prefix)
+        tolerance = 0.05 if autocast else 0.002
+        assert (joined(graphed, prefix) - ends).norm() < tolerance * (ends - start).norm()
+    if plain.scaler:
+        assert graphed.scaler.state_dict() == plain.scaler.state_dict()
+
+
+def test_a_graph_goes_on_inside_an_epoch(monkeypatch):
+    """After a resume at step 2, the third step reads its own learning rate and its own batch."""
+    monkeypatch.setattr(states, "Graphs", Direct)
+    changes: Changes = {"optim": {"name": "muon"}, "train": {"ema_decay": 0.9}}
+    whole, stopped, resumed = (train_state(changes, graphs=True) for _ in range(3))
+    list(whole.run_epoch(0))
+    steps = stopped.run_epoch(0)
+    next(steps)
+    next(steps)
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {
+            name.removeprefix(f"{prefix}."): tensor
+            for name, tensor in stopped.tensors().items()
+            if name.startswith(f"{prefix}.")
+        }
+
+    resumed.load(2, part, None)
+    list(resumed.run_epoch(0))
+    for name, tensor in resumed.tensors().items():
+        assert torch.equal(tensor, whole.tensors()[name]), name
