@@ -43,6 +43,7 @@ def test_training():
     assert found["epoch_seconds"] == pytest.approx(1250 * found["step_seconds"])  # 10,000 images
     assert 0 < found["data_share"] < 1
     assert 0 < found["flops_per_second"] < found["matmul_peak"]
+    assert found["matmul_share"] * found["matmul_peak"] == pytest.approx(found["flops_per_second"])
     assert found["activation_traffic"] > 0
     assert found["copy_bandwidth"] > 1e8
     assert found["peak_memory_bytes"] > 2**26

@@ -193,6 +193,11 @@ def test_options_set_the_fields_that_they_name(here):
         (["train", "--skip-bad"], 2, "skip_bad is for your own pictures"),
         (["train", "--device", "gpu"], 2, "write cpu, cuda"),
         (["train", "--precision", "fp16", "--device", "cpu"], 2, "fp16 needs a CUDA device"),
+        (
+            ["train", "--precision", "tf32", "--device", "cpu"],
+            2,
+            "type --precision bf16 or --precision",
+        ),
         (["train", "-s", "train.batch_size=20000"], 2, "do not fill one batch"),
         (["train", "--resume", "nowhere"], 4, "no run is called 'nowhere'"),
         (["train", "quickstart", "--resume", "nowhere"], 2, "leave out the experiment"),

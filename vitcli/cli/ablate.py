@@ -318,6 +318,9 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
         emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
     emit(f"to train  {len(rows)} of {quantity(len(plan.states), 'trial')}")
     emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
+    if estimate.compile_seconds:
+        allowance = duration(estimate.compile_seconds)
+        emit(f"compiling {allowance} of each trial; this is an allowance, not measured")
     emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
 
 

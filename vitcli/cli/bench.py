@@ -91,11 +91,12 @@ def train(
 
     require_trace(profile, output)
     work = workload(experiment, sets, device, precision)
-    result = bench_training(work, rounds=rounds, seconds=seconds, on_message=say)
-    if profile:
-        work.compile(say)
-        steps = work.training()
-        result |= profile_step(work, lambda: next(steps), output)
+    with work.settings():
+        result = bench_training(work, rounds=rounds, seconds=seconds, on_message=say)
+        if profile:
+            work.compile(say)
+            steps = work.training(say)
+            result |= profile_step(work, lambda: next(steps), output)
     if json:
         emit_json(result)
         return
@@ -182,7 +183,9 @@ def inference(
 @bench_app.command()
 def attention(
     device: Device = "auto",
-    precision: Annotated[str, typer.Option(help="Precision: fp32, bf16, fp16 or auto.")] = "auto",
+    precision: Annotated[
+        str, typer.Option(help="Precision: fp32, tf32, bf16, fp16 or auto.")
+    ] = "auto",
     embed_dim: Annotated[int, typer.Option(min=1, help="Embedding dimension.")] = 256,
     num_heads: Annotated[int, typer.Option(min=1, help="Number of heads.")] = 4,
     batch_size: Annotated[int, typer.Option(min=1, help="Number of sequences per batch.")] = 8,
@@ -289,7 +292,7 @@ def show_training(result: dict[str, Any]) -> None:
         f" ({result['images_per_epoch']:,} images, no evaluation)"
     )
     emit(
-        f"operations     {flops / 1e12:.3f} TFLOP/s, {percent(flops / peak, 1)} of the"
+        f"operations     {flops / 1e12:.3f} TFLOP/s, {percent(result['matmul_share'], 1)} of the"
         f" {peak / 1e12:.2f} TFLOP/s of a large {result['precision']} matrix product"
     )
     emit(

@@ -73,6 +73,9 @@ class Commands(TyperGroup):
         except BrokenPipeError as error:  # 'vitcli runs ls | head -1' must not fail
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             raise typer.Exit(0) from error
+        except RuntimeError as error:
+            refuse_failed_gpu(error)
+            raise
         except OSError as error:
             if error.filename is None and error.errno in FULL:  # 'vitcli runs ls > full/runs.txt'
                 error.filename = "the output"
@@ -81,6 +84,17 @@ class Commands(TyperGroup):
                 raise
             say(f"error: {error.filename}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)")
             raise typer.Exit(5 if error.errno in RESOURCES else 2) from error
+
+
+def refuse_failed_gpu(error: RuntimeError) -> None:
+    """Exit with code 5 if memory is full or a GPU failed, after a message."""
+    if "torch" not in sys.modules:  # so the error is not torch's
+        return
+    from vitcli.runner.machine.resources import as_resource_error
+
+    if found := as_resource_error(error):
+        say(f"error: {found}")
+        raise typer.Exit(found.exit_code) from error
 
 
 def refuse(error: Exception, context: typer.Context) -> NoReturn:

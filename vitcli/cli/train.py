@@ -60,7 +60,9 @@ BatchSize = Annotated[
 ]
 Precision = Annotated[
     str | None,
-    typer.Option(help="Precision: fp32, bf16, fp16 or auto.", show_default="as in the experiment"),
+    typer.Option(
+        help="Precision: fp32, tf32, bf16, fp16 or auto.", show_default="as in the experiment"
+    ),
 ]
 Data = Annotated[
     str | None,

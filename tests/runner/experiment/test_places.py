@@ -28,7 +28,7 @@ def write(name: str, *lines: str) -> str:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"train.precision": "half"}, "--precision: should be 'auto', 'fp32', 'bf16' or 'fp16', "),
+        ({"train.precision": "half"}, "--precision: should be 'auto', 'fp32', 'tf32', 'bf16' or "),
         ({"data.name": "X"}, "--data: 'X' is not one of scenes, shapes, cifar10, "),
         ({"train.epochs": 3, "model.dept": 4}, "--set: unknown field 'model.dept'; did you mean "),
         ({"train.epochs": 3, "model.num_heads": 5}, "--set: model: num_heads 5 does not divide "),

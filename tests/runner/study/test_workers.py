@@ -78,3 +78,24 @@ def test_a_worker_pins_itself(monkeypatch):
     monkeypatch.setenv(process.CORES_VARIABLE, "2,3")
     process.use_own_cores()
     assert pinned == [(0, {2, 3})]
+
+
+FAILING = """
+import json, os, sys
+from vitcli.runner.train.events import Ended, TrialEvent, to_line
+for line in sys.stdin:
+    folder = json.loads(line)["folder"]
+    event = Ended(state="failed", reason=str(os.getpid()), exit=int(folder))
+    print(to_line(TrialEvent(folder, event)), end="", flush=True)
+"""
+"""A worker whose trials fail with the exit code that their folder names."""
+
+
+def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", FAILING))
+    jobs = [Job("4"), Job("5"), Job("1"), Job("4")]
+    workers = LocalEngine(tmp_path, jobs, count=1, threads=1, pin=False)
+    events = [found.event for found in workers.events(lambda: None)]
+    first, second, third, fourth = [event.reason for event in events if isinstance(event, Ended)]
+    assert first == second, "the data of one trial were bad"
+    assert len({second, third, fourth}) == 3

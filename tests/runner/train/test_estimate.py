@@ -1,10 +1,15 @@
 """The estimate follows the settings of an experiment."""
 
-import pytest
+import itertools
 
+import pytest
+import torch
+
+from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train import estimate as estimate_module
+from vitcli.runner.train import rehearsal
 from vitcli.runner.train.estimate import make_estimate
 
 
@@ -31,13 +36,14 @@ def probed(monkeypatch):
     """Numbers of images that were measured; a step takes ``each`` seconds per image."""
     counts: list[int] = []
 
-    def probe(task, spec, count, device, autocast):
+    def probe(task, data, autocast, on_message):
+        count = task.spec.train.batch_size
         counts.append(count)
         return 2.0, count * probe.each
 
     probe.each = 1e-3
     probe.counts = counts
-    monkeypatch.setattr(estimate_module, "probe", probe)
+    monkeypatch.setattr(rehearsal, "probe", probe)
     return probe
 
 
@@ -81,3 +87,26 @@ def test_evaluated_images(probed, changes, images):
 def test_a_batch_larger_than_the_data_is_refused():
     with pytest.raises(ConfigError, match="do not fill one batch"):
         estimate(train__batch_size=60_000)
+
+
+def test_compiling_is_part_of_the_time_to_start(monkeypatch):
+    monkeypatch.setattr(torch, "compile", lambda module, **_: module)
+    experiment = load_experiment("cifar10-tiny", {"train.compile": True})
+    found = make_estimate(experiment, compile_too=True, on_message=print)
+    assert " to start and compile, " in found.as_text()
+    assert " to start, " in make_estimate(experiment).as_text()
+
+
+def test_measured_steps_scale_the_loss_of_fp16(monkeypatch):
+    made: list[object] = []
+    plain = torch.amp.GradScaler
+    monkeypatch.setattr(torch.amp, "GradScaler", lambda kind: made.append(kind) or plain(kind))
+    spec = rehearsal.with_statistics(estimate(train__batch_size=2, model__depth=1).spec)
+    task = task_class(spec)(spec, new_module(spec))
+    data = rehearsal.random_data(spec, 4, torch.device("cpu"))
+    before = [weight.clone() for weight in task.module.parameters()]
+    steps = rehearsal.rehearse(task, data, torch.float16, 0.0, print)
+    for _ in itertools.islice(steps, 3):
+        pass
+    assert made == ["cpu"]
+    assert all(map(torch.equal, before, task.module.parameters())), "the rate is 0"

@@ -9,6 +9,7 @@ from tests.stopping import stop_after
 from vitcli.runner.errors import ConfigError, InputError, StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import commit_json
+from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.run.checkpoint import keep_weights, load_checkpoint, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.repeated_runs import collect_runs
@@ -73,7 +74,12 @@ def test_another_number_of_threads_is_refused(stopped):
         torch.set_num_threads(1)
 
 
-def fail_to_compile(module: torch.nn.Module):
+def compile_nothing(module: nn.Module, **_) -> nn.Module:
+    """Take the place of a compiler that works."""
+    return nn.Sequential(module)
+
+
+def fail_to_compile(module: nn.Module, **_):
     def forward(*_, **__):
         raise RuntimeError("no working C++ compiler")
 
@@ -83,12 +89,11 @@ def fail_to_compile(module: torch.nn.Module):
 @pytest.mark.parametrize(
     ("begun", "continued", "change"),
     [
-        (nn.Sequential, fail_to_compile, "compiled True -> False"),
-        (fail_to_compile, nn.Sequential, "compiled False -> True"),
+        (compile_nothing, fail_to_compile, "compiled True -> False"),
+        (fail_to_compile, compile_nothing, "compiled False -> True"),
     ],
 )
 def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, begun, continued, change):
-    """``nn.Sequential`` takes the place of a compiler that works."""
     monkeypatch.setattr(torch, "compile", begun)
     with monkeypatch.context() as patch:
         stop_after(patch, 6)
@@ -98,7 +103,7 @@ def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, begun, cont
                 Request(output=here / "stopped"),
             )
     run = RunDir(here / "stopped")
-    assert run.read("meta.json")["compiled"] is (begun is nn.Sequential)
+    assert run.read("meta.json")["compiled"] is (begun is compile_nothing)
     before = content(run)
     monkeypatch.setattr(torch, "compile", continued)
     with pytest.raises(ConfigError, match=rf"not be bit-identical .*\({change}\)"):
@@ -109,7 +114,7 @@ def test_a_run_keeps_what_torch_compile_did(tiny, here, monkeypatch, begun, cont
 
 
 def test_a_run_continues_with_another_torch_compile_if_allowed(stopped, monkeypatch):
-    monkeypatch.setattr(torch, "compile", nn.Sequential)
+    monkeypatch.setattr(torch, "compile", compile_nothing)
     changed = {"train.compile": True}
     assert continue_run(stopped, allow=True, **changed).result["exact"] is False
     (note,) = stopped.read("meta.json")["inexact"]
@@ -202,3 +207,24 @@ def test_an_exact_continuation_is_exact(stopped, tiny, here):
     continue_run(stopped)
     calm = start(load_experiment(str(tiny)), Request(output=here / "calm"))
     assert_same_run(calm.run, stopped)
+
+
+@pytest.mark.parametrize(("deterministic", "exact"), [(False, False), (True, True)])
+def test_on_a_gpu_only_a_deterministic_training_is_exact(deterministic, exact):
+    cpu, gpu = torch.device("cpu"), torch.device("cuda")
+    with chosen_kernels(gpu, deterministic):
+        assert exactness.is_exact({}, gpu) is exact
+    assert exactness.is_exact({}, cpu)
+    assert not exactness.is_exact({"inexact": ["from step 5"]}, cpu)
+
+
+def test_another_determinism_is_another_environment(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "a GPU")
+    gpu, state = torch.device("cuda"), {"precision": "tf32"}
+    state["circumstances"] = exactness.numerical_environment(gpu, False)
+    here = {}, gpu, False, "tf32", ""
+    assert exactness.environment_changes(state, *here) == {}
+    with chosen_kernels(gpu, True):
+        assert exactness.environment_changes(state, *here) == {"deterministic": (False, True)}
+    with pytest.raises(ConfigError, match="trained in tf32, but would continue in fp32"):
+        exactness.environment_changes(state, {}, gpu, False, "fp32", "")

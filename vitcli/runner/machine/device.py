@@ -7,17 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
+from vitcli.core.spec import ModelSpec
 from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.machine.arithmetic import forbid_tf32
 from vitcli.runner.machine.processor import cpu_limits, prefers_bf16, this_processor
 from vitcli.runner.text import quantity
 from vitcli.version import PACKAGE, __version__
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+TF32_CAPABILITY = (8, 0)
+"""Compute capability of the first GPUs with TF32."""
 
 
 def pick_device(name: str = "auto") -> torch.device:
     """Return the device of this name; ``auto`` is the first available of cuda, mps and cpu.
+
+    On CUDA, this also forbids TF32 until ``arithmetic`` allows it.
 
     Raises:
         ConfigError: The name is not that of a device.
@@ -28,10 +35,8 @@ def pick_device(name: str = "auto") -> torch.device:
         present.insert(0, "mps")
     if torch.cuda.is_available():
         present.insert(0, "cuda")
-    if name == "auto":
-        return torch.device(present[0])
     try:
-        device = torch.device(name)
+        device = torch.device(present[0] if name == "auto" else name)
     except RuntimeError as error:
         raise ConfigError(f"--device {name}: write cpu, cuda, cuda:1, mps or auto") from error
     index = device.index or 0
@@ -40,22 +45,50 @@ def pick_device(name: str = "auto") -> torch.device:
         raise ResourceError(
             f"--device {name}: not on this machine (available: {', '.join(present)})"
         )
+    if device.type == "cuda":
+        forbid_tf32()
     return device
 
 
 def pick_precision(name: str, device: torch.device) -> torch.dtype | None:
-    """Return the autocast type; None is fp32. ``auto`` is bf16 where the hardware is fast in it.
+    """Return the autocast type; None is fp32 or tf32.
 
     Raises:
-        ConfigError: The precision is fp16 and the device is not CUDA.
+        ConfigError: The device does not support the precision.
+    """
+    return DTYPES.get(name_precision(name, device))
+
+
+def name_precision(name: str, device: torch.device) -> str:
+    """Return the precision of a training: fp32, tf32, bf16 or fp16.
+
+    ``auto`` is bf16 where the hardware is fast in it, and fp32 elsewhere.
+
+    Raises:
+        ConfigError: The device does not support the precision.
     """
     if name == "auto":
-        name = "bf16" if is_fast_in_bf16(device) else "fp32"
-    if name == "fp16" and device.type != "cuda":
+        return "bf16" if is_fast_in_bf16(device) else "fp32"
+    if name not in (*DTYPES, "tf32"):
+        raise ConfigError(f"precision {name}: write fp32, tf32, bf16, fp16 or auto")
+    if name in ("fp16", "tf32") and device.type != "cuda":
         raise ConfigError(
-            f"precision fp16 needs a CUDA device, not {device.type}; use bf16 or fp32"
+            f"precision {name} needs a CUDA device, not {device.type}; type --precision bf16 or"
+            " --precision fp32"
         )
-    return DTYPES[name]
+    if name == "tf32" and torch.cuda.get_device_capability(device) < TF32_CAPABILITY:
+        raise ConfigError(
+            f"precision tf32: {torch.cuda.get_device_name(device)} does not compute in it; type"
+            " --precision fp32"
+        )
+    return name
+
+
+def move_module(module: nn.Module, device: torch.device, spec: ModelSpec) -> nn.Module:
+    """Move a module to a device. On CUDA, filters of convolutional families are channels last."""
+    if device.type == "cuda" and spec.is_convolutional:
+        module = module.to(memory_format=torch.channels_last)
+    return module.to(device)
 
 
 def is_fast_in_bf16(device: torch.device) -> bool:
@@ -63,11 +96,6 @@ def is_fast_in_bf16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     return device.type == "cpu" and prefers_bf16(this_processor())
-
-
-def precision_name(dtype: torch.dtype | None) -> str:
-    """Return the name of an autocast type: fp32, bf16 or fp16."""
-    return next(name for name, value in DTYPES.items() if value is dtype)
 
 
 def cpu_name() -> str:

@@ -1,4 +1,4 @@
-"""Errors for exhausted memory and disk that suggest a setting to try."""
+"""Errors for an exhausted memory or disk and for a failed GPU, with what to type."""
 
 import contextlib
 import errno
@@ -9,24 +9,72 @@ import torch
 from vitcli.runner.errors import ResourceError
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+GPU_MARKS = (
+    *("CUDA error", "CUDA driver", "NVIDIA driver", "CUDA GPU", "cudaGetDeviceCount"),
+    *("cuDNN error", "cuDNN Frontend error", "unable to find an engine", "Triton Error [CUDA]"),
+)
+"""Words in torch's messages about a GPU, its driver or a library of CUDA."""
+MEMORY_MARKS = ("can't allocate memory", "CUDA error: out of memory", "CUBLAS_STATUS_ALLOC_FAILED")
+"""Words in messages about exhausted memory that are not an OutOfMemoryError."""
+INSTALLATION = "https://pytorch.org/get-started/locally"
+UPDATE = f"update NVIDIA's driver, or install a torch for an older CUDA ({INSTALLATION})"
+GPU_ADVICE = {
+    "no kernel image": f"install a torch that has kernels for this GPU ({INSTALLATION})",
+    "driver version": UPDATE,
+    "NVIDIA driver": UPDATE,
+    "CUDA GPU": "nvidia-smi lists the GPUs",
+}
+"""Words of a message -> what to do."""
 
 
 @contextlib.contextmanager
 def resource_errors() -> Iterator[None]:
-    """Turn errors of memory and disk into a ResourceError."""
+    """Turn errors of memory, disk and GPU into a ResourceError."""
     try:
         yield
     except (OSError, MemoryError, RuntimeError) as error:
-        if isinstance(error, OSError) and error.errno in FULL:
-            raise ResourceError(
-                f"disk full while writing {error.filename or 'the run folder'};"
-                " free some space and continue with --resume auto"
-            ) from error
-        if isinstance(error, torch.OutOfMemoryError | MemoryError) or (
-            "can't allocate memory" in str(error)
-        ):
-            raise ResourceError(
-                "out of memory; try -s train.accumulate=2 (the batch in smaller parts),"
-                " -s train.grad_checkpointing=true or a smaller model"
-            ) from error
+        if found := as_resource_error(error):
+            raise found from error
         raise
+
+
+def as_resource_error(error: BaseException) -> ResourceError | None:
+    """Return what an error of Python or torch says about a resource; None for any other error."""
+    if isinstance(error, OSError) and error.errno in FULL:
+        return ResourceError(
+            f"disk full while writing {error.filename or 'the run folder'};"
+            " free some space and continue with --resume auto"
+        )
+    if isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        mark in str(error) for mark in MEMORY_MARKS
+    ):
+        return ResourceError(
+            "out of memory; try -s train.accumulate=2 (the batch in smaller parts),"
+            " -s train.grad_checkpointing=true or a smaller model"
+        )
+    if is_gpu_error(error):
+        return ResourceError(f"{_describe(error)}; {_advise(str(error))}, or type --device cpu")
+    return None
+
+
+def is_gpu_error(error: BaseException) -> bool:
+    """Return whether a GPU, its driver or a library of CUDA failed.
+
+    A failed assertion on the GPU is a bug, such as an index out of range.
+    """
+    text = str(error)
+    is_known = isinstance(error, torch.AcceleratorError) or (
+        isinstance(error, RuntimeError) and any(mark in text for mark in GPU_MARKS)
+    )
+    return is_known and "device-side assert" not in text
+
+
+def _describe(error: BaseException) -> str:
+    """Return the first sentence of torch's message."""
+    line = str(error).strip().partition("\n")[0]
+    return f"the GPU cannot be used: {line.partition('. ')[0].rstrip('.')}"
+
+
+def _advise(text: str) -> str:
+    lost = "nvidia-smi shows its state; try again in a new process (a training: with --resume auto)"
+    return next((advice for words, advice in GPU_ADVICE.items() if words in text), lost)

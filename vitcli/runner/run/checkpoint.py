@@ -16,6 +16,7 @@ import safetensors.torch
 from safetensors import SafetensorError
 from torch import Tensor
 
+from vitcli.core.transfer import to_host
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, sha256, sync_folder, to_hashed_json
 from vitcli.runner.run.folder import MANIFEST, steps
@@ -50,7 +51,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     path = folder / str(checkpoint.step)
     path.mkdir(exist_ok=True)  # no parents: if somebody removed the run, do not bring it back
     sync_folder(folder)
-    tensors = {name: tensor.detach().cpu() for name, tensor in checkpoint.tensors.items()}
+    tensors = to_host(checkpoint.tensors)
     content = safetensors.torch.save({k: v.contiguous() for k, v in tensors.items()})
     (path / MANIFEST).unlink(missing_ok=True)  # else an old manifest might stand beside new tensors
     commit(path / TENSORS, content)

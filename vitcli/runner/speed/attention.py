@@ -24,7 +24,8 @@ from vitcli.core.train.fit import autocast_to
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine.allocator import keep_freed_memory
-from vitcli.runner.machine.device import environment, hardware, pick_precision, precision_name
+from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import environment, hardware, name_precision, pick_precision
 from vitcli.runner.machine.kernels import BACKENDS, NoKernelsError
 from vitcli.runner.machine.processor import has_amx
 from vitcli.runner.machine.resources import resource_errors
@@ -82,6 +83,7 @@ def bench_attention(
     if device.type == "cpu":
         keep_freed_memory()
     torch.set_num_threads(threads or torch.get_num_threads())
+    precision = name_precision(precision, device)
     autocast = pick_precision(precision, device)
     setting = Setting(device, autocast, embed_dim, num_heads, batch_size, rounds, seconds)
     kinds = [
@@ -89,13 +91,14 @@ def bench_attention(
         for name, row in ATTENTIONS.items()
         for kernels in (KERNELS if row.has_kernels else KERNELS[:1])
     ]
-    found = {kind: list(_measure_points(*kind, setting, lengths)) for kind in kinds}
+    with arithmetic(precision):
+        found = {kind: list(_measure_points(*kind, setting, lengths)) for kind in kinds}
     return {
         "benchmark": "attention",
         "date": datetime.date.today().isoformat(),
         "environment": environment(device),
         "setting": (
-            f"the rule alone on {device} ({hardware(device)}), {precision_name(autocast)},"
+            f"the rule alone on {device} ({hardware(device)}), {precision},"
             f" {num_heads} x {setting.head_dim} features, batch {batch_size}"
         ),
         "rows": [

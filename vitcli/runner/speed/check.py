@@ -19,7 +19,7 @@ from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, V
 from vitcli.runner.errors import CheckError, InputError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
-from vitcli.runner.machine.device import hardware, pick_device, precision_name
+from vitcli.runner.machine.device import hardware, pick_device
 from vitcli.runner.machine.processor import cpu_kind
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import Workload, make_workload
@@ -118,7 +118,7 @@ def measure_ratios(
         setting = describe_setting(work)
         work.compile(on_message)
         works = {
-            "ours": step_of(work.training()),
+            "ours": step_of(work.training(on_message)),
             "stock": step_of(stock_training(work)),
             "data": step_of(work.batches()),
         }
@@ -131,7 +131,7 @@ def measure_ratios(
 
 def describe_setting(work: Workload) -> str:
     """Return text such as ``bf16, native kernels, AMD EPYC, 2 threads``."""
-    parts = [precision_name(work.autocast), f"{work.kernels} kernels", hardware(work.device)]
+    parts = [work.precision, f"{work.kernels} kernels", hardware(work.device)]
     return ", ".join(parts)
 
 

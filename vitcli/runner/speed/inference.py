@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from vitcli.core.train.fit import autocast_to
-from vitcli.runner.machine.device import precision_name
+from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import turns
 from vitcli.runner.speed.workload import Workload
@@ -19,16 +20,16 @@ BATCHES = (1, 8, 64, 256)
 def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str, Any]:
     """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
     model = work.encoder.eval()
-    types = list(dict.fromkeys([None, work.autocast]))
     images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
 
-    def forward(count: int, dtype: torch.dtype | None) -> None:
-        with torch.inference_mode(), autocast_to(work.device, dtype):
+    def forward(count: int, precision: str) -> None:
+        autocast = autocast_to(work.device, pick_precision(precision, work.device))
+        with torch.inference_mode(), arithmetic(precision), autocast:
             model(images[:count])
 
     works: dict[str, Callable[[], object]] = {
-        f"{precision_name(dtype)} {count}": partial(forward, count, dtype)
-        for dtype in types
+        f"{precision} {count}": partial(forward, count, precision)
+        for precision in dict.fromkeys(["fp32", work.precision])
         for count in BATCHES
     }
     found = turns(works, work.device, rounds=rounds, seconds=seconds)

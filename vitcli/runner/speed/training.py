@@ -9,7 +9,6 @@ import torch
 
 from vitcli.core.inspect.cost import activation_bytes, count_parameters, forward_flops
 from vitcli.runner.experiment.build import abstract_module, encoder_of
-from vitcli.runner.machine.device import precision_name
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.speed.clock import copy_bandwidth, matmul_peak, now, step_of, timed, turns
 from vitcli.runner.speed.workload import Workload
@@ -27,7 +26,7 @@ def bench_training(
     began = now(device)
     work.compile(on_message)
     compiling = now(device) - began
-    step, data = step_of(work.training()), step_of(work.batches())
+    step, data = step_of(work.training(on_message)), step_of(work.batches())
     first = timed(step, device)
     for _ in range(WARM_UP):
         step()
@@ -42,12 +41,12 @@ def bench_training(
     if work.autocast is not None:
         traffic //= 2
     step_seconds = found["step"].median
-    speed = batch / step_seconds
+    speed, peak = batch / step_seconds, matmul_peak(device, work.autocast)
     return {
         "benchmark": "train",
         "setting": work.setting,
         "experiment": work.name,
-        "precision": precision_name(work.autocast),
+        "precision": work.precision,
         "kernels": work.kernels,
         "batch_size": batch,
         "parameters": count_parameters(work.task.module),
@@ -59,7 +58,8 @@ def bench_training(
         "images_per_epoch": work.steps_per_epoch * batch,
         "flops_per_image": flops,
         "flops_per_second": flops * speed,
-        "matmul_peak": matmul_peak(device, work.autocast),
+        "matmul_peak": peak,
+        "matmul_share": flops * speed / peak,
         "activation_traffic": traffic * speed,
         "copy_bandwidth": copy_bandwidth(device),
         "peak_memory_bytes": memory,

@@ -17,6 +17,8 @@ from vitcli.runner.study.states import TrialState, trial_states
 
 EXTRA_BYTES = 2_000_000
 """Approximate size of one trial's predictions, curves and pictures."""
+COMPILE_SECONDS = 60.0
+"""Allowance for torch.compile in each trial. Not measured."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,7 +129,7 @@ def current_states(plan: StudyPlan) -> dict[str, TrialState]:
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
     """Return the saved trials that this machine could have trained."""
     from vitcli.runner.data.load import load_data
-    from vitcli.runner.machine.device import pick_device, pick_precision, precision_name
+    from vitcli.runner.machine.device import name_precision, pick_device
 
     device = pick_device(options.device)
 
@@ -139,7 +141,7 @@ def saved_for_training(folder: Path, options: Options) -> SavedTrials:
             return None
 
     def precision(spec: ExperimentSpec) -> str:
-        return precision_name(pick_precision(spec.train.precision, device))
+        return name_precision(spec.train.precision, device)
 
     return SavedTrials(folder, precision, data_hash)
 
@@ -191,6 +193,8 @@ class StudyEstimate:
     by_variant: dict[str, float]
     total: float
     count: int
+    compile_seconds: float = 0.0
+    """Allowance for each trial that is compiled, in its time; 0 if none is."""
 
 
 def total_seconds(trials: Sequence[float], count: int) -> float:
@@ -216,9 +220,11 @@ def estimate_study(
     """
     import torch
 
+    from vitcli.runner.machine.device import pick_device
     from vitcli.runner.train.estimate import make_estimate
 
     torch.set_num_threads(plan.study.threads)
+    device_type = pick_device(options.device).type
     seconds: dict[str, float] = {}
     for name in {trial.variant for trial in plan.trials}:
         trials = plan.study.trials([name])
@@ -226,10 +232,17 @@ def estimate_study(
         own = [state.record for state in states if state.record and not state.source]
         known = [record.result.train_seconds for record in own if record.result.train_seconds]
         experiment = Experiment(plan.study.name, trials[0].spec, plan.study.path, variant=name)
-        seconds[name] = (
+        compiling = COMPILE_SECONDS * trials[0].spec.train.compiles_on(device_type)
+        seconds[name] = compiling + (
             sum(known) / len(known) if known else make_estimate(experiment, options.device).seconds
         )
     count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
     total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)
+    compiles = any(trial.spec.train.compiles_on(device_type) for trial in plan.trials)
     start = 2 * spent_seconds if plan.trials else 0.0
-    return StudyEstimate(by_variant=seconds, total=start + total, count=count)
+    return StudyEstimate(
+        by_variant=seconds,
+        total=start + total,
+        count=count,
+        compile_seconds=COMPILE_SECONDS * compiles,
+    )

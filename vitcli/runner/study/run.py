@@ -47,6 +47,10 @@ def run_study(
     if not (plan.trials or full_checkpoints):
         return plan.states
     from vitcli.runner.run.checkpoint import keep_weights
+    from vitcli.runner.study.gpu_memory import limit_workers
+
+    def note(text: str) -> None:
+        on_event(TrialEvent("", Message(text=text)))
 
     make_output_folder(plan.root)
     with hold_folder(plan.root, "another process is running this study"):
@@ -55,14 +59,15 @@ def run_study(
         if not plan.trials:
             return plan.states
         _wait_for_orphans(plan)
-        _check_disk(plan, worker_count(plan.study, options))
+        count = limit_workers(plan, options, worker_count(plan.study, options), note)
+        _check_disk(plan, count)
         write_plan(plan, options)
         for trial in plan.trials:
             if trial.folder in plan.replaced:
                 _delete_folder(plan.root / trial.folder)
             else:
                 _keep_stale_trial(plan, trial, on_event)
-        _train(plan, options, on_event)
+        _train(plan, options, count, on_event)
         return current_states(plan)
 
 
@@ -158,11 +163,12 @@ def _keep_stale_trial(
     on_event(TrialEvent(trial.folder, Message(text=text)))
 
 
-def _train(plan: StudyPlan, options: Options, on_event: Callable[[TrialEvent], None]) -> None:
+def _train(
+    plan: StudyPlan, options: Options, count: int, on_event: Callable[[TrialEvent], None]
+) -> None:
     from vitcli.runner.machine.device import pick_device
 
     jobs = [Job(trial.folder) for trial in plan.trials]
-    count = worker_count(plan.study, options)
     pin = options.pin and pick_device(options.device).type == "cpu"
     engine = LocalEngine(plan.root, jobs, count=count, threads=plan.study.threads, pin=pin)
     deadline = time.monotonic() + options.budget if options.budget else None

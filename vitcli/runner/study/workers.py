@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from vitcli.runner.errors import ResourceError
 from vitcli.runner.machine.affinity import divide_cores
 from vitcli.runner.study.worker import CORES_VARIABLE
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
@@ -40,8 +41,8 @@ EVENT_TIMEOUT = 3600.0
 and saving take longer."""
 PROGRAM = ("-m", "vitcli.runner.study.worker")
 """Python's arguments for a worker process."""
-BUG_EXIT_CODE = 1
-"""Exit code of an unexpected error."""
+FATAL = (1, ResourceError.exit_code)
+"""Exit codes after which a process may be unable to train another trial."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
@@ -217,8 +218,8 @@ class LocalEngine:
             worker.is_training = True
             while len(self.workers) < self.count and self.waiting and not self.stopping:
                 self._start_worker()
-        elif isinstance(event, Ended) and event.exit == BUG_EXIT_CODE:
-            # The state of this process is unknown, so another process takes the next trial.
+        elif isinstance(event, Ended) and event.exit in FATAL:
+            # After a bug or a failed GPU, another process takes the next trial.
             worker.job = None
             worker.close_input()
         elif isinstance(event, Ended):

@@ -1,13 +1,10 @@
 """The estimate of a training: its size, its memory and its time, measured on random images."""
 
-import itertools
 import math
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from vitcli.core.data.batches import num_batches
@@ -19,27 +16,16 @@ from vitcli.core.inspect.cost import (
     parameters_by_part,
 )
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
 from vitcli.core.train.evaluate import LIMITED
-from vitcli.core.train.fit import fit
-from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment, config_text, fit_to_data
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
-from vitcli.runner.machine.allocator import keep_freed_memory
-from vitcli.runner.machine.device import hardware, pick_device, pick_precision
-from vitcli.runner.machine.kernels import choose_kernels
+from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.text import duration, ignore_message, quantity
-from vitcli.runner.train.compile import compile_task
-
-PROBE_IMAGES = 32
-PROBE_STEPS = 4
-PROBE_SECONDS = 4.0
-"""A CPU measures ``PROBE_IMAGES`` per step, unless the steps of whole batches take less time."""
+from vitcli.runner.train.rehearsal import image_bytes, measure_steps
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,8 +40,12 @@ class Estimate:
     parameters: int
     forward_flops: int
     memory_bytes: int
+    memory_source: str
+    """What ``memory_bytes`` is: text for people."""
     startup_seconds: float
     """Time until the second step: to compile the model, to take the first step, and so on."""
+    compiled: bool
+    """Whether the model was compiled, in the time to start."""
     train_seconds: float
     """Time of the other steps."""
     evaluation_seconds: float
@@ -94,9 +84,9 @@ class Estimate:
             f"steps          {self.steps_per_epoch:,} per epoch,"
             f" {quantity(self.spec.train.epochs, 'epoch')}",
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
-            f"memory         about {self.memory_bytes / 2**30:.2f} GiB in fp32",
+            f"memory         about {self.memory_bytes / 2**30:.2f} GiB {self.memory_source}",
             f"time           about {duration(self.seconds)}:"
-            f" {duration(self.startup_seconds)} to start,"
+            f" {duration(self.startup_seconds)} to start{' and compile' if self.compiled else ''},"
             f" {duration(self.train_seconds)} to train,"
             f" {duration(self.evaluation_seconds)} to evaluate",
             f"measured on    random images, {self.hardware}",
@@ -139,20 +129,21 @@ def make_estimate(
     device = pick_device(device_name)
     spec, num_train, num_test = _resolve(experiment.spec, data)
     spec = shrink_batch(experiment, spec, num_train, on_message)
-    assert spec.model.img_size is not None
-    assert spec.model.in_chans is not None
     abstract, module = abstract_module(spec), new_module(spec)
-    shape = (spec.model.in_chans, *spec.model.img_size)
+    encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     encoder = encoder_of(spec, abstract)
-    for each in (encoder, encoder_of(spec, module)):
-        each.grad_checkpointing = spec.train.grad_checkpointing
-    per_image = activation_bytes(encoder, shape)
     try:
         count = num_batches(num_train, spec.train.batch_size)
     except ValueError as error:
         raise ConfigError(f"train.batch_size: {error}") from error
     steps = min(count, spec.train.limit_batches or count)
-    first, each_step = step_seconds(module, spec, device, compile_too, on_message)
+    measured = measure_steps(module, spec, device, compile_too, on_message)
+    each_step, images = measured.step_seconds, num_train + spec.data.val_split + num_test
+    if measured.peak_bytes is None:
+        memory, source = memory_bytes(spec, abstract), "in fp32"
+    else:
+        memory = measured.peak_bytes + image_bytes(spec, images)
+        source = f"of the GPU, measured in {name_precision(spec.train.precision, device)}"
     forward = each_step / spec.train.batch_size / 3  # a training step is about three forward passes
     return Estimate(
         experiment=experiment,
@@ -161,9 +152,11 @@ def make_estimate(
         num_test=num_test,
         parts=parameters_by_part(module),
         parameters=count_parameters(module),
-        forward_flops=forward_flops(encoder, shape),
-        memory_bytes=memory_bytes(spec, count_parameters(module), per_image),
-        startup_seconds=first,
+        forward_flops=forward_flops(encoder, encoder.image_shape),
+        memory_bytes=memory,
+        memory_source=source,
+        startup_seconds=measured.first_seconds,
+        compiled=measured.compiled,
         train_seconds=each_step * steps * spec.train.epochs,
         evaluation_seconds=forward * evaluated_images(spec, num_test),
         hardware=hardware(device),
@@ -188,61 +181,14 @@ def evaluated_images(spec: ExperimentSpec, num_test: int) -> int:
     return times * min(each, most) + min(once, most)
 
 
-def memory_bytes(spec: ExperimentSpec, parameters: int, activations: int) -> int:
-    """Return the bytes of weights, gradients, optimiser state and one part's activations."""
+def memory_bytes(spec: ExperimentSpec, abstract: nn.Module) -> int:
+    """Return the bytes of weights, gradients, optimiser state and one part's activations in fp32.
+
+    Nothing is measured: ``abstract`` is the module on the device ``meta``.
+    """
+    encoder = encoder_of(spec, abstract)
+    encoder.grad_checkpointing = spec.train.grad_checkpointing
+    activations = activation_bytes(encoder, encoder.image_shape)
     copies = 2 + OPTIMIZERS[spec.optim.name].state_copies + (spec.train.ema_decay is not None)
     part = spec.train.batch_size // spec.train.accumulate
-    return int(4 * parameters * copies + activations * part)
-
-
-def step_seconds(
-    module: nn.Module,
-    spec: ExperimentSpec,
-    device: torch.device,
-    compile_too: bool,
-    on_message: Callable[[str], None],
-) -> tuple[float, float]:
-    """Return the time of the first training step, with compiling, and of one other step."""
-    batch_size = spec.train.batch_size
-    autocast = pick_precision(spec.train.precision, device)
-    if device.type == "cpu":
-        keep_freed_memory()
-    module.to(device).train()
-    choose_kernels(module, device, autocast, spec.train.wanted_kernels)
-    task = task_class(spec)(spec, module)
-    count = batch_size if device.type == "cuda" else min(batch_size, PROBE_IMAGES)
-    began = time.perf_counter()
-    batch = [task.random_batch(count, device)]
-    is_compiled = compile_too and compile_task(task, batch, autocast, on_message)
-    compiling = time.perf_counter() - began
-    first, each = probe(task, spec, count, device, autocast)
-    whole = each * batch_size / count
-    if count < batch_size and not is_compiled and whole * (PROBE_STEPS + 1) < PROBE_SECONDS:
-        _, whole = probe(task, spec, batch_size, device, autocast)
-    return compiling + first, whole
-
-
-def probe(
-    task: Task,
-    spec: ExperimentSpec,
-    count: int,
-    device: torch.device,
-    autocast: torch.dtype | None,
-) -> tuple[float, float]:
-    """Return the time of the first step on random images, and the shortest of a few others."""
-    seconds = [time.perf_counter()]
-    steps = fit(
-        task,
-        [task.random_batch(count, device)] * (PROBE_STEPS + 1),
-        build_optimizers(task.module, spec.optim),
-        lambda step: 0.0,
-        accumulate=spec.train.accumulate if count == spec.train.batch_size else 1,
-        max_grad_norm=spec.optim.max_grad_norm,
-        autocast=autocast,
-    )
-    for _ in steps:
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        seconds.append(time.perf_counter())
-    first, *others = [after - before for before, after in itertools.pairwise(seconds)]
-    return first, min(others)
+    return int(4 * count_parameters(abstract) * copies + activations * part)

@@ -3,6 +3,9 @@
 Another number of threads, instruction set or build of torch changes the order or the rounding of
 sums, and so every weight (measured). So does torch.compile. Such a continuation is refused, unless
 the user allows it. The run is then marked as inexact permanently.
+
+On CUDA, only a training with ``train.deterministic`` gives the same bits twice. Any other training
+can be continued there, but its result is never called exact.
 """
 
 from collections.abc import Mapping
@@ -22,7 +25,7 @@ CHANGEABLE = (
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
     *("optim.min_lr_ratio", "optim.max_grad_norm"),
     *("train.epochs", "train.label_smoothing", "train.eval_every", "train.compile"),
-    *("train.accumulate", "train.grad_checkpointing"),
+    *("train.accumulate", "train.grad_checkpointing", "train.deterministic"),
     "data.augment.",
 )
 """Fields, and prefixes of fields, whose values may change when a run is continued. A change of
@@ -40,7 +43,19 @@ def numerical_environment(device: torch.device, compiled: bool) -> dict[str, Any
         "cpu_capability": None if on_gpu else torch.backends.cpu.get_cpu_capability(),
         "threads": None if on_gpu else torch.get_num_threads(),
         "compiled": compiled,
+        "deterministic": torch.are_deterministic_algorithms_enabled() if on_gpu else None,
     }
+
+
+def is_exact(meta: Mapping[str, Any], device: torch.device) -> bool:
+    """Return whether the run has the bits of every uninterrupted run with its configuration.
+
+    Args:
+        meta: The content of meta.json.
+        device: The device of the training, whose kernels are still chosen.
+    """
+    repeats = device.type == "cpu" or torch.are_deterministic_algorithms_enabled()
+    return repeats and "inexact" not in meta
 
 
 def environment_changes(

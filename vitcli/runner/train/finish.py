@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
+from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import steps
 from vitcli.runner.run.predictions import save_outputs
+from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
         "train_seconds": trainer.wall_seconds,
         "precision": trainer.precision,
         "kernels": trainer.kernels,
-        "exact": "inexact" not in trainer.run.read("meta.json"),
+        "exact": is_exact(trainer.run.read("meta.json"), trainer.device),
         "num_test": num_test,
         **lost,
     }
@@ -70,5 +72,6 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
 
 def log_images(trainer: Trainer, board: "Board") -> None:
     """Write a few augmented training images to TensorBoard."""
-    images = next(trainer.state.batches(0))["images"][:NUM_IMAGES]
+    with arithmetic(trainer.precision):  # else compiled batches would be compiled again
+        images = next(trainer.state.batches(0))["images"][:NUM_IMAGES]
     board.images("images/augmented", images, 0)

@@ -23,6 +23,7 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.diff import Change, differences, shrinking, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.files import commit_json, make_output_folder, sha256
+from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import latest_checkpoint
@@ -85,7 +86,7 @@ def start(
         if is_already_finished(run, experiment.spec, request):
             return FinishedTraining(run, run.read("result.json"), trained=False)
         try:
-            with resource_errors():
+            with resource_errors(), chosen_kernels(device, experiment.spec.train.deterministic):
                 trainer = prepare_trainer(
                     experiment, request, run, device, on_event, on_message, load
                 )

@@ -16,18 +16,21 @@ from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Outputs
 from vitcli.core.train.fit import Step
 from vitcli.core.train.state import TrainState
+from vitcli.core.transfer import to_host
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.allocator import keep_freed_memory
-from vitcli.runner.machine.device import pick_precision, precision_name
+from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.machine.device import move_module, name_precision, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.text import quantity
-from vitcli.runner.train.compile import compile_task
+from vitcli.runner.train.compile import compile_batches, compile_evaluation, compile_task
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
 from vitcli.runner.train.exactness import environment_changes, numerical_environment
+from vitcli.runner.train.graphs import use_graphs
 from vitcli.runner.train.signals import StopFlag
 
 if TYPE_CHECKING:
@@ -63,16 +66,27 @@ class Trainer:
         if device.type == "cpu":
             keep_freed_memory()
         self.row, task_type = spec.task.row, task_class(spec)
-        self.task = task_type(spec, module.to(device))
+        self.task = task_type(spec, move_module(module, device, spec.model))
         self.encoder = task_type.encoder(module)
         self.encoder.grad_checkpointing = spec.train.grad_checkpointing
-        autocast = pick_precision(spec.train.precision, device)
+        self.precision = name_precision(spec.train.precision, device)
+        autocast = pick_precision(self.precision, device)
         self.kernels = choose_kernels(
             module, device, autocast, kernels or spec.train.wanted_kernels, on_message
         )
         self._refuse_small_data()
-        self.state = TrainState(spec, self.task, data, autocast)
-        self.compiled = compile_task(self.task, self.state.batches(0), autocast, on_message)
+        graphs = use_graphs(spec, device, on_message)
+        self.state = TrainState(
+            spec, self.task, data, autocast, graphs=graphs, on_message=on_message
+        )
+        with arithmetic(self.precision):
+            batches = self.state.batches(0)
+            self.compiled = compile_task(self.task, batches, autocast, on_message)
+            if self.compiled and device.type == "cuda":
+                compile_batches(self.task, self.state.batches(0), on_message)
+        self.evaluated = self.state.evaluated_module
+        if self.compiled and device.type == "cuda":
+            self.evaluated = compile_evaluation(self.task, self.evaluated, data.test, on_message)
         self.step_seconds = 0.0
         self.wall_seconds = 0.0
         self.records: list[dict[str, Any]] = []
@@ -95,11 +109,6 @@ class Trainer:
     def step(self) -> int:
         """Return the number of steps taken so far."""
         return self.state.step
-
-    @property
-    def precision(self) -> str:
-        """Return the name of the arithmetic: fp32, bf16 or fp16."""
-        return precision_name(self.state.autocast)
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that is needed to continue the training."""
@@ -203,14 +212,15 @@ class Trainer:
     def _train_epoch(self, epoch: int, stop: StopFlag) -> None:
         began = reported = time.perf_counter()
         begun_at, last = self.step, (epoch + 1) * self.state.steps_per_epoch
-        for step in self.state.run_epoch(epoch):
-            now = time.perf_counter()
-            if now - reported > REPORT_SECONDS:
-                reported = now
-                self._report(epoch, step, began, self.step - begun_at)
-            if stop.number is not None and self.step < last:
-                self.step_seconds += time.perf_counter() - began
-                self._interrupt(stop.number)
+        with arithmetic(self.precision):
+            for step in self.state.run_epoch(epoch):
+                now = time.perf_counter()
+                if now - reported > REPORT_SECONDS:
+                    reported = now
+                    self._report(epoch, step, began, self.step - begun_at)
+                if stop.number is not None and self.step < last:
+                    self.step_seconds += time.perf_counter() - began
+                    self._interrupt(stop.number)
         self._finish_epoch(epoch, step.lr, began, self.step - begun_at)
         if stop.number is not None and self.step < self.state.num_steps:
             self._interrupt(stop.number)
@@ -296,7 +306,7 @@ class Trainer:
 
     def _outputs_of(self, images: Images) -> Outputs:
         """Return the task's outputs for a split; raise DivergedError if they are not finite."""
-        outputs = self.task.outputs(self.state.evaluated_module, images)
+        outputs = to_host(self.task.outputs(self.evaluated, images))
         self._refuse_divergence(*(tensor.sum().item() for tensor in outputs.values()))
         return outputs
 

@@ -1,0 +1,100 @@
+"""Global settings of torch that decide how a CUDA device computes. Other devices have none."""
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils import deterministic as filling
+
+from vitcli.runner.errors import ConfigError
+
+CUBLAS_VARIABLE = "CUBLAS_WORKSPACE_CONFIG"
+CUBLAS_WORKSPACE = ":4096:8"
+"""Workspaces with which cuBLAS is deterministic."""
+REFUSALS = ("deterministic implementation", CUBLAS_VARIABLE)
+"""Parts of torch's messages that an operation has no deterministic kernel."""
+
+
+@contextmanager
+def chosen_kernels(device: torch.device, deterministic: bool) -> Iterator[None]:
+    """Use deterministic kernels in the block; otherwise let cuDNN try which kernels are fastest.
+
+    Raises:
+        ConfigError: torch has no deterministic kernel for an operation.
+    """
+    if device.type != "cuda":
+        yield
+        return
+    with _changed(torch.backends.cudnn, benchmark=not deterministic, deterministic=deterministic):
+        if not deterministic:
+            yield
+            return
+        with _deterministic_algorithms():
+            yield
+
+
+@contextmanager
+def _deterministic_algorithms() -> Iterator[None]:
+    before = torch.are_deterministic_algorithms_enabled()
+    is_ours = CUBLAS_VARIABLE not in os.environ
+    os.environ.setdefault(CUBLAS_VARIABLE, CUBLAS_WORKSPACE)
+    torch.use_deterministic_algorithms(True)
+    try:
+        with _changed(filling, fill_uninitialized_memory=False):  # no tensor is read unwritten
+            yield
+    except RuntimeError as error:
+        if not any(part in str(error) for part in REFUSALS):
+            raise
+        reason = str(error).partition(", but you set")[0].partition("\n")[0]
+        raise ConfigError(
+            f"train.deterministic: {reason}; type -s train.deterministic=false, or change the part"
+            " of the experiment that needs this operation"
+        ) from error
+    finally:
+        torch.use_deterministic_algorithms(before)
+        if is_ours:
+            del os.environ[CUBLAS_VARIABLE]
+
+
+@contextmanager
+def _changed(owner: Any, **values: bool) -> Iterator[None]:
+    """Give attributes other values in the block."""
+    before = {name: getattr(owner, name) for name in values}
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(owner, name, value)
+
+
+@contextmanager
+def arithmetic(precision: str) -> Iterator[None]:
+    """Compute fp32 products and convolutions in TF32 in the block, if the precision is tf32."""
+    if precision != "tf32":
+        yield
+        return
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    _allow_tf32("high", True)
+    try:
+        yield
+    finally:
+        _allow_tf32(*before)
+
+
+def forbid_tf32() -> None:
+    """Compute convolutions in full fp32. torch's default on CUDA is TF32, but not for products."""
+    _allow_tf32("highest", False)
+
+
+def _allow_tf32(products: str, convolutions: bool) -> None:
+    # torch 2.9 to 2.11 warn about these settings. The new ones cannot be mixed with torch's own use
+    # of these.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions

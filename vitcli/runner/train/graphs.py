@@ -1,0 +1,28 @@
+"""Whether the steps of a training are CUDA graphs."""
+
+from collections.abc import Callable
+
+import torch
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.errors import ConfigError
+
+
+def use_graphs(
+    spec: ExperimentSpec, device: torch.device, on_message: Callable[[str], None]
+) -> bool:
+    """Return whether each step is replayed as one CUDA graph, and say why if it cannot be.
+
+    Raises:
+        ConfigError: The experiment asks for graphs, and the device is not CUDA.
+    """
+    if not spec.train.replays_on(device.type):
+        return False
+    if device.type != "cuda":
+        raise ConfigError(
+            f"train.graphs: CUDA graphs need a CUDA device, not {device.type}; remove the field"
+        )
+    if spec.train.grad_checkpointing and spec.model.has_random_blocks:
+        on_message("a CUDA graph cannot recompute dropout, training without graphs")
+        return False
+    return True

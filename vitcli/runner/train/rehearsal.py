@@ -1,0 +1,169 @@
+"""A training on random images, for measurements that need no data set."""
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.task import Task
+from vitcli.core.train.state import TrainState
+from vitcli.runner.machine.allocator import keep_freed_memory
+from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels
+from vitcli.runner.machine.device import move_module, name_precision, pick_precision
+from vitcli.runner.machine.kernels import choose_kernels
+from vitcli.runner.train.compile import compile_batches, compile_evaluation, compile_task
+from vitcli.runner.train.graphs import use_graphs
+
+GREY, SPREAD = 0.5, 0.25
+"""Mean and standard deviation for random pixels, unless the experiment has its own."""
+PROBED = 5
+"""Number of measured steps, including the first."""
+PROBE_IMAGES = 32
+PROBE_SECONDS = 4.0
+"""A CPU measures ``PROBE_IMAGES`` per step, unless the steps of whole batches take less time."""
+LABEL_BYTES = 8
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Times and memory of the first steps of a training."""
+
+    first_seconds: float
+    """Time to compile the model and to take the first step."""
+    step_seconds: float
+    """Time of each other step."""
+    compiled: bool
+    peak_bytes: int | None
+    """Most memory of the GPU that was allocated at once, without images; None without a GPU."""
+
+
+def measure_steps(
+    module: nn.Module,
+    spec: ExperimentSpec,
+    device: torch.device,
+    compile_too: bool,
+    on_message: Callable[[str], None],
+) -> Measurement:
+    """Take the first steps of a training on random images. The weights do not change."""
+    spec, precision = with_statistics(spec), name_precision(spec.train.precision, device)
+    autocast, batch_size = pick_precision(precision, device), spec.train.batch_size
+    on_gpu = device.type == "cuda"
+    count = batch_size if on_gpu else min(batch_size, PROBE_IMAGES)
+    if device.type == "cpu":
+        keep_freed_memory()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+    move_module(module, device, spec.model).train()
+    choose_kernels(module, device, autocast, spec.train.wanted_kernels)
+    with chosen_kernels(device, spec.train.deterministic), arithmetic(precision):
+        began = time.perf_counter()
+        task, data = _make_task(spec, module, count), random_data(spec, PROBED * count, device)
+        compiled = compile_too and compile_task(task, task.batches(data, 0), autocast, on_message)
+        evaluated = module
+        if compiled and on_gpu:
+            compile_batches(task, task.batches(data, 0), on_message)
+            evaluated = compile_evaluation(task, module, data.test, on_message)
+        compiling = time.perf_counter() - began
+        first, each = probe(task, data, autocast, on_message)
+        whole = each * batch_size / count
+        if count < batch_size and not compiled and whole * PROBED < PROBE_SECONDS:
+            data = random_data(spec, PROBED * batch_size, device)
+            _, whole = probe(_make_task(spec, module, batch_size), data, autocast, on_message)
+        if on_gpu:  # in fp32, this may need more memory than a step
+            task.outputs(evaluated, data.test)
+    peak = None
+    if on_gpu:
+        used = torch.cuda.max_memory_allocated(device) - before
+        peak = used - image_bytes(spec, len(data.train))
+    return Measurement(compiling + first, whole, compiled, peak)
+
+
+def probe(
+    task: Task, data: DataSet, autocast: torch.dtype | None, on_message: Callable[[str], None]
+) -> tuple[float, float]:
+    """Return the time of the first step on random images, and the shortest of a few others."""
+    device, seconds = data.train.pixels.device, [time.perf_counter()]
+    for _ in itertools.islice(rehearse(task, data, autocast, 0.0, on_message), PROBED):
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        seconds.append(time.perf_counter())
+    first, *others = [after - before for before, after in itertools.pairwise(seconds)]
+    return first, min(others)
+
+
+def rehearse(
+    task: Task,
+    data: DataSet,
+    autocast: torch.dtype | None,
+    rate: float,
+    on_message: Callable[[str], None],
+) -> Iterator[object]:
+    """Take the steps of a training without end, with data, loss scaling and weight average.
+
+    Args:
+        task: The task to train; its spec says how.
+        data: Random images.
+        autocast: Type of the forward pass; None keeps fp32.
+        rate: Factor of the learning rates, because weights must not grow on random labels.
+        on_message: Is told if steps cannot be CUDA graphs.
+    """
+    graphs = use_graphs(task.spec, data.train.pixels.device, on_message)
+    state = TrainState(task.spec, task, data, autocast, graphs=graphs, on_message=on_message)
+    for group in (group for each in state.optimizers for group in each.param_groups):
+        group["peak_lr"] *= rate
+    for epoch in itertools.count():
+        yield from state.run_epoch(epoch)
+
+
+def _make_task(spec: ExperimentSpec, module: nn.Module, count: int) -> Task:
+    """Return the task, with batches of ``count`` images."""
+    train = spec.train
+    accumulate = train.accumulate if count == train.batch_size else 1
+    resized = spec.replace(train=train.replace(batch_size=count, accumulate=accumulate))
+    return task_class(spec)(resized, module)
+
+
+def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec with a mean and a standard deviation for each channel."""
+    data, channels = spec.data, spec.model.in_chans or 1
+    mean, std = data.mean or (GREY,) * channels, data.std or (SPREAD,) * channels
+    return spec.replace(data=data.replace(mean=mean, std=std))
+
+
+def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataSet:
+    """Return ``count`` random images on the device, in the shape that the model takes."""
+    generator = torch.Generator().manual_seed(0)
+    num_classes = spec.model.num_classes or 1
+    pixels = torch.randint(
+        256, (count, *_image_shape(spec)), dtype=torch.uint8, generator=generator
+    )
+    labels = torch.randint(num_classes, (count,), generator=generator)
+    images = Images(pixels, labels).to(device)
+    assert spec.data.mean is not None
+    assert spec.data.std is not None
+    return DataSet(
+        name=spec.data.name,
+        class_names=tuple(map(str, range(num_classes))),
+        train=images,
+        test=images,
+        mean=spec.data.mean,
+        std=spec.data.std,
+        data_hash="",
+    )
+
+
+def image_bytes(spec: ExperimentSpec, count: int) -> int:
+    """Return the memory of ``count`` images and their labels."""
+    return count * (math.prod(_image_shape(spec)) + LABEL_BYTES)
+
+
+def _image_shape(spec: ExperimentSpec) -> tuple[int, int, int]:
+    return (spec.model.in_chans or 1, *(spec.model.img_size or (1, 1)))
