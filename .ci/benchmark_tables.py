@@ -44,6 +44,23 @@ def peers(name: str) -> str:
     return "\n".join([*rows, "", note])
 
 
+def launches() -> str:
+    """Return the launches of a training step of each experiment on the stub GPU."""
+    found = json.loads((ROOT / "tests" / "gpu_stub" / "ceilings.json").read_text())
+    counts, compiled = found["launches"], found["compiled"]
+    names = [name for name in counts if (ROOT / "experiments" / f"{name}.yaml").exists()]
+    rows = ["| experiment | kernel by kernel | compiled | as a graph |", "|---|---:|---:|---:|"]
+    for name in names:
+        total = f"{sum(compiled[name].values()):,}" if name in compiled else ""
+        rows.append(f"| {name} | {counts[name]:,} | {total} | {counts[f'{name}, graph']} |")
+    parts = "; ".join(
+        f"{name}: " + ", ".join(f"{kind} {number}" for kind, number in kinds.items() if number)
+        for name, kinds in compiled.items()
+    )
+    note = f"The compiled steps consist of these launches. {parts}. torch {found['torch']}."
+    return "\n".join([*rows, "", note])
+
+
 def attention_growth() -> str:
     """Return the cost of the attention rules, with fitted and stated exponents."""
     found = measured("attention-cpu")

@@ -14,7 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmark_tables import attention_growth, checkpoints, faults, peers, sizes
+from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
 from slot_tables import slots
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -270,6 +270,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "checkpoint-cost": checkpoints,
     "study-architectures-tiny": partial(study, "study-architectures-tiny"),
     "attention-growth": attention_growth,
+    "launches": launches,
     "sizes": sizes,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
     "slots": slots,

@@ -20,8 +20,9 @@ SECONDS = {"vitcli auto": 1.0, "timm fp32": 2.0, "timm bf16": 1.0}
 
 
 @pytest.fixture
-def script():
+def script(monkeypatch):
     """The script as a module."""
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))  # it imports another script
     spec = importlib.util.spec_from_file_location("peers", SCRIPT)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -108,21 +109,6 @@ def test_a_skipped_mode_is_not_started_again(peers, monkeypatch, tmp_path):
     assert [name_of(each.job) for each in FakeContender.started].count("timm bf16") == 1
 
 
-def test_a_mode_whose_process_ends_is_skipped_and_named(peers, monkeypatch, tmp_path):
-    class Crashing(FakeContender):
-        def run(self, steps, limit=None):
-            if self.job["name"] == "timm":
-                raise peers.EndedError("it ended with exit code -6")
-            return super().run(steps, limit)
-
-    monkeypatch.setattr(peers, "Contender", Crashing)
-    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json")
-    skipped = {name_of(each): each["skipped"] for each in row["contenders"] if "skipped" in each}
-    assert skipped == dict.fromkeys(("timm fp32", "timm bf16"), "it ended with exit code -6")
-    assert "timm" not in row["ratios"]
-    assert row["ratio"] == 4.0
-
-
 def test_a_killed_measurement_leaves_the_rounds_it_finished(peers, monkeypatch, tmp_path):
     class Dying(FakeContender):
         def run(self, steps, limit=None):
@@ -148,6 +134,53 @@ def test_the_file_names_the_cpu_and_what_limits_it(peers, monkeypatch, tmp_path)
     assert row["cpu"]["capability"]
 
 
+@pytest.mark.parametrize("runs", [0, 1, 3])
+def test_a_peer_that_fails_is_skipped_and_named(peers, monkeypatch, tmp_path, capsys, runs):
+    """It fails at its first steps, at the steps that are timed, or in a round."""
+
+    class Failing(FakeContender):
+        def run(self, steps, limit=None):
+            self.runs = getattr(self, "runs", 0) + 1
+            if self.job["name"] == "timm" and self.runs > runs:
+                raise peers.ContenderError("ModuleNotFoundError: No module named 'timm'")
+            return super().run(steps, limit)
+
+    monkeypatch.setattr(peers, "Contender", Failing)
+    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json")
+    assert "timm" not in row["ratios"]
+    assert len(row["ratios"]) == 3
+    assert len(row["contenders"]) == 9
+    said = capsys.readouterr().out
+    assert said.count("failed: ModuleNotFoundError: No module named 'timm'") == 2, "fp32 and bf16"
+    assert all(contender.is_stopped for contender in FakeContender.started)
+
+
+def test_a_comparison_needs_vitcli_and_a_peer(peers, monkeypatch, tmp_path):
+    class Failing(FakeContender):
+        def run(self, steps, limit=None):
+            raise peers.ContenderError("no memory")
+
+    monkeypatch.setattr(peers, "Contender", Failing)
+    with pytest.raises(SystemExit, match="nothing to compare: vitcli auto: it failed: no memory;"):
+        compare(peers, monkeypatch, tmp_path / "peers.json")
+
+
+def test_one_precision_for_all(peers, monkeypatch, tmp_path):
+    (row,) = compare(peers, monkeypatch, tmp_path / "peers.json", "--precision", "bf16")
+    assert [each.job["precision"] for each in FakeContender.started] == ["bf16"] * 5
+    assert row["peer"] == "timm bf16"
+
+
+def test_an_ended_contender_says_its_last_line(script, monkeypatch, tmp_path):
+    program = tmp_path / "contender.py"
+    program.write_text("import nothing_that_exists\n")
+    monkeypatch.setattr(script, "CONTENDER", program)
+    contender = script.Contender({"name": "timm", "precision": "bf16"})
+    with pytest.raises(script.ContenderError, match="No module named 'nothing_that_exists'"):
+        contender.run(1, HANG)
+    contender.stop()
+
+
 @pytest.mark.parametrize(
     ("answer", "limit", "seconds"), [("pass", 0, math.inf), ("print('{\"seconds\": 3}')", HANG, 3)]
 )
@@ -162,13 +195,3 @@ def test_a_contender_is_not_waited_for_beyond_its_limit(
     assert os.waitpid(contender.process.pid, os.WUNTRACED)[1] == STOPPED
     contender.stop()
     assert contender.process.returncode < 0
-
-
-def test_a_contender_that_ends_is_noticed(script, monkeypatch, tmp_path):
-    program = tmp_path / "contender.py"
-    program.write_text("import sys\nsys.stdin.readline()\nsys.exit(3)\n")
-    monkeypatch.setattr(script, "CONTENDER", program)
-    contender = script.Contender({"name": "timm", "precision": "bf16"})
-    with pytest.raises(script.EndedError, match="exit code 3"):
-        contender.run(1, HANG)
-    contender.stop()

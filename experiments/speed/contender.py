@@ -1,11 +1,11 @@
 """One contender of experiments/speed/peers.py: a process that trains on request.
 
 Usage: python experiments/speed/contender.py JOB
-JOB is a JSON object; peers.py starts this script. For the part "decode", it only stores the decoded
-images in the cache. Otherwise each line on stdin is a number of steps. The
+JOB is a JSON object; peers.py starts this script. Each line on stdin is a number of steps. The
 answer is a JSON object: the seconds they took, the peak memory so far, precision and backend.
 """
 
+import itertools
 import json
 import os
 import sys
@@ -20,14 +20,15 @@ Job = dict[str, Any]
 
 
 def peer_model(name: str, m: Job) -> Any:
-    """Build the peer's ViT: 4x4 patches of 32x32 images, CLS, learned positions, ten classes."""
+    """Build the peer's ViT for 32x32 images, with CLS, learned positions and ten classes."""
     width, depth, heads, hidden = m["embed_dim"], m["depth"], m["num_heads"], m["mlp_dim"]
+    patch = m["patch_size"]
     if name == "timm":
         from timm.models.vision_transformer import VisionTransformer
 
         return VisionTransformer(
             img_size=32,
-            patch_size=4,
+            patch_size=patch,
             num_classes=10,
             embed_dim=width,
             depth=depth,
@@ -39,7 +40,7 @@ def peer_model(name: str, m: Job) -> Any:
 
         return torchvision.models.VisionTransformer(
             image_size=32,
-            patch_size=4,
+            patch_size=patch,
             num_layers=depth,
             num_heads=heads,
             hidden_dim=width,
@@ -51,7 +52,7 @@ def peer_model(name: str, m: Job) -> Any:
 
         config = ViTConfig(
             image_size=32,
-            patch_size=4,
+            patch_size=patch,
             hidden_size=width,
             num_hidden_layers=depth,
             num_attention_heads=heads,
@@ -65,7 +66,7 @@ def peer_model(name: str, m: Job) -> Any:
 
     return ViT(
         image_size=32,
-        patch_size=4,
+        patch_size=patch,
         num_classes=10,
         dim=width,
         depth=depth,
@@ -75,15 +76,14 @@ def peer_model(name: str, m: Job) -> Any:
     )
 
 
-def load_images(job: Job) -> Any:
-    """Return the training images of CIFAR-10 if the job has its folder, else of ``shapes``."""
+def load_set(job: Job) -> Any:
+    """Return CIFAR-10 if the job has its folder, else ``shapes``."""
     from vitcli.core.spec import DataSpec
     from vitcli.runner.data.load import load_data
 
     spec = DataSpec(name="cifar10" if job["data"] else "shapes")
     folder = Path(job["data"]) if job["data"] else None
-    data: Any = load_data(spec, data_dir=folder, offline=True, on_message=lambda text: None)
-    return data.train
+    return load_data(spec, data_dir=folder, offline=True, on_message=lambda text: None)
 
 
 def peer_batches(job: Job) -> Iterator[Any]:
@@ -93,7 +93,7 @@ def peer_batches(job: Job) -> Iterator[Any]:
     from torch.utils.data import DataLoader, Dataset
     from torchvision import transforms
 
-    images = load_images(job)
+    images = load_set(job).train
     pixels, labels = images.pixels.permute(0, 2, 3, 1).numpy(), images.labels.tolist()
     augment = transforms.Compose(
         [
@@ -145,7 +145,7 @@ def peer_steps(job: Job) -> Iterator[None]:
     device = torch.device(job["device"])
     model = peer_model(job["name"], job).to(device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.05, fused=True)
-    network = torch.compile(model) if job["compile"] else model
+    network = torch.compile(model, mode=job["compile"]) if job["compile"] else model
     dtype = torch.bfloat16 if job["precision"] == "bf16" else None
     batches = peer_batches(job) if job["part"] == "end_to_end" else fixed_batches(job)
     for x, y in batches:
@@ -163,53 +163,34 @@ def our_steps(job: Job) -> Iterator[None]:
     """Take the steps of ``vitcli train``, without writing files."""
     import torch
 
-    from vitcli.core.data.batches import train_batches
     from vitcli.core.models.build import build_model
-    from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec, TrainSpec, VitSpec
-    from vitcli.core.tasks.classify import Classify
-    from vitcli.core.train.fit import fit
-    from vitcli.core.train.optim import build_optimizers
-    from vitcli.runner.machine.allocator import keep_freed_memory
-    from vitcli.runner.machine.device import pick_precision, precision_name
-    from vitcli.runner.machine.kernels import choose_kernels
-    from vitcli.runner.train.compile import compile_task
+    from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
+    from vitcli.runner.run.folder import RunDir
+    from vitcli.runner.text import ignore_message
+    from vitcli.runner.train.trainer import Trainer
 
-    loaded: Any = load_images(job) if job["part"] == "end_to_end" else None
-    keep_freed_memory()  # after the data is read, as in vitcli train
-    device = torch.device(job["device"])
-    sizes = {key: job[key] for key in ("embed_dim", "depth", "num_heads", "mlp_dim")}
-    spec = VitSpec(img_size=(32, 32), in_chans=3, num_classes=10, patch_size=4, **sizes)
-    model = build_model(spec).to(device).train()
-    dtype = pick_precision(job["precision"], device)
-    job["precision"], job["kernels"] = precision_name(dtype), choose_kernels(model, device, dtype)
-
-    def end_to_end() -> Iterator[dict[str, Any]]:
-        images, epoch = loaded.to(device), 0
-        augment = AugmentSpec(crop_padding=4, flip="random")
-        while True:
-            yield from train_batches(
-                images,
-                augment,
-                mean=MEAN,
-                std=STD,
-                num_classes=10,
-                batch_size=job["batch_size"],
-                seed=0,
-                epoch=epoch,
-            )
-            epoch += 1
-
-    def fixed() -> Iterator[dict[str, Any]]:
-        for x, y in fixed_batches(job):
-            yield {"images": x, "targets": y}
-
-    batches = end_to_end() if job["part"] == "end_to_end" else fixed()
-    optimizers = build_optimizers(model, OptimSpec())
-    task = Classify(ExperimentSpec(train=TrainSpec(batch_size=job["batch_size"])), model)
-    compile_task(task, fixed(), dtype, warn)
-    steps = fit(task, batches, optimizers, lambda step: 1.0, max_grad_norm=CLIP, autocast=dtype)
-    for _ in steps:
-        yield
+    keys = ("embed_dim", "depth", "num_heads", "mlp_dim", "patch_size")
+    sizes = {key: job[key] for key in keys}
+    spec = ExperimentSpec(
+        model=VitSpec(img_size=(32, 32), in_chans=3, num_classes=10, **sizes),
+        data=DataSpec(mean=MEAN, std=STD, augment=AugmentSpec(crop_padding=4, flip="random")),
+        train=TrainSpec(batch_size=job["batch_size"], precision=job["precision"]),
+    )
+    device, run = torch.device(job["device"]), RunDir(Path("unwritten"))
+    data, model = load_set(job).to(device), build_model(spec.model)
+    trainer = Trainer(spec, model, data, run, device, ignore_message, warn, "")
+    job["precision"], job["kernels"] = trainer.precision, trainer.kernels
+    if job["part"] == "step":
+        x, y = next(fixed_batches(job))
+        batch = {"images": x, "targets": y}
+        # A CUDA graph must read this batch, too, and not make one from rows.
+        vars(trainer.task).update(
+            batches=lambda *_: itertools.repeat(batch), epoch_rows=lambda *_: None
+        )
+    trainer.state.module.train()
+    for epoch in itertools.count():
+        for _ in trainer.state.run_epoch(epoch):
+            yield
 
 
 def warn(text: str) -> None:
@@ -260,8 +241,4 @@ def peak_memory(is_gpu: bool) -> int:
 
 
 if __name__ == "__main__":
-    job = json.loads(sys.argv[1])
-    if job["part"] == "decode":
-        load_images(job)
-    else:
-        answer_requests(job)
+    answer_requests(json.loads(sys.argv[1]))

@@ -1,7 +1,7 @@
 """Compare three ways of training one small model with several random seeds.
 
-Usage: python experiments/speed/many_trials.py [SEEDS]
-The ways take turns, A B C A B C ... Speeds are medians of seven rounds: images per second over all
+Usage: python experiments/speed/many_trials.py [SEEDS] [--device cuda] [--rounds 7] [-o FILE.json]
+The ways take turns, A B C A B C ... Speeds are medians of the rounds: images per second over all
 seeds, relative to the sequential way.
   sequential  one seed after the other, as in a worker of a study
   stacked     one model with stacked weights: torch.func.stack_module_state and vmap
@@ -9,11 +9,13 @@ seeds, relative to the sequential way.
 The trials of a study run in processes. On a CPU "together" is an upper limit of their speed.
 """
 
+import argparse
+import json
 import statistics
-import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,9 +27,9 @@ from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.spec import VitSpec
 from vitcli.core.train.fit import autocast_to
-from vitcli.runner.machine.device import hardware, pick_device, pick_precision, precision_name
+from vitcli.runner.machine.device import hardware, name_precision, pick_device, pick_precision
 
-ROUNDS, STEPS, BATCH = 7, 3, 128
+STEPS, BATCH = 3, 128
 SPEC = VitSpec(
     img_size=(32, 32), in_chans=3, num_classes=10, embed_dim=64, depth=5, num_heads=4, mlp_dim=64
 )  # fmt: skip
@@ -115,16 +117,22 @@ WAYS = {"sequential": sequential, "stacked": stacked, "together": together}
 
 
 def main() -> None:
-    count = int(sys.argv[1]) if len(sys.argv) > 1 else 3
-    device = pick_device()
-    dtype = pick_precision("auto", device)
+    parser = argparse.ArgumentParser(description="Compare three ways of training several seeds")
+    parser.add_argument("seeds", type=int, nargs="?", default=3)
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("-o", "--output", type=Path)
+    options = parser.parse_args()
+    count, device = options.seeds, pick_device(options.device)
+    precision = name_precision("auto", device)
+    dtype = pick_precision(precision, device)
     batch = (
         torch.randn(BATCH, 3, 32, 32, device=device),
         torch.randint(10, (BATCH,), device=device),
     )
     ways = {name: make(models(count, device), batch, dtype) for name, make in WAYS.items()}
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(ROUNDS + 1):  # the first is a warm-up
+    for turn in range(options.rounds + 1):  # the first is a warm-up
         for name, step in ways.items():
             if device.type == "cuda":
                 torch.cuda.synchronize()
@@ -134,10 +142,15 @@ def main() -> None:
                 torch.cuda.synchronize()
             if turn:
                 seconds[name].append(time.perf_counter() - began)
-    base = statistics.median(seconds["sequential"])
-    print(f"{hardware(device)}, {precision_name(dtype)}, torch {torch.__version__}, {count} seeds")  # noqa: T201
-    for name, values in seconds.items():
-        print(f"{name}: {base / statistics.median(values):.2f} times as fast")  # noqa: T201
+    medians = {name: statistics.median(values) for name, values in seconds.items()}
+    found = {name: medians["sequential"] / median for name, median in medians.items()}
+    setting = f"{hardware(device)}, {precision}, torch {torch.__version__}"
+    print(f"{setting}, {count} seeds")  # noqa: T201
+    for name, ratio in found.items():
+        print(f"{name}: {ratio:.2f} times as fast")  # noqa: T201
+    if options.output:
+        result = {"setting": setting, "seeds": count, "times_as_fast": found, "seconds": seconds}
+        options.output.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Compare vitcli's training speed with that of other libraries (peers), on the same model.
 
 Usage: python experiments/speed/peers.py [--data DIR] [--device cpu|cuda] [--models tiny,small]
-                                  [--rounds 5] [--seconds 2] [--compile] [--allocator] [-o FILE]
+                                  [--rounds 5] [--seconds 2] [--precision bf16]
+                                  [--compile [MODE]] [--allocator] [-o FILE]
 Needs: pip install '.[bench]'. DIR holds CIFAR-10's class folders. Without DIR the data set is
 ``shapes``.
 
@@ -11,9 +12,10 @@ turns of a contender have the same number of steps. Speeds are medians over the 
 
 A peer runs in fp32 and with bf16 autocast, and the faster of the two counts. If the first steps in
 one of them take at least 5 times as long as in the other, as where bf16 is emulated, the slower one
-is skipped. So is a mode whose process ends, as torch.compile may crash. ``--compile`` and
-``--allocator`` give the peers torch.compile and vitcli's allocator settings. vitcli always runs as
-in ``vitcli train``. FILE is written after each round.
+is skipped. So is a peer that is missing or fails. ``--precision`` is the only precision of all,
+vitcli included. ``--compile`` and ``--allocator`` give the peers torch.compile (with a MODE such as
+reduce-overhead) and vitcli's allocator settings. Otherwise vitcli runs as in ``vitcli train``. FILE
+is written after each round.
 
 step        forward, loss, backward, clipping and AdamW, on one batch that stays in memory
 end_to_end  the same with data: the peers use torchvision's transforms in a DataLoader with as many
@@ -40,21 +42,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from contender import load_set
 
 from vitcli.cli.main import SPIN_COUNT
 from vitcli.runner.machine.device import hardware, pick_device, source_commit
 from vitcli.runner.machine.processor import cpu_kind, cpu_limits
 
-MODELS = {
-    "tiny": {"embed_dim": 64, "depth": 5, "num_heads": 4, "mlp_dim": 64, "batch_size": 256},
-    "small": {"embed_dim": 400, "depth": 6, "num_heads": 8, "mlp_dim": 512, "batch_size": 64},
+SIZES = {
+    "tiny": (64, 5, 4, 64, 4, 256),
+    "small": (400, 6, 8, 512, 4, 64),
+    "base": (512, 7, 8, 2048, 2, 100),
 }
+FIELDS = ("embed_dim", "depth", "num_heads", "mlp_dim", "patch_size", "batch_size")
+MODELS = {name: dict(zip(FIELDS, sizes, strict=True)) for name, sizes in SIZES.items()}
 PEERS = {
     "timm": "timm",
     "torchvision": "torchvision",
     "transformers": "transformers",
     "vit-pytorch": "vit-pytorch",
 }
+NAMES = ("vitcli", *PEERS)
 MODES = ("fp32", "bf16")
 FIRST_STEPS = 3
 TOO_SLOW = 5
@@ -63,8 +70,8 @@ CONTENDER = Path(__file__).with_name("contender.py")
 Job = dict[str, Any]
 
 
-class EndedError(Exception):
-    """The process of a contender ended by itself."""
+class ContenderError(Exception):
+    """A contender ended by itself; the text is the last line that it wrote."""
 
 
 class Contender:
@@ -73,12 +80,13 @@ class Contender:
     def __init__(self, job: Job) -> None:
         self.job, self.speeds = job, list[float]()
         self.answer: Job = {}
+        self.errors = tempfile.TemporaryFile("w+", errors="replace")  # noqa: SIM115
         ours = {"GOMP_SPINCOUNT": SPIN_COUNT} if job["name"] == "vitcli" else {}
         self.process = subprocess.Popen(
             [sys.executable, str(CONTENDER), json.dumps(job)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
+            stderr=self.errors,
             env=os.environ | ours,
             text=True,
             start_new_session=True,
@@ -88,7 +96,7 @@ class Contender:
         """Take a number of steps and return their seconds; infinity if they exceed ``limit``.
 
         Raises:
-            EndedError: The process ended by itself.
+            ContenderError: The process ended.
         """
         self.signal(signal.SIGCONT)
         try:
@@ -104,13 +112,17 @@ class Contender:
     def ask(self, steps: int, limit: float | None) -> float:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(f"{steps}\n")
-        self.process.stdin.flush()
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.write(f"{steps}\n")
+            self.process.stdin.flush()
         if not select.select([self.process.stdout], [], [], limit)[0]:
             return math.inf
         if not (line := self.process.stdout.readline()):
-            code = self.process.wait()
-            raise EndedError(f"it ended with exit code {code}; contender.py alone says why")
+            self.errors.seek(0)
+            lines = self.errors.read().split("\n")
+            raise ContenderError(
+                next((line for line in reversed(lines) if line.strip()), "it ended")
+            )
         self.answer = json.loads(line)
         seconds: float = self.answer["seconds"]
         return seconds
@@ -118,6 +130,7 @@ class Contender:
     def stop(self) -> None:
         self.signal(signal.SIGKILL)
         self.process.communicate()
+        self.errors.close()
 
     def row(self) -> Job:
         """Return what was measured so far."""
@@ -141,29 +154,42 @@ def race(
         libraries: For each library, a job per mode.
         rounds: Number of turns of each job.
         seconds: Approximate length of a turn.
-        skipped: Job -> why it is skipped. Jobs that are too slow are added.
+        skipped: Job -> why it is skipped. Jobs that are too slow or fail are added.
     """
     contenders = list[Contender]()
     try:
         for jobs in libraries:
             contenders += start(jobs, skipped)
-        left_out = [
-            {"name": job["name"], "precision": job["precision"], "skipped": skipped[name_of(job)]}
-            for job in itertools.chain(*libraries)
-            if name_of(job) in skipped
-        ]
-        lengths = []
+        lengths = {}
         for contender in contenders:
-            each = contender.run(FIRST_STEPS) / FIRST_STEPS  # after the warm-up
-            lengths.append(max(2, round(seconds / each)))
+            if each := attempt(contender, FIRST_STEPS, skipped):  # after the warm-up
+                lengths[contender] = max(2, round(seconds * FIRST_STEPS / each))
         for _ in range(rounds):
-            for contender, steps in zip(contenders, lengths, strict=True):
-                speed = steps * contender.job["batch_size"] / contender.run(steps)
-                contender.speeds.append(speed)
-            yield [*(contender.row() for contender in contenders), *left_out]
+            for contender, steps in list(lengths.items()):
+                if took := attempt(contender, steps, skipped):
+                    contender.speeds.append(steps * contender.job["batch_size"] / took)
+                else:
+                    del lengths[contender]
+            left_out = [
+                {"name": job["name"], "precision": job["precision"], "skipped": reason}
+                for job in itertools.chain(*libraries)
+                if (reason := skipped.get(name_of(job)))
+            ]
+            yield [*(contender.row() for contender in lengths), *left_out]
     finally:
         for contender in contenders:
             contender.stop()
+
+
+def attempt(
+    contender: Contender, steps: int, skipped: dict[str, str], limit: float | None = None
+) -> float | None:
+    """Take steps and return their seconds; None, and a reason in ``skipped``, after a failure."""
+    try:
+        return contender.run(steps, limit)
+    except ContenderError as error:
+        skipped[name_of(contender.job)] = f"it failed: {error}"
+        return None
 
 
 def start(jobs: list[Job], skipped: dict[str, str]) -> list[Contender]:
@@ -175,18 +201,17 @@ def start(jobs: list[Job], skipped: dict[str, str]) -> list[Contender]:
     firsts: dict[Contender, float] = {}
     limit = None
     for job in jobs:
-        if name_of(job) not in skipped:
-            began = time.monotonic()
-            contender = Contender(job)
-            try:
-                firsts[contender] = contender.run(FIRST_STEPS, limit)
-            except EndedError as error:
-                skipped[name_of(job)] = str(error)
-                continue
-            limit = TOO_SLOW * (time.monotonic() - began)
-    if not firsts:
-        return []
-    fastest = min(firsts.values())
+        if name_of(job) in skipped:
+            continue
+        began = time.monotonic()
+        contender = Contender(job)
+        seconds = attempt(contender, FIRST_STEPS, skipped, limit)
+        if seconds is None:
+            contender.stop()
+            continue
+        firsts[contender] = seconds
+        limit = TOO_SLOW * (time.monotonic() - began)
+    fastest = min(firsts.values(), default=0.0)
     for contender, seconds in firsts.items():
         if seconds >= TOO_SLOW * fastest:
             contender.stop()
@@ -201,8 +226,12 @@ def name_of(job: Job) -> str:
 
 
 def versions() -> dict[str, str]:
-    names = ["torch", *PEERS.values()]
-    return {name: importlib.metadata.version(name) for name in dict.fromkeys(names)}
+    """Return the version of torch and of each library that is installed."""
+    found = {}
+    for name in dict.fromkeys(["torch", *PEERS.values()]):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            found[name] = importlib.metadata.version(name)
+    return found
 
 
 def compare(
@@ -214,14 +243,15 @@ def compare(
     for_peers = common | {"compile": options.compile, "allocator": options.allocator}
     # In its usual folder, torch also finds code that was compiled for other limits of the CPU.
     for_peers["compile_cache"] = options.compile_cache
-    libraries = [[for_vitcli | {"name": "vitcli", "precision": "auto"}]]
-    libraries += [[for_peers | {"name": n, "precision": p} for p in MODES] for n in PEERS]
+    libraries = [[for_vitcli | {"name": "vitcli", "precision": options.precision or "auto"}]]
+    modes = [options.precision] if options.precision else MODES
+    libraries += [[for_peers | {"name": n, "precision": p} for p in modes] for n in PEERS]
     for found in race(libraries, options.rounds, options.seconds, skipped):
-        ours, *peers = [row for row in found if "skipped" not in row]
-        names = dict.fromkeys(row["name"] for row in peers)
-        best = {n: max((f for f in peers if f["name"] == n), key=speed) for n in names}
-        if not best:
-            raise SystemExit(f"no peer runs: {skipped}")
+        rows = {n: [f for f in found if f["name"] == n and "skipped" not in f] for n in NAMES}
+        best = {n: max(rows[n], key=speed) for n in NAMES if rows[n]}
+        ours = best.pop("vitcli", None)
+        if not (ours and best):
+            raise SystemExit("nothing to compare: " + "; ".join(map(": ".join, skipped.items())))
         fastest = max(best.values(), key=speed)
         yield {
             "model": model,
@@ -232,7 +262,7 @@ def compare(
             "ratio": round(speed(ours) / speed(fastest), 3),
             "ratios": {n: round(speed(ours) / speed(row), 3) for n, row in best.items()},
             "repetitions": len(ours["turns"]),
-            "peers_compiled": options.compile,
+            "peers_compiled": options.compile or False,
             "peers_allocator": options.allocator,
             "memory": {
                 "ours": ours["memory"],
@@ -255,14 +285,14 @@ def main() -> None:
     parser.add_argument("--parts", default="step,end_to_end")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--precision", choices=MODES)
+    parser.add_argument("--compile", nargs="?", const="default", metavar="MODE")
     parser.add_argument("--allocator", action="store_true")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     rows, skipped, facts = list[Job](), dict[str, str](), describe_machine(options)
-    if options.data:  # decoded beforehand, so that no contender needs memory for it
-        job = {"part": "decode", "data": options.data}
-        subprocess.run([sys.executable, str(CONTENDER), json.dumps(job)], check=True)
+    images = load_set({"data": options.data})  # so that every contender reads the decoded images
+    facts["data_hash"] = images.data_hash
     with tempfile.TemporaryDirectory() as options.compile_cache:
         for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
             rows.append({})

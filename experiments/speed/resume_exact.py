@@ -1,6 +1,6 @@
 """Check that resumed and uninterrupted trainings give bit-identical results.
 
-Usage: python experiments/speed/resume_exact.py [--device cuda] [-o FILE.json]
+Usage: python experiments/speed/resume_exact.py [--device cuda] [-s FIELD=VALUE] [-o FILE.json]
 Trains quickstart twice: once without interruption, and once killed with SIGKILL after its first
 checkpoint and resumed. Compares the digests of the final weights, optimiser state and counters.
 """
@@ -19,13 +19,13 @@ from vitcli.runner.run.folder import steps
 TRAIN = [sys.executable, "-m", "vitcli", "train", "quickstart", "--epochs", "3"]
 
 
-def start(folder: Path, device: str, *options: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen([*TRAIN, "--device", device, "-o", str(folder), *options])
+def start(folder: Path, options: list[str]) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen([*TRAIN, *options, "-o", str(folder)])
 
 
-def kill_after_checkpoint(folder: Path, device: str) -> int:
+def kill_after_checkpoint(folder: Path, options: list[str]) -> int:
     """Start a training, kill it after a checkpoint, and return the checkpoint's step."""
-    process = start(folder, device)
+    process = start(folder, options)
     while not steps(folder / "checkpoints"):
         if process.poll() is not None:
             raise SystemExit("the training ended before it could be killed")
@@ -45,15 +45,20 @@ def digests(folder: Path) -> dict[str, str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Check that a resumed training is exact")
     parser.add_argument("--device", default="auto")
+    parser.add_argument("--limit-batches", help="batches per epoch")
+    parser.add_argument("-s", "--set", action="append", default=[], metavar="FIELD=VALUE")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
+    train = ["--device", options.device]
+    train += ["--limit-batches", options.limit_batches] if options.limit_batches else []
+    train += [word for each in options.set for word in ("-s", each)]
     with tempfile.TemporaryDirectory() as name:
         calm, killed = Path(name) / "calm", Path(name) / "killed"
-        start(calm, options.device).wait()
-        at = kill_after_checkpoint(killed, options.device)
-        start(killed, options.device, "--resume", "auto").wait()
+        start(calm, train).wait()
+        at = kill_after_checkpoint(killed, train)
+        start(killed, [*train, "--resume", "auto"]).wait()
         one, two = digests(calm), digests(killed)
-    result = {"killed_at_step": at, "exact": one == two, "digests": [one, two]}
+    result = {"set": options.set, "killed_at_step": at, "exact": one == two, "digests": [one, two]}
     text = json.dumps(result, indent=1)
     if options.output:
         options.output.write_text(text + "\n")
