@@ -102,6 +102,13 @@ def test_the_budget_of_the_whole_call_holds_for_every_stage(stages, tmp_path):
     assert str(runner.run(again)) == "partly, left: new"
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(1000.0, "985s"), (math.inf, "604800s")])
+def test_a_command_is_told_its_time(stages, tmp_path, seconds, told):
+    asking = part(stages, "one", "import json, sys; print(json.dumps(sys.argv[1]))", "TIME")
+    run(stages, tmp_path / "out", asking, seconds=seconds, clock=lambda: 0.0)
+    assert stored(tmp_path / "out", "one")["result"] == told
+
+
 def test_an_interrupt_stops_the_command_and_begins_no_other(stages, tmp_path):
     begun = tmp_path / "begun"
 

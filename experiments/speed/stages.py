@@ -27,6 +27,8 @@ from vitcli.runner.text import duration, portable
 ROOT = Path(__file__).resolve().parents[2]
 GRACE = 30.0
 """Seconds that a stopped command has to save its state before it is killed."""
+LONGEST = 7 * 24 * 3600.0
+"""Seconds that a command is given if no budget limits it."""
 LEAST = 20.0
 """Least seconds of a budget with which another part begins."""
 POLL = 0.2
@@ -161,8 +163,8 @@ class StageRunner:
     def _run(self, part: Part, ends_at: float) -> tuple[Outcome, Any]:
         """Run the command of a part; return its outcome and what it measured, None if nothing."""
         log, target = (self.out / f"{part.name}.{ending}" for ending in ("log", "part"))
-        left = min(ends_at, self.ends_at) - self.clock()
-        words = {"RESULT": str(target), "TIME": f"{max(1, left - GRACE / 2):.0f}s"}
+        left = min(ends_at, self.ends_at) - self.clock() - GRACE / 2
+        words = {"RESULT": str(target), "TIME": f"{min(max(1, left), LONGEST):.0f}s"}
         command = [re.sub("|".join(words), lambda m: words[m[0]], word) for word in part.command]
         own_file = any("RESULT" in word for word in part.command)
         with log.open("wb") as errors, target.open("wb") as answer:
