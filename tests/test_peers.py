@@ -165,6 +165,23 @@ def test_a_comparison_needs_vitcli_and_a_peer(peers, monkeypatch, tmp_path):
         compare(peers, monkeypatch, tmp_path / "peers.json")
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "code"),
+    [
+        (["--models", "giant"], "no 'giant'; choose from tiny, small, base", 2),
+        (["--parts", "walk"], "no 'walk'; choose from step, end_to_end", 2),
+        (["--rounds", "0"], "--rounds takes a number from 1", 2),
+        (["--data", "nowhere"], "error: cifar10 is not in nowhere", 4),
+        (["--device", "tpu"], "error: --device tpu", 2),
+    ],
+)
+def test_bad_input_is_refused_in_a_line(peers, monkeypatch, tmp_path, capsys, words, said, code):
+    with pytest.raises(SystemExit) as stopped:
+        compare(peers, monkeypatch, tmp_path / "peers.json", *words)
+    assert stopped.value.code == code
+    assert said in capsys.readouterr().err
+
+
 def test_one_precision_for_all(peers, monkeypatch, tmp_path):
     (row,) = compare(peers, monkeypatch, tmp_path / "peers.json", "--precision", "bf16")
     assert [each.job["precision"] for each in FakeContender.started] == ["bf16"] * 5

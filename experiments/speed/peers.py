@@ -45,6 +45,7 @@ import torch
 from contender import load_set
 
 from vitcli.cli.main import SPIN_COUNT
+from vitcli.runner.errors import UserError
 from vitcli.runner.machine.device import hardware, pick_device, source_commit
 from vitcli.runner.machine.processor import cpu_kind, cpu_limits
 
@@ -62,6 +63,7 @@ PEERS = {
     "vit-pytorch": "vit-pytorch",
 }
 NAMES = ("vitcli", *PEERS)
+PARTS = ("step", "end_to_end")
 MODES = ("fp32", "bf16")
 FIRST_STEPS = 3
 TOO_SLOW = 5
@@ -282,7 +284,7 @@ def main() -> None:
     parser.add_argument("--data")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--models", default="tiny,small")
-    parser.add_argument("--parts", default="step,end_to_end")
+    parser.add_argument("--parts", default=",".join(PARTS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--precision", choices=MODES)
@@ -290,11 +292,21 @@ def main() -> None:
     parser.add_argument("--allocator", action="store_true")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    rows, skipped, facts = list[Job](), dict[str, str](), describe_machine(options)
-    images = load_set({"data": options.data})  # so that every contender reads the decoded images
+    models, parts = options.models.split(","), options.parts.split(",")
+    for name, known in (*((name, MODELS) for name in models), *((name, PARTS) for name in parts)):
+        if name not in known:
+            parser.error(f"no {name!r}; choose from {', '.join(known)}")
+    if options.rounds < 1:
+        parser.error("--rounds takes a number from 1")
+    rows, skipped = list[Job](), dict[str, str]()
+    try:
+        facts = describe_machine(options)
+        images = load_set({"data": options.data})  # so that contenders read the decoded images
+    except UserError as error:
+        parser.exit(error.exit_code, f"error: {error}\n")
     facts["data_hash"] = images.data_hash
     with tempfile.TemporaryDirectory() as options.compile_cache:
-        for model, part in itertools.product(options.models.split(","), options.parts.split(",")):
+        for model, part in itertools.product(models, parts):
             rows.append({})
             for row in compare(model, part, options, skipped):
                 rows[-1] = row | facts

@@ -191,4 +191,9 @@ def rest(names: set[str]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(subprocess.run(sys.argv[1:], env=environment()).returncode)
+    if not sys.argv[1:]:
+        sys.exit("usage: python -m tests.gpu_stub.stub COMMAND [WORD ...]")
+    try:
+        sys.exit(subprocess.run(sys.argv[1:], env=environment()).returncode)
+    except FileNotFoundError as error:
+        sys.exit(f"no command {error.filename}")
