@@ -14,6 +14,16 @@ from vitcli.core.spec import ModelSpec
 T = TypeVar("T")
 
 
+def refuse_bytes(images: Tensor) -> None:
+    """Refuse images that are not normalised.
+
+    Raises:
+        ValueError: The images are bytes.
+    """
+    if images.dtype == torch.uint8:
+        raise ValueError("the model takes normalised images, got uint8; use normalize(pixels)")
+
+
 class ImageModel(nn.Module):
     """Base class of models: normalised images (B, C, H, W) -> logits (B, K).
 
@@ -59,11 +69,20 @@ class ImageModel(nn.Module):
             ValueError: The images are not normalised, or the model was built for another size or
                 other channels.
         """
-        if images.dtype == torch.uint8:
-            raise ValueError("the model takes normalised images, got uint8; use normalize(pixels)")
+        refuse_bytes(images)
         if images.shape[1:] != self.image_shape:
             wanted, got = ("x".join(map(str, s)) for s in (self.image_shape, images.shape[1:]))
             raise ValueError(f"the model takes images of {wanted} (channels first), got {got}")
+
+    @property
+    def num_features(self) -> int:
+        """Return the number of features of an image: the width of the head's input."""
+        first = next(part for part in self.head.modules() if isinstance(part, nn.Linear))
+        return first.in_features
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the pooled features that enter the head: (B, C, H, W) -> (B, num_features)."""
+        raise NotImplementedError
 
     def run_blocks(self, blocks: Iterable[nn.Module], tokens: T) -> T:
         """Return the tokens after all blocks.

@@ -64,5 +64,8 @@ class ResNet18(ImageModel):
         self.check_images(images)
         return self.stages(self.stem(images))
 
+    def features(self, images: Tensor) -> Tensor:
+        return self.pool(self.forward_features(images)).flatten(1)
+
     def forward(self, images: Tensor) -> Tensor:
-        return self.head(self.pool(self.forward_features(images)).flatten(1))
+        return self.head(self.features(images))

@@ -15,7 +15,7 @@ from vitcli.core.nn.init import init_parts
 from vitcli.core.nn.norm import build_norm
 from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pool import Pool
-from vitcli.core.nn.pos_embed import build_table
+from vitcli.core.nn.pos_embed import build_table, resize_positions
 from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import PatchSpec, TokenSpec
@@ -84,12 +84,27 @@ class TokenModel(UsesBackend, ImageModel):
             ValueError: The model was built for images of another shape.
         """
         self.check_images(images)
+        return self.embed_patches(images, self.grid_size)
+
+    def embed_patches(
+        self, images: Tensor, grid_size: tuple[int, int], keep: Tensor | None = None
+    ) -> Tensor:
+        """Return the tokens of images on a grid of patches, as ``embed`` does.
+
+        Args:
+            images: (B, C, H, W). They are not checked.
+            grid_size: Rows and columns of patches. A table of positions is resized to this grid.
+            keep: (B, n) indices of the patches that become tokens, in reading order; None keeps
+                all.
+        """
         tokens = self.patch_embed(images)  # (B, patches, D)
         first = 0
         if self.pos_embed is not None:
-            table = self.pos_embed()  # (1, patches [+ prefix], D)
+            table = resize_positions(self.pos_embed(), self.grid_size, grid_size)
             first = table.shape[1] - tokens.shape[1]
             tokens = tokens + table[:, first:]
+        if keep is not None:
+            tokens = tokens.gather(1, keep[..., None].expand(-1, -1, tokens.shape[-1]))
         prefix: list[Tensor] = [
             part for part in (self.cls_token, self.reg_tokens) if part is not None
         ]
@@ -100,9 +115,16 @@ class TokenModel(UsesBackend, ImageModel):
             tokens = torch.cat([front.expand(len(tokens), -1, -1).to(tokens.dtype), tokens], dim=1)
         return self.pos_drop(tokens)
 
+    @property
+    def num_patches(self) -> int:
+        return self.grid_size[0] * self.grid_size[1]
+
     def forward_features(self, images: Tensor) -> Tensor:
         """Return the tokens (B, N, D) after the last norm."""
         raise NotImplementedError
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.pool(self.forward_features(images))
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return norm_op_sizes(self.norm)

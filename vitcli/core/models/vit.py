@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from vitcli.core.models.image_model import refuse_bytes
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.block import (
     PreNorm,
@@ -43,17 +44,44 @@ class VisionTransformer(TokenModel):
         """Return the tokens (B, N, D) after the last norm."""
         return self.last_norm(self.run_blocks(self.blocks, self._enter_blocks(images)))
 
-    def forward(self, images: Tensor) -> Tensor:
-        """Return the logits. The last block computes only the tokens that the head reads."""
+    def encode(self, images: Tensor, keep: Tensor | None = None) -> Tensor:
+        """Return the tokens (B, N, D) after the last norm, on any grid of patches.
+
+        Args:
+            images: (B, C, H, W), whose sides are multiples of the patch size.
+            keep: (B, n) indices of the patches that become tokens; None keeps all patches. A
+                patch's position does not depend on the selection.
+
+        Raises:
+            ValueError: The model needs all patches of its own grid, or a side does not fit.
+        """
+        refuse_bytes(images)
+        patch, (height, width) = self.spec.patch_size, images.shape[-2:]
+        if height % patch or width % patch:
+            raise ValueError(f"patch_size {patch} does not divide images of {height}x{width}")
+        grid = height // patch, width // patch
+        if self.spec.no_other_grid and (keep is not None or grid != self.grid_size):
+            raise ValueError(self.spec.no_other_grid)
+        tokens = self._as_stream(self.embed_patches(images, grid, keep))
+        return self.last_norm(self.run_blocks(self.blocks, tokens))
+
+    def features(self, images: Tensor) -> Tensor:
+        """Return the pooled features (B, D). The last block computes only the tokens needed."""
         if not self._reads_first_only():
-            return self.forward_head(self.forward_features(images))
+            return self.pool(self.forward_features(images))
         *blocks, last = self.blocks
         tokens = self.run_blocks(blocks, self._enter_blocks(images))
-        return self.forward_head(self.last_norm(forward_first(last, tokens)))
+        return self.pool(self.last_norm(forward_first(last, tokens)))
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the logits."""
+        return self.head(self.features(images))
 
     def _enter_blocks(self, images: Tensor) -> Tokens:
-        """Return the embedded images, as a stream if the norms compute the residual sums."""
-        tokens = self.embed(images)
+        return self._as_stream(self.embed(images))
+
+    def _as_stream(self, tokens: Tensor) -> Tokens:
+        """Return embedded images, as a stream if the norms compute the residual sums."""
         if not (self.training and self.backend.postpones_sums(tokens)):
             return tokens
         branches = [branch for block in self.blocks for branch in block.children()]

@@ -165,6 +165,20 @@ def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
     return make(row, spec, shape) if row.build else None
 
 
+def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
+    """Return a table of positions for another grid of patches: (1, N, D) -> (1, N', D).
+
+    The patches' positions are resized as an image of D channels, bilinearly. The prefix's positions
+    stay. Dosovitskiy et al. 2021, section 3.2, resize in the same way for larger images.
+    """
+    if old == new:
+        return table
+    first = table.shape[1] - old[0] * old[1]
+    image = table[:, first:].mT.unflatten(-1, old)  # (1, D, rows, columns)
+    resized = nn.functional.interpolate(image.float(), size=new, mode="bilinear")
+    return torch.cat([table[:, :first], resized.flatten(2).mT.to(table.dtype)], dim=1)
+
+
 def build_position(spec: TokenSpec, shape: TokenShape) -> Position:
     """Return the part of the position embedding inside the attention of a block."""
     row = POS_EMBEDS[spec.pos_embed]

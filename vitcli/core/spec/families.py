@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
 from vitcli.core.spec.rows import SpecRow
+from vitcli.core.spec.slots import ATTENTIONS, POS_EMBEDS
 
 DEFAULT_FAMILY = "vit"
 
@@ -29,6 +30,14 @@ class VitSpec(AttentionSpec, PatchSpec):
     @property
     def has_block_matrices(self) -> bool:
         return self.depth > 0
+
+    @property
+    def no_other_grid(self) -> str | None:
+        if ATTENTIONS[self.attention].needs_grid:
+            return f"attention {self.attention!r} needs all patches of the grid"
+        if POS_EMBEDS[self.pos_embed].heads:
+            return f"pos_embed {self.pos_embed!r} needs all patches of the grid"
+        return None
 
 
 class ResNet18Spec(ModelSpec):

@@ -57,6 +57,11 @@ class ModelSpec(Spec):
         """Return whether the blocks draw random numbers in training."""
         return False
 
+    @property
+    def no_other_grid(self) -> str | None:
+        """Return why the model needs all patches of its own grid; None if any patches will do."""
+        return f"family {self.family!r} needs images of its own size"
+
 
 class TokenSpec(ModelSpec):
     """Fields of all models that turn an image into tokens.

@@ -27,6 +27,8 @@ class AttentionRow(Row):
     """Options of attention that this row supports. All other options are refused."""
     has_kernels: bool = False
     """Whether torch has a fused kernel for this row and vitcli has a native kernel."""
+    needs_grid: bool = False
+    """Whether the rule works only with all patches of the grid that the model was built for."""
 
 
 EVERY_OPTION = frozenset[Option](("attn_drop", "attn_clamp", "attn_scale", "relative positions"))
@@ -47,6 +49,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         memory="N",
         has_attention_matrix=False,
         takes=EVERY_OPTION - {"relative positions"},
+        needs_grid=True,
     ),
     "performer": AttentionRow(
         about="softmax by positive orthogonal random features (Choromanski et al. 2021)",
@@ -64,6 +67,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
     "strided": AttentionRow(
         about="attention of each patch to its row, its column and the prefix (Child et al. 2019)",
         build=f"{NN}.sparse:Strided",
+        needs_grid=True,
         time="N^1.5",
         memory="N^1.5",
         takes=frozenset({"attn_drop", "attn_scale"}),
@@ -71,6 +75,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
     "local": AttentionRow(
         about="attention of each patch to its window and the prefix (Beltagy et al. 2020)",
         build=f"{NN}.sparse:Local",
+        needs_grid=True,
         time="N",
         memory="N",
         takes=frozenset({"attn_drop", "attn_scale"}),
