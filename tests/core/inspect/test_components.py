@@ -1,0 +1,64 @@
+"""Colours of patch features are principal components, whatever the sign and scale of features."""
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from vitcli.core.inspect.components import patch_colours
+
+
+def draw(spreads: list[float]) -> Tensor:
+    """Return features (4, 9, D) with a standard deviation for each of D rotated directions."""
+    generator = torch.Generator().manual_seed(0)
+    rows = torch.randn(4, 9, len(spreads), generator=generator, dtype=torch.float64)
+    turn, _ = torch.linalg.qr(torch.randn(len(spreads), len(spreads), generator=generator).double())
+    return rows * torch.tensor(spreads).double() @ turn
+
+
+def test_the_shares_are_those_of_the_covariance():
+    features = draw([5.0, 3.0, 2.0, 1.0, 0.5])
+    values = torch.linalg.eigvalsh(features.flatten(0, 1).T.cov()).flip(0)
+    _, shares = patch_colours(features)
+    assert_close(torch.tensor(shares).double(), (values / values.sum())[:3])
+
+
+def test_a_channel_orders_patches_as_its_component_does():
+    features = draw([9.0, 3.0, 1.0, 0.1])
+    colours, _ = patch_colours(features)
+    rows = features.flatten(0, 1)
+    directions = torch.linalg.eigh(rows.T.cov()).eigenvectors.flip(1)
+    for channel in range(3):
+        scores = (rows - rows.mean(0)) @ directions[:, channel]
+        # Inside the middle 98 %, which are not clipped.
+        inside = ((colours.flatten(0, 1)[:, channel] - 0.5).abs() < 0.499).nonzero().flatten()
+        pair = torch.stack([scores[inside], colours.flatten(0, 1)[inside, channel]])
+        assert pair.corrcoef()[0, 1].abs() == pytest.approx(1, abs=1e-6)
+
+
+def test_colours_fill_the_range_and_do_not_depend_on_scale_and_shift():
+    features = draw([5.0, 3.0, 2.0, 1.0])
+    colours, shares = patch_colours(features)
+    assert colours.shape == (4, 9, 3)
+    assert colours.amin((0, 1)).tolist() == [0, 0, 0]
+    assert colours.amax((0, 1)).tolist() == [1, 1, 1]
+    again, same = patch_colours(3 * features + 7)
+    assert_close(again, colours)
+    assert_close(same, shares)
+
+
+def test_equal_features_have_equal_colours():
+    features = draw([5.0, 3.0, 2.0, 1.0])
+    features[2, 4] = features[0, 1]
+    colours, _ = patch_colours(features)
+    assert_close(colours[2, 4], colours[0, 1])
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_missing_component_is_grey(width):
+    features = torch.zeros(2, 3, width)
+    features[..., 0] = torch.arange(6.0).view(2, 3)
+    colours, shares = patch_colours(features)
+    assert shares == pytest.approx([1, 0, 0])
+    assert (colours[..., 1:] == 0.5).all()
+    assert colours[..., 0].min() == 0

@@ -1,0 +1,152 @@
+"""The linear probe: regularised multinomial logistic regression on frozen features.
+
+Axes: N test images, M training images, F features, K classes.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcli.core.train.optim import without_compiler
+
+STRENGTHS = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+"""Strengths of the L2 penalty to choose from, the strongest first."""
+DEFAULT_STRENGTH = 1e-2
+"""Strength if there are too few labels to choose it."""
+HELD_OUT = 5
+"""One of so many training images of each class is held out to choose the strength."""
+MAX_ITERATIONS = 200
+LBFGS = without_compiler(torch.optim.LBFGS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinearProbe:
+    """The logits of a linear probe and the strength of its penalty."""
+
+    logits: Tensor
+    """(N, K)"""
+    strength: float
+    is_chosen: bool
+    """Whether held-out training images chose the strength; otherwise it is DEFAULT_STRENGTH."""
+
+
+@torch.inference_mode(False)
+@torch.enable_grad()
+def linear_probe(
+    train: Tensor,
+    labels: Tensor,
+    test: Tensor,
+    num_classes: int,
+    *,
+    strengths: Sequence[float] = STRENGTHS,
+) -> LinearProbe:
+    """Classify test images by a linear layer on their frozen features.
+
+    The features are standardised with the mean and deviation of the training images. The strength
+    of the penalty has the smallest cross-entropy on held-out training images; with fewer than
+    ``HELD_OUT`` images in a class it is ``DEFAULT_STRENGTH``. The layer is then fitted to all
+    training images. Test images choose nothing.
+
+    Args:
+        train: Features of the training images, (M, F).
+        labels: Their labels, (M,).
+        test: Features of the images to classify, (N, F).
+        num_classes: K.
+        strengths: Strengths to choose from, the strongest first.
+    """
+    train, test = standardise(train, test)
+    labels = labels.clone()  # autograd saves no tensor of inference mode
+    out = held_out(labels)
+    is_chosen = bool(out.any())
+    strength = DEFAULT_STRENGTH
+    if is_chosen:
+        strength = choose_strength(train, labels, out, num_classes, strengths)
+    (layer,) = fit_layers(train, labels, num_classes, [strength])
+    return LinearProbe(logits=apply(layer, test), strength=strength, is_chosen=is_chosen)
+
+
+def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
+    """Return features with mean 0 and deviation 1 over the training images.
+
+    A feature that is constant over the training images is only shifted.
+    """
+    mean, deviation = train.mean(0), train.std(0, correction=0)
+    deviation = torch.where(deviation > 1e-6 * mean.abs(), deviation, 1.0)
+    return (train - mean) / deviation, (test - mean) / deviation
+
+
+def held_out(labels: Tensor) -> Tensor:
+    """Return which training images choose the strength: every fifth of each class, (M,) bool.
+
+    No image is held out if a class has fewer than five.
+    """
+    order = labels.argsort(stable=True)
+    counts = torch.bincount(labels)
+    starts = (counts.cumsum(0) - counts)[labels[order]]
+    rank = torch.empty_like(labels)
+    rank[order] = torch.arange(len(labels), device=labels.device) - starts
+    if int(counts[counts > 0].min()) < HELD_OUT:
+        return torch.zeros_like(labels, dtype=torch.bool)
+    return rank % HELD_OUT == HELD_OUT - 1
+
+
+def choose_strength(
+    features: Tensor, labels: Tensor, out: Tensor, num_classes: int, strengths: Sequence[float]
+) -> float:
+    """Return the strength with the smallest cross-entropy on the held-out images.
+
+    Weaker strengths, which take longest to fit, are not tried after one that is worse.
+    """
+    best, chosen = float("inf"), strengths[0]
+    fitted = fit_layers(features[~out], labels[~out], num_classes, strengths)
+    for strength, layer in zip(strengths, fitted, strict=True):
+        loss = F.cross_entropy(apply(layer, features[out]), labels[out]).item()
+        if loss > best:
+            break
+        best, chosen = loss, strength
+    return chosen
+
+
+def apply(layer: Tensor, features: Tensor) -> Tensor:
+    """Return the logits (N, K) of a layer (F + 1, K) whose last row is the bias."""
+    return features @ layer[:-1] + layer[-1]
+
+
+def fit_layers(
+    features: Tensor, labels: Tensor, num_classes: int, strengths: Sequence[float]
+) -> Iterator[Tensor]:
+    """Yield for each strength the layer (F + 1, K) with the smallest penalised cross-entropy.
+
+    The objective is the mean cross-entropy in nats plus strength / 2 times the squared norm of the
+    weights without the bias. It is convex; L-BFGS (Liu and Nocedal 1989,
+    https://doi.org/10.1007/BF01589116) starts from the layer before, so the strengths should fall.
+    """
+    layer = features.new_zeros(features.shape[1] + 1, num_classes)
+    for strength in strengths:
+        layer = fit_layer(features, labels, layer, strength)
+        yield layer
+
+
+def fit_layer(features: Tensor, labels: Tensor, first: Tensor, strength: float) -> Tensor:
+    """Return the best layer (F + 1, K) for one strength, starting from ``first``."""
+    layer = first.clone().requires_grad_()
+    optimizer = LBFGS(
+        [layer],
+        max_iter=MAX_ITERATIONS,
+        history_size=20,
+        tolerance_grad=1e-5,
+        tolerance_change=1e-9,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> float:
+        loss = F.cross_entropy(apply(layer, features), labels)
+        loss = loss + strength / 2 * layer[:-1].square().sum()
+        (layer.grad,) = torch.autograd.grad(loss, layer)
+        return loss.item()
+
+    optimizer.step(closure)
+    return layer.detach()
