@@ -3,7 +3,8 @@
 Axes: N images, C channels, H W pixels.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -20,12 +21,20 @@ class Images:
 
     pixels: Tensor
     labels: Tensor
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    """Name -> another tensor of the images, such as captions; its first axis is N."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __getitem__(self, index: Tensor | slice) -> "Images":
+        """Return the images at some indices, or those that a mask selects."""
+        extra = {name: tensor[index] for name, tensor in self.extra.items()}
+        return Images(self.pixels[index], self.labels[index], extra)
+
     def to(self, device: torch.device | str) -> "Images":
-        return Images(self.pixels.to(device), self.labels.to(device))
+        extra = {name: tensor.to(device) for name, tensor in self.extra.items()}
+        return Images(self.pixels.to(device), self.labels.to(device), extra)
 
 
 def evenly_spaced(images: Images, count: int) -> Images:
@@ -36,7 +45,7 @@ def evenly_spaced(images: Images, count: int) -> Images:
     if count >= len(images):
         return images
     index = torch.arange(count, device=images.labels.device) * len(images) // count
-    return Images(images.pixels[index], images.labels[index])
+    return images[index]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +64,13 @@ class DataSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_hash: str
+    unlabelled: Images | None = None
+    """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
+
+    @property
+    def all_train(self) -> Images:
+        """Return all training images, whether a task may see their labels or not."""
+        return self.train if self.unlabelled is None else self.unlabelled
 
     @property
     def in_chans(self) -> int:
@@ -75,8 +91,9 @@ class DataSet:
         return normalize(pixels, mean, std)
 
     def to(self, device: torch.device | str) -> "DataSet":
-        val = self.val and self.val.to(device)
-        return replace(self, train=self.train.to(device), test=self.test.to(device), val=val)
+        val, unlabelled = (part and part.to(device) for part in (self.val, self.unlabelled))
+        train, test = self.train.to(device), self.test.to(device)
+        return replace(self, train=train, test=test, val=val, unlabelled=unlabelled)
 
 
 def channel_stats(pixels: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -40,7 +40,7 @@ class AugmentSpec(Spec):
         return self.mixup > 0 or self.cutmix > 0
 
 
-GENERATED = ("scenes", "shapes")
+GENERATED = ("scenes", "shapes", "gratings")
 """Data sets that vitcli draws itself."""
 DATA_SETS = (*GENERATED, "cifar10", "cifar100", "svhn", "fashion-mnist", "mnist")
 
@@ -49,7 +49,7 @@ class DataSpec(Spec):
     """The data set, its preprocessing and its augmentation."""
 
     name: str = "shapes"
-    """Data set: scenes, shapes, cifar10, cifar100, svhn, fashion-mnist, mnist, or
+    """Data set: scenes, shapes, gratings, cifar10, cifar100, svhn, fashion-mnist, mnist, or
     imagefolder:PATH."""
     resize: Size | None = None
     """Height and width in pixels to which every image is resized when it is read. One integer means
@@ -57,6 +57,9 @@ class DataSpec(Spec):
     val_split: int = Field(0, ge=0)
     """Number of training images held out for validation, balanced by class and chosen by content; 0
     holds out none."""
+    labels: int | None = Field(None, ge=1)
+    """Number of labelled training images, balanced by class and chosen by content; unset uses all.
+    Only tasks that say so read the other images."""
     mean: Channels | None = None
     """Mean of each channel for pixels in [0, 1]; unset uses the means of the training set."""
     std: Channels | None = None

@@ -5,6 +5,7 @@ Axes: N images, C channels, H W pixels.
 
 import hashlib
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -19,30 +20,38 @@ CHUNK = 64
 
 
 def pixel_digests(pixels: Tensor) -> list[bytes]:
-    """Return the SHA-256 of the bytes of each image, (N, C, H, W) uint8 -> N digests."""
+    """Return the SHA-256 of each image's bytes: any tensor whose first axis is N -> N digests."""
     return [hashlib.sha256(image.data).digest() for image in pixels.contiguous().numpy()]
 
 
 def sort_canonically(images: Images) -> Images:
     """Sort images by label, then by the SHA-256 of their pixels.
 
-    The order depends on the pixels only, not on file names or their order. Within a class it is
+    The order depends on the content only, not on file names or their order. Within a class it is
     pseudo-random, so the first images of each class are an unbiased and repeatable sample (see
-    ``hold_out``).
+    ``hold_out``). Equal images are sorted by their extra tensors, such as captions.
     """
     labels, digests = images.labels.tolist(), pixel_digests(images.pixels)
-    places = sorted(range(len(labels)), key=lambda i: (labels[i], digests[i]))
-    order = torch.tensor(places, dtype=torch.int64)
-    return Images(images.pixels[order], images.labels[order])
+    extras = [pixel_digests(images.extra[name]) for name in sorted(images.extra)]
+    keys = list(zip(labels, digests, *extras, strict=True))
+    places = sorted(range(len(labels)), key=keys.__getitem__)
+    return images[torch.tensor(places, dtype=torch.int64)]
 
 
 def data_hash(splits: Iterable[Images]) -> str:
-    """Return the SHA-256 of the shapes, labels and pixels of all splits."""
+    """Return the SHA-256 of the shapes, labels, pixels and extra tensors of all splits.
+
+    Images without extra tensors have the hash of earlier versions. Captions and sounds are part of
+    what a run was trained on, so they enter the hash.
+    """
     digest = hashlib.sha256()
     for images in splits:
         digest.update(repr(tuple(images.pixels.shape)).encode())
         digest.update(images.labels.contiguous().numpy().data)
         digest.update(images.pixels.contiguous().numpy().data)
+        for name, values in sorted(images.extra.items()):
+            digest.update(f"{name} {tuple(values.shape)}".encode())
+            digest.update(values.contiguous().numpy().data)
     return digest.hexdigest()
 
 
@@ -72,11 +81,30 @@ def hold_out(images: Images, count: int) -> tuple[Images, Images]:
     turn = ranks[spare] * len(counts) + images.labels[spare]
     out = torch.zeros(len(images), dtype=torch.bool)
     out[spare[turn.argsort()[:count]]] = True
-    return _pick(images, ~out), _pick(images, out)
+    return images[~out], images[out]
 
 
-def _pick(images: Images, mask: Tensor) -> Images:
-    return Images(images.pixels[mask], images.labels[mask])
+def keep_labels(images: Images, count: int, field: str = "data.labels") -> tuple[Images, Images]:
+    """Return ``count`` labelled images, and all images with the label -1.
+
+    The images must be in canonical order. The labelled images are balanced by class: each round
+    takes the last image of each class that has one left, because ``hold_out`` takes the first. So
+    a smaller count gives a subset, and the choice does not depend on the validation split.
+
+    Raises:
+        ConfigError: ``count`` does not give each class a label, or is larger than the data set.
+    """
+    counts = torch.bincount(images.labels)
+    if not int((counts > 0).sum()) <= count <= len(images):
+        raise ConfigError(
+            f"{field} {count} must be at least {int((counts > 0).sum())}, one for each class,"
+            f" and at most {len(images)}, the training images"
+        )
+    ranks = counts[images.labels] - 1 - rank_in_class(images.labels)
+    turn = ranks * len(counts) + images.labels
+    kept = torch.zeros(len(images), dtype=torch.bool)
+    kept[turn.argsort()[:count]] = True
+    return images[kept], replace(images, labels=torch.full_like(images.labels, -1))
 
 
 def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
@@ -123,7 +151,7 @@ def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
 
 def resize_images(images: Images, size: tuple[int, int] | None) -> Images:
     """Return images of the given size; unchanged if ``size`` is None."""
-    return Images(fit_to_size(images.pixels, size), images.labels) if size else images
+    return replace(images, pixels=fit_to_size(images.pixels, size)) if size else images
 
 
 def available_memory() -> int | None:

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 import safetensors.torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 
 from vitcli.core.data.source import Images
 from vitcli.runner.files import commit_json
@@ -105,14 +106,25 @@ def _read(path: Path) -> Decoded:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return Decoded(
         class_names=tuple(about["class_names"]),
-        train=Images(tensors["train.pixels"], tensors["train.labels"]),
-        test=Images(tensors["test.pixels"], tensors["test.labels"]),
+        train=_split(tensors, "train"),
+        test=_split(tensors, "test"),
         mean=tuple(about["mean"]),
         std=tuple(about["std"]),
         data_hash=about["data_hash"],
         unreadable=tuple(about.get("unreadable", ())),
         copies=tuple(about.get("copies", ())),
     )
+
+
+def _split(tensors: Mapping[str, Tensor], name: str) -> Images:
+    start = f"{name}.extra."
+    extra = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+    return Images(tensors[f"{name}.pixels"], tensors[f"{name}.labels"], extra)
+
+
+def _tensors(images: Images, name: str) -> dict[str, Tensor]:
+    extra = {f"{name}.extra.{key}": values for key, values in images.extra.items()}
+    return {f"{name}.pixels": images.pixels, f"{name}.labels": images.labels, **extra}
 
 
 def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], None]) -> None:
@@ -124,12 +136,7 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         "unreadable": decoded.unreadable,
         "copies": decoded.copies,
     }
-    tensors = {
-        "train.pixels": decoded.train.pixels,
-        "train.labels": decoded.train.labels,
-        "test.pixels": decoded.test.pixels,
-        "test.labels": decoded.test.labels,
-    }
+    tensors = _tensors(decoded.train, "train") | _tensors(decoded.test, "test")
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:
         # commit() would need two more copies of the arrays in memory.

@@ -100,7 +100,8 @@ def decode_folder(
         )
         return replace(decoded, unreadable=found.unreadable, copies=found.copies)
 
-    key = _cache_key(folder.stamp, *folder.class_names, f"heic {can_read_heic()}")
+    parts = (folder.stamp, *folder.class_names, f"heic {can_read_heic()}")
+    key = _cache_key(*parts, *([folder.extra_stamp] if folder.extra_stamp else []))
     decoded = load_or_build(folder_array_file(path, resize), key, build, on_message)
     if not skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
@@ -162,8 +163,8 @@ def _read_class_folders(
     refuse_unreadable(folder, describe_failures(folder, failures), "Replace them")
     cut = len(folder.train)
     return (
-        Images(images.pixels[:cut], images.labels[:cut]),
-        Images(images.pixels[cut:], images.labels[cut:]),
+        images[:cut],
+        images[cut:],
     )
 
 

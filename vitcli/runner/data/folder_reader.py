@@ -4,7 +4,7 @@ Two mistakes are found: files that cannot be read, and copies of a training pict
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ import torch
 from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import pixel_digests, require_memory
 from vitcli.runner.data.catalogue import IN_CHANS
+from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.image_folder import LabelledFiles, PictureFolder, split_by_content
 from vitcli.runner.data.image_reader import Listener, read_labelled
 from vitcli.runner.errors import InputError
@@ -59,9 +60,12 @@ def read_folder(
     digests = pixel_digests(images.pixels)
     known = {digests[rows[path]]: path for path in train.paths}
     same = [(path, known.get(digests[rows[path]])) for path in test.paths]
+    index = torch.tensor([rows[path] for path in [*train.paths, *test.paths]], dtype=torch.int64)
+    extra = read_extras(folder.root, folder.extra_files, [*train.paths, *test.paths])
+    both = replace(images[index], extra=extra)
     return ReadPictures(
-        train=_pick(images, [rows[path] for path in train.paths]),
-        test=_pick(images, [rows[path] for path in test.paths]),
+        train=both[: len(train)],
+        test=both[len(train) :],
         unreadable=unreadable,
         copies=tuple(f"{_name(folder, a)} = {_name(folder, b)}" for a, b in same if b),
     )
@@ -94,11 +98,6 @@ def _refuse_empty(folder: PictureFolder, train: LabelledFiles, test: LabelledFil
     if lost or (test is not None and not len(test)):
         what = f"class {folder.class_names[lost[0]]!r}" if lost else "the test set"
         raise InputError(f"{printable(folder.root)}: no picture of {printable(what)} can be read")
-
-
-def _pick(images: Images, rows: list[int]) -> Images:
-    index = torch.tensor(rows, dtype=torch.int64)
-    return Images(images.pixels[index], images.labels[index])
 
 
 def _name(folder: PictureFolder, path: str) -> str:

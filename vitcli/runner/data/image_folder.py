@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.runner.data.extras import kind_of
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
@@ -57,13 +58,20 @@ def split_by_content(files: LabelledFiles) -> tuple[LabelledFiles, LabelledFiles
 
 @dataclass(frozen=True, kw_only=True)
 class PictureFolder:
-    """The pictures in a folder. ``stamp`` changes when a file changes."""
+    """The pictures in a folder, and the files that belong to them.
+
+    ``stamp`` changes when a picture changes, ``extra_stamp`` when another of the files changes.
+    """
 
     root: Path
     class_names: tuple[str, ...]
     train: LabelledFiles
     test: LabelledFiles | None
     stamp: str
+    extra_files: tuple[str, ...] = ()
+    """Paths of the files that a row of ``EXTRAS`` reads, such as ``captions.csv``."""
+    extra_stamp: str = ""
+    """Empty without such files."""
     notes: tuple[str, ...] = ()
 
     @property
@@ -116,12 +124,15 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
     if strange := sorted({*(test or {}), *train} - {*names}):
         known = "is not a class of this data set" if class_names else "has no pictures in train"
         raise InputError(f"{printable(root)}: {printable(strange[0])!r} {known}")
+    extras = _extra_files({root, train_at, test_at or root}, [*train, *(test or {})])
     return PictureFolder(
         root=root,
         class_names=names,
         train=_labelled(train, names),
         test=None if test is None else _labelled(test, names),
         stamp=_stamp(root, [*train.values(), *(test or {}).values()]),
+        extra_files=tuple(file.path for file in extras),
+        extra_stamp=_stamp(root, [extras]) if extras else "",
         notes=tuple(notes),
     )
 
@@ -152,10 +163,21 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
     return {name: files for name, files in found.items() if files}
 
 
-def _files(folder: str) -> list[_File]:
+def _extra_files(splits: Collection[Path], class_names: Iterable[str]) -> list[_File]:
+    """Return the files of the rows of ``EXTRAS`` in the folders of splits and classes."""
+    inside = [split / name for split in splits for name in sorted({*class_names})]
+    folders = [*splits, *(folder for folder in inside if folder.is_dir())]
+    found = [file for folder in folders for file in _files(str(folder), is_extra=True)]
+    return sorted(found, key=lambda file: file.path)
+
+
+def _files(folder: str, *, is_extra: bool = False) -> list[_File]:
+    """Return the pictures in a folder, or the files that belong to pictures."""
     files = []
     for entry in os.scandir(folder):
         if entry.name.startswith(".") or entry.name.lower() in JUNK or entry.is_dir():
+            continue
+        if (kind_of(entry.name) is not None) != is_extra:
             continue
         try:
             status = entry.stat()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, DataSpec
-from vitcli.runner.data.arrays import hold_out
+from vitcli.runner.data.arrays import hold_out, keep_labels
 from vitcli.runner.data.cache import Decoded
 from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_GENERATED, DataInfo, folder_path
 from vitcli.runner.data.decode import Listener, decode_folder, decode_generated, decode_named
@@ -65,9 +65,11 @@ def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
     mean, std = spec.mean or decoded.mean, spec.std or decoded.std
     if {len(mean), len(std)} != {len(decoded.mean)}:
         raise ConfigError(f"data.mean and data.std need {len(decoded.mean)} values for {spec.name}")
-    train, val = decoded.train, None
+    train, val, unlabelled = decoded.train, None, None
     if spec.val_split:
         train, val = hold_out(train, spec.val_split)
+    if spec.labels:
+        train, unlabelled = keep_labels(train, spec.labels)
     return DataSet(
         name=spec.name,
         class_names=decoded.class_names,
@@ -77,6 +79,7 @@ def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
         mean=mean,
         std=std,
         data_hash=decoded.data_hash,
+        unlabelled=unlabelled,
     )
 
 
@@ -97,6 +100,7 @@ def describe_data(spec: DataSpec) -> DataInfo:
             f"data.val_split {spec.val_split} is too large for {info.num_train} training images"
         )
     size, left = spec.resize or info.img_size, info.num_train - spec.val_split
+    left = min(left, spec.labels or left)
     return replace(info, img_size=size, num_train=left)
 
 

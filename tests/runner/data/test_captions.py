@@ -1,0 +1,177 @@
+"""Captions of one's own pictures: captions.csv in a folder."""
+
+import csv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from vitcli.core.data.source import Images, evenly_spaced
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data import folder_reader
+from vitcli.runner.data.arrays import data_hash, hold_out, resize_images, sort_canonically
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import InputError
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("VITCLI_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Two classes of six pictures, each of one colour; the caption names the red value."""
+    folder = tmp_path / "pets"
+    for label, name in enumerate(("cat", "dog")):
+        (folder / name).mkdir(parents=True)
+        for i in range(6):
+            color = (40 * i + label, 0, 0)
+            Image.fromarray(np.full((8, 8, 3), color, np.uint8)).save(folder / name / f"{i}.png")
+    write(folder / "captions.csv", pairs())
+    return folder
+
+
+def pairs() -> list[tuple[str, str]]:
+    return [
+        (f"{name}/{i}.png", f"red {40 * i + label}")
+        for label, name in enumerate(("cat", "dog"))
+        for i in range(6)
+    ]
+
+
+def write(path: Path, rows, head=("file", "caption")) -> None:
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([head, *rows])
+
+
+def load(root, **options):
+    return load_data(DataSpec(name=f"imagefolder:{root}", **options))
+
+
+def texts(images: Images) -> list[str]:
+    return [bytes(row.tolist()).rstrip(b"\0").decode() for row in images.extra["caption"]]
+
+
+def fits(images: Images) -> bool:
+    red = images.pixels[:, 0, 0, 0].tolist()
+    return [f"red {value}" for value in red] == [text.split("\n")[0] for text in texts(images)]
+
+
+def test_captions_follow_their_pictures(root):
+    data = load(root, val_split=2, resize=4)
+    assert data.val is not None
+    assert all(map(fits, (data.train, data.val, data.test)))
+    assert len(data.train) + len(data.val) + len(data.test) == 12
+    assert fits(evenly_spaced(data.train, 3))
+    assert fits(data.to("cpu").train)
+    assert not fits(
+        data.train.__class__(data.train.pixels.flip(0), data.train.labels, data.train.extra)
+    ), "the control"
+
+
+def test_captions_come_from_the_cache_and_a_change_is_noticed(root, monkeypatch):
+    first = load(root)
+    with monkeypatch.context() as patch:
+        patch.setattr(folder_reader, "read_labelled", None)
+        assert texts(load(root).train) == texts(first.train)
+    write(root / "captions.csv", [(file, f"{caption} new") for file, caption in pairs()])
+    again = load(root)
+    assert all(text.endswith(" new") for text in texts(again.train))
+    assert again.data_hash != first.data_hash
+    (root / "captions.csv").unlink()
+    plain = load(root)
+    assert plain.train.extra == {}
+    assert len({plain.data_hash, first.data_hash, again.data_hash}) == 3
+
+
+def test_the_hash_of_images_without_captions_is_that_of_earlier_versions():
+    images = Images(torch.arange(48, dtype=torch.uint8).view(4, 3, 2, 2), torch.arange(4))
+    assert data_hash([images]) == (
+        "637a7c23709865a856999caa116e3ea29f8c0b919b6326714474ef1eb8480769"
+    )
+
+
+def test_equal_pictures_are_sorted_by_their_captions():
+    pixels, labels = torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.long)
+    captions = torch.tensor([[98], [97]], dtype=torch.uint8)
+    found = [
+        texts(sort_canonically(Images(pixels, labels, {"caption": captions[order]})))
+        for order in ([0, 1], [1, 0])
+    ]
+    assert found[0] == found[1]
+
+
+def test_extra_tensors_survive_what_is_done_to_images():
+    values = torch.arange(6)
+    pixels = torch.arange(6, dtype=torch.uint8).view(6, 1, 1, 1)
+    images = Images(pixels, torch.tensor([0, 0, 0, 1, 1, 1]), {"number": values})
+    kept, out = hold_out(images, 2)
+    for part in (
+        kept,
+        out,
+        sort_canonically(images),
+        resize_images(images, (2, 2)),
+        images[2:4],
+        images[torch.tensor([5, 1])],
+    ):
+        assert part.extra["number"].tolist() == part.pixels[:, 0, 0, 0].tolist()
+
+
+def test_several_captions_of_a_picture_and_files_in_the_class_folders(root):
+    (root / "captions.csv").unlink()
+    for name in ("cat", "dog"):
+        rows = [(file.removeprefix(f"{name}/"), text) for file, text in pairs() if name in file]
+        more = [(file, 'a "quoted",\n two-line  text é') for file, _ in rows]
+        write(root / name / "Captions.csv", rows + more)
+    data = load(root)
+    assert fits(data.train)
+    assert {text.split("\n")[1] for text in texts(data.train)} == {'a "quoted", two-line text é'}
+
+
+def test_pictures_of_a_split_are_named_from_its_folder(root):
+    (root / "captions.csv").unlink()
+    for split in ("train", "test"):
+        (root / split).mkdir()
+    for name in ("cat", "dog"):
+        (root / name).rename(root / "train" / name)
+        (root / "test" / name).mkdir()
+        (root / "train" / name / "5.png").rename(root / "test" / name / "5.png")
+    write(root / "test" / "captions.csv", [row for row in pairs() if "5" in row[0]])
+    write(root / "train" / "captions.csv", [row for row in pairs() if "5" not in row[0]])
+    data = load(root)
+    assert fits(data.train)
+    assert fits(data.test)
+    assert len(data.test) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("file,text\n", "the first line must be file,caption"),
+        ("file,caption\ncat/0.png,a,b\n", "line 2: 3 columns; put a caption with a comma in quote"),
+        ("file,caption\ncat/9.png,a cat\n", "line 2: there is no picture cat/9.png"),
+        ("file,caption\ncat/0.png, \n", "line 2: the caption is empty"),
+        ("file,caption\n,a cat\n", "line 2: the file is empty"),
+        ('file,caption\ncat/0.png,"a cat\n', "line 2: unexpected end of data"),
+        ("file,caption\ncat/0.png,a\0cat\n", "holds a zero byte"),
+        ("file,caption\ncat/0.png,a cat\n", "11 of 12 pictures have no caption:\n  cat/1.png"),
+        ("", "the first line must be file,caption"),
+    ],
+)
+def test_a_file_that_is_no_list_of_captions_is_refused(root, content, message):
+    (root / "captions.csv").write_text(content)
+    with pytest.raises(InputError) as error:
+        load(root)
+    assert message in str(error.value)
+
+
+def test_text_that_is_not_utf8_and_captions_without_end_are_refused(root):
+    (root / "captions.csv").write_bytes(b"file,caption\ncat/0.png,caf\xe9\n")
+    with pytest.raises(InputError, match="is not UTF-8 text"):
+        load(root)
+    write(root / "captions.csv", [*pairs(), ("cat/3.png", "x" * 5000)])
+    with pytest.raises(InputError, match=r"captions of cat/3.png have 5,008 bytes, at most 4,096"):
+        load(root)

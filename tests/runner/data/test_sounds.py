@@ -1,0 +1,153 @@
+"""WAV files beside pictures: read as samples at one rate, and refused in one line."""
+
+import math
+import struct
+import wave
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from vitcli.core.data.mel import NUM_SAMPLES, RATE
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data.load import load_data
+from vitcli.runner.data.sounds import read_sound, read_sounds
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.train.start import Request, start
+
+
+def write(path: Path, samples: np.ndarray, rate: int = RATE, width: int = 2) -> Path:
+    """Write samples (T,) or (T, channels) in [-1, 1]."""
+    samples = samples[:, None] if samples.ndim == 1 else samples
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(samples.shape[1])
+        file.setsampwidth(width)
+        file.setframerate(rate)
+        if width == 1:
+            file.writeframes((samples * 127 + 128).round().astype(np.uint8).tobytes())
+        else:
+            file.writeframes((samples * 32767).round().astype("<i2").tobytes())
+    return path
+
+
+def tone(hertz: float, seconds: float, rate: int = RATE) -> np.ndarray:
+    return 0.5 * np.sin(2 * math.pi * hertz * np.arange(round(seconds * rate)) / rate)
+
+
+def similarity(one: np.ndarray, other: np.ndarray) -> float:
+    length = min(len(one), len(other))
+    return float(np.corrcoef(one[:length], other[:length])[0, 1])
+
+
+@pytest.mark.parametrize("width", [1, 2])
+@pytest.mark.parametrize("rate", [8000, 16_000, 22_050, 44_100, 5512])
+def test_every_rate_and_width_gives_the_same_sound(tmp_path, rate, width):
+    found = read_sound(str(write(tmp_path / "a.wav", tone(440, 0.4, rate), rate, width)))
+    assert abs(len(found) - 0.4 * RATE) <= 2
+    wanted = 32767 * tone(440, 0.4)
+    assert similarity(found[100:-100], wanted[100:]) > 0.999
+    assert abs(np.abs(found[500:-500]).max() / (0.5 * 32767) - 1) < 0.03
+
+
+def test_a_pitch_above_half_the_rate_does_not_return_as_a_lower_one(tmp_path):
+    found = read_sound(str(write(tmp_path / "a.wav", tone(7000, 0.4, 44_100), 44_100)))
+    assert np.abs(found[500:-500]).max() < 0.02 * 32767
+
+
+def test_channels_are_averaged_long_sounds_cut_and_short_ones_padded(tmp_path):
+    left = tone(300, 1.0)
+    for name, samples in (("a", np.stack([left, -left], 1)), ("b", left[:100]), ("c", left)):
+        write(tmp_path / f"{name}.wav", samples)
+    names = [str(tmp_path / f"{name}.png") for name in "abc"]
+    found = read_sounds(tmp_path, [str(path) for path in tmp_path.glob("*.wav")], names)
+    assert found.shape == (3, NUM_SAMPLES)
+    assert found.dtype == torch.int16
+    assert found[0].abs().max() <= 1
+    assert found[1, 100:].abs().max() == 0
+    assert found[1, :100].equal(found[2, :100])
+
+
+def header(path: Path, **fields: int) -> None:
+    """Write a file whose header claims other things than its 100 samples."""
+    claims = {"format": 1, "channels": 1, "rate": RATE, "bits": 16, "bytes": 200} | fields
+    block = claims["channels"] * claims["bits"] // 8
+    path.write_bytes(
+        b"RIFF"
+        + struct.pack("<I", 36 + claims["bytes"])
+        + b"WAVEfmt "
+        + struct.pack("<IHHII", 16, claims["format"], claims["channels"], claims["rate"], 0)
+        + struct.pack("<HH", block, claims["bits"])
+        + b"data"
+        + struct.pack("<I", claims["bytes"])
+        + bytes(200)
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"format": 3, "bits": 32}, "not a WAV file of samples"),
+        ({"bits": 24}, "has 24 bits a sample; save it with 16 bits"),
+        ({"channels": 6}, "has 6 channels; save it with 1 or 2"),
+        ({"rate": 1}, "has 1 samples per second; save it with 8,000"),
+        ({"rate": 4_000_000_000}, "has 4,000,000,000 samples per second"),
+        ({"bytes": 2_000_000_000}, "is cut off"),
+        ({"bytes": 0}, "holds no samples"),
+        ({"channels": 0}, "not a WAV file of samples"),
+    ],
+    ids=str,
+)
+def test_a_hostile_header_is_refused_in_one_line(tmp_path, fields, message):
+    header(tmp_path / "a.wav", **fields)
+    with pytest.raises(InputError, match=message) as caught:
+        read_sound(str(tmp_path / "a.wav"))
+    assert "\n" not in str(caught.value)
+    assert str(caught.value).startswith(f"{tmp_path / 'a.wav'}: ")
+
+
+@pytest.mark.parametrize("content", [b"", b"RIFF", b"not a sound", b"RIFF\xff\xff\xff\xffWAVE"])
+def test_what_is_no_wav_file_is_refused_in_one_line(tmp_path, content):
+    (tmp_path / "a.wav").write_bytes(content)
+    with pytest.raises(InputError, match=r"a\.wav: not a WAV file of samples"):
+        read_sound(str(tmp_path / "a.wav"))
+
+
+def add_sounds(pictures: Path) -> None:
+    """A low sound for each dark picture and a high one for each bright picture."""
+    for i, path in enumerate(sorted(pictures.glob("*/*/*.png"))):
+        hertz = 300 if path.parent.name == "dark" else 1500
+        write(path.with_suffix(".WAV" if i % 2 else ".wav"), tone(hertz + i, 0.4))
+
+
+def test_a_folder_with_sounds_is_read_and_the_sounds_follow_the_pictures(pictures):
+    alone = load_data(DataSpec(name=f"imagefolder:{pictures}"))
+    add_sounds(pictures)
+    for data in (load_data(DataSpec(name=f"imagefolder:{pictures}")) for _ in range(2)):
+        assert data.train.pixels.equal(alone.train.pixels), "sounds do not change the order"
+        power = torch.fft.rfft(data.train.extra["sound"].float()).abs()
+        hertz = power.argmax(1) * RATE / NUM_SAMPLES
+        assert torch.equal(hertz < 900, data.train.labels == data.class_names.index("dark"))
+        assert len(data.test.extra["sound"]) == len(data.test)
+
+
+def test_pictures_without_sound_and_damaged_sounds_are_listed(pictures):
+    add_sounds(pictures)
+    (missing,) = (pictures / "train/dark").glob("3.[wW]*")
+    missing.unlink()
+    with pytest.raises(InputError, match=r"1 of 104 pictures have no sound:\n.*3\.png") as caught:
+        load_data(DataSpec(name=f"imagefolder:{pictures}"))
+    assert "Add NAME.wav beside each NAME.png" in str(caught.value)
+    missing.write_bytes(b"noise")
+    with pytest.raises(InputError, match=r"cannot be read:\n.*not a WAV file"):
+        load_data(DataSpec(name=f"imagefolder:{pictures}"))
+
+
+def test_a_training_hears_the_sounds_of_its_folder(tiny, pictures):
+    changes = {"task.name": "fusion", "task.sound": "folder", "task.sound_patch_size": 16}
+    with pytest.raises(ConfigError, match=r"task\.sound: .* has no sounds; add NAME\.wav"):
+        start(load_experiment(str(tiny), changes), Request(output=Path("silent")))
+    add_sounds(pictures)
+    done = start(load_experiment(str(tiny), changes), Request(output=Path("run")))
+    assert done.result["test_accuracy"] > 0.9
