@@ -21,6 +21,12 @@ def patchify(images: Tensor, patch_size: int) -> Tensor:
     return cut.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(1, 2)
 
 
+def unpatchify(patches: Tensor, patch_size: int, grid_size: tuple[int, int]) -> Tensor:
+    """Return the images of flattened patches: (B, N, C P P) -> (B, C, H, W)."""
+    cut = patches.unflatten(1, grid_size).unflatten(-1, (-1, patch_size, patch_size))
+    return cut.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
+
+
 def input_channels(spec: ModelSpec) -> int:
     """Return ``in_chans``.
 

@@ -1,4 +1,4 @@
-"""Stored predictions of a classifier, as arrays. No torch. Axes: N images, K classes."""
+"""Stored outputs of tasks, as arrays. No torch. Axes: N images, K classes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -39,3 +39,20 @@ def condense(arrays: Arrays) -> dict[str, NDArray[Any]]:
         "prediction": logits.argmax(axis=1).astype(kind),
         "probability": share.astype(np.float16),
     }
+
+
+def masked_mse(arrays: Arrays) -> tuple[float, int]:
+    """Return the mean error of the reconstructions (N,), and their number.
+
+    Raises:
+        ValueError: There is no error.
+    """
+    errors = arrays["masked_mse"]
+    if errors.ndim != 1 or not len(errors):
+        raise ValueError("it has no errors of reconstructions")
+    return float(errors.mean(dtype=np.float64)), len(errors)
+
+
+def condense_errors(arrays: Arrays) -> dict[str, NDArray[Any]]:
+    """Return ``masked_mse`` of each image as float16, (N,)."""
+    return {"masked_mse": arrays["masked_mse"].astype(np.float16)}

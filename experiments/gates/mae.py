@@ -1,0 +1,127 @@
+"""Gate of the task ``mae``: is the reconstruction better than simple predictions, and is it useful?
+
+Usage: python -m experiments.gates.mae [-o FILE] [--data-dir DIR] [--seeds N] [SETTING ...]
+Trains the experiment pretrain-mae on few images and compares the error on masked patches of test
+images with that of predictions without a model, and a linear probe of the encoder with one of the
+encoder before the training. By default all settings are measured and written to
+experiments/results/tasks/mae.json.
+"""
+
+import argparse
+import json
+from dataclasses import asdict, dataclass, field, replace
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from vitcli.core.data.source import DataSet, evenly_spaced
+from vitcli.core.inspect.linear_probe import linear_probe
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.task import Task
+from vitcli.core.train.state import TrainState
+from vitcli.runner.data.load import load_data
+from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.machine.device import environment
+from vitcli.runner.machine.kernels import choose_kernels
+from vitcli.runner.text import ignore_message
+
+RESULT = Path(__file__).parents[1] / "results" / "tasks" / "mae.json"
+MAX_RATIO = 0.85
+"""Largest error that passes, as a share of the error of the nearest visible patch's colour."""
+MIN_GAIN = 0.02
+"""Smallest gain in accuracy of the probe that passes."""
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """A data set, numbers of images, and changes of the experiment."""
+
+    num_train: int
+    num_test: int
+    changes: dict[str, Any] = field(default_factory=dict)
+
+
+SETTINGS = {
+    "cifar10": Setting(num_train=5000, num_test=2000, changes={"train.epochs": 20}),
+    "shapes": Setting(
+        num_train=2000, num_test=1000, changes={"train.epochs": 16, "data.name": "shapes"}
+    ),
+}
+
+
+def measure(name: str, seed: int = 0, data_dir: Path | None = None) -> dict[str, Any]:
+    """Return the numbers of one training in a setting."""
+    setting = SETTINGS[name]
+    fixed = {"seed": seed, "train.precision": "fp32", "train.batch_size": 64}
+    spec = load_experiment("pretrain-mae", setting.changes | fixed).spec
+    data = load_data(spec.data, data_dir=data_dir)
+    data = replace(
+        data,
+        train=evenly_spaced(data.train, setting.num_train),
+        test=evenly_spaced(data.test, setting.num_test),
+    )
+    spec = resolve(spec, data)
+    module = new_module(spec)
+    task = task_class(spec)(spec, module)
+    before = probe(task, module, data)
+    train(spec, task, module, data)
+    measured = task.measure(task.outputs(module, data.test))
+    found = {"probe_before": before, "probe_after": probe(task, module, data)}
+    return {"seed": seed} | measured | found
+
+
+def train(spec: ExperimentSpec, task: Task, module: nn.Module, data: DataSet) -> None:
+    choose_kernels(module, CPU, None, "auto", ignore_message)
+    state = TrainState(spec, task, data)
+    for epoch in range(spec.train.epochs):
+        for _ in state.run_epoch(epoch):
+            pass
+
+
+def probe(task: Task, module: nn.Module, data: DataSet) -> float:
+    """Return the test accuracy of a linear probe on the features of the encoder."""
+    known, asked = (task.features(module, images) for images in (data.train, data.test))
+    found = linear_probe(known, data.train.labels, asked, data.num_classes)
+    return (found.logits.argmax(1) == data.test.labels).float().mean().item()
+
+
+def passes(found: dict[str, Any]) -> bool:
+    """Return whether one training passes the gate."""
+    is_better = found["masked_mse"] <= MAX_RATIO * found["nearest_mse"]
+    return is_better and found["probe_after"] >= found["probe_before"] + MIN_GAIN
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("settings", nargs="*", metavar="SETTING", help="by default all")
+    parser.add_argument("--data-dir", type=Path, help="folder of the data sets")
+    parser.add_argument("--seeds", type=int, default=3, help="number of random seeds")
+    parser.add_argument("-o", "--output", type=Path, default=RESULT)
+    options = parser.parse_args()
+    rows = {
+        name: [measure(name, seed, options.data_dir) for seed in range(options.seeds)]
+        for name in options.settings or SETTINGS
+    }
+    document = {
+        "command": "python -m experiments.gates.mae",
+        "date": date.today().isoformat(),
+        "environment": environment(CPU),
+        "gate": {"max_ratio_to_nearest_patch": MAX_RATIO, "min_probe_gain": MIN_GAIN},
+        "settings": {name: asdict(SETTINGS[name]) for name in rows},
+        "results": rows,
+        "passed": all(passes(found) for each in rows.values() for found in each),
+    }
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+    options.output.write_text(json.dumps(document, indent=1) + "\n")
+    print(options.output.read_text())  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()
