@@ -5,13 +5,15 @@ import hashlib
 import pytest
 import torch
 
-from vitcli.core.data import scenes, shapes
+from vitcli.core.data import gratings, scenes, shapes
 from vitcli.core.data.drawing import SIDE
+from vitcli.core.data.generated import GENERATED_SETS
 
-DRAW = {"shapes": shapes.shapes, "scenes": scenes.scenes}
+DRAW = {"shapes": shapes.shapes, "scenes": scenes.scenes, "gratings": gratings.gratings}
 SAMPLES = {
     "shapes": "7b50f965dcc1ffa6eaf7d20e7616bcadad741b7ec34d5b77e9913f97ba04bf37",
     "scenes": "e093036b822112a8adf24424a56f129b45765173de7fa38e82e98bf7d0007c84",
+    "gratings": "f5897ece79bf34c6d1cc2acdc647827a7a13a53adb19556efc592de5406d7638",
 }
 
 
@@ -28,8 +30,9 @@ def test_splits_and_seeds_differ_and_classes_are_balanced(name):
     other, _ = DRAW[name](120, 60, seed=1)
     assert train.pixels.shape == (120, 3, SIDE, SIDE)
     assert train.pixels.dtype == torch.uint8
-    assert train.labels.bincount().tolist() == [12] * 10
-    assert test.labels.bincount().tolist() == [6] * 10
+    classes = len(GENERATED_SETS[name].class_names)
+    assert train.labels.bincount().tolist() == [120 // classes] * classes
+    assert test.labels.bincount().tolist() == [60 // classes] * classes
     assert not torch.equal(train.pixels, other.pixels)
     seen = {image.numpy().tobytes() for image in train.pixels}
     assert len(seen) == 120
@@ -44,6 +47,11 @@ def test_pictures_of_shapes_vary_in_their_pixels(name):
 @pytest.mark.parametrize("name", scenes.CLASS_NAMES)
 def test_pictures_of_scenes_vary_in_their_pixels(name):
     assert_varied(scenes.draw(scenes.CLASSES[name], 20, torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize("name", gratings.CLASS_NAMES)
+def test_pictures_of_gratings_vary_in_their_pixels(name):
+    assert_varied(gratings.draw(gratings.CLASSES[name], 20, torch.Generator().manual_seed(1)))
 
 
 def assert_varied(pixels):

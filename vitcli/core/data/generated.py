@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-from vitcli.core.data import drawing, scenes, shapes
+from vitcli.core.data import drawing, gratings, scenes, shapes
 from vitcli.core.data.source import Images
 
 
@@ -27,5 +27,10 @@ GENERATED_SETS = {
         class_names=shapes.CLASS_NAMES,
         draw=shapes.shapes,
         code=(shapes, drawing),
+    ),
+    "gratings": GeneratedSet(
+        class_names=gratings.CLASS_NAMES,
+        draw=gratings.gratings,
+        code=(gratings, drawing),
     ),
 }
