@@ -1,0 +1,110 @@
+"""Generated sounds: one for each image of any data set with labels.
+
+A class is a melody: glides between pitches that are relative to the first one. A speaker shifts
+pitch and formant, so the pitch alone does not tell the class. Training and evaluation have
+different speakers. A sound is a function of its key and its class.
+
+Axes: B batch, T samples, n glides of a melody, H harmonics.
+"""
+
+import math
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from vitcli.core.data.keys import uniform
+from vitcli.core.data.mel import NUM_SAMPLES, RATE, unit_rms
+from vitcli.core.randomness import keyed_generator
+
+CPU = torch.device("cpu")
+LEVELS = (-0.75, -0.25, 0.25, 0.75)
+"""Pitches of a melody in octaves, relative to its first pitch."""
+SPEAKERS, HELD_OUT = 40, 10
+"""Number of speakers in training, and number of other speakers in evaluations."""
+PITCH = 400.0
+"""Middle of the speakers' first pitches in Hz; they lie within half an octave of it."""
+FORMANTS = (800.0, 2400.0)
+"""Range of the speakers' formants in Hz."""
+FORMANT_WIDTH = 0.7
+"""Width of a formant in octaves."""
+NUM_HARMONICS = 3
+FADE = 0.1
+"""Share of a sound in which it fades in, and in which it fades out."""
+
+
+@cache
+def melodies(num_classes: int, device: torch.device = CPU) -> Tensor:
+    """Return the pitches of each class in octaves: (num_classes, n + 1), the first pitch is 0.
+
+    The digits of a class are its levels. An odd factor permutes the classes, because neighbours,
+    which may look alike, would otherwise sound alike.
+    """
+    base, glides = len(LEVELS), 2
+    while base**glides < num_classes:
+        glides += 1
+    code = (torch.arange(num_classes) * 7 + 3) % base**glides
+    digits = torch.stack([code // base**i % base for i in range(glides)], dim=1)
+    levels = torch.tensor(LEVELS)[digits]
+    return torch.cat([torch.zeros(num_classes, 1), levels], dim=1).to(device)
+
+
+@cache
+def speakers(device: torch.device = CPU) -> Tensor:
+    """Return the first pitch and the formant of each speaker in Hz; held-out speakers are last."""
+    drawn = torch.rand(SPEAKERS + HELD_OUT, 2, generator=keyed_generator("speakers"))
+    low, high = FORMANTS
+    pitch = PITCH * 2 ** (drawn[:, 0] - 0.5)
+    return torch.stack([pitch, low * (high / low) ** drawn[:, 1]], dim=1).to(device)
+
+
+def choose_speakers(shares: Tensor, held_out: bool) -> Tensor:
+    """Return the indices of speakers for numbers in [0, 1): (B,) -> (B,) int64."""
+    first, count = (SPEAKERS, HELD_OUT) if held_out else (0, SPEAKERS)
+    return first + (shares * count).long()
+
+
+def synthesize(keys: Tensor, classes: Tensor, num_classes: int, *, held_out: bool) -> Tensor:
+    """Return sounds with a root mean square of 1: (B,) int64, (B,) int64 -> (B, T) float32.
+
+    Args:
+        keys: Keys of the sounds; see ``core.data.keys``.
+        classes: Class of each sound.
+        num_classes: Number of classes.
+        held_out: Whether the held-out speakers speak.
+    """
+    speaker, tune, stretch, start, phase = uniform(keys, 5).unbind(1)
+    who = speakers(keys.device)[choose_speakers(speaker, held_out)]
+    first = who[:, 0] * 2 ** ((tune - 0.5) / 4)  # up to an eighth of an octave off
+    length = 0.5 + 0.45 * stretch  # share of the T samples that sound
+    time = torch.arange(NUM_SAMPLES, device=keys.device) / NUM_SAMPLES
+    place = (time - (start * (1 - length))[:, None]) / length[:, None]  # 0 .. 1 while it sounds
+    pitches = first[:, None] * 2 ** melodies(num_classes, keys.device)[classes]
+    seconds = length * (NUM_SAMPLES / RATE)
+    angle = 2 * math.pi * (cycles(place, pitches, seconds) + phase[:, None])
+    harmonics = torch.arange(1, NUM_HARMONICS + 1, device=keys.device)
+    octaves = (first[:, None] * harmonics / who[:, 1:]).log2()
+    loudness = torch.exp(-0.5 * (octaves / FORMANT_WIDTH).square())  # (B, H)
+    waves = sum(loudness[:, h : h + 1] * (angle * (h + 1)).sin() for h in range(NUM_HARMONICS))
+    return unit_rms(waves * envelope(place))
+
+
+def cycles(place: Tensor, pitches: Tensor, seconds: Tensor) -> Tensor:
+    """Return the number of cycles until a place: (B, T), (B, n + 1), (B,) -> (B, T).
+
+    The frequency is linear between the pitches, which are evenly spaced from place 0 to place 1. So
+    the number of cycles is a sum of parabolas. This closed form needs no cumulative sum, which
+    CUDA does not repeat bit by bit.
+    """
+    glides = pitches.shape[1] - 1
+    total = torch.zeros_like(place)
+    for i in range(glides):
+        inside = (place * glides - i).clamp(0, 1)
+        begin, rise = pitches[:, i, None], (pitches[:, i + 1] - pitches[:, i])[:, None]
+        total = total + inside * (begin + rise * inside / 2)
+    return total * (seconds / glides)[:, None]
+
+
+def envelope(place: Tensor) -> Tensor:
+    """Return the loudness at a place: 0 outside [0, 1], and fades at both ends."""
+    return (place / FADE).clamp(0, 1) * ((1 - place) / FADE).clamp(0, 1)
