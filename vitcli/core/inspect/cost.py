@@ -1,8 +1,12 @@
 """The cost of a model: parameters, operations and memory, computed on "meta" tensors."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
+
+Batch = dict[str, Tensor]
 
 PARTS = {
     "patch_embed": "patch embedding",
@@ -70,6 +74,24 @@ def forward_flops(model: nn.Module, image_shape: tuple[int, int, int]) -> int:
     with torch.device("meta"), FlopCounterMode(display=False) as counter:
         model(torch.empty(2, *image_shape))
     return int(counter.get_total_flops()) // 2
+
+
+def step_flops(losses: Callable[[Batch], Batch], batch: Batch) -> int:
+    """Return the floating-point operations of a training step: forward and backward pass.
+
+    They are counted as in ``forward_flops``, so the optimiser is left out.
+
+    Args:
+        losses: Returns the losses of a batch, including ``loss``. Its model is on the device
+            "meta" and computes with plain functions of torch.
+        batch: Tensors of the size of a training batch, on any device; their values are not read.
+    """
+    from torch.utils.flop_counter import FlopCounterMode
+
+    on_meta = {name: value.to("meta") for name, value in batch.items()}
+    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+        losses(on_meta)["loss"].backward()
+    return int(counter.get_total_flops())
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:

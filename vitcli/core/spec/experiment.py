@@ -2,7 +2,7 @@
 
 from typing import Annotated, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from vitcli.core.spec.base import Spec
 from vitcli.core.spec.data import DataSpec
@@ -10,7 +10,9 @@ from vitcli.core.spec.families import VitSpec
 from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.old_fields import FAMILY
 from vitcli.core.spec.optim import OPTIMIZERS, OptimSpec
-from vitcli.core.spec.tasks import TASK, ClassifySpec, TaskSpec
+from vitcli.core.spec.pretrain import PretrainSpec
+from vitcli.core.spec.task import TaskSpec
+from vitcli.core.spec.tasks import TASK, ClassifySpec
 from vitcli.core.spec.train import TrainSpec
 
 
@@ -27,8 +29,30 @@ class ExperimentSpec(Spec):
     """Length, batch size and arithmetic of the training."""
     task: Annotated[TaskSpec, TASK] = ClassifySpec()
     """Training objective; classification by default."""
+    pretrain: PretrainSpec | None = None
+    """Training that comes first and whose encoder this training starts from; unset trains nothing
+    first. In a file, ``experiment: NAME`` takes its fields from an experiment."""
     seed: int = Field(0, ge=0, lt=2**31)
     """Random seed of the initial weights, the order of the images, augmentation and dropout."""
+
+    @property
+    def pretraining(self) -> "ExperimentSpec | None":
+        """Return the experiment of ``pretrain``; None if it is unset.
+
+        Its data set has all images. Only if its task reads labels, it has the labelled ones.
+        """
+        part = self.pretrain
+        if part is None:
+            return None
+        labels = self.data.labels if part.task.row.uses_labels else None
+        return ExperimentSpec(
+            model=self.model,
+            data=self.data.replace(augment=part.augment, labels=labels),
+            optim=part.optim,
+            train=part.train,
+            task=part.task,
+            seed=self.seed,
+        )
 
     @property
     def refusal(self) -> str | None:
@@ -61,4 +85,17 @@ class ExperimentSpec(Spec):
                 f"optim.name: {self.optim.name} takes the matrices of transformer blocks, and the"
                 " model has none; take adamw"
             )
+        if self.data.labels and not self.task.row.uses_labels:
+            raise ValueError(f"data.labels: task {self.task.name!r} reads no labels; remove it")
+        self.task.check(model, self.data, self.train)
+        self._check_pretraining()
         return self
+
+    def _check_pretraining(self) -> None:
+        if self.pretrain and self.train.init:
+            raise ValueError("train.init: the training starts from 'pretrain'; remove one of them")
+        try:
+            _ = self.pretraining
+        except ValidationError as error:
+            problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+            raise ValueError(f"pretrain.{problem}") from error

@@ -3,6 +3,7 @@
 import torch
 from torch import nn
 
+from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
@@ -22,6 +23,20 @@ def new_module(spec: ExperimentSpec) -> nn.Module:
             return task_class(spec).make_module(spec)
     except ValueError as error:
         raise ConfigError(f"model: {error}") from error
+
+
+def filled_module(spec: ExperimentSpec, data: DataSet) -> nn.Module:
+    """Return the module of ``new_module``, with the buffers that follow from the data.
+
+    Raises:
+        ConfigError: The parts of the model do not fit together, or the data lacks something.
+    """
+    module = new_module(spec)
+    try:
+        task_class(spec).read_data(module, spec, data)
+    except ValueError as error:
+        raise ConfigError(str(error)) from error
+    return module
 
 
 def abstract_module(spec: ExperimentSpec) -> nn.Module:

@@ -227,6 +227,7 @@ def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> E
 
     A stored configuration (``is_stored``) may have values that are refused for a new training.
     """
+    raw = with_pretraining(raw, place)
     try:
         spec = ExperimentSpec.model_validate(raw)
     except ValidationError as error:
@@ -236,6 +237,32 @@ def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> E
     if spec.refusal and not is_stored:
         raise ConfigError(blame(place, (), spec.refusal))
     return spec
+
+
+def with_pretraining(raw: Mapping[str, Any], place: Place) -> Mapping[str, Any]:
+    """Return fields whose ``pretrain.experiment`` is replaced by the fields of that experiment.
+
+    Raises:
+        ConfigError: There is no such experiment.
+    """
+    part = raw.get("pretrain")
+    if not isinstance(part, Mapping) or "experiment" not in part:
+        return raw
+    name = part["experiment"]
+    try:
+        if not isinstance(name, str):
+            raise ConfigError(f"must name an experiment, got {name!r}")
+        path = find_experiment(name)
+        below = lay(with_bases(read_mapping(path), path))
+        if "variants" in below:
+            raise ConfigError(f"{name!r} is a study, not an experiment")
+    except ConfigError as error:
+        raise ConfigError(blame(place, ("pretrain", "experiment"), str(error))) from error
+    fields: dict[str, Any] = {key: below[key] for key in ("task", "optim", "train") if key in below}
+    if augment := (below.get("data") or {}).get("augment"):
+        fields["augment"] = augment
+    own = {key: value for key, value in part.items() if key != "experiment"}
+    return {**raw, "pretrain": merge(fields, own)}
 
 
 def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:

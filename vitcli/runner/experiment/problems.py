@@ -1,7 +1,7 @@
 """What is wrong with an experiment, in one line: the place, the field and what was meant."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -101,7 +101,7 @@ def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
     """Return the classes that a field's spec may have, the one in ``raw`` first."""
     choice = choice_of(field)
     if choice is None:
-        kind = field.annotation
-        return [kind] if isinstance(kind, type) and issubclass(kind, BaseModel) else []
+        kinds = get_args(field.annotation) or (field.annotation,)
+        return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
     first = choice.name_of(raw)
     return [choice.table[name].spec for name in dict.fromkeys((first, *choice.table))]

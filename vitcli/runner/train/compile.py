@@ -87,7 +87,7 @@ def compile_evaluation(
     It is tried on one batch. After a failure, return the module itself.
     """
     size = images_at_once(images.pixels.device)
-    first = Images(images.pixels[:size], images.labels[:size])
+    first = images[:size]
     compiled: nn.Module = torch.compile(module, dynamic=False)  # type: ignore[assignment]
     works = _works(lambda: task.outputs(compiled, first), "evaluating", on_message)
     return compiled if works else module

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -25,6 +25,7 @@ from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.text import duration, ignore_message, quantity
+from vitcli.runner.train.flops import count_step_flops, random_batch
 from vitcli.runner.train.rehearsal import image_bytes, measure_steps
 
 
@@ -49,13 +50,18 @@ class Estimate:
     train_seconds: float
     """Time of the other steps."""
     evaluation_seconds: float
+    train_flops: int
+    """Floating-point operations of all training steps."""
+    first: "Estimate | None" = None
+    """The estimate of the pre-training, if there is one."""
     hardware: str
     steps_per_epoch: int
 
     @property
     def seconds(self) -> float:
-        """Return the time of the whole training."""
-        return self.startup_seconds + self.train_seconds + self.evaluation_seconds
+        """Return the time of the whole training, with its pre-training."""
+        before = self.first.seconds if self.first else 0.0
+        return before + self.startup_seconds + self.train_seconds + self.evaluation_seconds
 
     def as_json(self) -> dict[str, Any]:
         return {
@@ -67,6 +73,8 @@ class Estimate:
             "parameters": self.parameters,
             "parameters_by_part": self.parts,
             "forward_flops_per_image": self.forward_flops,
+            "train_flops": self.train_flops,
+            "pretrain_flops": self.first.train_flops if self.first else 0,
             "steps_per_epoch": self.steps_per_epoch,
             "estimated_memory_bytes": self.memory_bytes,
             "estimated_startup_seconds": self.startup_seconds,
@@ -76,6 +84,7 @@ class Estimate:
         }
 
     def as_text(self) -> str:
+        first = f" {duration(self.first.seconds)} to pre-train," if self.first else ""
         width = max(len(part) for part in [*self.parts, "parameters"])
         rows = [f"{part:<{width}}  {count:>12,}" for part, count in self.parts.items()]
         rows += [f"{'parameters':<{width}}  {self.parameters:>12,}", ""]
@@ -85,7 +94,7 @@ class Estimate:
             f" {quantity(self.spec.train.epochs, 'epoch')}",
             f"forward pass   {self.forward_flops / 1e9:.3f} GFLOP per image (training: 3 times)",
             f"memory         about {self.memory_bytes / 2**30:.2f} GiB {self.memory_source}",
-            f"time           about {duration(self.seconds)}:"
+            f"time           about {duration(self.seconds)}:{first}"
             f" {duration(self.startup_seconds)} to start{' and compile' if self.compiled else ''},"
             f" {duration(self.train_seconds)} to train,"
             f" {duration(self.evaluation_seconds)} to evaluate",
@@ -126,7 +135,7 @@ def make_estimate(
     Raises:
         ConfigError: The training would refuse the experiment.
     """
-    device = pick_device(device_name)
+    device, first = pick_device(device_name), experiment.spec.pretraining
     spec, num_train, num_test = _resolve(experiment.spec, data)
     spec = shrink_batch(experiment, spec, num_train, on_message)
     abstract, module = abstract_module(spec), new_module(spec)
@@ -159,6 +168,8 @@ def make_estimate(
         compiled=measured.compiled,
         train_seconds=each_step * steps * spec.train.epochs,
         evaluation_seconds=forward * evaluated_images(spec, num_test),
+        train_flops=steps * spec.train.epochs * count_step_flops(spec, random_batch(spec, module)),
+        first=make_estimate(replace(experiment, spec=first), device_name) if first else None,
         hardware=hardware(device),
         steps_per_epoch=steps,
     )

@@ -10,6 +10,7 @@ from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.train.exactness import is_exact
+from vitcli.runner.train.flops import count_step_flops
 from vitcli.runner.train.trainer import Trainer
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def finish(trainer: Trainer) -> dict[str, Any]:
 def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) -> dict[str, Any]:
     """Return the content of result.json.
 
-    ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not.
+    ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
+    pre-training are not part of ``train_flops`` and ``train_seconds``.
     """
     row, spec = trainer.row, trainer.spec
     last = trainer.records[-1] if trainer.records else {}
@@ -58,6 +60,8 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         "parameters": count_parameters(trainer.state.module),
         "forward_flops": forward_flops(abstract, trainer.encoder.image_shape),
+        "train_flops": count_train_flops(trainer),
+        **describe_first(trainer.run.read("meta.json").get("pretrained") or {}),
         "epochs": spec.train.epochs,
         "steps": trainer.step,
         "images_per_second": images / trainer.step_seconds if trainer.step_seconds else 0.0,
@@ -70,8 +74,27 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
     }
 
 
+def count_train_flops(trainer: Trainer) -> int:
+    """Return the floating-point operations of all training steps so far."""
+    if trainer.step == 0:
+        return 0
+    with arithmetic(trainer.precision):
+        batch = next(trainer.state.batches(0))
+    return trainer.step * count_step_flops(trainer.spec, batch)
+
+
+def describe_first(pretrained: dict[str, Any]) -> dict[str, Any]:
+    """Return the cost of the pre-training, if there was one."""
+    names = ("train_flops", "train_seconds")
+    return {
+        name.replace("train", "pretrain"): pretrained[name]
+        for name in names
+        if pretrained.get(name)
+    }
+
+
 def log_images(trainer: Trainer, board: "Board") -> None:
     """Write a few augmented training images to TensorBoard."""
     with arithmetic(trainer.precision):  # else compiled batches would be compiled again
         images = next(trainer.state.batches(0))["images"][:NUM_IMAGES]
-    board.images("images/augmented", images, 0)
+    board.images("images/augmented", images.flatten(0, -4), 0)  # some tasks have an axis of views

@@ -146,7 +146,8 @@ def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataS
         256, (count, *_image_shape(spec)), dtype=torch.uint8, generator=generator
     )
     labels = torch.randint(num_classes, (count,), generator=generator)
-    images = Images(pixels, labels).to(device)
+    extra = task_class(spec).random_extra(spec, count)
+    images = Images(pixels, labels, extra).to(device)
     assert spec.data.mean is not None
     assert spec.data.std is not None
     return DataSet(
@@ -157,6 +158,7 @@ def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataS
         mean=spec.data.mean,
         std=spec.data.std,
         data_hash="",
+        unlabelled=images if spec.data.labels else None,
     )
 
 

@@ -1,22 +1,31 @@
 """The start of a training: refuse the request, prepare a new run, or continue a run."""
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.build import task_class
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
-from vitcli.runner.experiment.build import encoder_of, new_module
+from vitcli.runner.errors import (
+    ConfigError,
+    InputError,
+    InUseError,
+    ResourceError,
+    StoppedError,
+    UserError,
+)
+from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import (
     Experiment,
+    config_hash,
     config_text,
     load_experiment,
 )
@@ -26,16 +35,20 @@ from vitcli.runner.files import commit_json, make_output_folder, sha256
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
-from vitcli.runner.run.checkpoint import latest_checkpoint
-from vitcli.runner.run.folder import RunDir, default_path, find_run
+from vitcli.runner.run.checkpoint import Checkpoint, latest_checkpoint
+from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import describe_other_images, run_metadata
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import describe_changes, may_change, refuse_inexact
 from vitcli.runner.train.finish import finish
+from vitcli.runner.train.initial import load_initial_weights
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
+
+POLL_SECONDS = 1.0
+"""Time between two looks at a pre-training that another process trains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +188,7 @@ def prepare_trainer(
     checkpoint = latest_checkpoint(run.checkpoints, on_message) if old else None
     if old and checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")
+    first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
     data = load(
         experiment.spec.data,
         data_dir=request.data_dir,
@@ -184,9 +198,10 @@ def prepare_trainer(
     spec = shrink_batch(experiment, resolve(experiment.spec, data), len(data.train), on_message)
     if old:
         refuse_other_data(run, data)
-    module = new_module(spec)
-    if spec.train.init and checkpoint is None:
-        load_initial_weights(encoder_of(spec, module), spec.train.init, on_message)
+    module = filled_module(spec, data)
+    if first:
+        load_initial_weights(encoder_of(spec, module), first, on_message)
+        task_class(spec).follow_encoder(module)
     # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
     command = resume_command(run, request)
@@ -195,22 +210,15 @@ def prepare_trainer(
     )
     meta = run.read("meta.json") if old else {}
     if checkpoint:
-        inexact = trainer.changes_since(checkpoint)
-        if request.allow_inexact:
-            changed = differences(run.spec(), spec)
-            if changed and checkpoint.step == trainer.state.num_steps:
-                raise ConfigError(f"{run.name} has no steps left; add epochs: -s train.epochs=N")
-            inexact |= changed
-        else:
-            refuse_inexact(run.name, inexact)
-        trainer.restore(checkpoint)
-        mark_inexact(run, meta, checkpoint.step, inexact, on_message)
+        restore(trainer, checkpoint, request, meta)
     if request.rerun:
         delete_run_files(run.path)
     arithmetic = {name: getattr(trainer, name) for name in ("precision", "kernels", "compiled")}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())
     meta |= shrinking(experiment.spec, spec)
+    if first and spec.pretrain:
+        meta["pretrained"] = describe_pretraining(first)
     if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta)
     run.create(spec)
@@ -221,6 +229,80 @@ def prepare_trainer(
     return trainer
 
 
+def restore(
+    trainer: Trainer, checkpoint: Checkpoint, request: Request, meta: dict[str, Any]
+) -> None:
+    """Restore a checkpoint; mark the run in ``meta`` if its bits will differ.
+
+    Raises:
+        ConfigError: The bits would differ and the request does not allow that, or no step is left.
+    """
+    run = trainer.run
+    inexact = trainer.changes_since(checkpoint)
+    if request.allow_inexact:
+        changed = differences(run.spec(), trainer.spec)
+        if changed and checkpoint.step == trainer.state.num_steps:
+            raise ConfigError(f"{run.name} has no steps left; add epochs: -s train.epochs=N")
+        inexact |= changed
+    else:
+        refuse_inexact(run.name, inexact)
+    trainer.restore(checkpoint)
+    mark_inexact(run, meta, checkpoint.step, inexact, trainer.on_message)
+
+
+def first_run(
+    experiment: Experiment,
+    request: Request,
+    on_event: Callable[[Event], None],
+    on_message: Callable[[str], None],
+    load: Callable[..., DataSet],
+) -> RunDir | None:
+    """Return the run whose encoder a new training starts from; None if there is none."""
+    if experiment.spec.pretrain:
+        return pretrain(experiment, request, on_event, on_message, load)
+    init = experiment.spec.train.init
+    return find_run(init) if init else None
+
+
+def pretrain(
+    experiment: Experiment,
+    request: Request,
+    on_event: Callable[[Event], None],
+    on_message: Callable[[str], None],
+    load: Callable[..., DataSet],
+) -> RunDir:
+    """Return the finished run of an experiment's pre-training; train or continue it if necessary.
+
+    The run lies in runs/pretrained, so all experiments with the same pre-training share it. If
+    another process trains it, wait.
+    """
+    spec = experiment.spec.pretraining
+    assert spec is not None
+    name = f"{spec.task.name}-{config_hash(spec)[:8]}"
+    output = RUNS / "pretrained" / name / f"seed{spec.seed}"
+    own = replace(request, output=output, resume=True, rerun=False)
+    part = Experiment(name, spec, experiment.path, variant=experiment.variant)
+    on_message(f"pre-training with task {spec.task.name} in {output}")
+    while True:
+        try:
+            done = start(part, own, on_event=on_event, on_message=on_message, load=load)
+        except InUseError:
+            time.sleep(POLL_SECONDS)
+        except StoppedError as error:
+            raise StoppedError(
+                "stopped in the pre-training; a checkpoint was saved. The same command continues",
+                error.exit_code - 128,
+            ) from error
+        else:
+            return done.run
+
+
+def describe_pretraining(run: RunDir) -> dict[str, Any]:
+    """Return the name and the cost of a pre-training, for meta.json."""
+    result = run.read("result.json")
+    return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
+
+
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         restore = "point --data-dir at" if data.name in CATALOGUE else "restore"
@@ -228,22 +310,6 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
             f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
             " of the training"
         )
-
-
-def load_initial_weights(model: ImageModel, source: str, on_message: Callable[[str], None]) -> None:
-    """Copy the weights of a run, without its head if the classes differ."""
-    from vitcli.runner.evaluate.weights import encoder_weights
-
-    weights = encoder_weights(find_run(source))
-    own = model.state_dict()
-    differs = [k for k in own if k not in weights or weights[k].shape != own[k].shape]
-    if [k for k in differs if not k.startswith("head.")] or weights.keys() - own.keys():
-        names = [k for k in differs if not k.startswith("head.")]
-        names += sorted(weights.keys() - own.keys())
-        raise ConfigError(f"train.init: the weights of {source} do not fit: {names[0]} differs")
-    if differs:
-        on_message(f"starting from {source} with a new head ({model.spec.num_classes} classes)")
-    model.load_state_dict(weights | {k: own[k] for k in differs})
 
 
 def mark_inexact(

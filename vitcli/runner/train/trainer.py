@@ -42,7 +42,7 @@ SAVE_SHARE = 0.03
 """Largest share of the training time that checkpoints after epochs may take."""
 REPORT_SECONDS = 0.5
 NUM_ATTENTION_IMAGES = 10
-"""Approximate number of times per run that the attention on test images is drawn."""
+"""Approximate number of times per run that the attention and the task's pictures are drawn."""
 
 
 class Trainer:
@@ -74,7 +74,7 @@ class Trainer:
         self.kernels = choose_kernels(
             module, device, autocast, kernels or spec.train.wanted_kernels, on_message
         )
-        self._refuse_small_data()
+        self._refuse_data()
         graphs = use_graphs(spec, device, on_message)
         self.state = TrainState(
             spec, self.task, data, autocast, graphs=graphs, on_message=on_message
@@ -94,11 +94,16 @@ class Trainer:
         """Best headline number on the validation split, and its step."""
         self.lost_events = ""
         """Why TensorBoard's event file is incomplete; empty if it is complete."""
+        self._diagnosed: set[str] = set()
         self._next_save = 0.0
         self._board: Board | None = None
         self._outputs: tuple[int, Outputs] | None = None
 
-    def _refuse_small_data(self) -> None:
+    def _refuse_data(self) -> None:
+        try:
+            self.task.check_data(self.data)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         try:
             num_batches(len(self.data.train), self.spec.train.batch_size)
         except ValueError as error:
@@ -248,6 +253,7 @@ class Trainer:
         seconds = time.perf_counter() - began
         self.step_seconds += seconds
         self._refuse_divergence(*means.values())
+        self._diagnose(means)
         record = {"step": self.step, "epoch": epoch + 1, "lr": lr}
         record |= {f"train_{name}": means[name] for name in self.row.reports}
         record["grad_norm"] = means["grad_norm"]
@@ -260,21 +266,37 @@ class Trainer:
         self.run.set_metrics(self.records)
         self._board.scalars(record)
         if last or (epoch + 1) % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
-            self._draw_attention(self._board)
+            self._draw_pictures(self._board)
         self._count_wall_seconds()
         if last or self.best[1] == self.step or time.perf_counter() >= self._next_save:
             self.save()
             self.run.set_status("running", self.step)
         self.on_event(EpochDone(record=record))
 
-    def _draw_attention(self, board: "Board") -> None:
-        """Draw for TensorBoard where the model looks now. The training does not depend on it."""
-        from vitcli.runner.attn_map.strip import draw_training_strip
+    def _diagnose(self, means: dict[str, float]) -> None:
+        """Report what the task finds wrong with the numbers of an epoch, each sentence once."""
+        problem = self.task.diagnose(means)
+        if problem and problem not in self._diagnosed:
+            self._diagnosed.add(problem)
+            self.on_message(f"warning: {problem}")
 
-        model = type(self.task).encoder(self.state.evaluated_module)
+    def _draw_pictures(self, board: "Board") -> None:
+        """Draw for TensorBoard where the model looks now, and what the task shows.
+
+        The training does not depend on it.
+        """
+        from vitcli.runner.attn_map.strip import draw_training_strip
+        from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
+        from vitcli.runner.run.tensorboard import TASK_PICTURES
+
+        module = self.state.evaluated_module
+        model = type(self.task).encoder(module)
         strip = draw_training_strip(model, self.data.val or self.data.test, self.spec.data)
         if strip is not None:
             board.picture(strip, self.step)
+        for name, picture in fixed_pictures(self.task, module, self.data)[0].items():
+            if (sheet := picture_sheet(picture)) is not None:
+                board.picture(sheet, self.step, TASK_PICTURES + name)
 
     def _count_wall_seconds(self) -> None:
         now = time.perf_counter()

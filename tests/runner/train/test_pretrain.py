@@ -1,0 +1,113 @@
+"""A training that starts from a pre-training of its own."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli.core.spec import TASKS
+from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.evaluate.weights import encoder_weights, load_model
+from vitcli.runner.experiment.config import config_hash, load_experiment
+from vitcli.runner.run.folder import RunDir, list_runs
+from vitcli.runner.train.start import Request, start
+
+FIRST = {"pretrain.train.epochs": 1, "pretrain.train.batch_size": 16, "pretrain.optim.lr": 1e-3}
+
+
+def train(tiny: Path, changes: dict, output: str, **options):
+    return start(load_experiment(str(tiny), changes), Request(output=Path(output), **options))
+
+
+def pretrained_runs() -> list[RunDir]:
+    return list_runs(Path("runs/pretrained"))
+
+
+def test_the_training_starts_from_the_encoder_of_the_pre_training(tiny):
+    done = train(tiny, FIRST | {"train.epochs": 0, "train.ema_decay": None}, "next")
+    (first,) = pretrained_runs()
+    given, taken = encoder_weights(first), load_model(done.run).state_dict()
+    assert all(torch.equal(taken[name], given[name]) for name in given)
+    assert done.run.read("meta.json")["pretrained"]["run"] == first.name
+    assert done.result["pretrain_flops"] == first.read("result.json")["train_flops"] > 0
+
+
+def test_experiments_share_a_pre_training_and_a_change_needs_another(tiny):
+    first = train(tiny, FIRST | {"train.epochs": 1}, "one")
+    again = train(tiny, FIRST | {"train.epochs": 2}, "two")
+    assert len(pretrained_runs()) == 1
+    assert first.run.read("meta.json")["pretrained"] == again.run.read("meta.json")["pretrained"]
+    train(tiny, FIRST | {"train.epochs": 1, "pretrain.optim.lr": 2e-3}, "three")
+    assert len(pretrained_runs()) == 2
+
+
+@pytest.mark.parametrize("steps", [3, 8])
+def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny, monkeypatch, steps):
+    calm = train(tiny, FIRST, "calm")
+    for run in pretrained_runs():
+        run.path.rename(f"{run.path}-calm")
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps)
+        with pytest.raises(StoppedError):
+            train(tiny, FIRST, "stopped", resume=True)
+    again = train(tiny, FIRST, "stopped", resume=True)
+    assert again.result["test_accuracy"] == calm.result["test_accuracy"]
+    assert_same_run(calm.run, again.run)
+
+
+def test_an_experiment_gives_the_fields(tiny):
+    Path("first.yaml").write_text(
+        "question: x\ndata: {name: scenes, augment: {flip: random}}\n"
+        "optim: {lr: 0.5}\ntrain: {epochs: 3}\n"
+    )
+    changes = {"pretrain.experiment": "./first.yaml", "pretrain.train.batch_size": 8}
+    spec = load_experiment(str(tiny), changes).spec
+    assert spec.pretrain is not None
+    assert (spec.pretrain.optim.lr, spec.pretrain.train.epochs) == (0.5, 3)
+    assert (spec.pretrain.train.batch_size, spec.pretrain.augment.flip) == (8, "random")
+    first = spec.pretraining
+    assert first is not None
+    assert (first.model, first.data.name, first.seed) == (spec.model, spec.data.name, spec.seed)
+    assert config_hash(spec) != config_hash(load_experiment(str(tiny)).spec)
+
+
+@pytest.mark.parametrize("uses_labels", [True, False])
+def test_only_a_task_with_labels_is_limited_to_the_labelled_images(tiny, monkeypatch, uses_labels):
+    spec = load_experiment(str(tiny), FIRST | {"data.labels": 20}).spec
+    monkeypatch.setitem(TASKS, "classify", replace(TASKS["classify"], uses_labels=uses_labels))
+    first = spec.pretraining
+    assert first is not None
+    assert first.data.labels == (20 if uses_labels else None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"pretrain.experiment": "nowhere"}, "no experiment is called 'nowhere'"),
+        ({"pretrain.experiment": 3}, "must name an experiment, got 3"),
+        ({"pretrain.experiment": "ablation-quickstart"}, "a study, not an experiment"),
+        ({"pretrain.train.epoch": 3}, "did you mean 'epochs'"),
+        ({"pretrain.train.init": "x"}, "a pre-training starts from random weights"),
+        ({"pretrain.train.epochs": 1, "train.init": "x"}, "starts from 'pretrain'"),
+        ({"pretrain.optim.name": "muon", "model.depth": 0}, "muon takes the matrices"),
+    ],
+)
+def test_a_wrong_pre_training_is_refused(tiny, changes, problem):
+    with pytest.raises(ConfigError, match=problem):
+        load_experiment(str(tiny), changes)
+
+
+def test_learned_positions_are_resized_for_another_grid(tiny):
+    base = {"model.pos_embed": "learned", "train.epochs": 1}
+    train(tiny, base, "small")
+    messages: list[str] = []
+    experiment = load_experiment(
+        str(tiny), base | {"data.resize": 32, "train.init": "small", "train.epochs": 0}
+    )
+    done = start(experiment, Request(output=Path("large")), on_message=messages.append)
+    assert any("resizing the positions of" in text for text in messages)
+    assert json.loads((done.run.path / "status.json").read_text())["state"] == "finished"

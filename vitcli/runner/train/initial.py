@@ -1,0 +1,62 @@
+"""The weights that a training starts from, if they are those of another run."""
+
+from collections.abc import Callable
+
+from torch import Tensor
+
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.token_model import TokenModel
+from vitcli.core.nn.pos_embed import resize_positions
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.weights import encoder_weights
+from vitcli.runner.run.folder import RunDir
+
+POSITIONS = "pos_embed.table"
+
+
+def load_initial_weights(
+    model: ImageModel, source: RunDir, on_message: Callable[[str], None]
+) -> None:
+    """Copy the weights of a run's encoder.
+
+    The model keeps its own head if the classes differ. Learned positions are resized if the grid
+    of patches differs. A message reports both.
+
+    Raises:
+        ConfigError: Other weights differ in name or shape.
+    """
+    weights = _with_own_grid(encoder_weights(source), model, source, on_message)
+    own = model.state_dict()
+    differs = [k for k in own if k not in weights or weights[k].shape != own[k].shape]
+    if [k for k in differs if not k.startswith("head.")] or weights.keys() - own.keys():
+        names = [k for k in differs if not k.startswith("head.")]
+        names += sorted(weights.keys() - own.keys())
+        raise ConfigError(
+            f"train.init: the weights of {source.name} do not fit: {names[0]} differs"
+        )
+    if differs:
+        classes = model.spec.num_classes
+        on_message(f"starting from {source.name} with a new head ({classes} classes)")
+    model.load_state_dict(weights | {k: own[k] for k in differs})
+
+
+def _with_own_grid(
+    weights: dict[str, Tensor],
+    model: ImageModel,
+    source: RunDir,
+    on_message: Callable[[str], None],
+) -> dict[str, Tensor]:
+    """Return the weights with learned positions for the grid of the model."""
+    table, own = weights.get(POSITIONS), model.state_dict().get(POSITIONS)
+    if table is None or own is None or not isinstance(model, TokenModel):
+        return weights
+    spec = source.spec().model
+    height, width = spec.img_size or (0, 0)
+    patch = getattr(spec, "patch_size", 1)
+    old = height // patch, width // patch
+    prefix = table.shape[1] - old[0] * old[1]
+    if old == model.grid_size or prefix != own.shape[1] - model.num_patches:
+        return weights
+    shown = " to ".join(f"{rows}x{columns}" for rows, columns in (old, model.grid_size))
+    on_message(f"resizing the positions of {source.name} from {shown} patches")
+    return weights | {POSITIONS: resize_positions(table, old, model.grid_size)}
