@@ -137,7 +137,7 @@ def make_batches(
 def rows_on_device(rows: Rows, device: torch.device) -> Rows:
     """Return the rows of an epoch on the device of the images."""
     # apply_policy needs the operations on the CPU; see its docstring.
-    stays = {name: table for name, table in rows.items() if name == "op"}
+    stays = {name: table for name, table in rows.items() if name.split(".")[-1] == "op"}
     return to_device({k: v for k, v in rows.items() if k not in stays}, device) | stays
 
 

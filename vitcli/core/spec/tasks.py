@@ -1,24 +1,22 @@
-"""The table of training objectives, and one spec class with the fields of each task."""
+"""The table of training objectives. The fields of a task are in its spec class."""
 
-from dataclasses import dataclass
 from typing import Literal
 
-from vitcli.core.spec.base import Spec
-from vitcli.core.spec.rows import SpecOf, SpecRow, Target
+from vitcli.core.spec.captions import ClipSpec
+from vitcli.core.spec.masking import MASKED_MSE, MaeSpec, SsatSpec
+from vitcli.core.spec.rows import SpecOf
+from vitcli.core.spec.sound import FusionSpec
+from vitcli.core.spec.task import (
+    ACCURACY,
+    KNN_ACCURACY,
+    TASKS,
+    ZERO_SHOT_ACCURACY,
+    TaskRow,
+    TaskSpec,
+)
+from vitcli.core.spec.views import DinoSpec, LejepaSpec
 
 DEFAULT_TASK = "classify"
-
-
-class TaskSpec(Spec):
-    """Fields of every task."""
-
-    name: str
-    """Training objective; it determines the other fields."""
-
-    @property
-    def row(self) -> "TaskRow":
-        """Return the row of the task in ``TASKS``."""
-        return TASKS[self.name]
 
 
 class ClassifySpec(TaskSpec):
@@ -27,81 +25,7 @@ class ClassifySpec(TaskSpec):
     name: Literal["classify"] = "classify"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """A number that a task measures, and its format in texts and tables."""
-
-    name: str
-    """Name in files, after the prefix ``test_`` or ``val_``."""
-    label: str
-    """Name in texts and tables."""
-    scale: float = 1.0
-    """Factor from the stored number to the displayed number; 100 for percent."""
-    unit: str = ""
-    digits: int = 4
-    """Number of decimal places."""
-    short: str = ""
-    """Short label for narrow places; ``label`` is used if empty."""
-    short_digits: int | None = None
-    """Number of decimal places in the line of an epoch; ``digits`` if None."""
-    higher_is_better: bool = True
-
-    @property
-    def title(self) -> str:
-        """Return the label with the unit, such as ``accuracy, %``."""
-        return f"{self.label}, {self.unit}" if self.unit else self.label
-
-    @property
-    def difference_unit(self) -> str:
-        """Return the unit of a difference between two values; for percent, percentage points."""
-        return "percentage points" if self.unit == "%" else self.unit or f"units of {self.label}"
-
-    def text(self, value: float, digits: int | None = None) -> str:
-        """Return the value as displayed text, such as ``71.51 %``."""
-        number = f"{self.scale * value:.{self.digits if digits is None else digits}f}"
-        return f"{number} {self.unit}" if self.unit else number
-
-    def is_better(self, value: float, other: float) -> bool:
-        """Return whether ``value`` is better than ``other``."""
-        return value > other if self.higher_is_better else value < other
-
-
-ACCURACY = Metric(
-    name="accuracy", label="accuracy", scale=100, unit="%", digits=2, short="acc", short_digits=1
-)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskRow(SpecRow):
-    """A training objective. ``build`` is a subclass of ``core.tasks.task.Task``."""
-
-    spec: type[TaskSpec]
-    headline: Metric
-    """Metric that tables compare and that selects the best checkpoint."""
-    reports: tuple[str, ...] = ("loss",)
-    """Names of the numbers that ``Task.losses`` returns. Each number is averaged over an epoch."""
-    recorded: tuple[str, ...] = ("loss",)
-    """Names of the numbers that ``Task.measure`` returns and metrics.jsonl records."""
-    classifies: bool = False
-    """Whether the encoder returns class logits, so that it can classify single pictures."""
-    unprefixed: tuple[str, ...] = ()
-    """Names of the numbers that result.json stores without the prefix ``test_``."""
-    recompute: Target | None = None
-    """A numpy function that recomputes the headline metric from the stored outputs."""
-    condense: Target | None = None
-    """A numpy function that reduces the stored outputs to a size that can be committed to git."""
-
-    def __post_init__(self) -> None:
-        if "loss" not in self.reports:
-            raise ValueError("the reports of a task contain 'loss', the number that is minimised")
-
-    @property
-    def numbers(self) -> tuple[str, ...]:
-        """Return the names of the headline metric and of all recorded numbers."""
-        return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
-
-
-TASKS: dict[str, TaskRow] = {
+TASKS |= {
     "classify": TaskRow(
         about="supervised classification with cross-entropy",
         build="vitcli.core.tasks.classify:Classify",
@@ -113,7 +37,75 @@ TASKS: dict[str, TaskRow] = {
         unprefixed=("calibration_error",),
         recompute="vitcli.core.tasks.predictions:accuracy",
         condense="vitcli.core.tasks.predictions:condense",
-    )
+    ),
+    "mae": TaskRow(
+        about="masked autoencoder: reconstruct masked patches (He et al. 2022)",
+        build="vitcli.core.tasks.mae:Mae",
+        spec=MaeSpec,
+        headline=MASKED_MSE,
+        recorded=("masked_mse", "mse_ratio"),
+        uses_labels=False,
+        recompute="vitcli.core.tasks.predictions:masked_mse",
+        condense="vitcli.core.tasks.predictions:condense_errors",
+    ),
+    "ssat": TaskRow(
+        about="classify and reconstruct masked patches in one training (Das et al. 2024)",
+        build="vitcli.core.tasks.ssat:Ssat",
+        spec=SsatSpec,
+        headline=ACCURACY,
+        reports=("loss", "accuracy", "masked_mse"),
+        recorded=("loss", "accuracy", "masked_mse", "mse_ratio"),
+        classifies=True,
+        unprefixed=("calibration_error",),
+        recompute="vitcli.core.tasks.predictions:accuracy",
+        condense="vitcli.core.tasks.predictions:condense",
+    ),
+    "dino": TaskRow(
+        about="self-distillation between views of an image (DINO, Caron et al. 2021)",
+        build="vitcli.core.tasks.dino:Dino",
+        spec=DinoSpec,
+        headline=KNN_ACCURACY,
+        reports=("loss", "sample_entropy", "batch_entropy"),
+        recorded=("knn_accuracy",),
+        uses_labels=False,
+        recompute="vitcli.core.tasks.predictions:accuracy",
+        condense="vitcli.core.tasks.predictions:condense",
+    ),
+    "lejepa": TaskRow(
+        about="equal, Gaussian embeddings of views (LeJEPA, Balestriero and LeCun 2025)",
+        build="vitcli.core.tasks.lejepa:Lejepa",
+        spec=LejepaSpec,
+        headline=KNN_ACCURACY,
+        reports=("loss", "invariance", "sigreg", "spread"),
+        recorded=("knn_accuracy",),
+        uses_labels=False,
+        recompute="vitcli.core.tasks.predictions:accuracy",
+        condense="vitcli.core.tasks.predictions:condense",
+    ),
+    "clip": TaskRow(
+        about="contrastive training of images with captions (Radford et al. 2021)",
+        build="vitcli.core.tasks.clip:ContrastiveTask",
+        spec=ClipSpec,
+        headline=ZERO_SHOT_ACCURACY,
+        reports=("loss", "floor", "scale"),
+        recorded=(
+            *("zero_shot_accuracy", "trained_prompts_accuracy"),
+            *("image_to_text_r1", "text_to_image_r1"),
+        ),
+        recompute="vitcli.core.tasks.predictions:accuracy",
+        condense="vitcli.core.tasks.predictions:condense",
+    ),
+    "fusion": TaskRow(
+        about="classification of an image together with a sound",
+        build="vitcli.core.tasks.fusion:Fusion",
+        spec=FusionSpec,
+        headline=ACCURACY,
+        reports=("loss", "accuracy"),
+        recorded=("loss", "accuracy", "image_accuracy", "sound_accuracy"),
+        unprefixed=("calibration_error",),
+        recompute="vitcli.core.tasks.predictions:accuracy",
+        condense="vitcli.core.tasks.predictions:condense",
+    ),
 }
 
 TASK = SpecOf(TASKS, "name", DEFAULT_TASK)

@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.models.build import build_model
-from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.task import Outputs, Task
@@ -21,13 +20,15 @@ class Classify(Task):
     """
 
     @classmethod
-    def make_module(cls, spec: ExperimentSpec) -> ImageModel:
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
         return build_model(spec.model, spec.seed)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss and the share of images whose most likely target was predicted."""
-        targets = batch["targets"]
-        logits = self.network(batch["images"]).float()  # (B, K)
+        return self.class_losses(self.network(batch["images"]).float(), batch["targets"])
+
+    def class_losses(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
+        """Return what ``losses`` returns for logits (B, K) in fp32 and their targets."""
         smoothing = self.spec.train.label_smoothing
         loss = F.cross_entropy(logits, targets, label_smoothing=smoothing)
         labels = targets.argmax(-1) if targets.ndim == 2 else targets

@@ -5,7 +5,7 @@ table of tasks. They never use its name.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -21,12 +21,14 @@ from vitcli.core.data.batches import (
     epoch_rows,
     eval_batches,
     make_batch,
-    make_batches,
+    num_batches,
+    rows_on_device,
 )
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.pictures import Picture
 from vitcli.core.train.evaluate import images_at_once, limit_images
 from vitcli.core.transfer import pinned
 
@@ -70,21 +72,19 @@ class Task(ABC):
         assert isinstance(found, ImageModel)
         return found
 
+    @classmethod  # noqa: B027
+    def follow_encoder(cls, module: nn.Module) -> None:
+        """Copy the encoder to the parts that start like it, after it got other initial weights."""
+
     def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
-        assert self.spec.data.mean is not None
-        assert self.spec.data.std is not None
-        return make_batches(
-            data.train,
-            self.rows(data, epoch),
-            self.spec.data.augment,
-            mean=self.spec.data.mean,
-            std=self.spec.data.std,
-            num_classes=data.num_classes,
-            batch_size=self.spec.train.batch_size,
-            first_batch=first_batch,
-            make=self.prepare,
-        )
+        # One transfer per epoch is cheaper than one per batch.
+        tables = rows_on_device(self.rows(data, epoch), data.train.pixels.device)
+        size = self.spec.train.batch_size
+        end = num_batches(len(data.train), size) * size
+        for start in range(first_batch * size, end, size):
+            part = {name: table[start : start + size] for name, table in tables.items()}
+            yield self.make_batch(data, part)
 
     @property
     def has_rows(self) -> bool:
@@ -92,7 +92,10 @@ class Task(ABC):
         return type(self).batches is Task.batches
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
-        """Return the batch of B rows, which are on the device. A CUDA graph can capture this."""
+        """Return the batch of B rows, which are on the device. A CUDA graph can capture this.
+
+        A task that draws more tables in ``rows`` overrides this method, to add their part.
+        """
         augment = self.spec.data.augment
         return self.prepare(data.train, rows, augment, self._channels, data.num_classes)
 
@@ -135,6 +138,28 @@ class Task(ABC):
         targets = torch.zeros(count, dtype=torch.long, device=device)
         return {"images": torch.randn(count, *shape, device=device), "targets": targets}
 
+    @classmethod  # noqa: B027  (most tasks have nothing to do)
+    def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
+        """Fill the buffers of a new module that follow from the data, such as a vocabulary.
+
+        Checkpoints hold these buffers.
+
+        Raises:
+            ValueError: The data lacks something that the task needs.
+        """
+
+    @classmethod
+    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
+        """Return ``Images.extra`` for ``count`` random images, to measure the time of a step."""
+        return {}
+
+    def check_data(self, data: DataSet) -> None:  # noqa: B027  (most tasks need only images)
+        """Refuse a data set without something that the task reads, such as sounds.
+
+        Raises:
+            ValueError: The text begins with the field, such as ``task.sound: ...``.
+        """
+
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the scalars that the task's row names; the training minimises ``loss``.
@@ -145,6 +170,39 @@ class Task(ABC):
 
     def after_step(self, step: int) -> None:  # noqa: B027  (most tasks have nothing to do)
         """Update what the optimiser does not update, such as a teacher; ``step`` counts from 0."""
+
+    def diagnose(self, numbers: Mapping[str, float]) -> str:
+        """Return what is wrong with a training that seems to work; empty if nothing is.
+
+        ``numbers`` are the means of ``reports`` over an epoch. The text is one sentence.
+        """
+        return ""
+
+    @torch.inference_mode()
+    def features(self, module: nn.Module, images: Images) -> Tensor:
+        """Return the features (N, F) in fp32 of a split, in order, from the module's encoder."""
+        encoder = self.encoder(module)
+        was_training = encoder.training
+        encoder.eval()
+        found = [encoder.features(batch["images"]).float() for batch in self.eval_batches(images)]
+        encoder.train(was_training)
+        return torch.cat(found)
+
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+        """Return what the module does with the test images at ``index``, by name of the picture."""
+        return {}
+
+    def to_pixels(self, images: Tensor) -> Tensor:
+        """Return normalised images as pixels for display: (B, C, H, W) -> (B, 3, H, W) uint8."""
+        scale, shift = self._channels
+        levels = ((images.float() + shift) / scale).round().clamp(0, 255).to(torch.uint8)
+        return levels if levels.shape[1] == 3 else levels[:, :1].expand(-1, 3, -1, -1)
+
+    def zero_shot(
+        self, module: nn.Module, images: Images, class_names: Sequence[str]
+    ) -> Tensor | None:
+        """Return logits (N, K) for classes given by name; None if the task has no text."""
+        return None
 
     @abstractmethod
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:

@@ -129,6 +129,11 @@ def autocast_to(device: torch.device, dtype: torch.dtype | None) -> AbstractCont
     return torch.autocast(device.type, dtype) if dtype else nullcontext()
 
 
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Return a context in which autocast is off, for arithmetic that needs fp32."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
 def take_step(
     optimizers: Sequence[Optimizer],
     max_grad_norm: float | None,

@@ -1,0 +1,129 @@
+"""The row of a training objective in the table of tasks, its metrics, and the base of its spec."""
+
+from dataclasses import dataclass
+
+from vitcli.core.spec.base import Spec
+from vitcli.core.spec.data import DataSpec
+from vitcli.core.spec.model import ModelSpec
+from vitcli.core.spec.rows import SpecRow, Target
+from vitcli.core.spec.train import TrainSpec
+
+
+class TaskSpec(Spec):
+    """Fields of every task."""
+
+    name: str
+    """Training objective; it determines the other fields."""
+
+    def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
+        """Refuse a model, data or training that the task does not support.
+
+        Raises:
+            ValueError: The text begins with the field, such as ``model.pos_embed: ...``.
+        """
+
+    @property
+    def row(self) -> "TaskRow":
+        """Return the row of the task in ``TASKS``."""
+        return TASKS[self.name]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """A number that a task measures, and its format in texts and tables."""
+
+    name: str
+    """Name in files, after the prefix ``test_`` or ``val_``."""
+    label: str
+    """Name in texts and tables."""
+    scale: float = 1.0
+    """Factor from the stored number to the displayed number; 100 for percent."""
+    unit: str = ""
+    digits: int = 4
+    """Number of decimal places."""
+    short: str = ""
+    """Short label for narrow places; ``label`` is used if empty."""
+    short_digits: int | None = None
+    """Number of decimal places in the line of an epoch; ``digits`` if None."""
+    higher_is_better: bool = True
+
+    @property
+    def title(self) -> str:
+        """Return the label with the unit, such as ``accuracy, %``."""
+        return f"{self.label}, {self.unit}" if self.unit else self.label
+
+    @property
+    def difference_unit(self) -> str:
+        """Return the unit of a difference between two values; for percent, percentage points."""
+        return "percentage points" if self.unit == "%" else self.unit or f"units of {self.label}"
+
+    def text(self, value: float, digits: int | None = None) -> str:
+        """Return the value as displayed text, such as ``71.51 %``."""
+        number = f"{self.scale * value:.{self.digits if digits is None else digits}f}"
+        return f"{number} {self.unit}" if self.unit else number
+
+    def is_better(self, value: float, other: float) -> bool:
+        """Return whether ``value`` is better than ``other``."""
+        return value > other if self.higher_is_better else value < other
+
+
+ACCURACY = Metric(
+    name="accuracy", label="accuracy", scale=100, unit="%", digits=2, short="acc", short_digits=1
+)
+KNN_ACCURACY = Metric(
+    name="knn_accuracy",
+    label="k-NN accuracy",
+    scale=100,
+    unit="%",
+    digits=2,
+    short="k-NN",
+    short_digits=1,
+)
+"""Accuracy of ``core.inspect.probe.leave_one_out_knn`` on the features of a split."""
+
+ZERO_SHOT_ACCURACY = Metric(
+    name="zero_shot_accuracy",
+    label="zero-shot accuracy",
+    scale=100,
+    unit="%",
+    digits=2,
+    short="zero-shot",
+    short_digits=1,
+)
+"""Accuracy of classes that are given by name, with prompts that no training caption equals."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskRow(SpecRow):
+    """A training objective. ``build`` is a subclass of ``core.tasks.task.Task``."""
+
+    spec: type[TaskSpec]
+    headline: Metric
+    """Metric that tables compare and that selects the best checkpoint."""
+    reports: tuple[str, ...] = ("loss",)
+    """Names of the numbers that ``Task.losses`` returns. Each number is averaged over an epoch."""
+    recorded: tuple[str, ...] = ("loss",)
+    """Names of the numbers that ``Task.measure`` returns and metrics.jsonl records."""
+    uses_labels: bool = True
+    """Whether the training reads the labels of the images."""
+    classifies: bool = False
+    """Whether the encoder returns class logits, so that it can classify single pictures."""
+    unprefixed: tuple[str, ...] = ()
+    """Names of the numbers that result.json stores without the prefix ``test_``."""
+    recompute: Target | None = None
+    """A numpy function that recomputes the headline metric from the stored outputs."""
+    condense: Target | None = None
+    """A numpy function that reduces the stored outputs to a size that can be committed to git."""
+
+    def __post_init__(self) -> None:
+        if "loss" not in self.reports:
+            raise ValueError("the reports of a task contain 'loss', the number that is minimised")
+
+    @property
+    def numbers(self) -> tuple[str, ...]:
+        """Return the names of the headline metric and of all recorded numbers."""
+        return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
+
+
+TASKS: dict[str, TaskRow] = {}
+"""The table of tasks by name; ``core.spec.tasks`` fills it."""
