@@ -81,7 +81,8 @@ def load_data(
     float32 images that a model takes. ``data.class_names`` has the name of each label.
 
     Args:
-        name: scenes, shapes, cifar10, cifar100, svhn, fashion-mnist, mnist or imagefolder:PATH.
+        name: scenes, shapes, gratings, cifar10, cifar100, svhn, fashion-mnist, mnist or
+            imagefolder:PATH.
         data_dir: The only folder to search. If None: $VITCLI_DATA, the cache and the network, which
             VITCLI_OFFLINE=1 forbids.
         on_message: Receives each message, such as the start of a download. Writes to stderr by

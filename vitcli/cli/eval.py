@@ -22,6 +22,13 @@ class Format(StrEnum):
     json = "json"
 
 
+class Probe(StrEnum):
+    """The classifiers on frozen features."""
+
+    linear = "linear"
+    knn = "knn"
+
+
 class Split(StrEnum):
     """The splits of a data set."""
 
@@ -50,6 +57,37 @@ def evaluate(
             min=0, max=1, help="Exit with code 6 if the accuracy is lower.", show_default=False
         ),
     ] = None,
+    probe: Annotated[
+        Probe | None,
+        typer.Option(
+            help="Measure a classifier on the frozen encoder's features: logistic regression, or"
+            " the 20 nearest neighbours.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Number of labelled training images for --probe, balanced by class.",
+            show_default="all",
+        ),
+    ] = None,
+    zero_shot: Annotated[
+        bool,
+        typer.Option(
+            "--zero-shot",
+            help="Classify by the names of classes alone; the run must be trained with captions.",
+        ),
+    ] = False,
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAMES",
+            help='Names of the classes for --zero-shot, such as "cat,fire truck".',
+            show_default="the classes of the data set",
+        ),
+    ] = None,
     device: Device = "auto",
     data_dir: DataDir = None,
     limit_batches: LimitBatches = None,
@@ -61,34 +99,116 @@ def evaluate(
     \b
     Example:
       vitcli eval quickstart
+      vitcli eval quickstart --probe linear
     """
-    from vitcli.runner.errors import CheckError, ConfigError
+    from vitcli.runner.errors import ConfigError
+
+    form = Format.json if json else form
+    common: dict[str, Any] = {
+        "split": split,
+        "step": step,
+        "device": device,
+        "data_dir": data_dir,
+        "limit_batches": limit_batches,
+        "offline": offline,
+    }
+    given = {"--probe": probe, "--zero-shot": zero_shot, "--tta": tta, "--predictions": predictions}
+    if classes is not None and not zero_shot:
+        raise ConfigError("--classes names the classes for --zero-shot; add --zero-shot")
+    if probe is None:
+        refuse_labels(labels)
+    if zero_shot:
+        refuse_other_options("--zero-shot", given)
+        accuracy = print_zero_shot(run, classes, form, common)
+    elif probe is not None:
+        refuse_other_options("--probe", given)
+        accuracy = print_probe(run, probe, labels, form, common)
+    else:
+        accuracy = print_evaluation(run, tta, predictions, form, common)
+    if min_accuracy is not None:
+        check_accuracy(run, accuracy, min_accuracy)
+
+
+def print_evaluation(
+    run: str, tta: bool, predictions: Path | None, form: Format, common: dict[str, Any]
+) -> float | None:
+    """Measure and print what the task measures; return the accuracy if it classifies."""
     from vitcli.runner.evaluate.scores import evaluate_run
 
-    found = evaluate_run(
-        run,
-        split=split,
-        tta=tta,
-        step=step,
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        limit_batches=limit_batches,
-        predictions=predictions,
-        on_message=say,
-    )
+    found = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
     write = {Format.text: text, Format.md: markdown, Format.csv: csv}
-    if json or form is Format.json:
+    if form is Format.json:
         emit_json(document(found))
     else:
         emit(write[form](found), wrap=form is Format.text)
-    if min_accuracy is None:
-        return
-    if found.scores is None:
-        raise ConfigError(f"--min-accuracy: {run} is not a classifier")
-    if found.scores.accuracy < min_accuracy:
-        reached = percent(found.scores.accuracy)
-        raise CheckError(f"{run}: accuracy {reached} is below --min-accuracy {min_accuracy}")
+    return found.scores and found.scores.accuracy
+
+
+def print_probe(
+    run: str, kind: Probe, labels: int | None, form: Format, common: dict[str, Any]
+) -> float:
+    """Measure and print a probe; return its accuracy."""
+    from vitcli.cli import probe
+    from vitcli.runner.evaluate.probe import probe_run
+
+    found = probe_run(run, kind.value, labels=labels, on_message=say, **common)
+    write = {Format.text: probe.text, Format.md: probe.markdown, Format.csv: probe.as_csv}
+    if form is Format.json:
+        emit_json(probe.document(found))
+    else:
+        emit(write[form](found), wrap=form is Format.text)
+    return found.trained.accuracy
+
+
+def print_zero_shot(
+    run: str, classes: str | None, form: Format, common: dict[str, Any]
+) -> float | None:
+    """Measure and print zero-shot classification; return its accuracy, if images have labels."""
+    from vitcli.cli import zero_shot
+    from vitcli.runner.evaluate.zero_shot import zero_shot_run
+
+    names = None if classes is None else classes.split(",")
+    found = zero_shot_run(run, names, on_message=say, **common)
+    write = {
+        Format.text: zero_shot.text,
+        Format.md: zero_shot.markdown,
+        Format.csv: zero_shot.as_csv,
+    }
+    if form is Format.json:
+        emit_json(zero_shot.document(found))
+    else:
+        emit(write[form](found), wrap=form is Format.text)
+    return found.accuracy
+
+
+def refuse_other_options(option: str, given: dict[str, Any]) -> None:
+    """Raise ConfigError for options that ``option`` does not take."""
+    from vitcli.runner.errors import ConfigError
+
+    for name, value in given.items():
+        if value and name != option:
+            raise ConfigError(f"{option} does not take {name}; leave out one of them")
+
+
+def refuse_labels(labels: int | None) -> None:
+    """Raise ConfigError for ``--labels`` without a probe."""
+    from vitcli.runner.errors import ConfigError
+
+    if labels is not None:
+        raise ConfigError("--labels is the number of labels for a probe; add --probe linear")
+
+
+def check_accuracy(run: str, accuracy: float | None, least: float) -> None:
+    """Raise CheckError if the accuracy is lower than ``--min-accuracy``."""
+    from vitcli.runner.errors import CheckError, ConfigError
+
+    if accuracy is None:
+        raise ConfigError(
+            f"--min-accuracy: {run} is not a classifier, or no image has one of the classes;"
+            " add --probe linear"
+        )
+    if accuracy < least:
+        raise CheckError(f"{run}: accuracy {percent(accuracy)} is below --min-accuracy {least}")
 
 
 def document(found: "Evaluation") -> dict[str, Any]:

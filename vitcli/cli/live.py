@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from vitcli.cli.console import duration, is_live, say
-from vitcli.core.spec.tasks import TASKS, TaskRow
+from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.text import printable, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
@@ -34,13 +34,19 @@ def start_text(event: Started) -> str:
 
 
 def epoch_line(record: dict[str, Any], row: TaskRow) -> str:
-    """Return the numbers of an epoch as a line."""
+    """Return the numbers of an epoch as a line: all reports, and the headline of each split.
+
+    The headline of a classification is an accuracy and needs no name.
+    """
     headline = row.headline
+    name = "" if row.classifies else f"{headline.short or headline.label} "
     parts = [f"epoch {record['epoch']:3d}", f"loss {record['train_loss']:.3f}"]
     for split in ("train", "val", "test"):
         value = record.get(f"{split}_{headline.name}")
         if value is not None:
-            parts.append(f"{split} {headline.text(value, headline.short_digits)}")
+            parts.append(f"{split} {name}{headline.text(value, headline.short_digits)}")
+    others = [each for each in row.reports if each not in ("loss", headline.name)]
+    parts += [f"{each.replace('_', ' ')} {record[f'train_{each}']:.3f}" for each in others]
     parts += [f"lr {record['lr']:.1e}", f"{record['images_per_second']:,.0f} images/s"]
     return "  ".join(parts)
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from vitcli.cli.console import duration, is_live, say
 from vitcli.cli.live import bars, scalars_text
-from vitcli.core.spec.tasks import TaskRow
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
 from vitcli.runner.text import printable, quantity, shorten
 from vitcli.runner.train import events

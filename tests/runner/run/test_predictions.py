@@ -6,7 +6,7 @@ import io
 import numpy as np
 import pytest
 
-from vitcli.core.spec.tasks import TASKS
+from vitcli.core.spec.task import TASKS
 from vitcli.runner.run.predictions import recomputed
 
 ROW = TASKS["classify"]

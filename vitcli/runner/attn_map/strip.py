@@ -25,14 +25,20 @@ MAX_BYTES = 2**28
 pictures."""
 TILE = 64
 MARGIN = 52
+"""Smallest width of the row names in pixels."""
 LABEL_SIZE = 11
 
 
-def fixed_images(images: Images) -> Tensor:
-    """Return the first image of each class, then the second, up to ``COUNT``: (B, C, H, W)."""
+def fixed_index(images: Images) -> Tensor:
+    """Return the first image of each class, then the second, up to ``COUNT``: (B,) int64."""
     labels = images.labels.cpu()
     turns = rank_in_class(labels) * (labels.max() + 1) + labels
-    return images.pixels[turns.argsort()[:COUNT].to(images.pixels.device)]
+    return turns.argsort()[:COUNT].to(images.pixels.device)
+
+
+def fixed_images(images: Images) -> Tensor:
+    """Return the pixels of the images at ``fixed_index``, (B, C, H, W)."""
+    return images.pixels[fixed_index(images)]
 
 
 def draw_training_strip(model: ImageModel, images: Images, data: DataSpec) -> np.ndarray | None:
@@ -105,7 +111,9 @@ def tile_size(height: int, width: int) -> tuple[int, int]:
 def arrange_rows(rows: list[tuple[str, np.ndarray]], size: tuple[int, int]) -> np.ndarray:
     """Draw named rows of pictures (B, any height, any width, 3) uint8, each resized to ``size``."""
     (width, height), count = size, len(rows[0][1])
-    shape = (MARGIN + count * (width + GAP), GAP + len(rows) * (height + GAP))
+    longest = max(font(LABEL_SIZE).getlength(name) for name, _ in rows)
+    margin = max(MARGIN, round(longest) + 2 * GAP)
+    shape = (margin + count * (width + GAP), GAP + len(rows) * (height + GAP))
     sheet = Image.new("RGB", shape, GROUND)
     draw = ImageDraw.Draw(sheet)
     for i, (name, pictures) in enumerate(rows):
@@ -115,5 +123,5 @@ def arrange_rows(rows: list[tuple[str, np.ndarray]], size: tuple[int, int]) -> n
             shrinks = pixels.shape[0] > height or pixels.shape[1] > width
             method = Image.Resampling.LANCZOS if shrinks else Image.Resampling.NEAREST
             picture = Image.fromarray(np.ascontiguousarray(pixels)).resize(size, method)
-            sheet.paste(picture, (MARGIN + j * (width + GAP), y))
+            sheet.paste(picture, (margin + j * (width + GAP), y))
     return np.asarray(sheet)

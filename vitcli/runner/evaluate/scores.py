@@ -4,19 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.tasks import Metric
-from vitcli.core.tasks.build import task_class
+from vitcli.core.spec.task import Metric
 from vitcli.core.train.scores import Scores, score
-from vitcli.runner.data.load import load_data
-from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.evaluate.weights import load_module
-from vitcli.runner.machine.device import pick_device
-from vitcli.runner.run.folder import RunDir, find_run
+from vitcli.runner.evaluate.trained_run import load_trained_run
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
-from vitcli.runner.run.record import describe_other_images
 from vitcli.runner.text import ignore_message
 
 
@@ -68,40 +61,27 @@ def evaluate_run(
         ConfigError: The run has no validation split.
         InputError: The run, a checkpoint or the data set is missing or does not fit.
     """
-    run = find_run(name)
-    spec = run.spec()
-    where = pick_device(device)
-    module = load_module(run, spec, str(where), step, on_message)
-    data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        on_message(f"note: {run.name} was trained on {problem}")
-    images = _choose_split(run, spec, data, split)
-    spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))
-    row, task = spec.task.row, task_class(spec)(spec, module)
-    outputs = task.outputs(module, images.to(where), flip=tta)
+    found = load_trained_run(
+        name,
+        step=step,
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        limit_batches=limit_batches,
+        on_message=on_message,
+    )
+    spec, row, task = found.spec, found.spec.task.row, found.task()
+    outputs = task.outputs(found.module, found.images(split), flip=tta)
     if predictions:
         save_outputs(predictions, outputs)
     return Evaluation(
-        run=run,
+        run=found.run,
         measured=task.measure(outputs),
         headline=row.headline,
         scores=score(outputs["logits"], outputs["labels"]) if row.classifies else None,
         num_images=len(next(iter(outputs.values()))),
-        class_names=spec.data.class_names or data.class_names,
-        parameters=count_parameters(module),
+        class_names=spec.data.class_names or found.data.class_names,
+        parameters=count_parameters(found.module),
         split=split,
         tta=tta,
     )
-
-
-def _choose_split(run: RunDir, spec: ExperimentSpec, data: DataSet, split: str) -> Images:
-    """Return the images of a split, if they fit the model of the run."""
-    images = {"test": data.test, "val": data.val, "train": data.train}[split]
-    if images is None:
-        raise ConfigError(f"{run.name} was trained without a validation split (data.val_split)")
-    if data.img_size != spec.model.img_size or data.in_chans != spec.model.in_chans:
-        raise InputError(
-            f"{run.name} takes images of {spec.model.img_size}, but {spec.data.name} now has"
-            f" {data.img_size}"
-        )
-    return images

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from vitcli.core.spec.tasks import TaskRow
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.diff import Change, differences
 from vitcli.runner.run.folder import RunDir

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.core.make import load_target
-from vitcli.core.spec.tasks import TaskRow
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.files import commit
 
 if TYPE_CHECKING:

@@ -25,7 +25,9 @@ TAGS = {
 }
 SPLITS = ("train", "val", "test")
 PICTURES = "attention"
-"""The tag of the pictures that are drawn during training."""
+"""The tag of the pictures of attention that are drawn during training."""
+TASK_PICTURES = "pictures/"
+"""How the tags of a task's pictures begin, which are drawn during training, too."""
 
 
 def tag_of(key: str) -> str | None:
@@ -102,9 +104,9 @@ class Board:
             images = images.mean(1, keepdim=True)
         self._write([event_of(image(tag, images.float().cpu()), step)])
 
-    def picture(self, pixels: np.ndarray, step: int) -> None:
+    def picture(self, pixels: np.ndarray, step: int, tag: str = PICTURES) -> None:
         """Write a picture (H, W, 3) uint8 of this step."""
-        self._write([event_of(image(PICTURES, pixels, dataformats="HWC"), step)])
+        self._write([event_of(image(tag, pixels, dataformats="HWC"), step)])
 
     def hparams(
         self, spec: ExperimentSpec, result: dict[str, float], labels: dict[str, Any]
@@ -141,14 +143,19 @@ def scalar_events(record: dict[str, Any]) -> Iterator[Event]:
 
 
 def read_picture_events(files: list[Path], last_step: int) -> Iterator[Any]:
-    """Yield one event with a picture per step up to ``last_step``; stop where a file is damaged."""
+    """Yield the events with a picture up to ``last_step``, each tag and step once.
+
+    It stops where a file is damaged.
+    """
     # Imported here because the import takes 0.3 s and few runs need it.
     from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
 
     seen = set()
     for file in files:
         for event in LegacyEventFileLoader(str(file)).Load():
-            tags = {value.tag for value in event.summary.value if value.HasField("image")}
-            if tags == {PICTURES} and event.step <= last_step and event.step not in seen:
-                seen.add(event.step)
+            tags = [value.tag for value in event.summary.value if value.HasField("image")]
+            is_drawn = all(tag == PICTURES or tag.startswith(TASK_PICTURES) for tag in tags)
+            place = (event.step, *tags)
+            if tags and is_drawn and event.step <= last_step and place not in seen:
+                seen.add(place)
                 yield event

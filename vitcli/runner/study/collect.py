@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from vitcli.core.spec.tasks import Metric
+from vitcli.core.spec.task import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash, typed_name
 from vitcli.runner.experiment.diff import changed_fields

@@ -260,10 +260,12 @@ def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
                     f"{where} is the same as {other.name!r}; change one of its fields"
                 )
         changes = differences(base.spec, variant.spec)
-        if "task.name" in changes:
+        metrics = [each.spec.task.row.headline for each in (base, variant)]
+        if metrics[0] != metrics[1]:
+            titles = [metric.title for metric in metrics]
             raise ConfigError(
-                f"{where}: task.name differs from that of {base.name!r}; results of different"
-                " tasks cannot be compared"
+                f"{where}: its task measures {titles[1]}, that of {base.name!r} {titles[0]};"
+                " different metrics cannot be compared"
             )
         for field in ("data.name", "data.resize", "data.val_split"):
             if field in changes:

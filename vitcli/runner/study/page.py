@@ -13,7 +13,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vitcli.core.spec.tasks import TASKS, Metric
+from vitcli.core.spec.task import TASKS, Metric
 from vitcli.runner.files import commit
 from vitcli.runner.study.figures import FIGURES, FORMATS, shown_seeds, write_figures
 from vitcli.runner.study.notes import capitalize, format_seconds

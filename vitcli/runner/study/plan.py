@@ -230,7 +230,11 @@ def estimate_study(
         trials = plan.study.trials([name])
         states = [plan.states[trial.folder] for trial in trials]
         own = [state.record for state in states if state.record and not state.source]
-        known = [record.result.train_seconds for record in own if record.result.train_seconds]
+        known = [
+            record.result.train_seconds + record.result.measured.get("pretrain_seconds", 0)
+            for record in own
+            if record.result.train_seconds
+        ]
         experiment = Experiment(plan.study.name, trials[0].spec, plan.study.path, variant=name)
         compiling = COMPILE_SECONDS * trials[0].spec.train.compiles_on(device_type)
         seconds[name] = compiling + (

@@ -7,7 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
-from vitcli.core.spec.tasks import TaskRow
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.result import Numbers, as_pairs, assign_fields
@@ -94,9 +94,14 @@ class TrialRecord(Spec):
         return self.result.precision or self.sessions[0].precision
 
 
+COSTS = ("train_flops", "pretrain_flops", "pretrain_seconds")
+"""Numbers of result.json that are not the task's, and that a trial may lack."""
+
+
 def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
     """Return the fields of result.json that a study reads, including the task's numbers."""
     names = [f"{split}_{name}" for split in ("test", "val") for name in row.numbers]
+    names += COSTS
     numbers = {name: stored[name] for name in names if stored.get(name) is not None}
     return Result.model_validate(stored | assign_fields(Result, numbers))
 

@@ -10,7 +10,8 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList, as_tuple
-from vitcli.core.spec.tasks import DEFAULT_TASK, TASKS, Metric
+from vitcli.core.spec.task import TASKS, Metric
+from vitcli.core.spec.tasks import DEFAULT_TASK
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
 """Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import stats
 
-from vitcli.core.spec.tasks import Metric
+from vitcli.core.spec.task import Metric
 from vitcli.runner.study.result import StudyResult, VariantResult
 
 Verdict = Literal[
@@ -53,7 +53,7 @@ class RowStatistics:
     score_sd: float | None
     """Sample standard deviation over the seeds (n - 1 in the denominator)."""
     seconds_mean: float | None
-    """Training time of a finished trial."""
+    """Training time of a finished trial, with its pre-training."""
     seconds_total: float | None
     num_pairs: int = 0
     """Number of seeds that finished both here and in the baseline."""
@@ -116,7 +116,7 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
     values = list(scores(row, doc.headline).values())
     diverged = sum(trial.state == "diverged" for trial in row.trials)
     seconds = [
-        trial.train_seconds
+        trial.train_seconds + trial.measured.get("pretrain_seconds", 0.0)
         for trial in row.trials
         if trial.state == "finished" and trial.train_seconds is not None
     ]

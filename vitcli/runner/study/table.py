@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from vitcli.core.spec.tasks import Metric
+from vitcli.core.spec.task import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
 from vitcli.runner.visualize.distance_figure import distance_figure
 from vitcli.runner.visualize.faithfulness_figure import faithfulness_figure
+from vitcli.runner.visualize.feature_figure import features_figure
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
@@ -23,5 +24,6 @@ FIGURES: dict[str, Callable[[RunOnTestSet], RunFigure]] = {
     "pos-embed": positions_figure,
     "filters": filters_figure,
     "embeddings": embeddings_figure,
+    "features": features_figure,
     "faithfulness": faithfulness_figure,
 }

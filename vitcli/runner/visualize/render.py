@@ -15,12 +15,15 @@ from vitcli.runner.visualize.explorer.scene import Scene
 from vitcli.runner.visualize.explorer_page import make_scenes
 from vitcli.runner.visualize.figure import RunFigure
 from vitcli.runner.visualize.figures import FIGURES
+from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 from vitcli.version import __version__
 
 NUMBERS = "numbers.json"
 EXPLORER = "explorer"
 """The name of the explorer among the figures; its file is a page."""
+PICTURES = "pictures"
+"""The name of all pictures of the run's task. Each of them is a figure with a name of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +48,7 @@ def check_names(names: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: There is no such figure.
     """
-    known = [*FIGURES, EXPLORER]
+    known = [*FIGURES, PICTURES, EXPLORER]
     for name in names:
         if name not in known:
             hint = did_you_mean(name, known)
@@ -63,7 +66,7 @@ def visualize(
     """Draw figures of one run into ``folder``, and write ``numbers.json`` beside them.
 
     Args:
-        names: Names in ``FIGURES``, or ``explorer``.
+        names: Names in ``FIGURES``, ``pictures`` or ``explorer``.
         form: png, svg or pdf.
         on_figure: Gets each figure's name, and its file or the reason why there is none.
     """
@@ -73,24 +76,26 @@ def visualize(
     skipped: dict[str, str] = {}
     pngs: dict[str, bytes] = {}
     scenes: list[Scene] = []
-    for name in names:
-        try:
-            if name == EXPLORER:
-                scenes = make_scenes(tested)
-                files[name] = folder / f"{name}.html"
-                content = page(scenes, about=f"Attention of {tested.name}")
-            else:
-                figures[name] = FIGURES[name](tested)
-                files[name] = folder / f"{name}.{form}"
-                content = encode(figures[name].draw, form)
-                draw = figures[name].draw
-                pngs[name] = content if form == "png" else encode(draw, "png")
-        except NoFigureError as error:
-            skipped[name] = str(error)
-            on_figure(name, f"none: {error}")
-            continue
+
+    def write(name: str, suffix: str, content: bytes) -> None:
+        files[name] = folder / f"{name}.{suffix}"
         commit(files[name], content)
         on_figure(name, str(files[name]))
+
+    for asked in names:
+        try:
+            if asked == EXPLORER:
+                scenes = make_scenes(tested)
+                write(asked, "html", page(scenes, about=f"Attention of {tested.name}"))
+                continue
+            for name, figure in make_figures(tested, asked).items():
+                content = encode(figure.draw, form)
+                figures[name] = figure
+                pngs[name] = content if form == "png" else encode(figure.draw, "png")
+                write(name, form, content)
+        except NoFigureError as error:
+            skipped[asked] = str(error)
+            on_figure(asked, f"none: {error}")
     measured = {name: figure.numbers for name, figure in figures.items() if figure.numbers}
     numbers = describe_run(tested) | measured
     commit_json(folder / NUMBERS, numbers)
@@ -103,6 +108,13 @@ def visualize(
         pngs=pngs,
         scenes=scenes,
     )
+
+
+def make_figures(tested: RunOnTestSet, name: str) -> dict[str, RunFigure]:
+    """Return the figure of a name by this name, or all pictures of the task by their own names."""
+    if name == PICTURES:
+        return picture_figures(tested)
+    return {name: FIGURES[name](tested)}
 
 
 def describe_run(tested: RunOnTestSet) -> dict[str, Any]:

@@ -14,13 +14,16 @@ from torch import Tensor
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.spec.tasks import TaskRow
+from vitcli.core.spec.task import TaskRow
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.task import Task
 from vitcli.core.train.evaluate import logits_and_labels
 from vitcli.core.train.scores import Scores, score
 from vitcli.runner.attn_map.strip import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
 
@@ -71,6 +74,13 @@ class RunOnTestSet:
             return score(self.logits, self.data.test.labels)
         except ValueError as error:
             raise InputError(f"{self.run.name}: {error}") from error
+
+    @cached_property
+    def whole_task(self) -> Task:
+        """The run's task with its whole trained module, of which the model is the encoder."""
+        spec, device = self.predictor.spec, str(self.predictor.device)
+        whole = spec.replace(train=spec.train.replace(limit_batches=None))
+        return task_class(spec)(whole, load_module(self.run, spec, device))
 
     @property
     def task(self) -> TaskRow:

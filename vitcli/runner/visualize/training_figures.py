@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitcli.core.spec.tasks import Metric, TaskRow
+from vitcli.core.spec.task import Metric, TaskRow
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,
@@ -31,6 +31,8 @@ MANY = 20
 """Largest number of classes for which a confusion matrix shows names and numbers."""
 PAIRS = 12
 """Number of confused pairs beside a matrix of more classes."""
+MAX_PANELS = 3
+"""Largest number of learning curves in a row."""
 LABEL_WIDTH = 2.2
 """Largest width of a class name in inches; a longer name takes two lines."""
 
@@ -56,7 +58,8 @@ def curves_figure(tested: RunOnTestSet) -> RunFigure:
     if not records:
         raise NoFigureError("the run has no metrics.jsonl")
     panels = [_read_panel(records, name, tested.task) for name in _recorded_numbers(tested.task)]
-    shown = " and ".join(panel.label for panel in panels)
+    *first, last = [panel.label for panel in panels]
+    shown = f"{', '.join(first)} and {last}" if first else last
     training = "Training values are means over the epoch"
     if tested.task.classifies:
         training += ", with augmentation and label smoothing, so they may be worse than test values"
@@ -92,9 +95,13 @@ def _read_panel(records: list[dict[str, Any]], name: str, task: TaskRow) -> _Pan
 
 
 def _draw_curves(panels: list[_Panel]) -> Figure:
-    figure = Figure(figsize=(3.6 * len(panels) + 0.6, 2.8), layout="constrained")
-    row = figure.subplots(1, len(panels), squeeze=False)[0]
-    for axes, panel in zip(row, panels, strict=True):
+    columns = min(len(panels), MAX_PANELS)
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(3.6 * columns + 0.6, 2.8 * rows), layout="constrained")
+    cells = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in cells[len(panels) :]:
+        axes.set_axis_off()
+    for axes, panel in zip(cells, panels, strict=False):
         for (split, points), colour, dash in zip(
             panel.splits.items(), (VERMILION, INK, BLUE), (DASHES[1], DASHES[2], "-"), strict=True
         ):

@@ -1,0 +1,130 @@
+"""Pictures of a task during training: the same images each time, and no effect on the bits."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from torch import nn
+
+from tests import denoising
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli.core.spec import TASKS
+from vitcli.core.tasks.pictures import Grid, Heat, Table
+from vitcli.core.tasks.task import Task
+from vitcli.runner.attn_map.strip import MARGIN
+from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
+from vitcli.runner.data.contact_sheet import GAP
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.tensorboard import Board
+from vitcli.runner.train.start import Request, start
+
+CHANGES = {"task.name": "denoise", "train.ema_decay": None, "train.epochs": 3}
+
+
+@pytest.fixture(autouse=True)
+def _added(monkeypatch) -> None:
+    monkeypatch.setitem(TASKS, "denoise", denoising.ROW)
+
+
+def run(tiny: Path, folder: str, **options) -> RunDir:
+    experiment = load_experiment(str(tiny), CHANGES)
+    return start(experiment, Request(output=Path(folder), **options)).run
+
+
+def pictures_of(folder: Path) -> list[tuple[int, str, bytes]]:
+    (file,) = folder.glob("events.out.tfevents.*")
+    return [
+        (event.step, value.tag, value.image.encoded_image_string)
+        for event in LegacyEventFileLoader(str(file)).Load()
+        for value in event.summary.value
+        if value.tag == "attention" or value.tag.startswith("pictures/")
+    ]
+
+
+def test_a_resumed_run_has_each_picture_once(tiny, here, monkeypatch):
+    calm = run(tiny, "calm")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 8)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped")
+    run(tiny, "stopped", resume=True)
+    found = pictures_of(here / "stopped")
+    assert found == pictures_of(calm.path)
+    tags = ["attention", "pictures/noise", "pictures/noise-levels"]
+    assert [(step, tag) for step, tag, _ in found] == [(s, t) for s in (5, 10, 15) for t in tags]
+
+
+def test_careless_pictures_do_not_change_the_training(tiny, here, monkeypatch):
+    calm = run(tiny, "calm")
+    original, seen = denoising.Denoise.pictures, []
+
+    def careless(self: Task, module: nn.Module, data, index):
+        seen.append((module.training, torch.is_grad_enabled(), index.tolist()))
+        module.train()
+        torch.rand(3)
+        return original(self, module, data, index)
+
+    monkeypatch.setattr(denoising.Denoise, "pictures", careless)
+    assert_same_run(calm, run(tiny, "careless"), measures=("test_error",))
+    assert seen == [(False, False, seen[0][2])] * 3, "the same images, in eval mode"
+
+
+def test_the_mode_of_each_part_is_restored(tiny, here):
+    """A teacher may always be in eval mode."""
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).eval())
+
+    class Shown:
+        def pictures(self, module, data, index):
+            assert not any(part.training for part in module.modules())
+            return {}
+
+    class Data:
+        class test:  # noqa: N801
+            labels = torch.tensor([0, 1])
+            pixels = torch.zeros(2, 3, 4, 4)
+
+    assert fixed_pictures(Shown(), module, Data()) == ({}, 2)  # type: ignore[arg-type]
+    assert [part.training for part in module.modules()] == [True, True, False]
+
+
+def test_a_grid_is_a_sheet_of_its_images_with_names():
+    cells = torch.randint(256, (2, 3, 3, 32, 32), dtype=torch.uint8)
+    options = {"title": "Title", "caption": "Caption.", "columns": ("a", "b", "c")}
+    sheet = picture_sheet(Grid(**options, cells=cells, row_names=("one", "two")))
+    assert sheet.shape == (GAP + 2 * 70, MARGIN + 3 * 70, 3)
+    left, top = MARGIN + 2 * 70, GAP + 70
+    found = sheet[top : top + 64 : 2, left : left + 64 : 2]
+    assert_array_equal(found, cells[1, 2].permute(1, 2, 0))
+    long = picture_sheet(Grid(**options, cells=cells, row_names=("one", "a much longer name")))
+    assert long.shape[1] > sheet.shape[1] + 30, "the name has room"
+
+
+def test_the_maps_of_a_sheet_share_one_scale():
+    cells = torch.zeros(1, 2, 8, 8)
+    cells[0, 0, 0, 0], cells[0, 1, 7, 7] = 4.0, -2.0
+    options = {"title": "Title", "caption": "Caption.", "columns": ("a", "b")}
+    sheet = picture_sheet(Heat(**options, cells=cells))
+    assert sheet[GAP + 2, MARGIN + 2].tolist() == [253, 231, 36], "viridis' yellow"
+    assert sheet[GAP + 61, MARGIN + 70 + 61].tolist() == [68, 1, 84], "viridis' purple"
+    assert np.isfinite(picture_sheet(Heat(**options, cells=torch.ones(1, 2, 8, 8)))).all()
+
+
+def test_a_table_is_no_picture():
+    assert picture_sheet(Table(title="T", caption="C.", head=("a",), rows=(("b",),))) is None
+
+
+def test_a_board_copies_the_pictures_of_all_tags(tmp_path):
+    board = Board(tmp_path, [], pytest.fail)
+    for step in (5, 10):
+        board.picture(np.full((4, 6, 3), step, dtype=np.uint8), step)
+        board.picture(np.full((4, 6, 3), step, dtype=np.uint8), step, "pictures/noise")
+    board.close()
+    Board(tmp_path, [{"step": 5, "train_loss": 1.0}], pytest.fail).close()
+    found = [(step, tag) for step, tag, _ in pictures_of(tmp_path)]
+    assert found == [(5, "attention"), (5, "pictures/noise")]

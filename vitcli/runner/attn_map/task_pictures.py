@@ -1,0 +1,47 @@
+"""What a task shows of a few fixed test images, and its pictures as sheets of pixels.
+
+Axes: R rows, L columns, H W pixels.
+"""
+
+import matplotlib
+import numpy as np
+import torch
+from torch import nn
+
+from vitcli.core.data.source import DataSet
+from vitcli.core.tasks.pictures import Grid, Heat, Picture
+from vitcli.core.tasks.task import Task
+from vitcli.runner.attn_map.strip import arrange_rows, fixed_index, tile_size
+from vitcli.runner.figure_style import CMAP
+
+
+def fixed_pictures(task: Task, module: nn.Module, data: DataSet) -> tuple[dict[str, Picture], int]:
+    """Return the task's pictures of the first test images of each class, and their number.
+
+    The modes of the module's parts and torch's random state are restored, so a training does not
+    depend on its pictures.
+    """
+    index = fixed_index(data.test)
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        with torch.random.fork_rng(), torch.no_grad():
+            torch.manual_seed(0)
+            return task.pictures(module, data, index), len(index)
+    finally:
+        for part, mode in modes:
+            part.training = mode
+
+
+def picture_sheet(picture: Picture) -> np.ndarray | None:
+    """Return a picture as pixels (height, width, 3) uint8 with its row names; None for a table."""
+    if isinstance(picture, Grid):
+        cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
+    elif isinstance(picture, Heat):
+        maps = picture.cells.float().cpu().numpy()
+        shares = (maps - maps.min()) / max(float(np.ptp(maps)), 1e-12)
+        cells = matplotlib.colormaps[CMAP](shares, bytes=True)[..., :3]
+    else:
+        return None
+    names = picture.row_names or ("",) * len(cells)
+    return arrange_rows(list(zip(names, cells, strict=True)), tile_size(*cells.shape[2:4]))

@@ -1,0 +1,160 @@
+"""Probes of a run's frozen encoder: the accuracy of a classifier on its features.
+
+Axes: N images, F features, K classes.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from vitcli.core.data.source import Images
+from vitcli.core.inspect.linear_probe import linear_probe
+from vitcli.core.inspect.probe import knn_logits
+from vitcli.core.train.evaluate import limit_images
+from vitcli.core.train.scores import score
+from vitcli.runner.data.arrays import keep_labels
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
+from vitcli.runner.experiment.build import new_module
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.text import ignore_message
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbeScore:
+    """The accuracy of a probe on one encoder."""
+
+    accuracy: float
+    """Share of the images, 0 to 1."""
+    interval: tuple[float, float]
+    """95 % Wilson interval: the sampling error of the measured images alone."""
+    strength: float | None
+    """Strength of the L2 penalty; None for a probe without one."""
+    is_chosen: bool = False
+    """Whether held-out training images chose the strength."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """The result of ``vitcli eval --probe``."""
+
+    run: RunDir
+    kind: str
+    split: str
+    trained: ProbeScore
+    untrained: ProbeScore
+    """The same probe on the same encoder with its initial weights."""
+    num_labels: int
+    """Number of labelled training images that the probe learned from."""
+    num_images: int
+    num_features: int
+
+
+Scored = tuple[Tensor, float | None, bool]
+"""Logits (N, K), the strength of the penalty if there is one, and whether it was chosen."""
+
+
+def _linear(train: Tensor, labels: Tensor, test: Tensor, num_classes: int) -> Scored:
+    found = linear_probe(train, labels, test, num_classes)
+    return found.logits, found.strength, found.is_chosen
+
+
+def _knn(train: Tensor, labels: Tensor, test: Tensor, num_classes: int) -> Scored:
+    return knn_logits(train, labels, test, num_classes), None, False
+
+
+PROBES: dict[str, Callable[[Tensor, Tensor, Tensor, int], Scored]] = {
+    "linear": _linear,
+    "knn": _knn,
+}
+"""Classifiers on features: (training features, their labels, measured features, K) -> scores."""
+
+
+def probe_run(
+    name: str,
+    kind: str,
+    *,
+    labels: int | None = None,
+    split: str = "test",
+    step: int | None = None,
+    device: str = "auto",
+    data_dir: Path | None = None,
+    offline: bool = False,
+    limit_batches: int | None = None,
+    on_message: Callable[[str], None] = ignore_message,
+) -> Probe:
+    """Fit a probe to the features of the training images, and measure it on a split, in fp32.
+
+    The encoder with the initial weights of the run's seed is probed, too, for comparison.
+
+    Args:
+        name: A run folder, a name under runs/, or a bundled model.
+        kind: A row of ``PROBES``.
+        labels: The number of labelled training images, balanced by class and chosen by content as
+            ``data.labels`` chooses them; by default all.
+        split: ``test`` or ``val``.
+        limit_batches: The number of batches of 500 images to use of each split; by default all.
+
+    The other arguments are those of ``evaluate_run``.
+
+    Raises:
+        ConfigError: The run has no validation split, or ``labels`` does not fit the data.
+        InputError: The run, a checkpoint or the data set is missing or does not fit.
+    """
+    if split == "train":
+        raise ConfigError("--probe learns from the training images; take --split test or val")
+    found = load_trained_run(
+        name,
+        step=step,
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        limit_batches=limit_batches,
+        on_message=on_message,
+    )
+    train = limit_images(_labelled(found, labels), found.spec)
+    test = limit_images(found.images(split), found.spec)
+    trained, width = _score(found, found.module, kind, train, test)
+    on_message("for comparison: the same encoder with its initial weights ...")
+    initial = new_module(found.spec).to(found.device).eval()
+    untrained, _ = _score(found, initial, kind, train, test)
+    return Probe(
+        run=found.run,
+        kind=kind,
+        split=split,
+        trained=trained,
+        untrained=untrained,
+        num_labels=len(train),
+        num_images=len(test),
+        num_features=width,
+    )
+
+
+def _labelled(found: TrainedRun, count: int | None) -> Images:
+    """Return the training images that the probe may learn from, on the device."""
+    images = found.images("train")
+    if count is None:
+        return images
+    return keep_labels(found.data.train, count, "--labels")[0].to(found.device)
+
+
+def _score(
+    found: TrainedRun, module: nn.Module, kind: str, train: Images, test: Images
+) -> tuple[ProbeScore, int]:
+    """Return the score of a probe on one encoder, and the number of its features."""
+    task = found.task(module)
+    features = task.features(module, train), task.features(module, test)
+    if not all(part.isfinite().all() for part in features):
+        raise InputError(f"{found.run.name}: a feature of the encoder is infinite or NaN")
+    known, asked = features
+    logits, strength, is_chosen = PROBES[kind](known, train.labels, asked, found.data.num_classes)
+    scores = score(logits, test.labels)
+    result = ProbeScore(
+        accuracy=scores.accuracy,
+        interval=scores.accuracy_interval,
+        strength=strength,
+        is_chosen=is_chosen,
+    )
+    return result, known.shape[1]

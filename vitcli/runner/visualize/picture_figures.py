@@ -1,0 +1,133 @@
+"""Figures of what a task shows: images, maps of numbers and tables.
+
+Axes: R rows, L columns, H W pixels.
+"""
+
+from functools import partial
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from vitcli.core.tasks.pictures import Grid, Heat, Picture, Table
+from vitcli.runner.attn_map.task_pictures import fixed_pictures
+from vitcli.runner.figure_style import (
+    CMAP,
+    FAINT,
+    INK,
+    MUTED,
+    SMALL_SIZE,
+    add_colour_bar,
+    bare,
+    text_width,
+    wrap_text,
+)
+from vitcli.runner.text import one_line
+from vitcli.runner.visualize.figure import RunFigure, source_of
+from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
+
+TILE = 0.95
+"""Inches from one image to the next."""
+CELL_WIDTH = 2.6
+"""Largest width of a column of text in inches."""
+LINE = 0.15
+"""Inches from one line of text to the next."""
+
+
+def picture_figures(tested: RunOnTestSet) -> dict[str, RunFigure]:
+    """Return a figure for each picture of the run's task, by the picture's name.
+
+    Raises:
+        NoFigureError: The task has no pictures.
+    """
+    task, data = tested.whole_task, tested.data.to(tested.predictor.device)
+    pictures, count = fixed_pictures(task, task.module, data)
+    if not pictures:
+        name = tested.predictor.spec.task.name
+        raise NoFigureError(f"the task {name!r} has no pictures of its own")
+    return {name: _figure(tested, picture, count) for name, picture in pictures.items()}
+
+
+def _figure(tested: RunOnTestSet, picture: Picture, count: int) -> RunFigure:
+    draw = {Grid: draw_grid, Heat: draw_heat, Table: draw_table}[type(picture)]
+    return RunFigure(
+        draw_axes=partial(draw, picture),
+        title=picture.title,
+        summary=picture.caption,
+        source=source_of(tested, count),
+    )
+
+
+def draw_grid(picture: Grid) -> Figure:
+    """Draw images in rows and columns with their names."""
+    cells = picture.cells.permute(0, 1, 3, 4, 2).cpu().numpy()
+    figure, grid = _cells(picture, cells.shape[2] / cells.shape[3])
+    for place, axes in np.ndenumerate(grid):
+        axes.imshow(cells[place])
+    return figure
+
+
+def draw_heat(picture: Heat) -> Figure:
+    """Draw maps of numbers in rows and columns, with one scale for all.
+
+    The label of the vertical axis follows the names of rows; without names it stands alone.
+    """
+    cells = picture.cells.float().cpu().numpy()
+    figure, grid = _cells(picture, 1.0)
+    low, high = cells.min(), cells.max()
+    for place, axes in np.ndenumerate(grid):
+        image = axes.imshow(cells[place], cmap=CMAP, vmin=low, vmax=high, aspect="auto")
+    for axes in grid[-1]:
+        axes.set_xlabel(picture.x_label, fontsize=7.5)
+    if not picture.row_names:
+        grid[0, 0].set_ylabel(picture.y_label, fontsize=7.5)
+    add_colour_bar(figure, image, grid, picture.colour_label)
+    return figure
+
+
+def _cells(picture: Grid | Heat, aspect: float) -> tuple[Figure, np.ndarray]:
+    """Return a figure with bare axes for each cell, and names at the left and above."""
+    rows, columns = picture.cells.shape[:2]
+    width = TILE if rows > 1 or columns > 2 else 2 * TILE
+    size = (max(width * columns + 1.6, 4.5), width * aspect * rows + 0.5)
+    figure = Figure(figsize=size, layout="compressed")
+    grid = figure.subplots(rows, columns, squeeze=False)
+    for axes in grid.flat:
+        bare(axes)
+        axes.set_box_aspect(aspect)
+    for axes, name in zip(grid[0], picture.columns, strict=True):
+        title = wrap_text(one_line(name, 80), width - 0.1, 7.5, 3)
+        axes.set_title(title, fontsize=7.5, loc="center")
+    unit = picture.y_label if isinstance(picture, Heat) else ""
+    for axes, name in zip(grid[:, 0], picture.row_names, strict=False):
+        label = wrap_text(one_line(name, 80), 1.2, 7.5, 3) + (f"\n({unit})" if unit else "")
+        axes.set_ylabel(label, fontsize=7.5, rotation=0, ha="right", va="center")
+    return figure, grid
+
+
+def draw_table(picture: Table) -> Figure:
+    """Draw rows of text below their head."""
+    lines = [
+        [wrap_text(one_line(cell, 300), CELL_WIDTH, SMALL_SIZE) for cell in row]
+        for row in (picture.head, *picture.rows)
+    ]
+    widths = [
+        0.25 + max(text_width(line, SMALL_SIZE) for cell in column for line in cell.split("\n"))
+        for column in zip(*lines, strict=True)
+    ]
+    heights = [LINE * max(1 + cell.count("\n") for cell in row) + 0.06 for row in lines]
+    width, height = max(sum(widths) + 0.2, 4.5), sum(heights) + 0.1
+    figure = Figure(figsize=(width, height), layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_axis_off()
+    axes.set_xlim(0, width)
+    axes.set_ylim(height, 0)
+    top = 0.05
+    for number, (row, tall) in enumerate(zip(lines, heights, strict=True)):
+        left = 0.0
+        for cell, wide in zip(row, widths, strict=True):
+            colour, weight = (INK, "bold") if number == 0 else (INK, "normal")
+            axes.text(left, top, cell, fontsize=SMALL_SIZE, va="top", color=colour, weight=weight)
+            left += wide
+        top += tall
+        axes.axhline(top - 0.04, color=MUTED if number == 0 else FAINT, linewidth=0.6)
+    return figure
