@@ -5,12 +5,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import TASKS, ExperimentSpec, TaskSpec
-from vitcli.core.spec.tasks import Metric, TaskRow
+from vitcli.core.spec.task import Metric, TaskRow
+from vitcli.core.tasks.pictures import Grid, Heat, Picture, Table
 from vitcli.core.tasks.task import Outputs, Task
 
 
@@ -45,11 +46,44 @@ class Denoise(Task):
 
     @torch.inference_mode()
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+        was_training = module.training
+        module.eval()
         generator, found = keyed_generator("noise"), []
         for batch in self.eval_batches(images):
             noise = torch.randn(batch["images"].shape, generator=generator)
             found.append(self.errors(module, batch["images"], noise))
+        module.train(was_training)
         return {"error": torch.cat(found)}
+
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+        clean = next(self.eval_batches(data.test[index]))["images"]
+        noise = torch.randn(clean.shape, generator=keyed_generator("noise"))
+        errors = self.errors(module, clean, noise)
+        cells = torch.stack([self.to_pixels(part) for part in (clean, clean + noise)])
+        return {
+            "noise": Grid(
+                title="Noise",
+                caption="Test images above, with noise below.",
+                columns=tuple(f"image {i + 1}" for i in range(len(clean))),
+                cells=cells,
+                row_names=("image", "image with noise"),
+            ),
+            "noise-levels": Heat(
+                title="Noise by pixel",
+                caption="The first channel of the noise.",
+                columns=tuple(f"image {i + 1}" for i in range(len(clean))),
+                cells=noise[None, :, 0],
+                x_label="column",
+                y_label="row",
+                colour_label="noise",
+            ),
+            "errors": Table(
+                title="Errors",
+                caption="The error of each image.",
+                head=("image", "error"),
+                rows=tuple((f"image {i + 1}", f"{e:.3f}") for i, e in enumerate(errors.tolist())),
+            ),
+        }
 
     def measure(self, outputs: Outputs) -> dict[str, float]:
         return {"error": outputs["error"].double().mean().item()}

@@ -8,17 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import torch
-from PIL import Image
 from typer.testing import CliRunner
 
 from tests import denoising, new_rows
-from tests.same_run import assert_same_run
-from tests.stopping import stop_after
 from tests.test_new_rows import rendered
 from vitcli.cli.main import app
 from vitcli.core.spec import TASKS
-from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
@@ -43,26 +39,8 @@ def vitcli(command: str) -> str:
 
 def test_without_the_row_its_name_is_refused(tiny):
     """The control: the row comes from this test and nowhere else."""
-    with pytest.raises(ConfigError, match=r"task.name: should be 'classify', got 'denoise'"):
+    with pytest.raises(ConfigError, match=r"task.name: should be 'classify'.*, got 'denoise'"):
         load_experiment(str(tiny), DENOISE)
-
-
-@pytest.mark.usefixtures("added")
-@pytest.mark.parametrize("ema", [None, 0.9])
-def test_it_trains_and_resumes_to_the_same_bits(tiny, monkeypatch, ema):
-    experiment = load_experiment(str(tiny), DENOISE | {"train.ema_decay": ema})
-    calm = start(experiment, Request(output=Path("calm")))
-    with monkeypatch.context() as patch:
-        stop_after(patch, 7)
-        with pytest.raises(StoppedError):
-            start(experiment, Request(output=Path("stopped")))
-    again = start(experiment, Request(output=Path("stopped"), resume=True))
-    left, right = calm.result, again.result
-    assert left["test_error"] == right["test_error"]
-    assert_same_run(calm.run, RunDir(Path("stopped")), measures=("test_error",))
-    first, *_, last = calm.run.metrics()
-    assert last["train_loss"] < first["train_loss"], "it learns"
-    assert last["test_error"] == left["test_error"]
 
 
 @pytest.mark.usefixtures("added")
@@ -135,14 +113,6 @@ def test_a_study_of_errors_takes_no_reference_in_percent(tiny):
 
 
 @pytest.mark.usefixtures("added")
-def test_another_training_starts_from_its_encoder(tiny):
-    vitcli(f"train {tiny} -s task.name=denoise -o run")
-    vitcli(f"train {tiny} --init run --epochs 0 -o next")
-    taken, given = load_model("next").state_dict(), load_model("run").state_dict()
-    assert all(torch.equal(taken[name], given[name]) for name in given)
-
-
-@pytest.mark.usefixtures("added")
 def test_its_training_is_estimated(tiny):
     found, plain = (
         json.loads(vitcli(f"train {tiny} {change} --dry-run --json --device cpu"))
@@ -152,13 +122,6 @@ def test_its_training_is_estimated(tiny):
     channels, patch, width = 3, 4, found["config"]["model"]["embed_dim"]
     decoder = (width + 1) * channels * patch**2
     assert found["parameters"] - plain["parameters"] == decoder
-
-
-@pytest.mark.usefixtures("added")
-def test_its_steps_are_benched(tiny):
-    options = "--rounds 1 --seconds 0 --device cpu --json"
-    found = json.loads(vitcli(f"bench train {tiny} -s task.name=denoise {options}"))
-    assert found["images_per_second"] > 0
 
 
 def test_it_is_ablated(tiny, added, monkeypatch):
@@ -191,19 +154,6 @@ def test_it_is_in_the_schema_and_in_the_table_of_the_documentation():
 
 
 @pytest.mark.usefixtures("added")
-def test_pictures_are_looked_into_but_not_classified(tiny):
-    vitcli(f"train {tiny} -s task.name=denoise -o run")
-    Image.new("RGB", (20, 20), "teal").save("photo.png")
-    (found,) = json.loads(vitcli("attn-map photo.png --run run --method rollout --json"))
-    assert (found["class"], found["probability"]) == (None, None)
-    vitcli("attn-map photo.png --run run --format html -o page.html")
-    for words in ("predict photo.png --run run", "attn-map photo.png --run run --method gradcam"):
-        done = CliRunner().invoke(app, words.split())
-        assert done.exit_code == 2, done.output
-        assert "classify" in done.output or "no classes" in done.output
-
-
-@pytest.mark.usefixtures("added")
 def test_an_evaluation_can_be_limited(tiny, monkeypatch):
     monkeypatch.setattr("vitcli.core.train.evaluate.LIMITED", 5)
     vitcli(f"train {tiny} -s task.name=denoise -o run")
@@ -211,11 +161,11 @@ def test_an_evaluation_can_be_limited(tiny, monkeypatch):
 
 
 @pytest.mark.usefixtures("added")
-def test_a_study_has_one_task(tiny):
+def test_a_study_has_one_metric(tiny):
     Path("mine.yaml").write_text(
         f"base: {tiny}\nseeds: [0]\nvariants: {{base: {{}}, other: {{task.name: denoise}}}}\n"
     )
-    with pytest.raises(ConfigError, match="results of different tasks cannot be compared"):
+    with pytest.raises(ConfigError, match="task measures error, that of 'base' accuracy, %"):
         load_study("./mine.yaml")
 
 

@@ -6,9 +6,9 @@ import torch
 
 from tests.core.specs import BASE
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.models.build import build_model
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
 
 HALF = (0.5, 0.5, 0.5)
@@ -31,21 +31,34 @@ def data_set(count: int = 64) -> DataSet:
     )
 
 
-def train_state(
-    changes: dict[str, dict[str, Any]],
-    device: str = "cpu",
-    autocast: torch.dtype | None = None,
-    **options: Any,
-) -> TrainState:
-    """Return a new training: four batches of 16 images an epoch, with the sections changed."""
-    train = {"batch_size": 16, "epochs": 3} | changes.get("train", {})
+def experiment(changes: dict[str, dict[str, Any]]) -> ExperimentSpec:
+    """Return a training of four batches of 16 images an epoch, with the sections changed."""
     fields = {
         "model": SIZES | changes.get("model", {}),
         "data": {"mean": HALF, "std": HALF, "augment": changes.get("augment", {})},
         "optim": {"warmup_epochs": 1.0} | changes.get("optim", {}),
-        "train": train,
+        "train": {"batch_size": 16, "epochs": 3} | changes.get("train", {}),
+        "task": changes.get("task", {}),
     }
-    spec = ExperimentSpec.model_validate(fields)
-    module = build_model(spec.model, 0).to(device).train()
-    module.grad_checkpointing = spec.train.grad_checkpointing
-    return TrainState(spec, Classify(spec, module), data_set().to(device), autocast, **options)
+    return ExperimentSpec.model_validate(fields)
+
+
+def new_task(changes: dict[str, dict[str, Any]], device: str = "cpu") -> Task:
+    """Return the task of ``experiment``, whose module has the weights of seed 0."""
+    spec = experiment(changes)
+    build = task_class(spec)
+    return build(spec, build.make_module(spec).to(device).train())
+
+
+def train_state(
+    changes: dict[str, dict[str, Any]],
+    device: str = "cpu",
+    autocast: torch.dtype | None = None,
+    data: DataSet | None = None,
+    **options: Any,
+) -> TrainState:
+    """Return a new training of ``experiment``."""
+    task = new_task(changes, device)
+    task.encoder(task.module).grad_checkpointing = task.spec.train.grad_checkpointing
+    data = data_set() if data is None else data
+    return TrainState(task.spec, task, data.to(device), autocast, **options)

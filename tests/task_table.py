@@ -1,0 +1,132 @@
+"""A tiny experiment for every row of the table of tasks, and for a row that a test adds.
+
+A new row joins by itself with the defaults of its spec. A task may refuse a field of a training in
+a sentence that names the field; its experiment then leaves the field out.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from tests import denoising, new_rows
+from vitcli.core.spec import TASKS
+from vitcli.core.spec.tasks import TaskRow
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.config import Experiment, load_experiment
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, start
+
+ROOT = Path(__file__).parents[1]
+ADDED = "denoise"
+NAMES = [*TASKS, ADDED]
+EXPERIMENT: dict[str, Any] = {
+    "model.patch_size": 4,
+    "model.embed_dim": 16,
+    "model.depth": 2,
+    "model.num_heads": 2,
+    "model.mlp_ratio": 2.0,
+    "model.pool": "mean",
+    "model.proj_drop": 0.1,
+    "model.drop_path": 0.1,
+    "optim.lr": 2e-3,
+    "optim.warmup_epochs": 1.0,
+    "train.epochs": 2,
+    "train.batch_size": 16,
+}
+OPTIONAL: dict[str, Any] = {
+    "data.augment": {"crop_padding": 1, "flip": "random"},
+    "train.ema_decay": 0.9,
+}
+"""Fields that a task may refuse, such as a task that makes its own views or its own average."""
+STEPS = 3
+"""Steps of an epoch."""
+
+
+def row_of(name: str) -> TaskRow:
+    return denoising.ROW if name == ADDED else TASKS[name]
+
+
+def draw_gratings(place: Path) -> Path:
+    """Draw 16x16 pictures of two classes, lying and standing bars: 48 to train on, 12 to test."""
+    rng = np.random.default_rng(0)
+    wave = np.sin(np.arange(16)[:, None] * np.pi / 4).repeat(16, 1)
+    for split, count in (("train", 24), ("test", 6)):
+        for name, bars in (("lying", wave), ("standing", wave.T)):
+            folder = place / "gratings" / split / name
+            folder.mkdir(parents=True)
+            for i in range(count):
+                pixels = 128 + 60 * bars[..., None] + rng.normal(0, 20, (16, 16, 3))
+                Image.fromarray(pixels.clip(0, 255).astype("uint8")).save(folder / f"{i}.png")
+    return place / "gratings"
+
+
+def add_to_workers(monkeypatch, folder: Path) -> None:
+    """Make the row known to other processes: a plug-in on their path adds it."""
+    new_rows.write_plugin(folder, "tests.denoising")
+    paths = [str(folder.resolve()), str(ROOT), os.environ.get("PYTHONPATH", "")]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+
+
+class TinyTask:
+    """A task of the table with its experiment file and a shared folder for finished runs.
+
+    Args:
+        name: The key of the row.
+        place: A folder that all tests of this process share.
+    """
+
+    def __init__(self, name: str, place: Path) -> None:
+        self.name, self.row, self.place = name, row_of(name), place
+        self.pictures = place / "gratings"
+        if not self.pictures.exists():
+            draw_gratings(place)
+        self.path = place / f"{name}.yaml"
+        self._write({})
+        self._write(self.accepted(OPTIONAL))
+
+    def _write(self, fields: Mapping[str, Any]) -> None:
+        whole: dict[str, Any] = {"task": {"name": self.name}, "model": {}, "optim": {}, "train": {}}
+        whole["data"] = {"name": f"imagefolder:{self.pictures}"}
+        for field, value in (EXPERIMENT | dict(fields)).items():
+            section, _, key = field.partition(".")
+            whole[section][key] = value
+        self.path.write_text(json.dumps(whole))  # JSON is YAML, too
+
+    @property
+    def measure(self) -> str:
+        """The name of the headline in result.json."""
+        return f"test_{self.row.headline.name}"
+
+    def experiment(self, changes: Mapping[str, Any] | None = None) -> Experiment:
+        return load_experiment(str(self.path), dict(changes or {}))
+
+    def accepted(self, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the changes that the task accepts. A refusal names the field."""
+        found = {}
+        for field, value in changes.items():
+            try:
+                self.experiment({field: value})
+                found[field] = value
+            except ConfigError as error:
+                if f"{field}: " not in str(error):
+                    raise
+        return found
+
+    def train(self, folder: str, changes: Mapping[str, Any] | None = None) -> RunDir:
+        return start(self.experiment(changes), Request(output=Path(folder))).run
+
+    def finished(self, folder: str, changes: Mapping[str, Any] | None = None) -> str:
+        """Copy a finished run, which is trained once in this process; return its folder."""
+        source = self.place / f"run-{self.name}-{sorted((changes or {}).items())}"
+        if not (source / "result.json").exists():
+            torch.manual_seed(0)
+            self.train(str(source), changes)
+        shutil.copytree(source, folder)
+        return folder

@@ -1,0 +1,319 @@
+"""Every task of the table can do what classification can; a new row is tested by itself.
+
+``tests/denoising.py`` is a row that the package does not have. It keeps the interface honest.
+"""
+
+import contextlib
+import json
+import math
+import re
+import shlex
+import shutil
+from pathlib import Path
+from shutil import ignore_patterns
+
+import pytest
+import torch
+from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from typer.testing import CliRunner
+
+from tests.figure_checks import faults
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
+from vitcli.cli.main import app
+from vitcli.core.data.batches import Batch
+from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.spec import TASKS, ExperimentSpec
+from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.pictures import Grid, Table
+from vitcli.core.tasks.task import Task
+from vitcli.runner.attn_map.strip import fixed_index
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.evaluate.weights import encoder_weights, load_model, load_module
+from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train.start import Request, start
+from vitcli.runner.visualize.figures import FIGURES
+from vitcli.runner.visualize.picture_figures import picture_figures
+from vitcli.runner.visualize.run_on_test_set import NoFigureError, load_run_on_test_set
+
+
+@pytest.fixture(params=NAMES)
+def task(request, here, monkeypatch, tmp_path_factory) -> TinyTask:
+    """Each task in turn, with its tiny experiment."""
+    monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
+    place = tmp_path_factory.getbasetemp() / "tasks"
+    place.mkdir(exist_ok=True)
+    return TinyTask(request.param, place)
+
+
+def vitcli(command: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, shlex.split(command))
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else done.output
+
+
+def objective(tiny: TinyTask, changes: dict | None = None):
+    """Return the task's object and its data set."""
+    spec = tiny.experiment(changes).spec
+    data = load_data(spec.data)
+    spec = resolve(spec, data)
+    return task_class(spec)(spec, new_module(spec)), data
+
+
+def equal(one: list[Batch], other: list[Batch]) -> bool:
+    return len(one) == len(other) and all(
+        a.keys() == b.keys() and all(a[name].equal(b[name]) for name in a)
+        for a, b in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_killed_training_ends_with_the_same_bits(task, monkeypatch, precision):
+    changes = {"train.precision": precision}
+    calm = RunDir(Path(task.finished("calm", changes)))
+    with monkeypatch.context() as patch:
+        stop_after(patch, STEPS + 1)
+        with pytest.raises(StoppedError):
+            task.train("stopped", changes)
+    request = Request(output=Path("stopped"), resume=True)
+    again = start(task.experiment(changes), request)
+    assert_same_run(calm, again.run, measures=(task.measure,))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"train.accumulate": 2, "train.grad_checkpointing": True, "train.ema_decay": None},
+        {"model.pool": "cls", "data.val_split": 8},
+        {"model.pos_embed": "sincos2d", "optim.name": "muon", "train.ema_decay": None},
+    ],
+    ids=["parts of a batch", "CLS and a validation split", "Muon without an average"],
+)
+def test_it_trains_with_other_settings(task, changes):
+    accepted = task.accepted(changes)
+    run = task.train("run", accepted)
+    split = "val" if "data.val_split" in accepted else "test"
+    for record in run.metrics():
+        names = [f"train_{name}" for name in task.row.reports]
+        names += [f"{split}_{name}" for name in task.row.recorded]
+        assert all(math.isfinite(record[name]) for name in names), record
+    assert math.isfinite(run.read("result.json")[task.measure])
+
+
+def test_its_batches_depend_on_seed_epoch_and_image_only(task):
+    made, data = objective(task)
+    whole = list(made.batches(data, 1))
+    torch.manual_seed(123)
+    assert equal(whole, list(made.batches(data, 1))), "no draw is from torch's own generator"
+    rest = list(made.batches(data, 1, first_batch=2))
+    assert equal(whole[2:], rest), "a resumed epoch continues with the same batches"
+    assert len(whole) == STEPS
+    assert not equal(whole, list(made.batches(data, 0)))
+    for batch in whole:
+        assert "images" in batch
+        assert {len(value) for value in batch.values()} == {16}, "accumulation splits this axis"
+    other, _ = objective(task, {"seed": 1})
+    assert not equal(whole, list(other.batches(data, 1)))
+
+
+def test_its_losses_and_measures_have_the_names_of_its_row(task):
+    made, data = objective(task)
+    made.module.train()
+    found = made.losses(next(made.batches(data, 0)))
+    assert set(found) == set(task.row.reports)
+    assert all(value.ndim == 0 for value in found.values())
+    assert found["loss"].requires_grad
+    outputs = made.outputs(made.module, data.test)
+    assert {len(value) for value in outputs.values()} == {len(data.test)}
+    measured = made.measure(outputs)
+    assert set(task.row.numbers) <= set(measured)
+    assert made.module.training, "the mode is restored"
+    made.module.eval()
+    again = made.measure(made.outputs(made.module, data.test))
+    assert again == measured, "an evaluation has no dropout and draws no new numbers"
+
+
+def test_its_estimate_counts_what_it_trains(task):
+    found = json.loads(vitcli(f"train {task.path} --dry-run --json --device cpu"))
+    made, _ = objective(task)
+    assert found["parameters"] == count_parameters(made.module)
+    assert found["estimated_seconds"] > 0
+
+
+def test_its_steps_are_benched(task):
+    options = "--rounds 1 --seconds 0 --device cpu --json"
+    found = json.loads(vitcli(f"bench train {task.path} {options}"))
+    assert found["images_per_second"] > 0
+
+
+def test_its_run_is_measured_verified_and_listed(task):
+    run = task.finished("runs/mine")
+    score = json.loads(Path(run, "result.json").read_text())[task.measure]
+    assert json.loads(vitcli(f"eval {run} --json"))[task.measure] == pytest.approx(score, abs=1e-6)
+    for form in ("text", "md", "csv"):
+        assert vitcli(f"eval {run} --format {form}")
+    assert "damaged" not in vitcli(f"runs verify {run}")
+    assert task.row.headline.text(score) in vitcli("runs ls")
+    assert vitcli(f"runs show {run}")
+    module = load_module(RunDir(Path(run)), RunDir(Path(run)).spec())
+    assert count_parameters(module) == json.loads(vitcli(f"eval {run} --json"))["parameters"]
+
+
+def test_its_features_are_those_of_the_encoder_in_eval_mode(task):
+    made, data = objective(task)
+    made.module.train()
+    found = made.features(made.module, data.test)
+    assert made.module.training, "the mode is restored"
+    assert (found.dtype, found.shape[0]) == (torch.float32, len(data.test))
+    assert found.equal(made.features(made.module.eval(), data.test)), "without dropout"
+    parts = [made.features(made.module, data.test[part]) for part in (slice(3), slice(3, None))]
+    torch.testing.assert_close(torch.cat(parts), found)
+
+
+def test_its_encoder_is_probed(task):
+    run = task.finished("run")
+    for kind in ("linear", "knn"):
+        found = json.loads(vitcli(f"eval {run} --probe {kind} --labels 20 --json"))
+        assert (found["num_labels"], found["num_images"]) == (20, 12)
+        assert 0 <= found["random_init"]["accuracy"] <= 1
+
+
+def test_its_headline_is_recomputed_from_the_stored_outputs(task):
+    run = RunDir(Path(task.finished("run")))
+    spec: ExperimentSpec = run.spec()
+    made: Task = task_class(spec)(spec, load_module(run, spec))
+    data = load_data(spec.data)
+    found = made.measure(made.outputs(made.module, data.test))[task.row.headline.name]
+    assert found == pytest.approx(run.read("result.json")[task.measure], abs=1e-6)
+
+
+def test_pictures_are_looked_into(task):
+    run = task.finished("run")
+    shutil.copytree(task.pictures / "test" / "lying", "folder", ignore=ignore_patterns("[2-9]*"))
+    (found,) = json.loads(vitcli(f"attn-map folder/0.png --run {run} --format npz --json"))
+    assert Path(found["file"]).stat().st_size > 100
+    assert (found["class"] is not None) == task.row.classifies
+    vitcli(f"attn-map folder --run {run} --method rollout --format npz -o maps")
+    assert {path.name for path in Path("maps").iterdir()} == {"0-rollout.npz", "1-rollout.npz"}
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_pictures_are_drawn_in_every_form(task):
+    run, picture = task.finished("run"), task.pictures / "test" / "lying" / "0.png"
+    for method in ("rollout", "head", "raw"):
+        vitcli(f"attn-map {picture} --run {run} --method {method} -o {method}.png")
+    vitcli(f"attn-map {picture} --run {run} --format html -o page.html")
+    (drawn,) = json.loads(vitcli(f"visualize {run} --num-images 4 --json"))
+    assert {"curves", "heads", "filters", "embeddings"} <= drawn["files"].keys()
+    assert all(Path(file).stat().st_size for file in drawn["files"].values())
+
+
+def test_pictures_are_classified_only_by_a_classifier(task):
+    run = task.finished("run")
+    code = 0 if task.row.classifies else 2
+    told = vitcli(f"predict {task.pictures}/test/lying/0.png --run {run}", code)
+    if code:
+        assert "has no classes" in told
+        told = vitcli(f"attn-map {task.pictures}/test/lying/0.png --run {run} --method gradcam", 2)
+        assert "rollout" in told
+
+
+def test_its_run_is_drawn(task):
+    run = task.finished("run")
+    (drawn,) = json.loads(vitcli(f"visualize {run} --what curves --json"))
+    assert drawn["files"].keys() == {"curves"}
+    page = Path("figures/index.html").read_text()
+    assert task.row.headline.text(drawn[task.measure]) in page
+
+
+def test_its_pictures_are_plain_data_that_draws_no_random_numbers(task):
+    made, data = objective(task)
+    index, module = fixed_index(data.test), made.module.eval()
+    state = torch.get_rng_state()
+    found, again = (made.pictures(module, data, index) for _ in range(2))
+    assert torch.get_rng_state().equal(state), "a training does not depend on its pictures"
+    assert found.keys() == again.keys()
+    assert not found.keys() & {*FIGURES, "explorer", "pictures"}
+    for name, picture in found.items():
+        assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name), "a file has this name"
+        assert picture.title
+        assert picture.caption.endswith(".")
+        if isinstance(picture, Table):
+            assert {len(row) for row in picture.rows} == {len(picture.head)}
+            assert picture == again[name]
+            continue
+        rows, columns = picture.cells.shape[:2]
+        assert len(picture.columns) == columns
+        assert len(picture.row_names) in (0, rows)
+        assert picture.cells.equal(again[name].cells)
+        if isinstance(picture, Grid):
+            assert (picture.cells.dtype, picture.cells.shape[2]) == (torch.uint8, 3)
+
+
+def test_its_pictures_are_drawn_and_on_the_page(task):
+    run = task.finished("run")
+    made, data = objective(task)
+    names = made.pictures(made.module.eval(), data, fixed_index(data.test)).keys()
+    (drawn,) = json.loads(vitcli(f"visualize {run} --what pictures --json"))
+    assert drawn["files"].keys() == names
+    assert (drawn["skipped"].keys() == {"pictures"}) == (not names)
+    page = Path("figures/index.html").read_text()
+    assert page.count('src="data:image/png') == len(names)
+
+
+def test_its_pictures_are_legible(task):
+    run = RunDir(Path(task.finished("run")))
+    options = {"num_images": 4, "device": "cpu", "data_dir": None, "offline": True}
+    tested = load_run_on_test_set(run, **options, on_message=print)
+    with contextlib.suppress(NoFigureError):
+        for name, figure in picture_figures(tested).items():
+            assert faults(figure.draw) == [], name
+
+
+def test_tensorboard_has_its_numbers_and_pictures(task):
+    (file,) = Path(task.finished("run")).glob("events.out.tfevents.*")
+    tags = {v.tag for e in LegacyEventFileLoader(str(file)).Load() for v in e.summary.value}
+    made, data = objective(task)
+    found = made.pictures(made.module.eval(), data, fixed_index(data.test))
+    assert {f"pictures/{name}" for name, p in found.items() if not isinstance(p, Table)} <= tags
+    assert {f"{name}/train" for name in task.row.reports} <= tags
+    assert {f"{name}/test" for name in task.row.recorded} <= tags
+    assert "attention" in tags
+
+
+def test_a_classification_starts_from_its_encoder(task):
+    run = task.finished("run")
+    vitcli(f"train {task.path} -s task.name=classify --init {run} --epochs 0 -o next")
+    given, taken = encoder_weights(RunDir(Path(run))), load_model("next").state_dict()
+    assert taken.keys() == given.keys() == load_model(run).state_dict().keys()
+    backbone = [name for name in given if not name.startswith("head.")]
+    assert len(backbone) > 10
+    assert all(torch.equal(taken[name], given[name]) for name in backbone)
+
+
+@pytest.mark.slow
+@pytest.mark.ci
+def test_it_is_ablated(task, monkeypatch):
+    """The workers of a study are other processes."""
+    add_to_workers(monkeypatch, Path("plugin"))
+    Path("mine.yaml").write_text(
+        "question: does the FFN help?\n"
+        f"base: {task.path}\nseeds: [0, 1]\ntrain: {{epochs: 1}}\n"
+        "variants: {base: {}, no-ffn: {model.ffn: none}}\n"
+    )
+    assert f"| {task.row.headline.title} |" in vitcli("ablate mine.yaml --format md")
+    document = json.loads(vitcli("ablate mine.yaml --table-only --format json"))
+    for row in document["rows"]:
+        assert all(math.isfinite(trial["measured"][task.measure]) for trial in row["trials"])
+    assert document["task"] == task.name
+
+
+@pytest.mark.slow
+def test_it_trains_compiled(task):
+    run = task.train("run", {"train.compile": True, "train.epochs": 1})
+    assert math.isfinite(run.read("result.json")[task.measure])
