@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
+from pretraining_tables import draw as draw_pretraining
+from pretraining_tables import gates, pretraining
 from slot_tables import slots
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -273,6 +275,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "launches": launches,
     "sizes": sizes,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
+    "gates": gates,
+    "pretraining": pretraining,
     "slots": slots,
     "list-of-experiments": partial(questions, "experiment"),
     "list-of-studies": partial(questions, "study"),
@@ -321,6 +325,7 @@ def main() -> None:
     for path, text in stale.items():
         path.write_text(text)
     draw_forest()
+    draw_pretraining()
 
 
 if __name__ == "__main__":
