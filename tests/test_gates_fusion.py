@@ -1,10 +1,9 @@
 """The gates of the task fusion: the committed results, and (slow) the trainings again."""
 
-import json
-
 import pytest
 
 from experiments.gates.fusion import CASES, RESULTS, failures, measure
+from tests.gate_results import read_gate
 
 GOOD = {
     "fusion": {"accuracy": 0.8, "image_accuracy": 0.6, "sound_accuracy": 0.62},
@@ -16,7 +15,7 @@ GOOD = {
 
 
 def test_the_committed_results_pass():
-    stored = json.loads((RESULTS / "fusion.json").read_text())
+    stored = read_gate(RESULTS / "fusion.json")
     assert stored["results"].keys() == CASES.keys()
     assert all(len(trials) >= 2 for trials in stored["results"].values())
     assert failures(stored["results"]) == []

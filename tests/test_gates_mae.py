@@ -1,10 +1,9 @@
 """The gate of masked autoencoders, and its committed result (experiments/gates/mae.py)."""
 
-import json
-
 import pytest
 
 from experiments.gates.mae import RESULT, SETTINGS, Setting, measure, passes
+from tests.gate_results import read_gate
 
 
 @pytest.mark.ci
@@ -32,8 +31,9 @@ def test_without_a_training_the_gate_is_closed(here, monkeypatch):
 
 
 def test_the_committed_result_passes_with_three_seeds_in_all_settings():
-    result = json.loads(RESULT.read_text())
-    assert result["results"].keys() == SETTINGS.keys()
-    for rows in result["results"].values():
-        assert [row["seed"] for row in rows] == [0, 1, 2]
-        assert all(passes(row) for row in rows)
+    settings = read_gate(RESULT)["settings"]
+    assert settings.keys() == SETTINGS.keys()
+    for name, found in settings.items():
+        assert found["changes"] == SETTINGS[name].changes
+        assert [row["seed"] for row in found["rows"]] == [0, 1, 2]
+        assert all(map(passes, found["rows"]))

@@ -3,14 +3,15 @@
 Usage: python -m experiments.gates.clip [-o FILE] [--data-dir DIR] [--seeds N] [--resume] [CASE ...]
 Trains the experiment clip on few images in several cases:
   templates        CIFAR-10; prompts at the test are templates that no training caption has (L0)
-  shuffled         the same, but each image has the captions of a random image: at most chance
+  shuffled         the same, but the images of each class have the captions of all classes equally
+                   often: not above chance
   transformations  CIFAR-10; combinations of transformation and class that were not trained (L1)
   superclasses     CIFAR-10 without the images of cat and truck (L2): their words occur in captions
                    of other animals and vehicles
-  shapes, shapes-shuffled, shapes-superclasses
-                   the same on the generated set; one class of each of the five pairs is held out
-By default all cases are measured and written to experiments/results/tasks/clip.json. Only
-templates, shuffled and their twins on shapes can fail; the numbers of the others are reported.
+  shapes, shapes-shuffled
+                   as templates and shuffled, on the generated set
+By default all cases are measured and written to experiments/results/tasks/clip.json. The levels L1
+and L2 have no gate; their numbers are reported.
 """
 
 import argparse
@@ -60,23 +61,15 @@ SHAPES = {
     "data.augment.crop_padding": 2,
     "train.batch_size": 64,
 }
-ONE_OF_A_PAIR = ["broom", "bulb", "table", "frog", "gnome"]
 CASES: dict[str, Case] = {
     "templates": Case(),
     "shuffled": Case(shuffled=True),
     "shapes": Case(num_train=6000, num_test=2000, epochs=4, changes=SHAPES),
     "shapes-shuffled": Case(num_train=6000, num_test=2000, epochs=4, shuffled=True, changes=SHAPES),
     "superclasses": Case(
-        epochs=12,
         changes={"task.captions": "superclasses", "task.held_out_classes": ["cat", "truck"]},
     ),
-    "transformations": Case(epochs=24, changes={"task.captions": "transformations"}),
-    "shapes-superclasses": Case(
-        num_train=6000,
-        num_test=2000,
-        epochs=6,
-        changes=SHAPES | {"task.captions": "superclasses", "task.held_out_classes": ONE_OF_A_PAIR},
-    ),
+    "transformations": Case(changes={"task.captions": "transformations"}),
 }
 
 

@@ -7,7 +7,7 @@ that no training has:
   image     the baseline that sees only images
   sound     the baseline that hears only sounds
   shuffled  a control: each image has the sound of a random image, in training and test
-  contrast  with the contrastive loss, without noise
+  contrast  with the contrastive loss, for two epochs without noise
 The gates compare the means over the seeds. By default all cases are measured and written to
 experiments/results/tasks/fusion.json.
 """
@@ -35,6 +35,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sound": {"task.modalities": "sound"} | ALONE,
     "shuffled": {"task.shuffle_sounds": True},
     "contrast": {
+        "train.epochs": 2,
         "task.contrast": 0.1,
         "task.modality_dropout": 0.0,
         "task.image_noise": 0.0,

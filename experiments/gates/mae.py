@@ -3,8 +3,8 @@
 Usage: python -m experiments.gates.mae [-o FILE] [--data-dir DIR] [--seeds N] [SETTING ...]
 Trains the experiment pretrain-mae on few images and compares the error on masked patches of test
 images with that of predictions without a model, and a linear probe of the encoder with one of the
-encoder before the training. By default all settings are measured and written to
-experiments/results/tasks/mae.json.
+encoder before the training. A setting is cifar10 or shapes; by default both are measured. Numbers
+are written to experiments/results/tasks/mae.json after each setting.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from torch import nn
 
 from vitcli.core.data.source import DataSet, evenly_spaced
 from vitcli.core.inspect.linear_probe import linear_probe
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
@@ -49,7 +49,7 @@ class Setting:
 
 
 SETTINGS = {
-    "cifar10": Setting(num_train=5000, num_test=2000, changes={"train.epochs": 20}),
+    "cifar10": Setting(num_train=5000, num_test=2000, changes={"train.epochs": 10}),
     "shapes": Setting(
         num_train=2000, num_test=1000, changes={"train.epochs": 16, "data.name": "shapes"}
     ),
@@ -61,7 +61,7 @@ def measure(name: str, seed: int = 0, data_dir: Path | None = None) -> dict[str,
     setting = SETTINGS[name]
     fixed = {"seed": seed, "train.precision": "fp32", "train.batch_size": 64}
     spec = load_experiment("pretrain-mae", setting.changes | fixed).spec
-    data = load_data(spec.data, data_dir=data_dir)
+    data = load_data(spec.data, data_dir=None if spec.data.name in GENERATED else data_dir)
     data = replace(
         data,
         train=evenly_spaced(data.train, setting.num_train),
@@ -105,22 +105,29 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3, help="number of random seeds")
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     options = parser.parse_args()
-    rows = {
-        name: [measure(name, seed, options.data_dir) for seed in range(options.seeds)]
-        for name in options.settings or SETTINGS
+    for name in options.settings or SETTINGS:
+        rows = [measure(name, seed, options.data_dir) for seed in range(options.seeds)]
+        save(options.output, name, rows)
+        print(json.dumps(rows, indent=1))  # noqa: T201
+
+
+def save(path: Path, name: str, rows: list[dict[str, Any]]) -> None:
+    """Write the numbers of a setting to a file; those of other settings stay."""
+    known = json.loads(path.read_text())["settings"] if path.exists() else {}
+    found = {
+        "date": date.today().isoformat(),
+        "environment": environment(CPU),
+        **asdict(SETTINGS[name]),
+        "passed": all(map(passes, rows)),
+        "rows": rows,
     }
     document = {
         "command": "python -m experiments.gates.mae",
-        "date": date.today().isoformat(),
-        "environment": environment(CPU),
         "gate": {"max_ratio_to_nearest_patch": MAX_RATIO, "min_probe_gain": MIN_GAIN},
-        "settings": {name: asdict(SETTINGS[name]) for name in rows},
-        "results": rows,
-        "passed": all(passes(found) for each in rows.values() for found in each),
+        "settings": known | {name: found},
     }
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(document, indent=1) + "\n")
-    print(options.output.read_text())  # noqa: T201
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":
