@@ -46,7 +46,7 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 def count_training(precision: str, changes: dict[str, Any], *, graphs: bool) -> dict[str, Any]:
     """Return launches and host copies of a step, and waits and unpinned copies of an epoch."""
     messages: list[str] = []
-    options = {"graphs": graphs, "on_message": messages.append}
+    options: dict[str, Any] = {"graphs": graphs, "on_message": messages.append}
     state = train_state(changes, "cuda", PRECISIONS[precision], **options)
     for epoch in range(2):
         list(state.run_epoch(epoch))

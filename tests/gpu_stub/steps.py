@@ -24,12 +24,21 @@ from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
 
 FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
-EXPERIMENTS = [path.stem for path in FILES if not is_study(path)]
+NO_FFT = ("fusion", "fusion-gpu")
+"""Experiments that the stub cannot take: it has no cuFFT, which makes spectrograms."""
+EXPERIMENTS = [path.stem for path in FILES if not is_study(path) and path.stem not in NO_FFT]
+OWN_VIEWS: dict[str, Any] = {"data.augment": {}}
+NEEDS: dict[str, dict[str, Any]] = {"dino": OWN_VIEWS, "lejepa": OWN_VIEWS}
+"""Task -> the fields that it needs besides its name."""
 CEILINGS = Path(__file__).with_name("ceilings.json")
 WARM, STEPS = 5, 3
 """Steps before the count, among them those before a capture, and counted steps."""
 LAUNCHES = ("launch", "graph_launch", "memset", "d2d", "h2d", "d2h")
 """Everything that the host asks the device to do."""
+TEACHERS = ("task dino", "gratings-dino", "pretrain-dino", "pretrain-dino-gpu")
+"""Cases with a teacher, which moves after each step, outside the graph."""
+MOST_WITH_TEACHER = 8
+"""Most launches of a step with a teacher as one graph."""
 COMPILED = ("quickstart", "cifar10-small")
 """Experiments whose compiled step is counted; to compile takes half a minute each."""
 KINDS = {
@@ -63,7 +72,11 @@ def row_cases() -> dict[str, Case]:
     changes = {
         # Muon refuses models without transformer blocks.
         **{f"family {r}": {"model.family": r, "optim.name": "adamw"} for r in FAMILIES},
-        **{f"task {row}": {"task.name": row} for row in TASKS},
+        **{
+            f"task {row}": {"task.name": row} | NEEDS.get(row, {})
+            for row in TASKS
+            if row not in NO_FFT
+        },
         **{f"attention {row}": {"model.attention": row} for row in ATTENTIONS},
         **{f"optimiser {row}": {"optim.name": row} for row in OPTIMIZERS},
         **{f"precision {name}": {"train.precision": name} for name in DTYPES},

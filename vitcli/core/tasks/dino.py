@@ -23,7 +23,7 @@ from vitcli.core.tasks.views import ViewTask
 from vitcli.core.train.fit import without_autocast
 
 DROPS = ("drop_path", "attn_drop", "proj_drop", "pos_drop")
-UNIFORM, ONE_MODE = 0.995, 0.2
+UNIFORM, ONE_MODE = 0.985, 0.2
 """Limits of the two entropies, as shares of log K, beyond which the outputs have collapsed."""
 
 
@@ -45,7 +45,7 @@ class DinoHead(nn.Module):
         """``learns`` scales the gradient of the prototypes: 0 freezes them, 1 trains them."""
         found = self.projector(features)
         with without_autocast(found.device):
-            weight = self.prototypes
+            weight: Tensor = self.prototypes
             if learns is not None:
                 weight = torch.lerp(weight.detach(), weight, learns)
             return F.linear(F.normalize(found.float(), dim=-1), F.normalize(weight, dim=-1))
@@ -208,6 +208,7 @@ def entropies(targets: Tensor) -> tuple[Tensor, Tensor]:
     A healthy training has a low first and a high second number.
     """
     flat = targets.flatten(0, -2)
-    each = torch.special.entr(flat).sum(-1).mean()
-    mean = torch.special.entr(flat.mean(0)).sum()
+    each = -torch.xlogy(flat, flat).sum(-1).mean()
+    whole = flat.mean(0)
+    mean = -torch.xlogy(whole, whole).sum()
     return each / math.log(flat.shape[-1]), mean / math.log(flat.shape[-1])
