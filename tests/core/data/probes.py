@@ -1,6 +1,6 @@
 """Classifiers without a sense of two-dimensional structure: how much of a data set do they solve?
 
-``python -m tests.core.data.probes`` prints a table for every generated data set.
+``python -m tests.core.data.probes`` prints a table for the generated data sets of pairs.
 Axes: N images, H W pixels, F features, K patches, P sets of features that are trained together.
 """
 
@@ -242,8 +242,8 @@ def main() -> None:
     sys.stdout.write(
         "| data set | probe | accuracy | pairs | within pairs |\n|---|---|---|---|---|\n"
     )
-    for name, row in GENERATED_SETS.items():
-        for line in table_rows(name, row.draw(10_000, 2_000)):
+    for name in ("scenes", "shapes"):
+        for line in table_rows(name, GENERATED_SETS[name].draw(10_000, 2_000)):
             sys.stdout.write(f"{line}\n")
             sys.stdout.flush()
 

@@ -13,7 +13,7 @@ DRAW = {"shapes": shapes.shapes, "scenes": scenes.scenes, "gratings": gratings.g
 SAMPLES = {
     "shapes": "7b50f965dcc1ffa6eaf7d20e7616bcadad741b7ec34d5b77e9913f97ba04bf37",
     "scenes": "e093036b822112a8adf24424a56f129b45765173de7fa38e82e98bf7d0007c84",
-    "gratings": "f5897ece79bf34c6d1cc2acdc647827a7a13a53adb19556efc592de5406d7638",
+    "gratings": "0f142ba64c452b75ae3279d2954ab63ec684882040dc7dd153444bf5aca94fd7",
 }
 
 

@@ -59,7 +59,7 @@ def new_task(cls=ContrastiveTask, **fields) -> ContrastiveTask:
 
 def drawn(task, data: DataSet, epoch: int = 0, first: int = 0) -> dict[int, list[int]]:
     """Return the level of each image in an epoch and the tokens of its caption."""
-    found = {}
+    found: dict[int, list[int]] = {}
     for batch in task.batches(data, epoch, first):
         levels = task.to_pixels(batch["images"])[:, 0, 4, 4].tolist()
         found |= dict(zip(levels, batch["tokens"].tolist(), strict=True))

@@ -24,6 +24,7 @@ from vitcli.core.spec import (
 )
 from vitcli.core.tasks.fusion import Fusion, retrieval
 from vitcli.core.tasks.pictures import Heat
+from vitcli.core.train.evaluate import IMAGES_AT_ONCE
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.state import TrainState
 
@@ -88,7 +89,11 @@ def test_an_epoch_continues_in_the_middle():
 def test_an_evaluation_hears_the_same_in_any_order_and_other_speakers(monkeypatch):
     data, task = data_set(), task_of(**NOISY)
     (batch,), order = task.eval_batches(data.test), torch.randperm(64)
-    (moved,) = task.eval_batches(data.test[order])
+    monkeypatch.setitem(IMAGES_AT_ONCE, "cpu", 20)
+    parts = list(task.eval_batches(data.test[order]))
+    assert [len(part["images"]) for part in parts] == [20, 20, 20, 4]
+    moved = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    monkeypatch.undo()
     assert_close(moved["sounds"], batch["sounds"][order], rtol=0, atol=1e-4)
     assert moved["images"].equal(batch["images"][order])
     heard: list[bool] = []

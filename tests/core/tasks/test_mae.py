@@ -10,7 +10,7 @@ from torch.testing import assert_close
 from tests.core.specs import REQUIRED
 from tests.core.trainings import data_set, experiment, new_task
 from vitcli.core.models.masked import MaskedModel
-from vitcli.core.nn.masking import split_patches
+from vitcli.core.nn.masking import split_patches, take
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.spec import ExperimentSpec, ResNet18Spec
 from vitcli.core.spec.masking import MaeSpec
@@ -209,6 +209,14 @@ def test_a_reconstruction_keeps_the_visible_patches(norm_pix):
     hidden = hide(module, pixels, noise)
     assert torch.equal(hidden == 127, is_masked)
     assert torch.equal(hidden == 200, ~is_masked)
+
+
+@pytest.mark.parametrize("norm_pix", [False, True])
+def test_a_perfect_prediction_reconstructs_the_image(norm_pix, monkeypatch):
+    module, (images, noise) = mae(norm_pix=norm_pix), inputs()
+    wanted = module.targets(take(module.patches(images), module.split(noise)[1]))
+    monkeypatch.setattr(module, "predict", lambda *_: wanted)
+    assert_close(reconstruct(module, images, noise), images, rtol=1e-3, atol=1e-3)
 
 
 def test_pictures_show_original_input_and_reconstruction():

@@ -8,7 +8,10 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.trainings import data_set, new_task
+from vitcli.core.data.batches import rows_on_device
 from vitcli.core.data.source import DataSet
+from vitcli.core.tasks import ssat
+from vitcli.core.tasks.masked import draw_noise
 from vitcli.core.tasks.ssat import Ssat
 
 SSAT = {"task": {"name": "ssat", "class_weight": 0.25}}
@@ -27,8 +30,9 @@ def task(batch_size: int = 8, **augment) -> Ssat:
     return found
 
 
-def test_the_loss_is_the_weighted_sum_of_those_of_both_tasks():
-    both, data = task(), data_set()
+@pytest.mark.parametrize("data", [data_set(), with_labels()], ids=["all labels", "few labels"])
+def test_the_loss_is_the_weighted_sum_of_those_of_both_tasks(data):
+    both = task()
     batch = next(both.batches(data, 0))
     found = both.losses(batch)
     classify, mae = new_task({}), new_task({"task": {"name": "mae"}})
@@ -83,6 +87,16 @@ def test_every_pass_contains_every_image_once(labels, batch_size):
     assert not torch.equal(passes[0], passes[1])
 
 
+def test_a_pass_is_drawn_once_and_forgotten_afterwards(monkeypatch):
+    """Passes are long and epochs short, if there are few labels."""
+    drawn, both, data = [], task(), with_labels()
+    monkeypatch.setattr(ssat, "draw_noise", lambda *key: drawn.append(key[-1]) or draw_noise(*key))
+    for epoch in range(12):
+        both.rows(data, epoch)
+    assert drawn == [0, 1, 2, 3, 4]
+    assert both._passes.keys() <= {3, 4}
+
+
 def test_the_other_images_are_functions_of_seed_and_epoch():
     """A resumed training has seen no earlier epoch."""
     changes = {"crop_padding": 2, "flip": "random"}
@@ -103,12 +117,13 @@ def test_the_other_images_come_from_the_whole_training_set():
 
 
 @pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
-def test_the_other_images_are_augmented_but_not_mixed(policy):
+def test_the_other_images_are_not_cropped_erased_or_mixed(policy):
     """Their labels are -1, which cannot be mixed."""
-    both, data = task(policy=policy, mixup=1.0, cutmix=1.0), with_labels()
+    strong = {"crop_padding": 2, "erasing": 0.5, "mixup": 1.0, "cutmix": 1.0}
+    both, data = task(policy=policy, **strong), with_labels()
     rows, batch = both.rows(data, 0), next(both.batches(data, 0))
     assert {"lam", "others.op"} <= rows.keys()
-    assert "others.lam" not in rows
+    assert rows.keys().isdisjoint({"others.crop", "others.erase", "others.lam"})
     assert batch["targets"].shape == (8, 5)
     assert both.losses(batch)["loss"].isfinite()
 
@@ -121,3 +136,9 @@ def test_an_evaluation_measures_both_tasks():
     alone |= mae.measure(mae.outputs(mae.module, data.test))
     assert measured == pytest.approx(alone)
     assert list(both.pictures(both.module, data, torch.tensor([0]))) == ["reconstructions"]
+
+
+def test_the_operations_of_both_batches_stay_on_the_host():
+    rows = {name: torch.zeros(2) for name in ("op", "others.op", "crop", "others.crop")}
+    moved = rows_on_device(rows, torch.device("meta"))
+    assert {name for name in moved if moved[name].is_meta} == {"crop", "others.crop"}

@@ -44,9 +44,9 @@ CHANGE_HELD_OUT = ("this {t} picture shows {a}", "the image of {a} is {t}", "a {
 
 CLASS_FORMS = ("a photo of {a}", "{a}", "this image shows {a}, which is {g}", "{a} is {g}")
 GROUP_FORMS = ("a photo of {g}", "this picture shows {g}", "an image of {g}", "{g}")
-RELATIVE_FORMS = ("a photo of {g}, like {o}", "{g} similar to {o}", "{a} and {o} are both {g}")
+RELATIVE_FORMS = ("a photo of {o} or {a}", "{a} or {o}", "{g} similar to {o}")
 NUM_RELATIVES = 12
-"""Variants of a class that name a relative: another class of its superclass."""
+"""Variants of a class that name a relative, {o}: another class of its superclass."""
 FORM_HELD_OUT = ("a picture of {w}", "this image shows {w}", "this is {w}")
 """Prompts of ``superclasses``, where {w} is a class or a superclass with its article."""
 

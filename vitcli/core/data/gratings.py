@@ -59,6 +59,6 @@ def draw(grating: Grating, num_images: int, generator: Generator) -> Tensor:
     turned = torch.where(uniform(-1, 1) > 0, turned, turned.flip(-1))
     place = turned / (grating.period * uniform(0.9, 1.1)) + uniform(0, 1)
     wave = 4 * (place - place.floor() - 0.5).abs() - 1
-    canvas = uniform(0.35, 0.65, 3) + 0.7 * (saturated_color(uniform) - 0.5) * wave
-    canvas = canvas + uniform(-0.2, 0.2, 3, SIDE, SIDE)
+    canvas = uniform(0.35, 0.65, 3) + 0.75 * (saturated_color(uniform) - 0.5) * wave
+    canvas = canvas + uniform(-0.15, 0.15, 3, SIDE, SIDE)
     return finish(canvas, uniform, x, y)

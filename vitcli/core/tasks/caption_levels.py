@@ -27,7 +27,8 @@ def pair_accuracies(outputs: Mapping[str, Tensor]) -> dict[str, float]:
             of images with a trained combination, the other two those of an unseen combination.
             Without them nothing is returned.
     """
-    measured, count = {}, len(CHANGES)
+    measured: dict[str, float] = {}
+    count = len(CHANGES)
     for name in ("seen", "unseen"):
         if f"{name}_found" not in outputs:
             continue

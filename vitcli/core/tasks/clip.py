@@ -299,7 +299,7 @@ class ContrastiveTask(Task):
             "seen": self.trained.choose(images.labels, place),
             "unseen": unseen[images.labels],
         }
-        outputs = {}
+        outputs: Outputs = {}
         for name, subject in wanted.items():
             found, start = [], 0
             for batch in self.eval_batches(images):
