@@ -3,6 +3,8 @@
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
@@ -32,14 +34,20 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         groups = {name: meta.get(name) for name in ("experiment", "variant")}
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded}
         board.hparams(spec, shown, groups)
-        log_images(trainer, board)
-    result = build_result(trainer, measured, num_test=len(next(iter(outputs.values()))))
+        with arithmetic(trainer.precision):  # else compiled batches would be compiled again
+            batch = next(trainer.state.batches(0))
+            flops = trainer.step and trainer.step * count_step_flops(spec, batch)
+        log_images(board, batch["images"])
+    num_test = len(next(iter(outputs.values())))
+    result = build_result(trainer, measured, num_test=num_test, train_flops=flops)
     commit(run.path / "result.json", to_hashed_json(result))
     run.set_status("finished", trainer.step)
     return run.read("result.json")
 
 
-def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) -> dict[str, Any]:
+def build_result(
+    trainer: Trainer, measured: dict[str, float], *, num_test: int, train_flops: int
+) -> dict[str, Any]:
     """Return the content of result.json.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
@@ -60,7 +68,7 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         "parameters": count_parameters(trainer.state.module),
         "forward_flops": forward_flops(abstract, trainer.encoder.image_shape),
-        "train_flops": count_train_flops(trainer),
+        "train_flops": train_flops,
         **describe_first(trainer.run.read("meta.json").get("pretrained") or {}),
         "epochs": spec.train.epochs,
         "steps": trainer.step,
@@ -74,15 +82,6 @@ def build_result(trainer: Trainer, measured: dict[str, float], num_test: int) ->
     }
 
 
-def count_train_flops(trainer: Trainer) -> int:
-    """Return the floating-point operations of all training steps so far."""
-    if trainer.step == 0:
-        return 0
-    with arithmetic(trainer.precision):
-        batch = next(trainer.state.batches(0))
-    return trainer.step * count_step_flops(trainer.spec, batch)
-
-
 def describe_first(pretrained: dict[str, Any]) -> dict[str, Any]:
     """Return the cost of the pre-training, if there was one."""
     names = ("train_flops", "train_seconds")
@@ -93,8 +92,6 @@ def describe_first(pretrained: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def log_images(trainer: Trainer, board: "Board") -> None:
+def log_images(board: "Board", images: Tensor) -> None:
     """Write a few augmented training images to TensorBoard."""
-    with arithmetic(trainer.precision):  # else compiled batches would be compiled again
-        images = next(trainer.state.batches(0))["images"][:NUM_IMAGES]
-    board.images("images/augmented", images.flatten(0, -4), 0)  # some tasks have an axis of views
+    board.images("images/augmented", images[:NUM_IMAGES].flatten(0, -4), 0)
