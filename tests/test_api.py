@@ -133,7 +133,7 @@ def test_fit_takes_specs_and_fields_of_the_optimiser(mine):
         ("build_model", {"embed_dim": 50}, "num_heads 3 does not divide embed_dim 50"),
         ("build_model", {"patch_embed": "conv_stem", "patch_size": 1}, "needs a patch_size of 2"),
         ("build_model", {"experiment": "quickstar"}, "did you mean 'quickstart'"),
-        ("load_data", {"name": "cifar"}, "'cifar' is not one of scenes, shapes, cifar10"),
+        ("load_data", {"name": "cifar"}, "'cifar' is not one of scenes, shapes, gratings, cifar10"),
         ("load_data", {"resiz": 3}, "load_data: unknown field 'data.resiz'; did you mean 'resize'"),
         ("load_run", {"run": "nope"}, "no run is called 'nope'"),
         ("load_model", {"run": "nope"}, "no run is called 'nope'"),

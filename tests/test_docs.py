@@ -65,6 +65,11 @@ ENDS = {
     "vitcli eval cifar10-pocket": NO_CIFAR,
     "vitcli visualize cifar10-pocket": NO_CIFAR,
     "vitcli eval quickstart --min-accuracy": (6, "accuracy"),
+    **{
+        f"vitcli {verb} {run}": (4, f"no run is called '{run}'")
+        for verb in ("eval", "visualize")
+        for run in ("pretrain-mae", "clip", "fusion")
+    },
 }
 """Beginning of a command whose input is not here -> its exit code and a part of its message."""
 
@@ -131,7 +136,8 @@ def shortened(command: str) -> str:
         return f"{command} --limit-batches 2"
     if not command.startswith("vitcli train"):
         return command
-    if "train cifar10" in command and "--dry-run" not in command:
+    needs_cifar = re.search("train (cifar10|pretrain|finetune|ssat|clip)", command)
+    if needs_cifar and "--dry-run" not in command:
         return f"{command} --dry-run"
     if "imagefolder" in command:
         command += " -s train.batch_size=16"

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.runner.data.load import describe_data
-from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import fit_to_data
 from vitcli.runner.experiment.diff import differences
 from vitcli.runner.experiment.listing import is_study
@@ -50,7 +50,8 @@ def test_all_studies_are_shipped():
         *TABLES, "ablation-positions", "ablation-norm", "ablation-heads", "ablation-patch-size",
         "ablation-pooling", "ablation-depth", "ablation-augmentation", "ablation-fair",
         "ablation-lr", "classification-cifar10", "study-architectures",
-        "study-architectures-tiny", "study-attention",
+        "study-architectures-tiny", "study-attention", "study-pretraining",
+        "study-pretraining-100", "study-pretraining-all", "study-pretraining-gpu",
     } == {path.stem for path in STUDIES}  # fmt: skip
 
 
@@ -121,11 +122,11 @@ def test_variants_of_one_seed_start_with_the_baselines_weights(path):
 
 
 def initial_tensors(study: Study, name: str) -> dict[str, torch.Tensor]:
-    """Return a variant's tensors at the start of a training with seed 0, at most two blocks."""
+    """Return an encoder's tensors at the start of a training with seed 0, at most two blocks."""
     spec = resolved(study, name)
     if isinstance(spec.model, VitSpec):
         spec = spec.replace(model=spec.model.replace(depth=min(2, spec.model.depth)))
-    return new_module(spec).state_dict()
+    return encoder_of(spec, new_module(spec)).state_dict()
 
 
 def resolved(study: Study, name: str) -> ExperimentSpec:

@@ -21,10 +21,12 @@ from tests.figure_checks import faults
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from tests.task_table import ADDED, NAMES, STEPS, TinyTask, add_to_workers, row_of
+from vitcli.cli.live import epoch_line
 from vitcli.cli.main import app
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec import TASKS, ExperimentSpec
+from vitcli.core.spec.tasks import DEFAULT_TASK
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.pictures import Grid, Table
 from vitcli.core.tasks.task import Task
@@ -39,6 +41,7 @@ from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, load_run_on_test_set
+from vitcli.runner.visualize.training_figures import curves_figure
 
 
 @pytest.fixture(params=NAMES)
@@ -270,9 +273,19 @@ def test_its_pictures_are_legible(task):
     run = RunDir(Path(task.finished("run")))
     options = {"num_images": 4, "device": "cpu", "data_dir": None, "offline": True}
     tested = load_run_on_test_set(run, **options, on_message=print)
+    assert faults(curves_figure(tested).draw) == []
     with contextlib.suppress(NoFigureError):
         for name, figure in picture_figures(tested).items():
             assert faults(figure.draw) == [], name
+
+
+def test_the_line_of_an_epoch_has_its_numbers(task):
+    record = RunDir(Path(task.finished("run"))).metrics()[-1]
+    line, headline = epoch_line(record, task.row), task.row.headline
+    name = "" if task.row.classifies else f"{headline.short or headline.label} "
+    assert f"test {name}{headline.text(record[task.measure], headline.short_digits)}" in line
+    for report in set(task.row.reports) - {headline.name}:
+        assert f"{report.replace('_', ' ')} {record[f'train_{report}']:.3f}" in line
 
 
 def test_tensorboard_has_its_numbers_and_pictures(task):
@@ -308,9 +321,10 @@ def test_it_is_ablated(task, monkeypatch):
     )
     assert f"| {task.row.headline.title} |" in vitcli("ablate mine.yaml --format md")
     document = json.loads(vitcli("ablate mine.yaml --table-only --format json"))
-    for row in document["rows"]:
-        assert all(math.isfinite(trial["measured"][task.measure]) for trial in row["trials"])
-    assert document["task"] == task.name
+    assert len(document["statistics"]) == 2
+    for numbers in document["statistics"]:
+        assert math.isfinite(numbers[f"{task.row.headline.name}_mean"])
+    assert document.get("task", DEFAULT_TASK) == task.name
 
 
 @pytest.mark.slow

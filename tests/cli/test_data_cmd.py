@@ -37,7 +37,7 @@ def test_ls_names_every_data_set_and_what_to_type():
     assert "vitcli data get NAME" in talk
     found = json.loads(vitcli("ls", "--json")[1])
     assert [each["name"] for each in found] == list(DATA_SETS)
-    assert found[2] == {
+    assert found[DATA_SETS.index("cifar10")] == {
         "name": "cifar10",
         "img_size": [32, 32],
         "in_chans": 3,

@@ -94,7 +94,7 @@ def test_min_accuracy_is_exit_6(run, monkeypatch):
 
 def flip_labels(monkeypatch) -> None:
     """Half of the test images change sides, so that no model is always right."""
-    from vitcli.runner.evaluate import scores as evaluate
+    from vitcli.runner.evaluate import trained_run as evaluate
 
     original = evaluate.load_data
 
@@ -167,7 +167,7 @@ def test_options_set_the_fields_that_they_name(here):
         (
             ["train", "--data", "X"],
             2,
-            "error: --data: unknown data set 'X'; there are scenes, shapes, cifar10",
+            "error: --data: unknown data set 'X'; there are scenes, shapes, gratings, cifar10",
         ),
         (["train", "--seed", "9999999999"], 2, "error: --seed: should be less than 2147483648"),
         (["train", "--epochs", "9999999"], 2, "error: --epochs: should be less than or equal"),

@@ -211,8 +211,8 @@ MUTANTS = (
     Mutant(
         "continues on other hardware without a word",
         "vitcli/runner/train/start.py",
-        "            refuse_inexact(run.name, inexact)\n",
-        "            pass\n",
+        "        refuse_inexact(run.name, inexact)\n",
+        "        pass\n",
         tests("tests/runner/train/test_exactness.py"),
     ),
     Mutant(

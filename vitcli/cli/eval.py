@@ -112,6 +112,7 @@ def evaluate(
         "limit_batches": limit_batches,
         "offline": offline,
     }
+    accuracy: float | None
     given = {"--probe": probe, "--zero-shot": zero_shot, "--tta": tta, "--predictions": predictions}
     if classes is not None and not zero_shot:
         raise ConfigError("--classes names the classes for --zero-shot; add --zero-shot")
@@ -141,7 +142,7 @@ def print_evaluation(
         emit_json(document(found))
     else:
         emit(write[form](found), wrap=form is Format.text)
-    return found.scores and found.scores.accuracy
+    return None if found.scores is None else found.scores.accuracy
 
 
 def print_probe(

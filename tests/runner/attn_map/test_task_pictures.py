@@ -89,7 +89,7 @@ def test_the_mode_of_each_part_is_restored(tiny, here):
             labels = torch.tensor([0, 1])
             pixels = torch.zeros(2, 3, 4, 4)
 
-    assert fixed_pictures(Shown(), module, Data()) == ({}, 2)  # type: ignore[arg-type]
+    assert fixed_pictures(Shown(), module, Data()) == ({}, 2)
     assert [part.training for part in module.modules()] == [True, True, False]
 
 

@@ -130,7 +130,7 @@ def failure(changes: dict) -> str:
         ({"model.depth": True}, "--set: model.depth: should be a valid integer, got True"),
         ({"optim.lr": -1.0}, "--set: optim.lr: should be greater than 0, got -1.0"),
         ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 64"),
-        ({"data.name": "cifar11"}, "'cifar11' is not one of scenes, shapes, cifar10"),
+        ({"data.name": "cifar11"}, "'cifar11' is not one of scenes, shapes, gratings, cifar10"),
         ({"model.norm": "off"}, "'layer_norm', 'batch_norm', 'rms_norm' or 'none', got 'off'"),
         ({"model.residual": "none", "model.drop_path": 0.1}, "would erase the signal"),
         (

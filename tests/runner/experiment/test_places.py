@@ -29,7 +29,7 @@ def write(name: str, *lines: str) -> str:
     ("changes", "message"),
     [
         ({"train.precision": "half"}, "--precision: should be 'auto', 'fp32', 'tf32', 'bf16' or "),
-        ({"data.name": "X"}, "--data: 'X' is not one of scenes, shapes, cifar10, "),
+        ({"data.name": "X"}, "--data: 'X' is not one of scenes, shapes, gratings, cifar10, "),
         ({"train.epochs": 3, "model.dept": 4}, "--set: unknown field 'model.dept'; did you mean "),
         ({"train.epochs": 3, "model.num_heads": 5}, "--set: model: num_heads 5 does not divide "),
         ({"train.epochs": 3, "data.mean": [2.0, "x"]}, "--set: data.mean.1: should be a valid "),

@@ -153,8 +153,8 @@ def summarize(
     return ZeroShot(
         run=run,
         split=split,
-        accuracy=scores and scores.accuracy,
-        interval=scores and scores.accuracy_interval,
+        accuracy=None if scores is None else scores.accuracy,
+        interval=None if scores is None else scores.accuracy_interval,
         num_images=len(labels),
         num_labelled=int(named.sum()),
         classes=tuple(rows),

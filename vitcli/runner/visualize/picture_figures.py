@@ -48,13 +48,19 @@ def picture_figures(tested: RunOnTestSet) -> dict[str, RunFigure]:
 
 
 def _figure(tested: RunOnTestSet, picture: Picture, count: int) -> RunFigure:
-    draw = {Grid: draw_grid, Heat: draw_heat, Table: draw_table}[type(picture)]
     return RunFigure(
-        draw_axes=partial(draw, picture),
+        draw_axes=partial(draw_picture, picture),
         title=picture.title,
         summary=picture.caption,
         source=source_of(tested, count),
     )
+
+
+def draw_picture(picture: Picture) -> Figure:
+    """Draw a picture of any kind, without its title and caption."""
+    if isinstance(picture, Grid):
+        return draw_grid(picture)
+    return draw_heat(picture) if isinstance(picture, Heat) else draw_table(picture)
 
 
 def draw_grid(picture: Grid) -> Figure:
