@@ -23,8 +23,14 @@ GATES = {
     "mae": ("masked_mse", "nearest_mse", "probe_before", "probe_after"),
     "dino": ("knn_before", "knn_after", "loss"),
     "lejepa": ("knn_before", "knn_after", "loss"),
-    "clip": ("zero_shot_accuracy", "trained_prompts_accuracy"),
-    "fusion": ("accuracy", "image_accuracy", "sound_accuracy"),
+    "clip": (
+        *("zero_shot_accuracy", "trained_prompts_accuracy"),
+        *("l1_seen_pair_accuracy", "l1_unseen_pair_accuracy"),
+        *("l1_unseen_class_accuracy", "l1_unseen_transformation_accuracy"),
+        *("superclass_accuracy", "l2_superclass_accuracy"),
+        *("l2_accuracy_among_unseen", "l2_accuracy_among_all"),
+    ),
+    "fusion": ("accuracy", "image_accuracy", "sound_accuracy", "retrieval"),
 }
 """Name of a result file -> the numbers of a training that the table shows."""
 
@@ -37,7 +43,7 @@ def gates() -> str:
         return ""
     rows = ["| gate | case | seeds | mean of the numbers |", "|---|---|---|---|"]
     for name, document in found.items():
-        for case, trials in document["results"].items():
+        for case, trials in trials_of(document).items():
             rows.append(f"| `{name}` | {case} | {len(trials)} | {means(name, trials)} |")
     made = [
         f"`{each['command']}` ({each['environment']['hardware']}; {each['date']}, commit"
@@ -45,6 +51,13 @@ def gates() -> str:
         for each in found.values()
     ]
     return "\n".join([*rows, "", f"Measured by {', '.join(made)}."])
+
+
+def trials_of(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return case -> its trainings, from a gate's result file."""
+    if "results" in document:
+        return dict(document["results"])
+    return {name: setting["rows"] for name, setting in document["settings"].items()}
 
 
 def means(name: str, trials: list[dict[str, Any]]) -> str:
