@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -17,6 +18,9 @@ from PIL import Image
 
 REAL_PLACES = {name: os.environ.get(name) for name in ("VITCLI_DATA", "VITCLI_CACHE")}
 """Folders where CIFAR-10 may be, before any test changes the variables."""
+# Tests of experiments/gates import it. Last, so that an installed vitcli is tested, if there is one.
+sys.path.append(str(Path(__file__).parents[1]))
+
 TINY = """
 model: {patch_size: 4, embed_dim: 16, depth: 2, num_heads: 2, mlp_ratio: 2.0, pool: mean,
         proj_drop: 0.1, drop_path: 0.1}
