@@ -10,7 +10,7 @@ import torch
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.core.spec import TASKS
-from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.errors import ConfigError, InputError, StoppedError
 from vitcli.runner.evaluate.weights import encoder_weights, load_model
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.run.folder import RunDir, list_runs
@@ -57,6 +57,15 @@ def test_it_is_killed_in_either_part_and_continues_to_the_same_bits(tiny, monkey
     again = train(tiny, FIRST, "stopped", resume=True)
     assert again.result["test_accuracy"] == calm.result["test_accuracy"]
     assert_same_run(calm.run, again.run)
+
+
+def test_a_pre_training_on_other_images_is_refused(tiny, pictures):
+    train(tiny, FIRST | {"train.epochs": 0}, "one")
+    (first,) = pretrained_runs()
+    next(pictures.rglob("*.png")).unlink()
+    with pytest.raises(InputError, match=r"was trained on .*; pre-train again: vitcli runs rm"):
+        train(tiny, FIRST | {"train.epochs": 0}, "two")
+    assert first.exists
 
 
 def test_an_experiment_gives_the_fields(tiny):

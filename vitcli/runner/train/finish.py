@@ -56,15 +56,15 @@ def build_result(
     row, spec = trainer.row, trainer.spec
     last = trainer.records[-1] if trainer.records else {}
     images = trainer.step * spec.train.batch_size
-    headline, has_val = row.headline.name, bool(trainer.data.val)
+    headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
     names = {name: name if name in row.unprefixed else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},
         f"val_{headline}": last.get(f"val_{headline}"),
-        f"best_val_{headline}": trainer.best[0] if has_val else None,
-        "best_val_step": trainer.best[1] if has_val else None,
+        f"best_val_{headline}": trainer.best[0] if measured_val else None,
+        "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         "parameters": count_parameters(trainer.state.module),
         "forward_flops": forward_flops(abstract, trainer.encoder.image_shape),

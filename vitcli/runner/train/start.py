@@ -198,6 +198,8 @@ def prepare_trainer(
     spec = shrink_batch(experiment, resolve(experiment.spec, data), len(data.train), on_message)
     if old:
         refuse_other_data(run, data)
+    if first and spec.pretrain:
+        refuse_other_pretraining(first, data)
     module = filled_module(spec, data)
     if first:
         load_initial_weights(encoder_of(spec, module), first, on_message)
@@ -309,6 +311,13 @@ def refuse_other_data(run: RunDir, data: DataSet) -> None:
         raise InputError(
             f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
             " of the training"
+        )
+
+
+def refuse_other_pretraining(run: RunDir, data: DataSet) -> None:
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
+        raise InputError(
+            f"{run.path} was trained on {problem}; pre-train again: {run.command('runs rm')}"
         )
 
 
