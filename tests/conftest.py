@@ -18,7 +18,7 @@ from PIL import Image
 
 REAL_PLACES = {name: os.environ.get(name) for name in ("VITCLI_DATA", "VITCLI_CACHE")}
 """Folders where CIFAR-10 may be, before any test changes the variables."""
-# Tests of experiments/gates import it. Last, so that an installed vitcli is tested, if there is one.
+# For experiments/gates. It stands last, so that an installed vitcli is tested if there is one.
 sys.path.append(str(Path(__file__).parents[1]))
 
 TINY = """
