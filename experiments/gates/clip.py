@@ -28,6 +28,7 @@ from torch import Tensor
 from vitcli.core.data.source import DataSet, evenly_spaced
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.tasks.clip import ContrastiveTask
+from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import filled_module
@@ -109,7 +110,7 @@ def measure(name: str, seed: int = 0, data_dir: Path | None = None) -> dict[str,
     )
     spec = resolve(spec, data)
     module = filled_module(spec, data)
-    task = (Shuffled if case.shuffled else ContrastiveTask)(spec, module)
+    task: Task = (Shuffled if case.shuffled else ContrastiveTask)(spec, module)
     choose_kernels(module, CPU, None, "auto", ignore_message)
     state, means = TrainState(spec, task, data), {}
     module.train()
