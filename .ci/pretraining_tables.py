@@ -45,12 +45,16 @@ def gates() -> str:
     for name, document in found.items():
         for case, trials in trials_of(document).items():
             rows.append(f"| `{name}` | {case} | {len(trials)} | {means(name, trials)} |")
-    made = [
-        f"`{each['command']}` ({each['environment']['hardware']}; {each['date']}, commit"
-        f" {each['environment']['commit'][:9]})"
-        for each in found.values()
-    ]
+    made = [made_by(each) for each in found.values()]
     return "\n".join([*rows, "", f"Measured by {', '.join(made)}."])
+
+
+def made_by(document: dict[str, Any]) -> str:
+    """Return command, hardware, date and commit of a gate's result file."""
+    one = document if "date" in document else next(iter(document["settings"].values()))
+    where = one["environment"]
+    made = f"{where['hardware']}; {one['date']}, commit {where['commit'][:9]}"
+    return f"`{document['command']}` ({made})"
 
 
 def trials_of(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
