@@ -37,6 +37,45 @@ class Split(StrEnum):
     train = "train"
 
 
+MinAccuracy = Annotated[
+    float | None,
+    typer.Option(
+        min=0, max=1, help="Exit with code 6 if the accuracy is lower.", show_default=False
+    ),
+]
+ProbeKind = Annotated[
+    Probe | None,
+    typer.Option(
+        help="Measure a classifier on the frozen encoder's features: logistic regression, or"
+        " the 20 nearest neighbours.",
+        show_default=False,
+    ),
+]
+Labels = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Number of labelled training images for --probe, balanced by class.",
+        show_default="all",
+    ),
+]
+ZeroShotFlag = Annotated[
+    bool,
+    typer.Option(
+        "--zero-shot",
+        help="Classify by the names of classes alone; the run must be trained with captions.",
+    ),
+]
+ClassNames = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAMES",
+        help='Names of the classes for --zero-shot, such as "cat,fire truck".',
+        show_default="the classes of the data set",
+    ),
+]
+
+
 def evaluate(
     run: Run,
     split: Annotated[Split, typer.Option(help="Images to measure.")] = Split.test,
@@ -51,43 +90,11 @@ def evaluate(
         Path | None,
         typer.Option(help="File (.npz) for logits and labels.", show_default=False),
     ] = None,
-    min_accuracy: Annotated[
-        float | None,
-        typer.Option(
-            min=0, max=1, help="Exit with code 6 if the accuracy is lower.", show_default=False
-        ),
-    ] = None,
-    probe: Annotated[
-        Probe | None,
-        typer.Option(
-            help="Measure a classifier on the frozen encoder's features: logistic regression, or"
-            " the 20 nearest neighbours.",
-            show_default=False,
-        ),
-    ] = None,
-    labels: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Number of labelled training images for --probe, balanced by class.",
-            show_default="all",
-        ),
-    ] = None,
-    zero_shot: Annotated[
-        bool,
-        typer.Option(
-            "--zero-shot",
-            help="Classify by the names of classes alone; the run must be trained with captions.",
-        ),
-    ] = False,
-    classes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAMES",
-            help='Names of the classes for --zero-shot, such as "cat,fire truck".',
-            show_default="the classes of the data set",
-        ),
-    ] = None,
+    min_accuracy: MinAccuracy = None,
+    probe: ProbeKind = None,
+    labels: Labels = None,
+    zero_shot: ZeroShotFlag = False,
+    classes: ClassNames = None,
     device: Device = "auto",
     data_dir: DataDir = None,
     limit_batches: LimitBatches = None,
