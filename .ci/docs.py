@@ -17,7 +17,9 @@ from typing import Any
 from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
+from sentences import growth_sentences, study_sentences
 from slot_tables import slots
+from statistics_tables import simulation
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -143,6 +145,25 @@ def study(name: str) -> str:
     return render(read_document(path.read_text()), "md") if path.exists() else ""
 
 
+def study_says(name: str) -> str:
+    """Return what the rows of a study show, as a list of sentences."""
+    from vitcli.runner.study.statistics import compare
+    from vitcli.runner.study.table import read_document
+
+    path = RESULTS / f"{name}.json"
+    if not path.exists():
+        return ""
+    doc = read_document(path.read_text())
+    said = study_sentences(compare(doc), same_setting=bool(doc.same_setting))
+    return "\n".join(f"- {sentence}" for sentence in said)
+
+
+def growth_says() -> str:
+    """Return where the measured growth of each attention's cost differs from the stated growth."""
+    found = json.loads((RESULTS / "speed" / "attention-cpu.json").read_text())
+    return "\n".join(f"- {sentence}" for sentence in growth_sentences(found["rows"]))
+
+
 def numbers(name: str) -> dict[str, Any] | None:
     """Return the numbers that ``vitcli visualize NAME`` measured, or None without a file."""
     return load(f"visualize-{name}")
@@ -216,6 +237,34 @@ def faithfulness(name: str) -> str:
     return "\n".join([*rows, "", note])
 
 
+def randomisation(name: str) -> str:
+    """Return the rank correlations of each method while layers lose their trained weights."""
+    found = numbers(name)
+    if found is None:
+        return ""
+    check = found["faithfulness"]["randomisation"]
+    methods = check["methods"]
+    rows = [
+        f"| re-initialised down to | {' | '.join(row['method'] for row in methods)} |",
+        f"|---|{'---:|' * len(methods)}",
+    ]
+    for step, part in enumerate(check["parts"]):
+        cells = ["{:z.2f} +- {:.2f}".format(*row["correlation"][step]) for row in methods]
+        rows.append(f"| {part} | {' | '.join(cells)} |")
+    note = (
+        f"Spearman's rank correlation with the map of the trained `{name}`, mean of {check['n']}"
+        f" test images and {len(check['seeds'])} draws of initial weights; +- is half the 95 %"
+        f" interval over draws. {measured_by(found)}"
+    )
+    chosen = (
+        ""
+        if check["choice"] is None
+        else f" Best of the maps that depend on them:"
+        f" {check['choice']}, by insertion minus deletion."
+    )
+    return "\n".join([*rows, "", check["sentence"] + chosen, "", note])
+
+
 def pocket() -> str:
     """Return accuracy, size and origin of the bundled model."""
     folder = ROOT / "vitcli" / "pretrained" / "cifar10-pocket"
@@ -260,6 +309,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiments": experiments,
     "ablation-quickstart": partial(study, "ablation-quickstart"),
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
+    "ablation-quickstart-says": partial(study_says, "ablation-quickstart"),
+    "ablation-cifar10-tiny-says": partial(study_says, "ablation-cifar10-tiny"),
+    "study-architectures-tiny-says": partial(study_says, "study-architectures-tiny"),
+    "attention-growth-says": growth_says,
     "pocket": pocket,
     "reach-pocket": partial(reach, "cifar10-pocket"),
     "reach-cls": partial(reach, "cifar10-report-narrow"),
@@ -275,8 +328,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "launches": launches,
     "sizes": sizes,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
+    "randomisation": partial(randomisation, "cifar10-pocket"),
     "gates": gates,
     "pretraining": pretraining,
+    "simulation": simulation,
     "slots": slots,
     "list-of-experiments": partial(questions, "experiment"),
     "list-of-studies": partial(questions, "study"),

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -28,6 +29,15 @@ data: {name: "imagefolder:%s", augment: {crop_padding: 1, flip: random, mixup: 0
 optim: {lr: 2.0e-3, warmup_epochs: 1.0}
 train: {epochs: 4, batch_size: 16, ema_decay: 0.9}
 """
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C stop this process and those that it starts.
+
+    A shell that starts the tests in the background lets them ignore it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True)

@@ -3,21 +3,25 @@
 import fcntl
 import os
 import pty
+import select
 import struct
 import subprocess
 import sys
 import termios
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 
 from tests.patience import HANG
 
 
-def run_in_terminal(
-    *words: str, environment: Mapping[str, str], width: int, typed: bytes = b""
-) -> tuple[int, str]:
-    """Run ``vitcli`` in a terminal; return its exit code and all that it printed there."""
+@contextmanager
+def open_terminal(
+    *words: str, environment: Mapping[str, str], width: int = 80, height: int = 24
+) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
+    """Start ``vitcli`` in a terminal; yield the process and the terminal's other end."""
     terminal, child = pty.openpty()
-    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", 40, width, 0, 0))
+    fcntl.ioctl(child, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
     shell = {name: value for name, value in environment.items() if name != "COLUMNS"}
     process = subprocess.Popen(
         [sys.executable, "-m", "vitcli", *words],
@@ -27,16 +31,43 @@ def run_in_terminal(
         stderr=child,
     )
     os.close(child)
-    os.write(terminal, typed)
-    printed = b""
     try:
-        while chunk := _read(terminal):
-            printed += chunk
-        code = process.wait(HANG)
+        yield process, terminal
     finally:
         process.kill()
+        process.wait(HANG)
         os.close(terminal)
+
+
+def run_in_terminal(
+    *words: str, environment: Mapping[str, str], width: int, typed: bytes = b""
+) -> tuple[int, str]:
+    """Run ``vitcli`` in a terminal; return its exit code and all that it printed there."""
+    with open_terminal(*words, environment=environment, width=width, height=40) as opened:
+        process, terminal = opened
+        os.write(terminal, typed)
+        printed = read_until_end(terminal)
+        code = process.wait(HANG)
     return code, printed.decode().replace("\r\n", "\n")
+
+
+def read_until(terminal: int, text: bytes) -> bytes:
+    """Return what a process prints until it has printed a text."""
+    printed, end = b"", time.monotonic() + HANG
+    while text not in printed:
+        is_ready, _, _ = select.select([terminal], [], [], max(0, end - time.monotonic()))
+        chunk = _read(terminal) if is_ready else b""
+        assert chunk, f"{text!r} is missing: {printed[-2000:].decode(errors='replace')}"
+        printed += chunk
+    return printed
+
+
+def read_until_end(terminal: int) -> bytes:
+    """Return what a process prints until it has ended."""
+    printed = b""
+    while chunk := _read(terminal):
+        printed += chunk
+    return printed
 
 
 def _read(terminal: int) -> bytes:

@@ -45,11 +45,18 @@ NOT_RUN = {
     r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
     r"python -m tests\.gpu_stub\.": "needs torch with CUDA and a minute; tests/gpu_stub runs it",
     r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
+    r"python -m experiments\.statistics": "takes minutes; tests/test_simulation.py runs short ones",
     r"python -m tests\.core\.data\.probes": "takes minutes; test_scenes_probes.py runs short ones",
     r"(DATA=cifar10 )?experiments/speed/gpu\.sh": "needs a GPU; test_speed_scripts.py runs a toy",
     r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
+    r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
+    r"python -m experiments\.search": "needs its table; test_search_benchmark.py runs short ones",
     r"vitcli bench --check": "compares with this machine's past; tests/cli/test_bench.py",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
+    r"torchrun ": "starts several processes; tests/runner/train/test_ranks.py",
+    r"ray start": "starts a server",
+    r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
+    r"vitcli runs export .*--to (mlflow|trackio)": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
@@ -61,6 +68,8 @@ ENDS = {
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,
     "vitcli runs rm quickstart": (2, "type --yes"),
+    "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
+    "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),
     "vitcli data info cifar10": NO_CIFAR,
     "vitcli eval cifar10-pocket": NO_CIFAR,
     "vitcli visualize cifar10-pocket": NO_CIFAR,
@@ -288,10 +297,12 @@ def test_the_error_that_readme_shows_is_the_error():
     assert output.strip() == shown[2]
 
 
-def test_the_study_that_the_docs_show_is_one(here):
+def test_the_studies_that_the_docs_show_are_studies(here):
     from vitcli.runner.study.definition import load_study
 
-    (text,) = blocks(ROOT / "docs" / "studies.md", "yaml")
+    text, crossed = blocks(ROOT / "docs" / "studies.md", "yaml")
+    Path("crossed.yaml").write_text(crossed)
+    assert len(load_study("crossed.yaml").trials()) == 2**5 * 2
     Path("mine.yaml").write_text(text)
     study = load_study("mine.yaml")
     assert [variant.name for variant in study.variants] == ["baseline", "no-layernorm", "resnet"]

@@ -15,11 +15,12 @@ from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import config_text, fit_to_data, load_experiment
-from vitcli.runner.experiment.listing import describe_experiment, is_study, list_experiments
+from vitcli.runner.experiment.listing import describe_experiment, kind_of, list_experiments
 
 FOLDER = Path(__file__).parents[1] / "experiments"
 FILES = sorted(FOLDER.glob("*.yaml"))
-EXPERIMENTS = [path for path in FILES if not is_study(path)]
+EXPERIMENTS = [path for path in FILES if kind_of(path) == "experiment"]
+VERBS = {"experiment": "train", "study": "ablate", "search": "search"}
 PARAMETERS = {
     "cifar10-tiny": 140_618,
     "cifar10-tiny-native": 140_618,
@@ -46,10 +47,34 @@ def test_a_file_has_a_question_a_command_a_cost_and_a_result(path):
     assert re.findall(r"^# (\w+): ", text, re.M)[:3] == ["Run", "Cost", "Result"]
     assert describe_experiment(str(path)).question.endswith("?")
     command = re.findall(r"^# Run: +(.*)$", text, re.M)[0].split()
-    assert command[:2] in (["vitcli", "train"], ["vitcli", "ablate"])
+    assert command[:2] == ["vitcli", VERBS[kind_of(path)]]
     is_default = path.stem in ("quickstart", "ablation-quickstart")
     assert command[2:] == ([] if is_default else [path.stem])
-    assert (command[1] == "ablate") == is_study(path)
+
+
+TUNED = re.compile(
+    r"^# Tuned:    (on (?P<images>no|validation|test) images|not recorded on which images)\b.*$",
+    re.M,
+)
+"""The line that says which images the settings of a file were chosen on."""
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_a_file_says_which_images_its_settings_were_chosen_on(path):
+    header = path.read_text().partition("question:")[0]
+    assert len(list(TUNED.finditer(header))) == 1, "# Tuned: on no | validation | test images"
+    assert re.findall(r"^# (\w+): ", header, re.M)[3] == "Tuned", "the fourth entry"
+
+
+def test_a_study_that_tunes_does_so_on_validation_images():
+    """What a study chooses by itself is chosen on a split, and its file says so."""
+    tuning = [path for path in FILES if re.search(r"^tune:", path.read_text(), re.M)]
+    assert tuning
+    for path in tuning:
+        found = TUNED.search(path.read_text())
+        assert found is not None
+        assert found["images"] == "validation", path.stem
+        assert "val_split" in path.read_text()
 
 
 @pytest.mark.parametrize("path", EXPERIMENTS, ids=lambda path: path.stem)
@@ -72,7 +97,7 @@ def test_all_files_are_listed_by_name(monkeypatch):
     monkeypatch.chdir(FOLDER.parent)
     listed = {each.name: each for each in list_experiments()}
     assert listed.keys() == {path.stem for path in FILES}
-    assert all(each.question and each.kind in ("experiment", "study") for each in listed.values())
+    assert all(each.question and each.kind in VERBS for each in listed.values())
 
 
 def test_a_misspelt_field_is_refused_with_a_hint():

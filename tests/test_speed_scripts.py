@@ -71,3 +71,13 @@ def test_peers_take_turns(here, environment):
 
 def test_pinned_workers_are_compared(here, environment):
     run([sys.executable, str(SCRIPTS / "pinned_workers.py"), "1", "1"], environment)
+
+
+def test_a_large_study_is_made_and_timed(here, environment):
+    script = [sys.executable, str(SCRIPTS / "large_study.py"), "--variants", "2", "--seeds", "3"]
+    run([*script, "-o", str(here / "large.json")], environment)
+    found = json.loads((here / "large.json").read_text())
+    assert found["trials"] == 6
+    assert set(found["seconds"]) == {
+        "first status", "status", "table", "page of runs", "plan", "report",
+    }  # fmt: skip

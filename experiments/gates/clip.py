@@ -65,8 +65,8 @@ SHAPES = {
 CASES: dict[str, Case] = {
     "templates": Case(),
     "shuffled": Case(shuffled=True),
-    "shapes": Case(num_train=6000, num_test=2000, epochs=4, changes=SHAPES),
-    "shapes-shuffled": Case(num_train=6000, num_test=2000, epochs=4, shuffled=True, changes=SHAPES),
+    "shapes": Case(num_train=6000, num_test=2000, epochs=8, changes=SHAPES),
+    "shapes-shuffled": Case(num_train=6000, num_test=2000, epochs=8, shuffled=True, changes=SHAPES),
     "superclasses": Case(
         changes={"task.captions": "superclasses", "task.held_out_classes": ["cat", "truck"]},
     ),

@@ -57,7 +57,7 @@ def test_figures_load_and_only_tables_scroll(width, tmp_path):
     assert len(sizes["images"]) == 2
     assert all(natural > 0 and shown > 0 for natural, shown in sizes["images"])
     assert sizes["wide"] <= 0, "the page itself must not scroll sideways"
-    assert sizes["rows"] == 1 + 3 + 1 + 9
+    assert sizes["rows"] == (1 + 3) + (1 + 3) + (1 + 9)  # results, details, trials
 
 
 LONG = {

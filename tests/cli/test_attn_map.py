@@ -259,7 +259,11 @@ def test_without_cls_the_method_that_fits_is_taken_or_named(tiny, here):
     run = start(experiment, Request(output=here / "runs" / "pooled")).run.path
     path = save("x.png", (8, 8))
     assert vitcli(path, "--run", run, "--format", "json", "-o", "x.json")[0] == 0
+    assert json.loads(Path("x.json").read_text())["method"] == "grad-rollout"
+    # Named layers and a page ask for a map without a class.
+    assert vitcli(path, "--run", run, "--layer", "1", "-o", "x.json")[0] == 0
     assert json.loads(Path("x.json").read_text())["method"] == "rollout"
+    assert explorer(path, "--run", run)["opening"]["rollout"]
     code, _, talk = vitcli(path, "--run", run, "--method", "cls")
     assert code == 2
     assert "no CLS token" in talk

@@ -82,6 +82,7 @@ OFFERS = {
     "vitcli train ablation-l": [],
     "vitcli train ./": [],
     "vitcli ablate ablation-l": ["ablation-lr"],
+    "vitcli search search-": ["search-grid", "search-quickstart", "search-tiny"],
     "vitcli ablate m": ["mine.yaml"],
     "vitcli experiments show ablation-pos": ["ablation-positions"],
     "vitcli bench train quick": ["quickstart"],

@@ -217,7 +217,7 @@ def test_validate_without_the_data_checks_the_fields():
 def test_the_schema_describes_every_field_and_what_files_may_say():
     schema = json.loads(vitcli("schema")[1])
     assert schema["$schema"].startswith("https://json-schema.org/")
-    fields = {*FILE_FIELDS, *ExperimentSpec.model_fields, *StudyFields.model_fields}
+    fields = {*FILE_FIELDS, *ExperimentSpec.model_fields, *StudyFields.model_fields, "search"}
     assert schema["properties"].keys() == fields
     assert schema["additionalProperties"] is False
     model, *others = (each["properties"] for each in schema["properties"]["model"]["anyOf"])
@@ -261,7 +261,7 @@ def test_the_copy_of_a_study_in_one_line_has_no_reference():
 def test_no_copy_of_a_shipped_experiment_states_a_result():
     for name, path in experiment_files().items():
         text = text_of_copy(path, read_mapping(path))
-        assert not re.search(r"^# (Run|Cost|Result|Reading):|^reference:", text, re.M), name
+        assert not re.search(r"^# (Run|Cost|Result|Tuned|Reading):|^reference:", text, re.M), name
         assert text.endswith("\n"), name
 
 

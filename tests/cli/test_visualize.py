@@ -3,6 +3,7 @@
 import json
 import re
 from base64 import b64encode
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -201,6 +202,23 @@ def test_one_image_decides_nothing(run):
     assert found["distance"]["claims"][1]["verdict"] in ("undecided", "cannot be asked")
     assert found["distance"]["layers"][0]["distance_ci95"] is None
     assert found["faithfulness"]["methods"][0]["gap_ci95"] is None
+
+
+def test_the_check_with_random_weights_is_printed_and_the_same_each_time(run):
+    words = (run, "--what", "faithfulness", "--num-images", 1)
+    (first,) = json.loads(vitcli(*words, "--json")[1])
+    found = first["faithfulness"]["randomisation"]
+    assert found["parts"] == ["head", "block 2", "block 1", "embedding"]
+    assert (found["n"], found["seeds"]) == (1, [1, 2, 3, 4]), "the run's own seed is 0"
+    correlations = {row["method"]: row["correlation"] for row in found["methods"]}
+    assert list(correlations) == ["last layer", "rollout", "grad-rollout", "gradcam"]
+    assert correlations["rollout"][0][0] == pytest.approx(1), "no attention depends on the head"
+    _, out, _ = vitcli(*words)
+    (path,) = Path("figures").glob("*/numbers.json")
+    assert json.loads(path.read_text())["faithfulness"] == first["faithfulness"]
+    assert found["sentence"] in out
+    page = Path("figures/index.html").read_text()
+    assert found["sentence"] in unescape(page)
 
 
 def test_an_untrained_run_is_not_distinguishable_from_untrained_models(tiny, here):

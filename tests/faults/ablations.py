@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.faults.fork_server import Child, Tally, fingerprint, main, make_experiment
+from vitcli.runner.engines import local as engine
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study import workers as engine
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study

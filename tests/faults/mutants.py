@@ -196,7 +196,7 @@ MUTANTS = (
     ),
     Mutant(
         "does not try a killed trial again",
-        "vitcli/runner/study/workers.py",
+        "vitcli/runner/engines/engine.py",
         "MAX_ATTEMPTS = 3",
         "MAX_ATTEMPTS = 1",
         tests("tests/runner/study/test_run.py", "-k", "killed_or_hung"),

@@ -17,8 +17,8 @@ from tests.gpu_stub.counting import Seen, counting
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, TASKS
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.train.state import TrainState
+from vitcli.runner.experiment import listing
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.listing import is_study
 from vitcli.runner.machine.device import DTYPES
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
@@ -26,7 +26,9 @@ from vitcli.runner.text import ignore_message
 FILES = sorted((Path(__file__).parents[2] / "experiments").glob("*.yaml"))
 NO_FFT = ("fusion", "fusion-gpu")
 """Experiments that the stub cannot take: it has no cuFFT, which makes spectrograms."""
-EXPERIMENTS = [path.stem for path in FILES if not is_study(path) and path.stem not in NO_FFT]
+EXPERIMENTS = [
+    path.stem for path in FILES if listing.kind_of(path) == "experiment" and path.stem not in NO_FFT
+]
 OWN_VIEWS: dict[str, Any] = {"data.augment": {}}
 NEEDS: dict[str, dict[str, Any]] = {"dino": OWN_VIEWS, "lejepa": OWN_VIEWS}
 """Task -> the fields that it needs besides its name."""

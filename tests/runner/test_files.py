@@ -8,7 +8,13 @@ import tempfile
 import pytest
 
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.files import commit, make_folder, make_output_folder, require_folder
+from vitcli.runner.files import (
+    commit,
+    make_folder,
+    make_output_folder,
+    policy_hash,
+    require_folder,
+)
 
 
 def test_what_fails_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypatch):
@@ -72,3 +78,9 @@ def test_an_output_folder_that_cannot_be_made_suggests_another(tmp_path, monkeyp
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
     with pytest.raises(ResourceError, match="Read-only file system"):
         make_output_folder(tmp_path / "new")
+
+
+def test_a_policy_names_a_script_by_its_hash():
+    """The SHA-256 of nothing, from FIPS 180-4, in base64."""
+    assert policy_hash("") == "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
+    assert policy_hash("alert(1)") != policy_hash("alert(2)")

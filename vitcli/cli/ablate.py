@@ -3,23 +3,40 @@
 import re
 import shlex
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import duration, emit, line_width, say, table
+from vitcli.cli.console import say
+from vitcli.cli.engines import (
+    Address,
+    Cpus,
+    Engine,
+    Gpus,
+    Memory,
+    Partition,
+    Sbatch,
+    TimeLimit,
+    read_cluster,
+)
 from vitcli.cli.options import DataDir, Device, Offline
+from vitcli.cli.study_output import (
+    announce_saved,
+    refuse_gaps,
+    show_plan,
+    show_status,
+    show_table,
+)
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.study.definition import Study
     from vitcli.runner.study.plan import Options, StudyPlan
     from vitcli.runner.study.saved import SavedTrials
-    from vitcli.runner.study.states import TrialState
     from vitcli.runner.train.events import TrialEvent
 
 STUDY = "ablation-quickstart"
@@ -36,7 +53,9 @@ Name = Annotated[
 Only = Annotated[
     list[str] | None,
     typer.Option(
-        metavar="VARIANT", help="Train this variant and the baseline only; may be repeated."
+        metavar="VARIANT",
+        help="Train this variant and the baseline only; may be repeated. first: only the first"
+        " trial, on this machine, to try a study before it goes to a cluster.",
     ),
 ]
 Seeds = Annotated[
@@ -51,7 +70,7 @@ Jobs = Annotated[
         min=1,
         max=256,
         help="Number of trials to train at once.",
-        show_default="one per core or GPU",
+        show_default="one per core or GPU; on a cluster, as many as fit",
     ),
 ]
 Pin = Annotated[
@@ -77,6 +96,10 @@ Status = Annotated[
 TableOnly = Annotated[
     bool,
     typer.Option("--table-only", help="Print the table of the existing results; train nothing."),
+]
+Details = Annotated[
+    bool,
+    typer.Option("--details", help="Print a second table: how certain the differences are."),
 ]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Train finished trials again, too.")]
 FailFast = Annotated[
@@ -115,11 +138,20 @@ def ablate(
     seeds: Seeds = None,
     jobs: Jobs = None,
     pin: Pin = True,
+    engine: Engine = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
+    memory: Memory = None,
+    partition: Partition = None,
+    time_limit: TimeLimit = None,
+    sbatch: Sbatch = None,
     form: Form = "text",
     output: Output = None,
     dry_run: DryRun = False,
     status: Status = False,
     table_only: TableOnly = False,
+    details: Details = False,
     rerun: Rerun = False,
     fail_fast: FailFast = False,
     budget: Budget = None,
@@ -143,15 +175,18 @@ def ablate(
     from vitcli.runner.study.states import trial_states
 
     check_options(form, save, checklist)
+    cluster = read_cluster(engine, address, cpus, gpus, memory, partition, time_limit, sbatch)
     chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None)
     refuse_unused_folder(chosen.baseline.spec.data.name, data_dir)
-    names = select(chosen, only or [])
+    only_first = is_first(only, chosen)
+    names = select(chosen, () if only_first else only or ())
     root = output or default_root(chosen)
     if status:
         show_status(chosen, root, names, saved_trials(save))
         return
     options = Options(
         jobs=jobs,
+        cluster=cluster,
         pin=pin,
         device=device,
         data_dir=data_dir,
@@ -164,11 +199,49 @@ def ablate(
         saved = saved_trials(save)
         states = trial_states(chosen, root, names, saved)
         announce_saved(states, saved)
-        show_table(chosen, root, names, form, checklist, saved)
+        show_table(chosen, root, names, form, checklist, saved, states=states, details=details)
         refuse_gaps(states, "train them: leave out --table-only")
         return
+    if only_first:
+        run_first(chosen, root, options, rerun=rerun)
+        return
     rerun_variants = (only or names) if rerun else ()
-    run(chosen, root, names, options, rerun_variants, form, checklist, dry_run, save)
+    run(
+        chosen,
+        root,
+        names,
+        options,
+        rerun_variants,
+        form,
+        checklist,
+        dry_run,
+        save,
+        details=details,
+    )
+
+
+def is_first(only: Sequence[str] | None, study: "Study") -> bool:
+    """Return whether ``--only first`` asks for the first trial, not for a variant of this name."""
+    return list(only or ()) == ["first"] and "first" not in [v.name for v in study.variants]
+
+
+def run_first(study: "Study", root: Path, options: "Options", *, rerun: bool) -> None:
+    """Train the first trial of a study on this machine; name the command that trains the rest."""
+    from vitcli.cli.trials import view
+    from vitcli.runner.engines.engine import Cluster
+    from vitcli.runner.study.plan import plan_study
+    from vitcli.runner.study.run import run_study
+
+    first = study.trials()[0]
+    plan = plan_study(study, root, (first.variant,), rerun=(first.variant,) if rerun else ())
+    plan = replace(plan, trials=[t for t in plan.trials if t.folder == first.folder])
+    here = replace(options, cluster=Cluster(), jobs=1)
+    say(f"study {study.name}: the first trial, {first.folder}, on this machine")
+    with view(plan, here) as screen:
+        states = run_study(plan, here, screen.show)
+    refuse_gaps({first.folder: states[first.folder]}, f"try it again: {options.command}")
+    say(f"the trial counts: its result is part of the study in {root}")
+    say(f"next    {re.sub(r' --only[ =]first', '', options.command)}")
 
 
 def check_options(form: str, save: Path | None, checklist: Path | None) -> None:
@@ -205,6 +278,8 @@ def run(
     checklist: Path | None,
     dry_run: bool,
     save: Path | None,
+    *,
+    details: bool = False,
 ) -> None:
     """Train the trials without a result, then print the table and report missing results."""
     from vitcli.cli.trials import view
@@ -235,7 +310,18 @@ def run(
     # The report of a part of the study must not replace the report of the whole study.
     whole = len(names) == len(study.variants)
     say(f"making the {'table, figures and report' if whole else 'table'} ...")
-    show_table(study, root, names, form, checklist, saved, rerun_variants, publish_too=whole)
+    show_table(
+        study,
+        root,
+        names,
+        form,
+        checklist,
+        saved,
+        rerun_variants,
+        states=states,
+        publish_too=whole,
+        details=details,
+    )
     refuse_gaps(states, f"try them again: {options.command}")
     if whole:
         say(f"report  {root / 'report.html'}")
@@ -287,99 +373,3 @@ def saved_trials(folder: Path | None, options: "Options | None" = None) -> "Save
     from vitcli.runner.study.plan import saved_for_training
 
     return saved_for_training(folder, options)
-
-
-def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
-    """Print how many saved results are used, which ones are refused, and why."""
-    from vitcli.runner.study.plan import name_trials
-
-    taken = sum(bool(state.source) for state in states.values())
-    if saved and taken:
-        say(f"{taken} of {quantity(len(states), 'trial')} taken from {saved.folder}")
-    for reason, trials in name_trials(saved.refused).items() if saved else ():
-        say(f"  {trials}: the saved result is not used ({reason})")
-
-
-def show_plan(plan: "StudyPlan", options: Any) -> None:
-    """Print the trials to train, their training time and disk space."""
-    from vitcli.runner.study.plan import estimate_study
-
-    estimate = estimate_study(plan, options, spent_seconds=time.process_time())
-    rows = [
-        [
-            trial.folder,
-            plan.states[trial.folder].state,
-            f"{plan.parameters[trial.variant]:,}",
-            duration(estimate.by_variant[trial.variant]),
-        ]
-        for trial in plan.trials
-    ]
-    if rows:
-        emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
-    emit(f"to train  {len(rows)} of {quantity(len(plan.states), 'trial')}")
-    emit(f"time      about {duration(estimate.total)}, {estimate.count} at once")
-    if estimate.compile_seconds:
-        allowance = duration(estimate.compile_seconds)
-        emit(f"compiling {allowance} of each trial; this is an allowance, not measured")
-    emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
-
-
-def show_status(
-    study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
-) -> None:
-    """Print the state of each trial and the reasons for the states."""
-    from vitcli.runner.study.plan import count_states, explain_states
-    from vitcli.runner.study.states import trial_states
-
-    states = trial_states(study, root, names, saved)
-    header = ["variant", *(f"seed {seed}" for seed in study.seeds)]
-    rows: dict[str, list[str]] = {}
-    for trial in study.trials(names):
-        rows.setdefault(trial.folder.rpartition("/")[0], []).append(states[trial.folder].state)
-    emit(table(header, [[name, *states] for name, states in rows.items()]))
-    for line in explain_states(states, only_reasons=True):
-        emit(line)
-    emit(count_states(states))
-    announce_saved(states, saved)
-
-
-def show_table(
-    study: "Study",
-    root: Path,
-    names: tuple[str, ...],
-    form: str,
-    checklist: Path | None,
-    saved: "SavedTrials | None",
-    rerun_variants: Sequence[str] = (),
-    *,
-    publish_too: bool = False,
-) -> None:
-    """Print the table. With ``publish_too``, also write the table and its page into ``root``."""
-    from vitcli.runner.study.collect import read_results
-    from vitcli.runner.study.table import render
-
-    doc = read_results(study, root, names, saved, ignore=rerun_variants)
-    typer.echo(render(doc, form, line_width()))
-    if publish_too:
-        from vitcli.runner.study.publish import publish
-
-        publish(doc, root)
-    if checklist is not None:
-        from vitcli.runner.files import commit
-        from vitcli.runner.study.checklist import checklist as answers
-
-        commit(checklist, f"{answers(doc)}\n".encode())
-
-
-def refuse_gaps(states: "Mapping[str, TrialState]", hint: str) -> None:
-    """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
-    from vitcli.runner.errors import PartlyError
-    from vitcli.runner.study.plan import explain_states, states_without_result
-
-    left = states_without_result(states)
-    for line in explain_states(left, only_reasons=True):
-        say(line)
-    if left:
-        have = "has" if len(left) == 1 else "have"
-        total = quantity(len(states), "trial")
-        raise PartlyError(f"{len(left)} of {total} {have} no result; {hint}")

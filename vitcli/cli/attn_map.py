@@ -107,6 +107,7 @@ def attn_map(
     from vitcli.runner.run.folder import find_run
 
     chosen = find_run(run) if run is not None else default_run()
+    form = format_of(form, output)
     explainer = Explainer(
         Predictor(chosen, device),
         method=method and method.value,
@@ -116,6 +117,7 @@ def attn_map(
         query=parse_point(query),
         class_name=about,
         fit=fit.value,
+        by_class=form is not Format.html,
     )
     say(describe_model(explainer.predictor))
     if output == Path("-"):
@@ -123,7 +125,6 @@ def attn_map(
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
-    form = format_of(form, output)
     encode = encoder(
         form, explainer, smooth=smooth, all_layers=parse_numbers("--layer", layer) is None
     )

@@ -90,12 +90,24 @@ def any_experiment(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
 @completion
 def experiment(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    return (name for name, path in experiment_files(incomplete) if not is_study(path))
+    return (name for name, path in experiment_files(incomplete) if is_kind(path, "experiment"))
 
 
 @completion
 def study(ctx: typer.Context, incomplete: str) -> Iterator[str]:
-    return (name for name, path in experiment_files(incomplete) if is_study(path))
+    return (name for name, path in experiment_files(incomplete) if is_kind(path, "study"))
+
+
+@completion
+def search(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    return (name for name, path in experiment_files(incomplete) if is_kind(path, "search"))
+
+
+@completion
+def engine(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    from vitcli.runner.engines.make import ENGINES
+
+    return (name for name in ENGINES if name.startswith(incomplete))
 
 
 def experiment_files(incomplete: str) -> Iterator[tuple[str, Path]]:
@@ -107,16 +119,16 @@ def experiment_files(incomplete: str) -> Iterator[tuple[str, Path]]:
     return ((name, path) for name, path in found.items() if name.startswith(incomplete))
 
 
-def is_study(path: Path) -> bool:
-    """Return whether a file is a study. A broken file is none; a command says what is wrong."""
+def is_kind(path: Path, kind: str) -> bool:
+    """Return whether a file is of a kind. A broken file counts as an experiment."""
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment import listing
     from vitcli.runner.experiment.yaml_text import FAST_LOADER
 
     try:
-        return listing.is_study(path, FAST_LOADER)
+        return listing.kind_of(path, FAST_LOADER) == kind
     except ConfigError:
-        return False
+        return kind == "experiment"
 
 
 @completion

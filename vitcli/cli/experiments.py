@@ -30,7 +30,8 @@ def run_command(name: str) -> str:
     """Return the command that runs an experiment file."""
     from vitcli.runner.experiment.listing import describe_experiment
 
-    return "vitcli ablate" if describe_experiment(name).kind == "study" else "vitcli train"
+    commands = {"study": "vitcli ablate", "search": "vitcli search"}
+    return commands.get(describe_experiment(name).kind, "vitcli train")
 
 
 @commands.command()
@@ -135,7 +136,7 @@ def validate(
       vitcli experiments validate mine.yaml
     """
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.study.validate import validate as check
+    from vitcli.runner.search.validate import validate as check
 
     verdicts = [check(name) for name in names]
     if json:
@@ -159,6 +160,7 @@ def schema(json: Json = False) -> None:
       vitcli experiments schema
     """
     from vitcli.runner.experiment.schema import schema as file_schema
+    from vitcli.runner.search.fields import SearchFile
     from vitcli.runner.study.definition import StudyFields
 
-    emit_json(file_schema(StudyFields))
+    emit_json(file_schema(StudyFields, SearchFile))

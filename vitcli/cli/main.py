@@ -22,6 +22,10 @@ from vitcli.cli import (
     import_cmd,
     predict,
     runs,
+    runs_export,
+    runs_page,
+    runs_watch,
+    search,
     train,
     visualize,
 )
@@ -37,7 +41,7 @@ faster on idle cores, but much slower if another program runs. 1,000 is slower o
 faster if another program runs."""
 ORDER = (
     *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
-    *("runs", "experiments", "data", "bench", "import", "doctor"),
+    *("search", "runs", "experiments", "data", "bench", "import", "doctor"),
 )
 """The commands in the order of the help: first those that people use every day."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -140,7 +144,11 @@ app.command("eval")(eval.evaluate)
 app.add_typer(experiments.commands, name="experiments")
 app.command("import")(import_cmd.import_)
 app.command()(predict.predict)
+runs.commands.command()(runs_page.page)
+runs.commands.command()(runs_watch.watch)
+runs.commands.command()(runs_export.export)
 app.add_typer(runs.commands, name="runs")
+app.command()(search.search)
 app.command()(train.train)
 app.command()(visualize.visualize)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LAST_EPOCHS = 5
 
 commands = group(
-    help="List, show, compare, verify and remove runs; save results.",
+    help="List, watch, compare, export and remove runs; make a page.",
     example="vitcli runs ls --top 3",
 )
 

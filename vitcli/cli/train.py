@@ -1,8 +1,11 @@
 """`vitcli train`: the training of an experiment."""
 
+import shlex
+import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -20,6 +23,7 @@ from vitcli.cli.options import (
     SkipBad,
     run_folder,
 )
+from vitcli.runner.machine.launch import Launch, read_launch
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -134,12 +138,19 @@ def train(
     """Train an experiment and measure its test accuracy.
 
     \b
+    On several GPUs or processes:
+      torchrun --nproc-per-node 2 -m vitcli train quickstart
+
+    \b
     Example:
       vitcli train quickstart --epochs 2
       vitcli train quickstart --data imagefolder:pictures --name pets
     """
     from vitcli.runner.train.start import Request
 
+    launch = read_launch()
+    if launch and launch.rank:
+        follow_rank_0(launch, Request(device=device, data_dir=data_dir, offline=offline), dry_run)
     shortcuts: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -165,8 +176,10 @@ def train(
         rerun=rerun,
         allow_inexact=allow_inexact,
     )
-    do = show_estimate if dry_run else run
-    do(chosen, request, json)
+    if dry_run:
+        show_estimate(chosen, request, json, launch)
+    else:
+        run(chosen, request, json, launch)
 
 
 def collect_changes(
@@ -220,17 +233,37 @@ def choose_experiment(
     return resume_experiment(str(resume), changes, options)
 
 
-def run(experiment: "Experiment", request: "Request", json: bool) -> None:
+def follow_rank_0(launch: Launch, request: "Request", dry_run: bool) -> NoReturn:
+    """Train along with rank 0, which prints everything, and exit."""
+    if dry_run:
+        raise typer.Exit
+    from vitcli.runner.errors import UserError
+    from vitcli.runner.train.follow import follow
+
+    try:
+        code = follow(launch, request)
+    except UserError as error:
+        say(f"error: rank {launch.rank}: {error}")
+        code = error.exit_code
+    raise typer.Exit(code)
+
+
+def run(
+    experiment: "Experiment", request: "Request", json: bool, launch: Launch | None = None
+) -> None:
     """Train with a progress display and print the result."""
     from vitcli.cli.live import view
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
+    from vitcli.runner.train.ranks import leading
     from vitcli.runner.train.start import start as run_training
 
     say(f"experiment {shown_name(experiment.name, experiment.path)}")
     instead = f"{'train a new run with' if request.resume else 'type'} --precision fp32"
     warn_if_emulated(experiment.spec.train.precision, request.device, say, instead)
-    with view() as screen:
+    with view() as screen, leading(launch, screen.say) as processes:
+        command = processes.command(shlex.join(["vitcli", *sys.argv[1:]]))
+        request = replace(request, processes=processes, command=command)
         training = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
     if json:
         emit_json(training.result | {"run": str(training.run.path)})
@@ -254,13 +287,20 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(f"run            {run.path}")
 
 
-def show_estimate(experiment: "Experiment", request: "Request", json: bool) -> None:
+def show_estimate(
+    experiment: "Experiment", request: "Request", json: bool, launch: Launch | None = None
+) -> None:
     """Print the notes and the estimate of a training."""
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.dry_run import dry_run
+    from vitcli.runner.train.ranks import describe_parts, refuse_parts
 
     warn_if_emulated(experiment.spec.train.precision, request.device, say)
     estimate = dry_run(experiment, request, say, spent_seconds=time.process_time())
+    if launch:
+        refuse_parts(estimate.spec, launch.size)
+        shares = describe_parts(estimate.spec, launch.size)
+        say(f"{shares}; the estimate is that of one process")
     if json:
         emit_json(estimate.as_json())
         return

@@ -21,8 +21,8 @@ LINE_SECONDS = 30.0
 class StudyProgress:
     """Number of finished and running trials, and the time left."""
 
-    def __init__(self, plan: StudyPlan, count: int) -> None:
-        self.total, self.count = len(plan.trials), max(1, min(count, len(plan.trials)))
+    def __init__(self, total: int, count: int) -> None:
+        self.total, self.count = total, max(1, min(count, total))
         self.done = 0
         self.left: dict[str, float] = {}
         self._started_at: dict[str, float] = {}
@@ -61,9 +61,11 @@ class StudyProgress:
         return f"{self.done} of {quantity(self.total, 'trial')}{time_left}"
 
 
-def end_line(folder: str, event: Ended, seconds: float | None, row: TaskRow) -> str:
+def end_line(
+    folder: str, event: Ended, seconds: float | None, row: TaskRow, split: str = "test"
+) -> str:
     """Return a line about an ended trial: its result or state, and its duration."""
-    what = event.state if event.score is None else f"test {row.headline.text(event.score)}"
+    what = event.state if event.score is None else f"{split} {row.headline.text(event.score)}"
     took = f"  {duration(seconds)}" if seconds is not None else ""
     return f"{folder:<32}  {what}{took}"
 
@@ -74,9 +76,9 @@ class Lines:
     A progress line is due after 30 s without output.
     """
 
-    def __init__(self, plan: StudyPlan, count: int) -> None:
-        self._progress = StudyProgress(plan, count)
-        self._row = plan.study.baseline.spec.task.row
+    def __init__(self, total: int, count: int, row: TaskRow, split: str = "test") -> None:
+        self._progress = StudyProgress(total, count)
+        self._row, self._split = row, split
         self._began: dict[str, float] = {}
         self._running: dict[str, str] = {}
         self._printed: set[str] = set()
@@ -96,7 +98,8 @@ class Lines:
         elif isinstance(event, Ended):
             self._running.pop(folder, None)
             begun = self._began.pop(folder, None)
-            self.say(end_line(folder, event, begun and time.monotonic() - begun, self._row))
+            seconds = begun and time.monotonic() - begun
+            self.say(end_line(folder, event, seconds, self._row, self._split))
             if event.reason and event.state == "failed":
                 self._message(folder, event.reason)
         elif isinstance(event, Message):
@@ -113,17 +116,19 @@ class Lines:
         """Print each message only once, because all trials report the same about the data."""
         if text not in self._printed:
             self._printed.add(text)
-            self.say(f"{folder}: {text}")
+            self.say(f"{folder}: {text}" if folder else text)
 
 
 class Screen(Lines):
     """The display on a terminal: lines of finished trials above a bar for each running trial."""
 
-    def __init__(self, plan: StudyPlan, count: int, progress: Progress) -> None:
-        super().__init__(plan, count)
+    def __init__(
+        self, progress: Progress, total: int, count: int, row: TaskRow, split: str = "test"
+    ) -> None:
+        super().__init__(total, count, row, split)
         self._bars = progress
         self._tasks: dict[str, TaskID] = {}
-        self._all = progress.add_task("all", total=len(plan.trials), info="starting ...")
+        self._all = progress.add_task("all", total=total, info="starting ...")
 
     def say(self, text: str) -> None:
         """Print a line above the bars."""
@@ -148,14 +153,36 @@ class Screen(Lines):
         self._bars.update(self._all, completed=self._progress.done, info=self._progress.line())
 
 
+def where(options: Options, count: int) -> str:
+    """Return where and how many at once trials are trained, such as ``, 2 at once``."""
+    engine = options.cluster.engine
+    if engine == "local":
+        return f", {count} at once"
+    at_once = f", at most {count} at once" if options.jobs else ""
+    return f" with {engine.capitalize()}{at_once}"
+
+
 @contextmanager
 def view(plan: StudyPlan, options: Options) -> Iterator[Lines]:
     """Yield the display for stderr: bars on a terminal if there are trials, otherwise lines."""
     count = worker_count(plan.study, options) if plan.trials else 1
-    if plan.trials:
-        say(f"{len(plan.trials)} to train, {min(count, len(plan.trials))} at once")
-    if not (plan.trials and is_live()):
-        yield Lines(plan, count)
+    row, place = plan.study.baseline.spec.task.row, where(options, min(count, len(plan.trials)))
+    with display(len(plan.trials), count, row, place=place) as lines:
+        yield lines
+
+
+@contextmanager
+def display(
+    total: int, count: int, row: TaskRow, split: str = "test", *, place: str | None = None
+) -> Iterator[Lines]:
+    """Yield the display of ``total`` trials, whose scores are of a split.
+
+    ``place`` says where they are trained; by default, how many of them at once.
+    """
+    if total:
+        say(f"{total} to train{place or f', {min(count, total)} at once'}")
+    if not (total and is_live()):
+        yield Lines(total, count, row, split)
         return
     with bars() as progress:
-        yield Screen(plan, count, progress)
+        yield Screen(progress, total, count, row, split)

@@ -127,7 +127,7 @@ def text(each: "VisualizedRun") -> str:
     if found := each.numbers.get("distance"):
         blocks += [distances(found), claims(found)]
     if found := each.numbers.get("faithfulness"):
-        blocks.append(faithfulness(found))
+        blocks += [faithfulness(found), randomisation(found["randomisation"])]
     return "\n\n".join([each.tested.name, *blocks]) + "\n"
 
 
@@ -174,3 +174,14 @@ def faithfulness(found: dict[str, Any]) -> str:
     ]
     head = [f"map (n = {found['n']})", "deletion", "insertion", "insertion - deletion"]
     return table(head, rows, numeric=range(1, 4))
+
+
+def randomisation(found: dict[str, Any]) -> str:
+    """Return the table of rank correlations while layers lose their weights, and what it says."""
+    methods = found["methods"]
+    rows = [
+        [part, *(f"{row['correlation'][step][0]:z.2f}" for row in methods)]
+        for step, part in enumerate(found["parts"])
+    ]
+    head = [f"re-initialised down to (n = {found['n']})", *(row["method"] for row in methods)]
+    return f"{table(head, rows, numeric=range(1, len(head)))}\n{found['sentence']}"

@@ -1,5 +1,6 @@
 """Atomic writes: after a crash, a file has either its whole old or its whole new content."""
 
+import base64
 import contextlib
 import hashlib
 import json
@@ -107,6 +108,11 @@ def to_hashed_json(value: dict[str, Any]) -> bytes:
     Exactly one sequence of bytes is valid for given values, so every changed byte is detected.
     """
     return to_json(value | {"sha256": sha256(to_json(value))})
+
+
+def policy_hash(source: str) -> str:
+    """Return the hash of a script or style, as a content-security policy names it."""
+    return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"
 
 
 def sha256(content: bytes) -> str:

@@ -83,6 +83,12 @@ def listed(lines: Sequence[str], limit: int = 20) -> str:
     return "\n".join(f"  {line}" for line in shown)
 
 
+def join_words(words: Iterable[str]) -> str:
+    """Return ``a, b and c``."""
+    *before, last = words
+    return f"{', '.join(before)} and {last}" if before else last
+
+
 def one_line(text: str, limit: int = 24) -> str:
     """Return a label for a figure: one line of at most ``limit`` characters."""
     label = printable(text, substitute="?")

@@ -102,9 +102,14 @@ def test_gradient_rollout_depends_on_the_class_and_excludes_the_identity():
 
 def test_the_method_cls_without_a_cls_token_is_refused():
     model = build(pool="mean")
-    assert (default_method(model), default_method(build())) == ("rollout", "cls")
-    with pytest.raises(ValueError, match=r"no CLS token .* use the method rollout"):
+    with pytest.raises(ValueError, match=r"no CLS token .* use the method grad-rollout"):
         METHODS["cls"](make_request(model))
+
+
+@pytest.mark.parametrize(("by_class", "method"), [(True, "grad-rollout"), (False, "rollout")])
+def test_the_default_map_without_cls_needs_a_class_or_is_a_rollout(by_class, method):
+    assert default_method(build(pool="mean"), by_class=by_class) == method
+    assert default_method(build(), by_class=by_class) == "cls"
 
 
 def test_a_patch_outside_the_grid_is_refused():

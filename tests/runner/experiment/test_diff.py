@@ -3,7 +3,7 @@
 import pytest
 
 from tests.core.specs import REQUIRED
-from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, model_spec
+from vitcli.core.spec import FAMILIES, DataSpec, ExperimentSpec, PretrainSpec, model_spec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import check, load_experiment
 from vitcli.runner.experiment.diff import changed_fields, differences, with_data_defaults
@@ -37,6 +37,16 @@ def test_the_changed_fields_make_the_experiment_again(family):
     assert plain.get("model.family", "vit") == family
     model = {name.partition(".")[2]: value for name, value in plain.items()}
     assert check({"model": model}, Document("", "x")) == spec
+
+
+def test_a_part_that_only_one_has_differs_in_its_own_fields():
+    first = {"pretrain.task.name": "mae", "pretrain.train.epochs": 2}
+    plain = load_experiment("quickstart").spec
+    with_part = load_experiment("quickstart", first).spec
+    assert differences(plain, with_part) == {name: (None, value) for name, value in first.items()}
+    assert differences(with_part, plain) == {name: (value, None) for name, value in first.items()}
+    bare = plain.replace(pretrain=PretrainSpec())
+    assert differences(plain, bare) == {"pretrain": (None, {})}
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -2,7 +2,8 @@
 
 ``hashes.json`` was computed when one spec held the fields of all families: for every shipped
 experiment, every variant of every shipped study, each family in several settings, and for complete
-configurations as they were stored then.
+configurations as they were stored then. Entries of a study whose settings have changed since are
+those of its new settings, recorded after the old settings had given the old hashes.
 """
 
 import json

@@ -96,6 +96,12 @@ def test_a_field_of_files_or_studies_is_not_suggested_for_itself():
     assert told(load_experiment, "quickstart", {"hypothesis": "x"}).endswith("at its top level")
     text = told(load_experiment, write("mine.yaml", "threads: 2"))
     assert text.startswith("mine.yaml:1: unknown field 'threads'; only a study has it")
+    text = told(load_experiment, "quickstart", {"search.trials": 3})
+    assert text.endswith(
+        "unknown field 'search'; only a file can have it, which 'vitcli search' runs"
+    )
+    text = told(load_experiment, write("space.yaml", "search: {space: {model.depth: [1, 2]}}"))
+    assert text == "space.yaml: this is a search; run it with 'vitcli search space.yaml'"
     varients = write("mine.yaml", "varients: {a: {}}")
     assert "did you mean 'variants'?" in told(load_experiment, varients)
     assert describe(("qqq",), "extra_forbidden", {}) == "unknown field 'qqq'"

@@ -7,6 +7,7 @@ import pytest
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.files import commit_json
+from vitcli.runner.run import folder
 from vitcli.runner.run.folder import (
     BUNDLED,
     RUNS,
@@ -133,3 +134,18 @@ def test_a_plain_name_names_a_folder_under_runs():
     for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):
         with pytest.raises(ConfigError, match="--name"):
             named_folder(name)
+
+
+def test_experiments_that_differ_in_their_seeds_are_parsed_once(here, monkeypatch):
+    make("runs/x")
+    text = (Path("runs/x") / "config.yaml").read_text()
+    assert "\nseed: 0\n" in f"\n{text}"
+    for seed in (1, 2):
+        Path(f"runs/{seed}").mkdir()
+        (Path(f"runs/{seed}") / "config.yaml").write_text(text.replace("seed: 0", f"seed: {seed}"))
+    first = RunDir(Path("runs/1")).spec()
+    monkeypatch.delattr(folder, "read_mapping")
+    assert RunDir(Path("runs/2")).spec() == first.replace(seed=2)
+    (Path("runs/2") / "config.yaml").write_text(text.replace("depth: 6", "depth: 5"))
+    with pytest.raises(NameError):
+        RunDir(Path("runs/2")).spec()

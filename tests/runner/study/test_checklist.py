@@ -19,7 +19,7 @@ def test_the_answers_come_from_the_study():
     assert "1 of 4 trials has no result yet" in section(text, 4)
     assert "10,000 training and 2,000 test images; no validation split" in section(text, 6)
     assert "standard deviation over seeds" in section(text, 7)
-    assert "95 % t interval" in section(text, 7)
+    assert "an interval needs 3 pairs" in section(text, 7)
     assert "AMD EPYC" in section(text, 8)
     assert "for 3 finished trials" in section(text, 8)
     assert "no result yet" not in checklist(make_study({"full": [0.9]}))

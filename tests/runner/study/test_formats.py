@@ -74,7 +74,7 @@ def test_text_is_ascii_and_aligned(doc, hostile):
         assert text.isascii()
         assert all(line.isprintable() for line in text.split("\n"))
     lines = render(doc, "text").splitlines()
-    assert max(map(len, lines)) <= 150
+    assert max(map(len, lines)) <= 160
     rules = [i for i, line in enumerate(lines) if set(line) == {"-"}]
     body = lines[rules[1] + 1 : rules[2]]
     starts = {line.index("305,002") for line in body if "305,002" in line}

@@ -3,6 +3,7 @@
 import re
 from html.parser import HTMLParser
 
+import numpy as np
 import pytest
 
 from tests.fabricated_study import (
@@ -12,6 +13,8 @@ from tests.fabricated_study import (
     make_row,
     make_study,
 )
+from vitcli.core.spec.task import ACCURACY
+from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import write_report
 from vitcli.runner.study.publish import publish
 from vitcli.runner.study.result import Candidate, StudyResult
@@ -46,6 +49,28 @@ class Page(HTMLParser):
 
     def handle_data(self, data):
         self.text += data
+
+
+def test_a_page_shows_what_the_classes_lose(tmp_path):
+    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]})
+    base = ImageScores({0: np.array([100.0, 100]), 1: np.array([100.0, 100])}, np.array([0, 1]))
+    less = ImageScores({0: np.array([100.0, 0]), 1: np.array([100.0, 0])}, np.array([0, 1]))
+    row = doc.rows[1].replace(contrast=contrast(less, base, ACCURACY))
+    text = Page(page(doc.replace(rows=(doc.rows[0], row)), tmp_path)).text
+    assert "Images and classes" in text
+    assert "class 0class 1images" in re.sub(r"\s+", "", text.replace(" ", "~")).replace("~", " ")
+    assert "less0.0\u2212100.01" in re.sub(r"\s+", "", text)
+    assert "Images and classes" not in Page(page(doc, tmp_path)).text
+
+
+def test_the_classes_of_a_known_data_set_have_their_names(tmp_path):
+    doc = make_study({"base": [0.9, 0.8], "less": [0.8, 0.7]}, data="cifar10")
+    labels = np.arange(10)
+    base = ImageScores({0: np.full(10, 100.0), 1: np.full(10, 100.0)}, labels)
+    less = ImageScores({0: 10.0 * labels, 1: 10.0 * labels}, labels)
+    row = doc.rows[1].replace(contrast=contrast(less, base, ACCURACY))
+    text = Page(page(doc.replace(rows=(doc.rows[0], row)), tmp_path)).text
+    assert "airplaneautomobilebird" in re.sub(r"\s+", "", text)
 
 
 def page(doc: StudyResult, folder) -> str:

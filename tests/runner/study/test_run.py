@@ -16,21 +16,24 @@ import pytest
 import torch
 
 from tests.patience import HANG
-from vitcli.runner.errors import InputError, InUseError, PartlyError, ResourceError, StoppedError
+from vitcli.runner.engines import local as engine
+from vitcli.runner.engines.engine import MAX_ATTEMPTS
+from vitcli.runner.engines.local import Worker
+from vitcli.runner.engines.plan_file import read_plan
+from vitcli.runner.errors import InputError, PartlyError, ResourceError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
+from vitcli.runner.study import drive
 from vitcli.runner.study import run as study_run
-from vitcli.runner.study import workers as engine
 from vitcli.runner.study.collect import read_results
-from vitcli.runner.study.definition import load_study, read_plan
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study
 from vitcli.runner.study.states import trial_states
-from vitcli.runner.study.workers import MAX_ATTEMPTS, Worker
 from vitcli.runner.train import signals
 from vitcli.runner.train.events import Ended, Message, Started, Stopping
 from vitcli.runner.train.start import Request, start
@@ -237,7 +240,7 @@ class SignalAfter(signals.StopFlag):
 def test_a_stopped_study_saves_and_can_be_continued(study, monkeypatch):
     events: list = []
     with monkeypatch.context() as patched:
-        patched.setattr(study_run, "StopFlag", SignalAfter)
+        patched.setattr(drive, "StopFlag", SignalAfter)
         with pytest.raises(StoppedError, match=r"Continue: vitcli ablate mine") as caught:
             run(study, events, only=("full",), jobs=1)
     assert caught.value.exit_code == 130
@@ -273,7 +276,7 @@ def test_a_stale_trial_is_renamed_and_trained_again(study, calm):
 @pytest.mark.ci
 def test_a_stopped_rerun_continues_from_its_checkpoint(study, calm, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(study_run, "StopFlag", SignalAfter)
+        patched.setattr(drive, "StopFlag", SignalAfter)
         with pytest.raises(StoppedError, match=r"[01] of 2 trials done"):
             run(study, only=("full",), jobs=1, rerun=("full",))
     after = plan_study(load_study(study), ROOT, ("full",))
@@ -312,7 +315,7 @@ def test_a_worker_that_loses_its_driver_at_once_trains_nothing(study, environmen
     study_run.write_plan(plan, Options(jobs=1, command="x", device="cpu"))
     for _ in range(2):
         done = subprocess.run(
-            [sys.executable, "-m", "vitcli.runner.study.worker", str(ROOT)],
+            [sys.executable, "-m", "vitcli.runner.engines.worker", str(ROOT)],
             input=json.dumps({"folder": "full/seed0"}) + "\n",
             env=environment,
             capture_output=True,
@@ -331,14 +334,6 @@ def test_missing_images_give_one_error_and_not_one_per_trial(own_study, here):
     with pytest.raises(InputError, match="pictures"):
         run_study(loaded, Options(jobs=2, command="x"), events.append)
     assert end_states(events) == {}
-
-
-def test_a_second_process_is_refused(study):
-    import filelock
-
-    ROOT.mkdir(parents=True)
-    with filelock.FileLock(ROOT / ".lock"), pytest.raises(InUseError):
-        run(study)
 
 
 def test_too_little_disk_space_is_refused_before_training(study, monkeypatch):

@@ -16,8 +16,8 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json, to_hashed_json
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study import drive
 from vitcli.runner.study import plan as study_plan
-from vitcli.runner.study import run as study_run
 from vitcli.runner.study import saved as saved_module
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study
@@ -26,7 +26,7 @@ from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.run import run_study, save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
 from vitcli.runner.study.states import trial_states
-from vitcli.runner.study.table import read_document
+from vitcli.runner.study.table import read_document, render
 from vitcli.runner.train.events import Ended, TrialEvent
 
 
@@ -87,6 +87,19 @@ def test_a_saved_trial_holds_no_path_of_this_machine(here, pictures):
     text = record_of("full/seed0").read_text()
     assert "imagefolder:pictures" in text
     assert str(here) not in text
+
+
+def test_a_trial_with_a_pre_training_is_saved_with_its_fields(here):
+    first = {"pretrain.task.name": "mae", "pretrain.train.epochs": 2}
+    variants = f"{{full: {json.dumps(first)}}}"
+    (here / "mine.yaml").write_text(f"base: quickstart\nseeds: [0]\nvariants: {variants}\n")
+    fabricate("full", 0, 0.5, changes=first)
+    study = load_study("mine.yaml")
+    save_all(study)
+    config = json.loads(record_of("full/seed0").read_text())["config"]
+    assert {name: value for name, value in config.items() if name in first} == first
+    assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished"
+    read_document(render(read_results(study, ROOT), "json"))
 
 
 def test_any_study_finds_a_saved_trial_by_its_configuration(study, here):
@@ -182,7 +195,7 @@ def test_a_rerun_uses_no_saved_trial(study, monkeypatch):
     saved = SavedTrials(SAVED)
     plan = plan_study(study, ROOT, (), rerun=("full",), saved=saved)
     assert [trial.folder for trial in plan.trials][:2] == ["full/seed0", "no-norm/seed0"]
-    monkeypatch.setattr(study_run, "LocalEngine", NoWorkers)
+    monkeypatch.setattr(drive, "make_engine", NoWorkers)
     found = run_study(plan, Options(jobs=1, device="cpu", command="x"), lambda event: None)
     assert found["full/seed0"].state == "missing", "the deleted trial has no saved result"
     assert (

@@ -13,17 +13,16 @@ from scipy import stats
 
 from tests.fabricated_study import make_reference, make_row, make_study, make_trial
 from vitcli.core.spec.task import ACCURACY
-from vitcli.runner.study.result import State
+from vitcli.runner.study.result import Margin, State
+from vitcli.runner.study.significance import (
+    seeds_needed,
+    t_interval,
+)
 from vitcli.runner.study.statistics import (
     RowStatistics,
     compare,
-    holm,
-    judge,
     sampling_error,
     scores,
-    seeds_needed,
-    sign_flip_p,
-    t_interval,
 )
 
 UNFINISHED = sorted(set(get_args(State)) - {"finished", "diverged"})
@@ -78,7 +77,7 @@ def test_only_seeds_that_finished_in_both_are_paired():
 
 
 def test_pairs_share_a_seed_and_not_a_position():
-    doc = make_study({"base": [0.1, 0.5], "less": [0.1, 0.5]})
+    doc = make_study({"base": [0.1, 0.5, 0.3], "less": [0.1, 0.5, 0.3]})
     base, less = doc.rows
     turned = doc.replace(rows=(base, less.replace(trials=less.trials[::-1])))
     assert compare(turned)[1].ci_low == compare(turned)[1].ci_high == 0
@@ -96,30 +95,6 @@ def test_interval_and_p_are_scipys(points):
     )
     assert len(paired.null_distribution) == 2**8
     assert row.p == close(paired.pvalue)
-
-
-def test_sign_flips_by_hand():
-    # Of 2^3 sign patterns of (1, 2, 4) only + + + is as large as 7, and only - - - as small.
-    assert sign_flip_p([1, 2, 4]) == 2 / 8
-    # (-1, 2, 4) sums to 5: reached by + + + and - + +, and mirrored.
-    assert sign_flip_p([-1, 2, 4]) == 4 / 8
-
-
-def test_rounding_noise_breaks_no_tie():
-    # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
-    assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
-    assert sign_flip_p([0.0] * 8) == 1.0
-
-
-def test_more_than_16_pairs_are_drawn_with_a_fixed_seed():
-    differences = [1.0, -0.9] * 8 + [1.5]
-    signs = np.array(list(itertools.product((-1, 1), repeat=17)))
-    means = np.round((signs * np.array(differences)).mean(axis=1), 9)
-    exact = np.mean(np.abs(means) >= round(np.mean(differences), 9))
-    drawn = sign_flip_p(differences)
-    assert drawn == sign_flip_p(differences)
-    assert drawn == pytest.approx(exact, abs=0.01)
-    assert drawn != exact
 
 
 def test_zero_spread_gives_an_interval_of_zero_width():
@@ -143,15 +118,6 @@ def test_p_needs_enough_pairs(m, needed):
             assert row.p_holm == m * 2 / 2**n <= 0.05
 
 
-def test_holm_by_hand():
-    # Sorted: 0.01 * 5 = 0.05, 0.03 * 4 = 0.12, 0.04 * 3 = 0.12; the missing two are last.
-    assert holm([0.01, 0.04, None, 0.03], 5) == [close(0.05), close(0.12), None, close(0.12)]
-    # 0.021 * 1 is below 0.02 * 2 and is lifted to it: a larger p stays the larger.
-    assert holm([0.021, 0.02], 2) == [0.04, 0.04]
-    assert holm([0.5, 0.4], 3) == [1.0, 1.0]
-    assert holm([None], 1) == [None]
-
-
 def test_variants_that_are_not_shown_count_in_holms_m():
     base = EIGHT
     rows = {"base": base, "less": shifted(base, 1, 2), "same": shifted(base, 1, -1)}
@@ -162,28 +128,28 @@ def test_variants_that_are_not_shown_count_in_holms_m():
     assert [row.p_holm for row in some] == [None, 10 / 256, 1.0]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "drop", "same_setting", "direction"),
-    [
-        (-1, 1, -9, "undecided", "undecided"),
-        (-10, 0, -9, "undecided", "undecided"),
-        (0, 0, 0, "undecided", "undecided"),
-        (-10, -8, -8.7, "replicates", "same"),
-        (-8.7, -8, -8.7, "replicates", "same"),
-        (8, 10, 8.7, "replicates", "same"),
-        (8, 10, -8.7, "opposite", "opposite"),
-        (-10, -8, 8.7, "opposite", "opposite"),
-        (-5, -3, -8.7, "smaller", "same"),
-        (-12, -10, -8.7, "larger", "same"),
-        (3, 5, 8.7, "smaller", "same"),
-        (10, 12, 8.7, "larger", "same"),
-        (-3, -1, 0, "larger", "undecided"),
-        (1, 3, 0, "larger", "undecided"),
-    ],
-)
-def test_judge(low, high, drop, same_setting, direction):
-    assert judge(low, high, drop, same_setting=True) == same_setting
-    assert judge(low, high, drop, same_setting=False) == direction
+def test_equivalence_needs_a_declared_margin_and_a_narrow_interval():
+    rows = {"base": EIGHT, "same": shifted(EIGHT, 0.1, -0.1), "less": shifted(EIGHT, 3, 3.1)}
+    assert [row.effect for row in compare(make_study(rows))] == [None, "undecided", "worse"]
+    doc = make_study(rows, margins=(Margin(points=1.0, date="2026-01-01", num_finished=0),))
+    assert [row.effect for row in compare(doc)] == [None, "equivalent", "worse"]
+    same = compare(doc)[1]
+    low, high = t_interval(list(np.subtract(rows["same"], EIGHT) * 100), 0.1)
+    assert -1 < low < high < 1
+    assert same.p_equivalent == close(stats.t.sf((1 - 0) / (0.1069045 / 8**0.5), 7))
+    withdrawn = Margin(points=None, date="2026-01-02", num_finished=16)
+    gone = doc.replace(margins=(*doc.margins, withdrawn))
+    assert [row.effect for row in compare(gone)] == [None, "undecided", "worse"]
+
+
+@pytest.mark.parametrize("where", ["base", "less"])
+def test_a_row_with_a_failed_trial_has_no_verdict(where):
+    rows = {"base": [0.9] * 9, "less": [0.8, 0.79, 0.8] * 3}
+    rows[where] = [*rows[where][:8], "failed"]
+    doc = make_study(rows, reference=make_reference({"base": 90, "less": 80}))
+    row = compare(doc)[1]
+    assert row.p is not None
+    assert (row.effect, row.verdict) == (None, "incomplete")
 
 
 def verdicts(rows, reference, **changes):
@@ -193,7 +159,7 @@ def verdicts(rows, reference, **changes):
 
 def test_the_sources_drop_has_no_rounding_noise():
     assert 84.4 - 93.1 != -8.7
-    rows = {"base": [0.937, 0.927], "less": [0.85, 0.84]}
+    rows = {"base": [0.937, 0.927, 0.93], "less": [0.85, 0.84, 0.843]}
     doc = make_study(rows, reference=make_reference({"base": 93.1, "less": 84.4}))
     row = compare(doc)[1]
     assert (row.source_drop, row.ci_low, row.ci_high) == (-8.7, -8.7, -8.7)
@@ -201,12 +167,13 @@ def test_the_sources_drop_has_no_rounding_noise():
 
 
 def test_no_verdict_without_an_interval_or_without_the_sources_number():
-    rows = {"base": [0.9, 0.9], "less": [0.8, 0.79]}
+    rows = {"base": [0.9, 0.9, 0.9], "less": [0.8, 0.79, 0.8]}
     source = {"base": 90, "less": 80}
     assert verdicts(rows, source, same_setting=True) == [None, "replicates"]
     assert verdicts(rows, {"base": 90}) == [None, None]
     assert verdicts(rows, {"less": 80}) == [None, None]
-    assert verdicts(rows | {"less": [0.8, "missing"]}, source) == [None, None]
+    two = {name: values[:2] for name, values in rows.items()}
+    assert verdicts(two, source) == [None, None]
     assert [row.verdict for row in compare(make_study(rows))] == [None, None]
 
 
@@ -282,7 +249,7 @@ def test_numbers_are_those_of_the_finished_trials_alone(doc):
         paired = [100 * (mine[seed] - theirs[seed]) for seed in mine.keys() & theirs.keys()]
         assert found.num_pairs == len(paired)
         assert found.difference == (close(statistics.fmean(paired)) if paired else None)
-        assert (found.ci_low is None) == (found.ci_high is None) == (len(paired) < 2)
+        assert (found.ci_low is None) == (found.ci_high is None) == (len(paired) < 3)
         no_test = bool(
             found.seeds_missing or found.num_diverged or count(doc.rows[0].trials, "diverged")
         )
@@ -292,7 +259,8 @@ def test_numbers_are_those_of_the_finished_trials_alone(doc):
 
 def check_order(found: RowStatistics) -> None:
     if found.ci_low is not None:
-        assert found.ci_low <= found.difference <= found.ci_high
+        assert found.joint_low <= found.ci_low <= found.difference
+        assert found.difference <= found.ci_high <= found.joint_high
     if found.p is not None:
         assert 0 < found.p <= found.p_holm <= 1
     assert all(value == value for value in dataclasses.astuple(found)), "no NaN"

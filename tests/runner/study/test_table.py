@@ -47,7 +47,10 @@ def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n(doc):
     rows = {"base": [0.9, "failed", 0.9], "less": [0.8, 0.8, 0.8], "none": ["failed", 0.8, "stale"]}
     found = [row["difference [95 % CI]"] for row in cells(make_study(rows))]
     minus = "\u221210.00"
-    assert found == ["baseline", f"{minus} [{minus}, {minus}] (2 pairs)", "no pair"]
+    assert found == ["baseline", f"{minus} (2 pairs)", "no pair"]
+    rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8, 0.8, 0.8, 0.8]}
+    whole = f"{minus} [{minus}, {minus}] (3 pairs)"
+    assert cell(make_study(rows), "less", "difference [95 % CI]") == whole
 
 
 def test_empty_columns_are_left_out(doc):
@@ -70,7 +73,7 @@ def test_empty_columns_are_left_out(doc):
 def test_verdicts_are_shown(doc):
     assert cell(doc, "no-ffn", "direction only") == "same"
     assert cell(doc, "no-residual", "direction only") == "diverged"
-    assert cell(doc, "single-head", "direction only") == "no interval yet"
+    assert cell(doc, "single-head", "direction only") == "incomplete"
     assert cell(doc, "no-layernorm", "direction only") == ""
     assert cell(doc.replace(same_setting=True), "no-ffn", "verdict") == "replicates"
 

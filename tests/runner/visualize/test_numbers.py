@@ -1,13 +1,22 @@
 """Verdicts, intervals and rankings of visualize, from numbers made by hand."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.core.specs import build
+from vitcli.core.inspect.maps import default_method
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
 from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims, summarize_comparison
 from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
+from vitcli.runner.visualize.randomisation import (
+    Randomisation,
+    choose_map,
+    describe_randomisation,
+)
 from vitcli.runner.visualize.statistics import mean_and_error
 from vitcli.runner.visualize.untrained import UntrainedModels, compare
 
@@ -140,3 +149,45 @@ def test_the_best_method_is_a_real_one_with_the_largest_gain():
     found = Faithfulness(shares=(0.0, 1.0), methods=rows)
     assert [each.method for each in found.ranking] == ["gradcam", "rollout"]
     assert found.best.gap.tolist() == pytest.approx([0.5, 0.5])
+
+
+def checked(depth=4, **halfway: float) -> Randomisation:
+    """Return a check of four draws whose correlations halfway vary by 0.01 around given numbers."""
+    draws = torch.tensor([-0.01, 0.0, 0.0, 0.01])[:, None, None]
+    return Randomisation(
+        seeds=(1, 2, 3, 4),
+        depth=depth,
+        correlations={
+            name.replace("_", "-"): (draws + value).expand(4, 3, depth + 2).double()
+            for name, value in halfway.items()
+        },
+    )
+
+
+def test_a_sentence_about_randomised_weights_follows_from_the_interval():
+    found = checked(rollout=0.95, grad_rollout=0.62, last=-0.001, wavering=0.91)
+    half = 3.182446 * torch.tensor([-0.01, 0, 0, 0.01]).std().item() / 2  # three degrees of freedom
+    assert found.correlation("rollout", 2) == pytest.approx((0.95, half))
+    assert describe_randomisation(found) == (
+        "After the head and layers 3 to 4 were re-initialised, by the rank correlation with the"
+        " trained model's maps: maps of rollout (0.95) hardly depend on these layers; maps of"
+        " grad-rollout (0.62) and last (0.00) depend on them; maps of wavering (0.91) are"
+        " undecided, because the interval contains 0.9."
+    )
+    assert describe_randomisation(checked(depth=1, rollout=0.95)).startswith(
+        "After the head and layer 1 were re-initialised"
+    )
+
+
+def test_the_chosen_map_depends_on_the_upper_layers_and_is_the_best_of_those():
+    found = checked(rollout=0.95, grad_rollout=0.62, gradcam=0.0)
+    gaps = {"rollout": 0.5, "grad-rollout": 0.3, "gradcam": 0.1}
+    assert choose_map(found, gaps) == "grad-rollout"
+    assert choose_map(found, gaps | {"gradcam": 0.4}) == "gradcam"
+    assert choose_map(checked(rollout=0.95), gaps) is None
+
+
+def test_the_default_map_of_a_model_without_cls_is_the_one_that_the_check_chose():
+    path = Path(__file__).parents[3] / "experiments" / "results" / "visualize-cifar10-pocket.json"
+    found = json.loads(path.read_text())["faithfulness"]["randomisation"]
+    assert default_method(build(pool="mean")) == found["choice"]

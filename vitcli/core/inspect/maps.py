@@ -45,7 +45,7 @@ def cls_attention(request: MapRequest) -> Tensor:
     if request.model.cls_token is None and request.query is None:
         raise ValueError(
             f"the model has no CLS token (it pools by {request.model.spec.pool!r}); use the method"
-            " rollout, or name a patch with --query"
+            " grad-rollout, or name a patch with --query"
         )
     return head_maps(request).mean((1, 2))
 
@@ -109,9 +109,23 @@ METHODS_BY_HEAD: dict[str, Callable[[MapRequest], Tensor]] = {"head": head_maps,
 """Methods that return one map or one matrix for each layer and head."""
 
 
-def default_method(model: VisionTransformer) -> str:
-    """Return ``cls`` for a model with a CLS token, else ``rollout``."""
-    return "rollout" if model.cls_token is None else "cls"
+def default_method(model: VisionTransformer, *, by_class: bool = True) -> str:
+    """Return the method of a map that is asked for without a method.
+
+    The attention of CLS reads what the classifier reads. A model without CLS has no such row, and
+    two checks chose its method (docs/attention-maps.md): a rollout keeps its order of patches when
+    the upper half of the layers loses its trained weights, so it does not show what these layers
+    learned. Of the maps that pass this check, the gradient rollout finds the patches that the
+    prediction needs best.
+
+    Args:
+        model: The model to map.
+        by_class: Whether a map of one class is possible. Without a class, ``rollout`` remains: it
+            is the only map of a model without CLS that needs neither a class nor a patch.
+    """
+    if model.cls_token is not None:
+        return "cls"
+    return "grad-rollout" if by_class else "rollout"
 
 
 def query_shares(request: MapRequest) -> Tensor:

@@ -1,9 +1,11 @@
 """Normalisation layers. Axes: B batch, N tokens, D embed_dim."""
 
 from contextlib import AbstractContextManager
+from typing import Any
 
 from torch import Tensor, nn
 
+from vitcli.core.across import again
 from vitcli.core.make import make
 from vitcli.core.spec import TokenSpec
 from vitcli.core.spec.slots import NORMS
@@ -25,18 +27,21 @@ class FrozenStatistics(AbstractContextManager[None]):
     """A context in which BatchNorm normalises as usual but does not update running statistics.
 
     Use the context for a forward pass that is repeated to compute gradients. The same context can
-    be entered several times.
+    be entered several times. Layers that look across the ranks do so again.
     """
 
     def __init__(self, module: nn.Module) -> None:
+        self.across = again()
         self.norms = [part for part in module.modules() if isinstance(part, TokenBatchNorm)]
 
     def __enter__(self) -> None:
+        self.across.__enter__()
         self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
             norm.momentum, norm.num_batches_tracked = 0.0, None
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, *error: Any) -> None:
+        self.across.__exit__(*error)
         for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):
             norm.momentum, norm.num_batches_tracked = momentum, count
 

@@ -114,6 +114,9 @@ class TaskRow(SpecRow):
     """A numpy function that recomputes the headline metric from the stored outputs."""
     condense: Target | None = None
     """A numpy function that reduces the stored outputs to a size that can be committed to git."""
+    per_image: Target | None = None
+    """A numpy function that returns, from stored or condensed outputs, the headline metric of each
+    image, whose mean is the metric, and the labels or None."""
 
     def __post_init__(self) -> None:
         if "loss" not in self.reports:

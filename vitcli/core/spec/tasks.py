@@ -37,6 +37,7 @@ TASKS |= {
         unprefixed=("calibration_error",),
         recompute="vitcli.core.tasks.predictions:accuracy",
         condense="vitcli.core.tasks.predictions:condense",
+        per_image="vitcli.core.tasks.predictions:correct",
     ),
     "mae": TaskRow(
         about="masked autoencoder: reconstruct masked patches (He et al. 2022)",
@@ -47,6 +48,7 @@ TASKS |= {
         uses_labels=False,
         recompute="vitcli.core.tasks.predictions:masked_mse",
         condense="vitcli.core.tasks.predictions:condense_errors",
+        per_image="vitcli.core.tasks.predictions:errors",
     ),
     "ssat": TaskRow(
         about="classify and reconstruct masked patches in one training (Das et al. 2024)",
@@ -59,6 +61,7 @@ TASKS |= {
         unprefixed=("calibration_error",),
         recompute="vitcli.core.tasks.predictions:accuracy",
         condense="vitcli.core.tasks.predictions:condense",
+        per_image="vitcli.core.tasks.predictions:correct",
     ),
     "dino": TaskRow(
         about="self-distillation between views of an image (DINO, Caron et al. 2021)",
@@ -70,6 +73,7 @@ TASKS |= {
         uses_labels=False,
         recompute="vitcli.core.tasks.predictions:accuracy",
         condense="vitcli.core.tasks.predictions:condense",
+        per_image="vitcli.core.tasks.predictions:correct",
     ),
     "lejepa": TaskRow(
         about="equal, Gaussian embeddings of views (LeJEPA, Balestriero and LeCun 2025)",
@@ -81,6 +85,7 @@ TASKS |= {
         uses_labels=False,
         recompute="vitcli.core.tasks.predictions:accuracy",
         condense="vitcli.core.tasks.predictions:condense",
+        per_image="vitcli.core.tasks.predictions:correct",
     ),
     "clip": TaskRow(
         about="contrastive training of images with captions (Radford et al. 2021)",
@@ -94,6 +99,7 @@ TASKS |= {
         ),
         recompute="vitcli.core.tasks.predictions:accuracy",
         condense="vitcli.core.tasks.predictions:condense",
+        per_image="vitcli.core.tasks.predictions:correct",
     ),
     "fusion": TaskRow(
         about="classification of an image together with a sound",
@@ -105,6 +111,7 @@ TASKS |= {
         unprefixed=("calibration_error",),
         recompute="vitcli.core.tasks.predictions:accuracy",
         condense="vitcli.core.tasks.predictions:condense",
+        per_image="vitcli.core.tasks.predictions:correct",
     ),
 }
 

@@ -176,11 +176,12 @@ class ContrastiveTask(Task):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss, its floor for these captions, and the scale of the similarities."""
-        images, texts = self.network(batch["images"], batch["tokens"])
+        found = *self.network(batch["images"], batch["tokens"]), batch["caption"], batch["subject"]
+        images, texts, caption, subject = (self.ranks.gather(rows) for rows in found)
         scale = self.module.logit_scale.exp()
         with without_autocast(images.device):
-            loss = contrastive_loss(images, texts, scale, batch["caption"])
-        return {"loss": loss, "floor": loss_floor(batch["subject"]), "scale": scale.detach()}
+            loss = contrastive_loss(images, texts, scale, caption)
+        return {"loss": loss, "floor": loss_floor(subject), "scale": scale.detach()}
 
     @torch.no_grad()
     def after_step(self, step: int) -> None:

@@ -16,6 +16,7 @@ from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.randomness import Draws, keyed_generator
+from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.core.spec.views import DinoSpec
 from vitcli.core.tasks.projection import Projector, all_features
@@ -145,9 +146,9 @@ class Dino(ViewTask):
         with without_autocast(targets.device):
             loss = cross_view_loss(student / self.fields.student_temperature, targets)
         with torch.no_grad():
-            module.batch_center.copy_(teacher.mean((0, 1)))
+            module.batch_center.copy_(self.ranks.mean(teacher.mean((0, 1))))
             module.momentum.copy_(batch["momentum"][0])
-            each, mean = entropies(targets)
+            each, mean = entropies(targets, self.ranks)
         return {"loss": loss, "sample_entropy": each, "batch_entropy": mean}
 
     @torch.no_grad()
@@ -201,7 +202,7 @@ def cross_view_loss(student: Tensor, targets: Tensor) -> Tensor:
     return (scores.diagonal().sum() - scores.sum()) / num_pairs
 
 
-def entropies(targets: Tensor) -> tuple[Tensor, Tensor]:
+def entropies(targets: Tensor, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
     """Return the mean entropy of each output and the entropy of their mean, in shares of log K.
 
     (..., K) probabilities. Near (1, 1) the outputs are uniform, near (0, 0) all have the same peak.
@@ -209,6 +210,6 @@ def entropies(targets: Tensor) -> tuple[Tensor, Tensor]:
     """
     flat = targets.flatten(0, -2)
     each = -torch.xlogy(flat, flat).sum(-1).mean()
-    whole = flat.mean(0)
+    whole = ranks.mean(flat.mean(0))
     mean = -torch.xlogy(whole, whole).sum()
     return each / math.log(flat.shape[-1]), mean / math.log(flat.shape[-1])

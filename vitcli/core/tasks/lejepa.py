@@ -58,7 +58,7 @@ class Lejepa(ViewTask):
         """Return the loss, its two parts and the standard deviation of the embeddings."""
         task = self.views
         assert isinstance(task, LejepaSpec)
-        found = self.network(batch["images"], batch.get("local"))
+        found = self.ranks.gather(self.network(batch["images"], batch.get("local")))
         with without_autocast(found.device):
             same = invariance(found, task.num_global)
             directions = draw_directions(found.shape[-1], task.num_slices, found.device)

@@ -56,3 +56,20 @@ def masked_mse(arrays: Arrays) -> tuple[float, int]:
 def condense_errors(arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Return ``masked_mse`` of each image as float16, (N,)."""
     return {"masked_mse": arrays["masked_mse"].astype(np.float16)}
+
+
+def correct(arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return whether each image is classified correctly, and its label: (N,) and (N,).
+
+    The outputs may be condensed.
+    """
+    if "prediction" in arrays:
+        labels = arrays["label"]
+        return arrays["prediction"] == labels, labels.astype(np.int64)
+    logits, labels = check_predictions(arrays)
+    return logits.argmax(1) == labels, labels.astype(np.int64)
+
+
+def errors(arrays: Arrays) -> tuple[NDArray[Any], None]:
+    """Return the error of each reconstruction, (N,). The outputs may be condensed."""
+    return arrays["masked_mse"], None

@@ -6,7 +6,7 @@ table of tasks. They never use its name.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar
 
 import torch
@@ -27,6 +27,7 @@ from vitcli.core.data.batches import (
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.pictures import Picture
 from vitcli.core.train.evaluate import images_at_once, limit_images
@@ -53,6 +54,8 @@ class Task(ABC):
         """The module, compiled or not, that ``losses`` calls."""
         self.prepare = make_batch
         """``make_batch`` of ``core.data``, compiled or not, that makes the training batches."""
+        self.ranks: Ranks = ALONE
+        """The processes of the training. ``losses`` computes the rows of this process."""
         self._ahead = DrawnAhead(self._draw)
 
     @property
@@ -80,11 +83,11 @@ class Task(ABC):
         """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
         # One transfer per epoch is cheaper than one per batch.
         tables = rows_on_device(self.rows(data, epoch), data.train.pixels.device)
-        size = self.spec.train.batch_size
+        size, parts = self.spec.train.batch_size, self.spec.train.accumulate
         end = num_batches(len(data.train), size) * size
         for start in range(first_batch * size, end, size):
             part = {name: table[start : start + size] for name, table in tables.items()}
-            yield self.make_batch(data, part)
+            yield self.ranks.own_batch(part, parts, partial(self.make_batch, data))
 
     @property
     def has_rows(self) -> bool:
@@ -160,9 +163,19 @@ class Task(ABC):
             ValueError: The text begins with the field, such as ``task.sound: ...``.
         """
 
+    def check_ranks(self) -> None:  # noqa: B027  (most tasks need only equal shares)
+        """Refuse ranks among which the rows of a batch cannot be divided.
+
+        Raises:
+            ValueError: The text begins with the field.
+        """
+
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the scalars that the task's row names; the training minimises ``loss``.
+
+        Of several ranks, each computes its rows. The gradients and the scalars are then averaged,
+        which suits means over a batch. A loss that compares rows gathers them: ``ranks.gather``.
 
         On CUDA, a graph replays one of the first calls. So the scalars must depend only on tensors
         and on the default generator, and the host must not read them.

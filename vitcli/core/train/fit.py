@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from vitcli.core.randomness import begin_step
+from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.train.optim import set_lr
 
 Batch = dict[str, Tensor]
@@ -49,6 +51,7 @@ def fit(
     accumulate: int = 1,
     autocast: torch.dtype | None = None,
     scaler: torch.amp.GradScaler | None = None,
+    ranks: Ranks = ALONE,
 ) -> Iterator[Step]:
     """Take one optimisation step per batch, and yield after each step.
 
@@ -66,6 +69,7 @@ def fit(
         accumulate: Number of equal parts of a batch whose gradients are averaged.
         autocast: Type of the forward pass; None keeps fp32.
         scaler: Loss scaling for fp16; it skips a step with infinite gradients.
+        ranks: The processes of the training. A batch has the rows of this process.
     """
     for step, batch in enumerate(batches, start=first_step):
         begin_step(batch["images"].device, seed, step)
@@ -78,6 +82,7 @@ def fit(
             accumulate=accumulate,
             autocast=autocast,
             scaler=scaler,
+            ranks=ranks,
         )
         task.after_step(step)
         yield Step(step=step + 1, lr=lr, scalars=scalars)
@@ -92,11 +97,14 @@ def learn(
     accumulate: int,
     autocast: torch.dtype | None,
     scaler: torch.amp.GradScaler | None,
+    ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
     """Take an optimisation step on a batch; return its scalars and ``grad_norm``."""
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
-    scalars = backward(task, batch, accumulate, autocast, scaler)
+    with ranks.across():
+        scalars = backward(task, batch, accumulate, autocast, scaler)
+    scalars = ranks.average(partial(gradients, optimizers), scalars)
     return scalars | {"grad_norm": take_step(optimizers, max_grad_norm, scaler)}
 
 
@@ -142,8 +150,8 @@ def take_step(
     """Clip the gradient and take a step; return the gradient's norm before clipping."""
     if scaler:
         unscale(scaler, optimizers)
-    params = [p for o in optimizers for group in o.param_groups for p in group["params"]]
-    grad_norm = total_norm([p.grad for p in params if p.grad is not None])
+    params = parameters(optimizers)
+    grad_norm = total_norm(gradients(optimizers))
     if max_grad_norm is not None:
         nn.utils.clip_grads_with_norm_(params, max_grad_norm, grad_norm)
     for optimizer in optimizers:
@@ -151,6 +159,14 @@ def take_step(
     if scaler:
         scaler.update()
     return grad_norm
+
+
+def parameters(optimizers: Sequence[Optimizer]) -> list[nn.Parameter]:
+    return [p for o in optimizers for group in o.param_groups for p in group["params"]]
+
+
+def gradients(optimizers: Sequence[Optimizer]) -> list[Tensor]:
+    return [p.grad for p in parameters(optimizers) if p.grad is not None]
 
 
 def unscale(scaler: torch.amp.GradScaler, optimizers: Sequence[Optimizer]) -> None:

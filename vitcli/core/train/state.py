@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch, Rows, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.randomness import begin_step
+from vitcli.core.ranks import Ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.fit import Objective, Step, fit, learn
@@ -38,6 +39,8 @@ class TrainableTask(Objective, Protocol):
 
     module: nn.Module
     """Everything that is trained and saved."""
+    ranks: Ranks
+    """The processes of the training."""
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -104,6 +107,7 @@ class TrainState:
             "accumulate": spec.train.accumulate,
             "autocast": autocast,
             "scaler": self.scaler,
+            "ranks": task.ranks,
         }
         self._lr_factor = partial(
             lr_factor,

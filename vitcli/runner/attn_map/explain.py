@@ -103,6 +103,7 @@ class Explainer:
         query: tuple[float, float] | None = None,
         class_name: str | None = None,
         fit: str = "crop",
+        by_class: bool = True,
     ) -> None:
         """Check the method and its options, before any picture is read.
 
@@ -116,6 +117,7 @@ class Explainer:
             query: x and y of a point, as shares (0 to 1) of the model's input.
             class_name: The class to explain. Default: the likeliest class.
             fit: How a picture of another shape is fitted, a row of ``FITS``.
+            by_class: Whether the default method may be a map of one class.
 
         Raises:
             ConfigError: The method or an option does not fit the model.
@@ -127,8 +129,10 @@ class Explainer:
                 " Transformer with --run"
             )
         self.predictor, self.model = predictor, model
-        self.method = method or _choose_method(model, query, class_name)
         self.classifies = predictor.spec.task.row.classifies
+        # A map of one class comes from all layers, so named layers ask for another map.
+        can_explain = by_class and self.classifies and layers is None
+        self.method = method or _choose_method(model, query, class_name, can_explain)
         if not self.classifies and "class" in OPTIONS[self.method]:
             raise ConfigError(
                 f"--method {self.method} explains a class, but {predictor.run.name} does not"
@@ -239,11 +243,14 @@ class Explainer:
 
 
 def _choose_method(
-    model: VisionTransformer, query: tuple[float, float] | None, class_name: str | None
+    model: VisionTransformer,
+    query: tuple[float, float] | None,
+    class_name: str | None,
+    by_class: bool,
 ) -> str:
     if class_name is not None:
         return "grad-rollout"
-    return "cls" if query is not None else default_method(model)
+    return "cls" if query is not None else default_method(model, by_class=by_class)
 
 
 def _list_classes(names: Sequence[str], run: str) -> str:

@@ -131,6 +131,9 @@ def load_experiment(
     if "variants" in raw:
         command = f"vitcli ablate {typed_name(path)}"
         raise ConfigError(f"{path}: this is a study; run it with '{command}'")
+    if "search" in raw:
+        command = f"vitcli search {typed_name(path)}"
+        raise ConfigError(f"{path}: this is a search; run it with '{command}'")
     read_purpose(documents[0])
     spec = check(raw, in_files(documents), is_stored=bool(changes))
     if not changes:

@@ -16,7 +16,8 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
     """Return the fields that differ: dotted field -> (value in ``one``, value in ``other``).
 
     If only one of the two model families has a field, the field differs unless it has its default
-    value. The other family's value is None.
+    value. The other family's value is None. The same holds for the fields of a part that only one
+    configuration has, such as ``pretrain``.
     """
     found: dict[str, Change] = {}
     for name in [*dict.fromkeys((*type(one).model_fields, *type(other).model_fields))]:
@@ -25,9 +26,19 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
             continue
         if isinstance(left, BaseModel) and isinstance(right, BaseModel):
             found |= differences(left, right, f"{prefix}{name}.")
+        elif isinstance(left, BaseModel):
+            found |= {field: (value, None) for field, value in _fields(left, prefix + name)}
+        elif isinstance(right, BaseModel):
+            found |= {field: (None, value) for field, value in _fields(right, prefix + name)}
         elif left != right:
             found[prefix + name] = (left, right)
     return found
+
+
+def _fields(part: BaseModel, name: str) -> list[tuple[str, Any]]:
+    """Return the fields of a part that differ from its defaults; the part itself if none does."""
+    found = differences(type(part)(), part, f"{name}.")
+    return [(field, value) for field, (_, value) in found.items()] or [(name, {})]
 
 
 def _is_unset(one: BaseModel, name: str, other: BaseModel) -> bool:
@@ -46,7 +57,8 @@ def with_data_defaults(
     Mean and std are taken too, unless the user typed them for the stored run. The batch size is
     taken if the stored run shrank it from that of ``spec``.
     """
-    typed = meta.get("typed", [])
+    typed = meta.get("typed")
+    typed = typed if isinstance(typed, list) else []
     follow = ["class_names", *(name for name in STATISTICS if name not in typed)]
     model = {k: getattr(stored.model, k) for k in SIZES if getattr(spec.model, k) is None}
     data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}

@@ -4,8 +4,9 @@ import re
 
 ENTRY = re.compile(r"# (\w+):\s+(.*\S)")
 CONTINUED = re.compile(r"#\s{2,}(.*\S)")
-OF_THE_ORIGINAL = ("Run", "Cost", "Result", "Reading")
-"""Entries that are true of one file only: its command, its results and their explanation."""
+OF_THE_ORIGINAL = ("Run", "Cost", "Result", "Tuned", "Reading")
+"""Entries that are true of one file only: its command, its cost, its results, the images on which
+its settings were chosen, and the explanation."""
 
 
 def without_results(text: str) -> str:

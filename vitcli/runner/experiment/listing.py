@@ -20,7 +20,7 @@ from vitcli.runner.files import commit
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentInfo:
-    """Name, kind (experiment, study or broken), purpose and path of an experiment file."""
+    """Name, kind (experiment, study, search or broken), purpose and path of an experiment file."""
 
     name: str
     kind: str
@@ -38,16 +38,22 @@ def describe_experiment(name: str) -> ExperimentInfo:
     """Describe an experiment file by name or path; a file that cannot be read is broken."""
     path = find_experiment(name)
     try:
-        kind = "study" if is_study(path) else "experiment"
+        kind = kind_of(path)
         purpose = read_purpose(read_mapping(path)).model_dump()
     except ConfigError as error:
         kind, purpose = "broken", {"question": str(error)}
     return ExperimentInfo(name=path.stem, kind=kind, path=str(path), **purpose)
 
 
+def kind_of(path: Path, loader: Any = SAFE_LOADER) -> str:
+    """Return what a file is: a study has variants, or its base has them; a search has a space."""
+    fields = resolve_bases(read_mapping(path, loader), path)
+    return "study" if "variants" in fields else "search" if "search" in fields else "experiment"
+
+
 def is_study(path: Path, loader: Any = SAFE_LOADER) -> bool:
-    """Return whether a file is a study: it has variants, or its base has them."""
-    return "variants" in resolve_bases(read_mapping(path, loader), path)
+    """Return whether a file is a study."""
+    return kind_of(path, loader) == "study"
 
 
 def base_spec(name: str) -> ExperimentSpec | None:
@@ -63,7 +69,7 @@ def base_spec(name: str) -> ExperimentSpec | None:
             fields = resolve_bases(document, path)
             own = {key: fields[key] for key in fields if key in ExperimentSpec.model_fields}
             return check(own, document, is_stored=True)
-        except ConfigError:
+        except (ConfigError, OSError, ValueError):  # a name may come from a damaged file
             continue
     return None
 

@@ -13,7 +13,7 @@ from vitcli.runner.experiment.purpose import FILE_FIELDS
 from vitcli.runner.experiment.yaml_text import FieldPath
 from vitcli.runner.text import closest, did_you_mean
 
-STUDY_FIELDS = ("variants", "seeds", "threads", "tune", "reference")
+STUDY_FIELDS = ("variants", "seeds", "threads", "tune", "reference", "equivalence_margin", "design")
 """Fields of a file that only a study has; ``StudyFields`` describes them."""
 
 
@@ -64,6 +64,8 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
         return "; only a file can have it, at its top level"
     if not group and last in STUDY_FIELDS:
         return "; only a study has it, which is a file with 'variants'"
+    if not group and last == "search":
+        return "; only a file can have it, which 'vitcli search' runs"
     known = [*field_names(raw=raw), *FILE_FIELDS, *STUDY_FIELDS]
     own = field_names(raw=raw, only_chosen=True)
     for names in (own, known):

@@ -19,16 +19,18 @@ class _FileSchema(GenerateJsonSchema):
         return pair
 
 
-def schema(study_fields: type[Spec]) -> dict[str, Any]:
-    """Return the JSON schema of a file that holds an experiment, and a study's fields too."""
+def schema(*file_fields: type[Spec]) -> dict[str, Any]:
+    """Return the JSON schema of a file that holds an experiment and fields of other kinds too."""
     fields = ExperimentSpec.model_json_schema(schema_generator=_FileSchema)
     base = {"type": "string", "description": "Experiment whose fields this file changes."}
     purpose = Purpose.model_json_schema()["properties"]
-    study = study_fields.model_json_schema()
+    others = [each.model_json_schema() for each in file_fields]
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **fields,
-        "title": "vitcli experiment, or study where it has variants",
-        "properties": {"base": base, **purpose, **fields["properties"], **study["properties"]},
-        "$defs": fields["$defs"] | study["$defs"],
+        "title": "vitcli experiment, study where it has variants, or search where it has a space",
+        "properties": {"base": base, **purpose, **fields["properties"]}
+        | {name: field for other in others for name, field in other["properties"].items()},
+        "$defs": fields["$defs"]
+        | {name: kind for other in others for name, kind in other["$defs"].items()},
     }

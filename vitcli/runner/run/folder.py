@@ -3,8 +3,9 @@
 import json
 import math
 import os
+import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -38,6 +39,11 @@ CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
+
+
+SEED = re.compile(rb"^seed: (\d{1,9})$", re.MULTILINE)
+_parsed_before: dict[tuple[bytes, bytes], ExperimentSpec] = {}
+"""What stands before and after the seed in a config.yaml -> its experiment."""
 
 
 class RunDir:
@@ -103,9 +109,16 @@ class RunDir:
         return max(steps(self.checkpoints), default=0)
 
     def spec(self) -> ExperimentSpec:
-        """Read config.yaml."""
-        document = read_mapping(self.path / "config.yaml", FAST_LOADER)
-        return check(document.data, document, is_stored=True)
+        """Read config.yaml. Of runs that differ in their seeds alone, one is parsed."""
+        path = self.path / "config.yaml"
+        is_readable = path.is_file() and os.access(path, os.R_OK)
+        parts = SEED.split(path.read_bytes()) if is_readable else []
+        if len(parts) != 3:
+            return _parsed(path)
+        before, seed, after = parts
+        if (before, after) not in _parsed_before:
+            _parsed_before[before, after] = _parsed(path)
+        return _parsed_before[before, after].replace(seed=int(seed))
 
     def status(self) -> dict[str, Any]:
         """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed."""
@@ -153,6 +166,11 @@ class RunDir:
             yield
 
 
+def _parsed(path: Path) -> ExperimentSpec:
+    document = read_mapping(path, FAST_LOADER)
+    return check(document.data, document, is_stored=True)
+
+
 def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
     """Return the records in the text of a metrics.jsonl; an incomplete last line is ignored.
 
@@ -196,6 +214,14 @@ def temporary_files(run: Path) -> list[Path]:
     """Return temporary files of ``commit`` that a killed process left behind."""
     found = [path for name in FILES for path in run.glob(f".{name}.*")]
     return found + [path for n in CHECKPOINT_FILES for path in run.glob(f"checkpoints/*/.{n}.*")]
+
+
+def headline_key(result: Mapping[str, Any], name: str) -> str:
+    """Return the key in result.json of the number that a run is judged by.
+
+    A run of a search measures no test image, so that it is judged by its validation split.
+    """
+    return f"{'val' if result.get('num_test') == 0 else 'test'}_{name}"
 
 
 def checkpoint_files(run: Path) -> list[Path]:

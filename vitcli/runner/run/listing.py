@@ -16,6 +16,11 @@ from vitcli.runner.run.compare import last_measures
 from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.run.folder import FILES, RUNS, RunDir, checkpoint_files, temporary_files
 
+PAGE = "index.html"
+"""Name of the page of runs in a folder of runs."""
+PAGE_MARK = '<meta name="generator" content="vitcli runs page">'
+"""A line by which vitcli recognises a page of runs, which it may replace or remove."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSummary:
@@ -39,6 +44,10 @@ class RunSummary:
     parameters: int | None
     train_seconds: float | None
     seed: int | None
+    commit: str | None
+    """Commit of the code; None if it ran from an installed package."""
+    dirty: bool
+    """Whether the commit alone does not reproduce the run; see ``is_dirty``."""
     differs: dict[str, Any]
     """Settings that differ from the experiment: dotted field -> value."""
 
@@ -65,19 +74,28 @@ class RunSummary:
 def summarize_runs(runs: Sequence[RunDir]) -> list[RunSummary]:
     """Summarize runs, which are listed oldest first."""
     references: dict[str, ExperimentSpec] = {}
-    return [summarize(run, references) for run in runs]
+    return [summarize(run, references, readable_spec(run)) for run in runs]
 
 
-def summarize(run: RunDir, references: dict[str, ExperimentSpec]) -> RunSummary:
+def readable_spec(run: RunDir) -> ExperimentSpec | None:
+    """Return the configuration of a run; None if config.yaml cannot be read."""
+    try:
+        return run.spec()
+    except ConfigError:
+        return None
+
+
+def summarize(
+    run: RunDir, references: dict[str, ExperimentSpec], spec: ExperimentSpec | None
+) -> RunSummary:
     """Summarize a run from its files, even if some are missing or damaged.
 
-    ``references`` is the argument of ``differing_fields``.
+    Args:
+        run: The run.
+        references: The argument of ``differing_fields``.
+        spec: The run's configuration; None if it cannot be read.
     """
     meta, measured = run.read("meta.json"), last_measures(run)
-    try:
-        spec = run.spec()
-    except ConfigError:
-        spec = None
     state, reason = live_state(run)
     task = spec.task.name if spec else DEFAULT_TASK
     return RunSummary(
@@ -86,16 +104,38 @@ def summarize(run: RunDir, references: dict[str, ExperimentSpec]) -> RunSummary:
         path=str(run.path),
         state=state,
         reason=reason,
-        experiment=meta.get("experiment"),
-        data=spec.data.name if spec else meta.get("data"),
-        started=meta.get("started"),
+        experiment=_text(meta.get("experiment")),
+        data=spec.data.name if spec else _text(meta.get("data")),
+        started=_text(meta.get("started")),
         epochs=measured.get("epochs", 0),
         epochs_planned=spec.train.epochs if spec else None,
         test_score=measured.get(f"test_{TASKS[task].headline.name}"),
         parameters=measured.get("parameters"),
         train_seconds=measured.get("train_seconds"),
         seed=spec.seed if spec else meta.get("seed"),
+        commit=_text(meta.get("commit")),
+        dirty=is_dirty(meta),
         differs=differing_fields(spec, meta, references) if spec else {},
+    )
+
+
+def _text(value: Any) -> str | None:
+    """Return a text of meta.json; None for a value of another type."""
+    return value if isinstance(value, str) else None
+
+
+def is_number(value: Any) -> bool:
+    """Return whether a value is a number that a double can hold; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def is_dirty(meta: dict[str, Any]) -> bool:
+    """Return whether a part of a run was trained by other code than the run's commit."""
+    sessions = meta.get("sessions")
+    parts = [meta, *(sessions if isinstance(sessions, list) else [])]
+    return any(
+        not isinstance(part, dict) or part.get("dirty") or part.get("commit") != meta.get("commit")
+        for part in parts
     )
 
 
@@ -174,6 +214,11 @@ def rank(summaries: Sequence[RunSummary]) -> list[RunSummary]:
     falling = any(run.headline.higher_is_better for run in measured)
     best_first = sorted(measured, key=lambda run: run.test_score or 0, reverse=falling)
     return best_first + [run for run in summaries if run.test_score is None]
+
+
+def is_page_of_runs(path: Path) -> bool:
+    """Return whether a file is a page that ``vitcli runs page`` wrote."""
+    return path.is_file() and PAGE_MARK in path.read_text(errors="replace")
 
 
 def is_run_folder(run: RunDir) -> bool:

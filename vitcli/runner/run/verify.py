@@ -10,7 +10,7 @@ from typing import get_args
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import load_checkpoint
-from vitcli.runner.run.folder import MANIFEST, RunDir, State, temporary_files
+from vitcli.runner.run.folder import MANIFEST, RunDir, State, headline_key, temporary_files
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, read_outputs, recomputed
 
 
@@ -43,7 +43,7 @@ def verify_run(run: RunDir) -> list[Verdict]:
         keys, is_hashed = {_headline_key(run), "num_test"}, _has_hashed_result(run)
         result = partial(_check_json, run, "result.json", keys, is_hashed=is_hashed)
         verdicts.append(_verdict("result.json", result))
-        if not run.is_bundled:
+        if not run.is_bundled and run.read("result.json").get("num_test") != 0:
             verdicts.append(_verdict("predictions.npz", partial(_check_predictions, run)))
     return verdicts + [
         Verdict(str(path.relative_to(run.path)), "incomplete", "left by a killed process")
@@ -105,7 +105,7 @@ def _check_metrics(run: RunDir, finished: bool) -> None:
 def _headline_key(run: RunDir) -> str:
     """Return the key in result.json of the number that the run's task is judged by."""
     try:
-        return f"test_{run.spec().task.row.headline.name}"
+        return headline_key(run.read("result.json"), run.spec().task.row.headline.name)
     except ConfigError:  # a damaged config.yaml has a verdict of its own
         return "num_test"
 

@@ -7,11 +7,14 @@ from statistics import fmean
 from typing import Any
 
 from vitcli.core.spec.task import Metric
+from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.config import config_hash, typed_name
+from vitcli.runner.experiment.config import typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.run.folder import RESULT_STATES
-from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting, read_plan
+from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
+from vitcli.runner.study.images import PerImage, contrast, join
+from vitcli.runner.study.margin import declared_margins
 from vitcli.runner.study.records import TrialRecord
 from vitcli.runner.study.result import (
     Candidate,
@@ -36,13 +39,19 @@ def read_results(
     saved: SavedTrials | None = None,
     *,
     ignore: Sequence[str] = (),
+    states: States | None = None,
 ) -> StudyResult:
     """Return the document of the trials in a study's folder and of matching saved trials.
 
-    Saved trials of the variants in ``ignore`` are not used.
+    Saved trials of the variants in ``ignore`` are not used. ``states`` are those of the trials if
+    they have been read.
     """
-    states = trial_states(study, root, only, saved, ignore=ignore)
-    return collect(study, root, states, known_parameters(root), only)
+    if states is None:
+        states = trial_states(study, root, only, saved, ignore=ignore)
+    parameters = known_parameters(root)
+    doc = collect(study, root, states, parameters, only)
+    done = sum(state.state in RESULT_STATES for state in states.values())
+    return doc.replace(margins=declared_margins(study, root, saved, done))
 
 
 def known_parameters(root: Path) -> dict[str, int]:
@@ -83,6 +92,7 @@ def collect(
     base = study.baseline.spec
     sessions = [session for record in records.values() for session in record.sessions]
     first = next(iter(records.values()), None)
+    rows = tuple(_row(study, variant, states, parameters) for variant in shown)
     return StudyResult(
         name=study.name,
         question=study.question,
@@ -106,9 +116,33 @@ def collect(
         base_config=_base_config(study),
         reference=study.reference,
         task=base.task.name,
+        parts=study.parts,
         same_setting=is_same_setting(study),
-        rows=tuple(_row(study, variant, states, parameters) for variant in shown),
+        rows=_with_images(study, rows, states),
     )
+
+
+def _with_images(
+    study: Study, rows: Sequence[VariantResult], states: States
+) -> tuple[VariantResult, ...]:
+    """Return the rows with the numbers that come from the predictions for single test images."""
+    task = study.baseline.spec.task.row
+    found = [join(_per_image(study, row, states), task) for row in rows]
+    contrasts = [None, *(contrast(each, found[0], task.headline) for each in found[1:])]
+    return tuple(
+        row.replace(images=each.crossed(), contrast=other)
+        for row, each, other in zip(rows, found, contrasts, strict=True)
+    )
+
+
+def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, PerImage | None]:
+    """Return what each finished trial of a row, in its chosen setting, says of each image."""
+    hashes = {trial.config_hash for trial in row.trials if trial.state == "finished"}
+    return {
+        trial.spec.seed: read()
+        for trial in study.trials([row.variant])
+        if (read := states[trial.folder].read_images) and trial.config_hash in hashes
+    }
 
 
 def _base_config(study: Study) -> dict[str, Any]:
@@ -225,7 +259,7 @@ def _trial_entry(trial: Trial, state: TrialState) -> TrialResult:
         "seed": trial.spec.seed,
         "state": state.state,
         "reason": state.reason,
-        "config_hash": config_hash(trial.spec),
+        "config_hash": trial.config_hash,
     }
     if (record := state.record) is not None:
         entry |= {"epochs": record.epochs, "curve": record.curve}

@@ -4,13 +4,12 @@ A study is an experiment file with ``variants``. Every variant starts from the f
 or from its ``base``. It changes fields or names another experiment.
 """
 
-import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
@@ -18,6 +17,7 @@ from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     check,
+    config_hash,
     find_experiment,
     fit_to_data,
     flatten,
@@ -31,19 +31,19 @@ from vitcli.runner.experiment.places import Places, in_files
 from vitcli.runner.experiment.problems import describe
 from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import Reference
 from vitcli.runner.text import did_you_mean
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
+KNOWN = "known.cache"
+"""File in a study's folder with the results that were read before."""
 RESERVED = (
-    *("figures", "logs", "plan.json", "results.json", "report.html"),
+    *("figures", "logs", "plan.json", "results.json", "report.html", KNOWN),
     *("table.md", "table.tex", "table.csv"),
 )
 """Names of files and folders that vitcli writes into a study's folder."""
-PLAN = "plan.json"
-"""File in a study's folder with the configuration of every trial, written before training."""
 MAX_SEED = 2**31 - 1
-MAX_SETTINGS = 100
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
 """Fields that may differ from those of the reference's experiment in the same setting."""
 
@@ -60,10 +60,16 @@ class StudyFields(Spec):
     """Random seeds; each variant is trained once with each seed. At least one."""
     threads: int = Field(1, ge=1, le=256)
     """CPU threads of each trial. The study sets them, because their number changes the rounding."""
+    design: Literal["one-at-a-time", "factorial"] = "one-at-a-time"
+    """``factorial`` trains every combination of the variants, and reports main effects and
+    interactions."""
     tune: dict[str, Annotated[list[Any], Field(min_length=1)]] = Field(default_factory=dict)
     """Dotted field -> values to choose from, for each variant alone, on the validation split."""
     reference: Reference | None = None
     """Published numbers to compare with; unset compares with none."""
+    equivalence_margin: float | None = Field(None, gt=0)
+    """Differences below this count as none, in the unit of the table (percentage points). Declare
+    it before the first trial; unset tests no equivalence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,6 +95,8 @@ class Trial:
     variant: str
     setting: dict[str, Any]
     spec: ExperimentSpec
+    config_hash: str
+    """Of the configuration without the seed."""
     folder: str
 
 
@@ -105,6 +113,9 @@ class Study:
     tune: dict[str, list[Any]]
     variants: tuple[Variant, ...]
     reference: Reference | None
+    equivalence_margin: float | None = None
+    parts: tuple[str, ...] = ()
+    """Names of the crossed variants of a factorial study; empty for other studies."""
     file_seeds: tuple[int, ...]
     """Seeds of the file, even if the command line replaced them."""
 
@@ -112,19 +123,31 @@ class Study:
     def baseline(self) -> Variant:
         return self.variants[0]
 
+    @property
+    def num_trials(self) -> int:
+        return len(self._trials)
+
     def trials(self, only: Sequence[str] = ()) -> list[Trial]:
         """Return every training of the study, seed by seed, so early results can be compared."""
-        return [
-            Trial(
-                variant=variant.name,
-                setting=setting,
-                spec=spec.replace(seed=seed),
-                folder="/".join([variant.name, *_setting_folder(setting), f"seed{seed}"]),
-            )
-            for seed in self.seeds
+        return [each for each in self._trials if not only or each.variant in only]
+
+    @cached_property
+    def _trials(self) -> list[Trial]:
+        settings = [
+            (variant.name, setting, spec, config_hash(spec))
             for variant in self.variants
             for setting, spec in variant.settings
-            if not only or variant.name in only
+        ]
+        return [
+            Trial(
+                variant=name,
+                setting=setting,
+                spec=spec.replace(seed=seed),
+                config_hash=key,
+                folder="/".join([name, *_setting_folder(setting), f"seed{seed}"]),
+            )
+            for seed in self.seeds
+            for name, setting, spec, key in settings
         ]
 
 
@@ -158,9 +181,13 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
         raise ConfigError(f"{where}: seed {duplicates[0]} appears twice")
     if not fields.variants:
         raise ConfigError(f"{places.where(('variants',))}: a study needs variants")
+    named = {name: changes or {} for name, changes in fields.variants.items()}
+    parts: tuple[str, ...] = ()
+    if fields.design == "factorial":
+        parts = tuple(named)[1:]
+        named = crossed_variants(named, fields.tune, places)
     variants = tuple(
-        _variant(name, changes or {}, raw, fields.tune, path, places)
-        for name, changes in fields.variants.items()
+        _variant(name, changes, raw, fields.tune, path, places) for name, changes in named.items()
     )
     _refuse_equal(variants, places)
     _check_reference(fields.reference, variants, places)
@@ -174,6 +201,8 @@ def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:
         tune=fields.tune,
         variants=variants,
         reference=fields.reference,
+        equivalence_margin=fields.equivalence_margin,
+        parts=parts,
         file_seeds=tuple(fields.seeds),
     )
 
@@ -232,21 +261,6 @@ def _other_experiment(name: Any, place: str, study: Path) -> tuple[Mapping[str, 
     if "variants" in raw:
         raise ConfigError(f"{place}: {name!r} is a study, not an experiment")
     return raw, in_files(documents)
-
-
-def grid(tune: Mapping[str, list[Any]], places: Places) -> list[dict[str, Any]]:
-    """Return every combination of the tuned values; without tuning, one empty setting."""
-    settings = [
-        dict(zip(tune, values, strict=True)) for values in itertools.product(*tune.values())
-    ]
-    if len(settings) > MAX_SETTINGS:
-        raise ConfigError(
-            f"{places.where(('tune',))}: {len(settings)} settings are too many;"
-            f" at most {MAX_SETTINGS} are allowed"
-        )
-    if any(setting in settings[:i] for i, setting in enumerate(settings)):
-        raise ConfigError(f"{places.where(('tune',))}: a value appears twice")
-    return settings
 
 
 def _refuse_equal(variants: Sequence[Variant], places: Places) -> None:
@@ -325,11 +339,6 @@ def parse_seeds(text: str) -> list[int]:
             )
         seeds += range(first, last + 1)
     return seeds
-
-
-def read_plan(root: Path) -> dict[str, Any]:
-    """Return the plan that the driver wrote before the first trial."""
-    return dict(json.loads((root / PLAN).read_text()))
 
 
 def model_sizes(study: Study) -> dict[str, int]:

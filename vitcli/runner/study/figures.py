@@ -29,9 +29,11 @@ from vitcli.runner.figure_style import (
     encode,
 )
 from vitcli.runner.files import commit
+from vitcli.runner.study.cells import signed
+from vitcli.runner.study.effect_figure import interactions
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
-from vitcli.runner.study.table import score_text, signed
+from vitcli.runner.study.table import score_text
 from vitcli.runner.text import one_line
 
 VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
@@ -46,7 +48,7 @@ def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
     """Write each figure as PNG and SVG; return file name -> path."""
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
-    for name, draw in FIGURES.items():
+    for name, draw in figures_of(doc).items():
         for form in FORMATS:
             path = folder / f"{name}.{form}"
             commit(path, encode(partial(draw, doc), form))
@@ -145,19 +147,21 @@ def _row_text(numbers: RowStatistics, digits: int) -> str:
 def curves(doc: StudyResult) -> Figure:
     """Draw the headline number after each epoch: mean and range over the finished seeds.
 
-    Only epochs that every finished seed of a variant has are drawn.
+    Only epochs that every finished seed of a variant has are drawn. Of a factorial study, only the
+    baseline and the single parts are.
     """
     figure = Figure(figsize=(7.2, 4.0), layout="constrained")
     axes = figure.add_subplot()
     ends = []
-    for index, row in enumerate(doc.rows):
+    rows = [row for row in doc.rows if not (doc.parts and "+" in row.variant)]
+    for index, row in enumerate(rows):
         epochs, values = curve(row, doc.headline.scale)  # (E,), (seeds, E)
         if not len(epochs):
             continue
         colour = VARIANT_COLOURS[index % len(VARIANT_COLOURS)]
         dash = DASHES[(index + index // len(VARIANT_COLOURS)) % len(DASHES)]
         if len(epochs) == 1:  # beside each other
-            epochs = epochs + 0.6 * ((index + 0.5) / len(doc.rows) - 0.5)
+            epochs = epochs + 0.6 * ((index + 0.5) / len(rows) - 0.5)
         _draw_curve(axes, epochs, values, colour, dash)
         name = f"{label(row.variant)} ({len(values)})"
         ends.append((float(values[:, -1].mean()), name, colour, epochs[-1]))
@@ -285,4 +289,14 @@ def label(text: str) -> str:
     return one_line(text, LABEL_LENGTH)
 
 
-FIGURES: dict[str, Callable[[StudyResult], Figure]] = {"forest": forest, "curves": curves}
+def figures_of(doc: StudyResult) -> dict[str, Callable[[StudyResult], Figure]]:
+    """Return the figures of a study by name."""
+    first = "effects" if doc.parts else "forest"
+    return {name: draw for name, draw in FIGURES.items() if name in (first, "curves")}
+
+
+FIGURES: dict[str, Callable[[StudyResult], Figure]] = {
+    "forest": forest,
+    "effects": interactions,
+    "curves": curves,
+}

@@ -3,27 +3,34 @@
 from collections.abc import Sequence
 
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.statistics import (
+from vitcli.runner.study.significance import (
     MAX_EXACT_PAIRS,
+    MIN_PAIRS,
+    POWER,
     RESAMPLES,
-    RowStatistics,
-    num_tests,
-    sampling_error,
     seeds_needed,
 )
+from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
 from vitcli.runner.text import quantity
 
 VERDICTS = (
-    "Verdict: undecided if the interval contains 0; replicates if it excludes 0 and contains the"
-    " source's drop; opposite if it lies on the other side of 0; smaller or larger if it lies on"
-    " the source's side of 0 but excludes the source's drop."
+    "Verdict: judged by the joint interval at level 1 \u2212 0.05 / m. replicates: it contains the"
+    " source's drop, excludes 0 and is not wider than the drop; too wide to say: it contains the"
+    " drop, but also 0 or too much else; not replicated: it contains 0 and excludes the drop;"
+    " opposite: it lies on the other side of 0; smaller or larger: it lies on the source's side of"
+    " 0 but excludes the drop."
 )
 DIRECTIONS = (
-    "Model, data or length of training differ from the source's, so only directions are compared:"
-    " same or opposite if the interval excludes 0; undecided if it contains 0 or if the source's"
-    " drop is 0."
+    "Model, data or length of training differ from the source's, so only directions are compared,"
+    " by the joint interval at level 1 \u2212 0.05 / m: same or opposite if it excludes 0;"
+    " undecided if it contains 0 or if the source's drop is 0."
 )
-UNCERTAINTY = ("score", "difference", "test", "sampling", "incomplete", "tuning")
+COMPARISONS = ("difference", "test", "effect", "detectable")
+"""Notes on the comparison of each row with the baseline, which factorial studies do not make."""
+UNCERTAINTY = (
+    *("score", "difference", "test", "effect", "detectable", "sampling", "incomplete"),
+    "tuning",
+)
 """Notes that say what varies and how certain the numbers are."""
 
 
@@ -31,9 +38,11 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
     """Return subject -> its sentences below the table; ``rows`` is ``compare(doc)``."""
     every = {
         "score": _score(doc),
-        "difference": _differences(doc),
+        "difference": _differences(doc, rows),
         "test": _tests(doc, rows),
-        "sampling": _sampling(doc),
+        "effect": _effects(doc, rows),
+        "detectable": _detectable(doc, rows),
+        "sampling": _sampling(doc, rows),
         "incomplete": _incomplete(rows),
         "tuning": _tuning(doc),
         "cost": _cost(doc),
@@ -42,7 +51,8 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "source": _source(doc, rows),
         "command": f"Command: {doc.command}",
     }
-    return {subject: text for subject, text in every.items() if text}
+    hidden = COMPARISONS if doc.parts else ()
+    return {subject: text for subject, text in every.items() if text and subject not in hidden}
 
 
 def _score(doc: StudyResult) -> str:
@@ -55,14 +65,20 @@ def _score(doc: StudyResult) -> str:
     )
 
 
-def _differences(doc: StudyResult) -> str:
+def _differences(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if len(doc.rows) < 2:
         return ""
-    return (
-        f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}, paired by"
-        " seed, with the 95 % t interval of the paired differences (not adjusted for the number of"
-        " rows)."
+    what = f"Difference: from {doc.rows[0].variant}, in {doc.headline.difference_unit}"
+    if not any(row.ci_low is not None for row in rows):
+        return f"{what}, paired by seed; an interval needs {MIN_PAIRS} pairs."
+    known = {row.with_images for row in rows if row.ci_low is not None}
+    crossed = (
+        "the 95 % t interval for new seeds and new test images (two-way random effects,"
+        " Satterthwaite)"
     )
+    seeds = "the 95 % t interval over seeds alone, because the predictions are not at hand"
+    texts = [text for is_known, text in ((True, crossed), (False, seeds)) if is_known in known]
+    return f"{what}, paired by seed, with {', or '.join(texts)}; not adjusted for the rows."
 
 
 def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
@@ -79,13 +95,46 @@ def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if max(tested) > MAX_EXACT_PAIRS:
         kind = f"Monte Carlo ({RESAMPLES:,} draws, fixed seed; exact up to {MAX_EXACT_PAIRS} pairs)"
     only = f"; {few}" if len(tested) < len(rows) - 1 else ""
+    both = any(row.with_images for row in rows)
+    test = f"{kind} two-sided sign-flip permutation test of the paired differences"
+    if both:
+        test = f"the larger p of two two-sided tests, the t test of the interval and the {test}"
+    return f"p: {test}, Holm-adjusted for {comparisons}{only}."
+
+
+def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
+    if not (doc.margins or any(row.p is not None for row in rows)):
+        return ""
+    text = "Effect: better or worse if the adjusted p is at most 0.05"
+    if not doc.margins:
+        return f"{text}; otherwise undecided, which is not the same as no effect."
+    unit = doc.headline.difference_unit
+    history = [
+        f"{'none' if each.points is None else f'{each.points:g} {unit}'} declared on {each.date},"
+        f" when {quantity(each.num_finished, 'trial')} had a result"
+        for each in doc.margins
+    ]
     return (
-        f"p: {kind} two-sided sign-flip permutation test of the paired differences,"
-        f" Holm-adjusted for {comparisons}{only}."
+        f"{text}; equivalent if two one-sided t tests at 5 %, Holm-adjusted, place the difference"
+        f" within the margin; otherwise undecided. Margin: {'; then '.join(history)}."
     )
 
 
-def _sampling(doc: StudyResult) -> str:
+def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
+    known = [row.detectable for row in rows if row.detectable is not None]
+    if not known:
+        return ""
+    low, high = (f"{value:.{doc.headline.digits}f}" for value in (min(known), max(known)))
+    span = low if low == high else f"{low} to {high}"
+    return (
+        f"Smallest detectable difference with these seeds: {span} (found with probability {POWER}"
+        f" at level 0.05 / {num_tests(doc)})."
+    )
+
+
+def _sampling(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
+    if any(row.with_images for row in rows):
+        return ""
     error = sampling_error(doc)
     if error is None:
         return ""
@@ -99,7 +148,10 @@ def _sampling(doc: StudyResult) -> str:
 def _incomplete(rows: Sequence[RowStatistics]) -> str:
     parts = []
     if any(row.num_unfinished for row in rows):
-        parts.append("The numbers do not include unfinished trials.")
+        parts.append(
+            "The numbers do not include unfinished trials; a row with one has neither effect nor"
+            " verdict."
+        )
     if any(row.num_diverged for row in rows):
         parts.append(
             "A diverged trial counts as a result but has no number. Means, differences and"

@@ -6,6 +6,7 @@ forbids both. Names are escaped.
 
 import base64
 import json
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,18 +15,24 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vitcli.core.spec.task import TASKS, Metric
+from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.files import commit
-from vitcli.runner.study.figures import FIGURES, FORMATS, shown_seeds, write_figures
+from vitcli.runner.study.cells import signed
+from vitcli.runner.study.effects import cell_scores, effect_name
+from vitcli.runner.study.factorial import effects
+from vitcli.runner.study.figures import FORMATS, figures_of, shown_seeds, write_figures
 from vitcli.runner.study.notes import capitalize, format_seconds
 from vitcli.runner.study.result import Numbers, StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import render, score_text, setting_text, signed
+from vitcli.runner.study.table import render, score_text, setting_text
 from vitcli.runner.text import quantity
 
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
-    " seeds, squares are their mean, bars are the 95 % t interval. If the bar crosses the line,"
+    " seeds, squares are their mean, bars are the 95 % interval. If the bar crosses the line,"
     " these seeds do not separate the variant from the baseline.",
+    "effects": "Main effects on the diagonal, interactions of two parts below it, each with its"
+    " 95 % interval. An interval in bold excludes 0.",
     "curves": "{name} after each epoch: {seeds}.",
 }
 """Figure -> caption. ``name`` is the label of the headline number, ``seeds`` what is drawn."""
@@ -39,9 +46,10 @@ def write_report(doc: StudyResult, root: Path) -> list[Path]:
     return [*figures.values(), page]
 
 
-def report_files() -> list[str]:
+def report_files(doc: StudyResult) -> list[str]:
     """Return the files that ``write_report`` writes, relative to the study's folder."""
-    return [f"figures/{name}.{form}" for name in FIGURES for form in FORMATS] + ["report.html"]
+    names = [f"figures/{name}.{form}" for name in figures_of(doc) for form in FORMATS]
+    return [*names, "report.html"]
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:
@@ -54,7 +62,7 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
             doc=doc,
             quantity=quantity,
             # formats.to_html has escaped the names already.
-            table=Markup(render(doc, "html")),
+            table=Markup(render(doc, "html", details=len(doc.rows) > 1)),
             figures=[
                 {
                     "source": _embedded(figures[f"{name}.svg"]),
@@ -64,7 +72,10 @@ def html(doc: StudyResult, figures: dict[str, Path]) -> str:
                     ),
                 }
                 for name, text in CAPTIONS.items()
+                if f"{name}.svg" in figures
             ],
+            contrasts=[row for row in doc.rows if row.contrast],
+            classes=_class_names(doc),
             candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],
             num_trials=len(trials),
             num_finished=sum(trial.state == "finished" for trial in trials),
@@ -80,6 +91,7 @@ def _template_environment() -> Environment:
         loader=PackageLoader("vitcli.runner.study"), autoescape=True, undefined=StrictUndefined
     )
     environment.filters |= {
+        "difference": partial(signed, digits=1),
         "decimals": lambda value: "" if value is None else f"{value:.4f}",
         "whole": lambda value: "" if value is None else f"{value:,.0f}",
         "seconds": format_seconds,
@@ -87,6 +99,13 @@ def _template_environment() -> Environment:
         "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
     }
     return environment
+
+
+def _class_names(doc: StudyResult) -> Sequence[str]:
+    """Return the names of the classes, or their numbers for a data set that is not listed."""
+    count = max((len(row.contrast.by_class) for row in doc.rows if row.contrast), default=0)
+    known = CATALOGUE[doc.data].info.class_names if doc.data in CATALOGUE else ()
+    return known if len(known) == count else [f"class {i}" for i in range(count)]
 
 
 def _score(headline: Metric, numbers: Numbers, split: str) -> str:
@@ -101,6 +120,11 @@ def _embedded(picture: Path) -> str:
 
 def _alt_text(name: str, doc: StudyResult) -> str:
     """Return the content of a figure in words, for readers who cannot see it."""
+    if name == "effects":
+        found_effects = effects(doc.parts, cell_scores(doc))
+        digits = doc.headline.digits
+        texts = [f"{effect_name(each)} {signed(each.value, digits)}" for each in found_effects]
+        return f"Effects and interactions: {'; '.join(texts)}"
     parts = []
     for found in compare(doc):
         if name == "curves":

@@ -3,10 +3,12 @@
 import functools
 import heapq
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.affinity import allowed_cores
@@ -36,6 +38,8 @@ class Options:
     """Seconds after which running trials are stopped; the next call continues them."""
     command: str = ""
     """The command that continues the study."""
+    cluster: Cluster = field(default_factory=Cluster)
+    """The engine that trains, and what each trial gets of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,12 +114,27 @@ def plan_study(
     )
 
 
-def worker_count(study: Study, options: Options) -> int:
-    """Return the number of workers: ``-j``, or 1 on a GPU, or CPU cores / threads per trial."""
+class HasTrials(Protocol):
+    """A study or a search: it sets the CPU threads of each trial."""
+
+    @property
+    def threads(self) -> int: ...
+
+    @property
+    def num_trials(self) -> int: ...
+
+
+def worker_count(study: HasTrials, options: Options) -> int:
+    """Return the number of workers: ``-j``, or 1 on a GPU, or CPU cores / threads per trial.
+
+    Without ``-j``, a cluster has as many as trials, and decides how many of them run at once.
+    """
     from vitcli.runner.machine.device import pick_device
 
     if options.jobs:
         return options.jobs
+    if options.cluster.engine != "local":
+        return study.num_trials
     if pick_device(options.device).type != "cpu":
         return 1
     return max(1, len(allowed_cores()) // study.threads)

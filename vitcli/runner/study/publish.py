@@ -18,7 +18,7 @@ def publish(doc: StudyResult, root: Path) -> list[Path]:
     content = {name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
     from vitcli.runner.study.page import report_files, write_report
 
-    is_complete = all((root / name).is_file() for name in [*content, *report_files()])
+    is_complete = all((root / name).is_file() for name in [*content, *report_files(doc)])
     if is_complete and results.read_bytes() == content["results.json"]:
         return []
 

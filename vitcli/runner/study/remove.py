@@ -5,11 +5,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.runner.engines.drivers import no_drivers
+from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import ResourceError
-from vitcli.runner.run.folder import RUNS, RunDir, find_run, hold_folder, list_runs
-from vitcli.runner.run.listing import foreign_files, remove_empty_folders, remove_runs
-from vitcli.runner.study.definition import PLAN, RESERVED
+from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
+from vitcli.runner.run.listing import (
+    PAGE,
+    foreign_files,
+    is_page_of_runs,
+    remove_empty_folders,
+    remove_runs,
+)
+from vitcli.runner.study.definition import RESERVED
 from vitcli.runner.text import quantity
+
+LOG_FILES = (
+    *("worker*.log", "driver*.lock", "shared.txt", "ray.txt"),
+    *("*.events", "*.control", "slurm/*"),
+)
+"""Files that engines write into the folder logs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +79,7 @@ def remove(removals: Sequence[Removal]) -> list[str]:
     studies = {each.folder.resolve() for each in removals if each.is_study}
     with contextlib.ExitStack() as held:
         for folder in studies:
-            held.enter_context(hold_folder(folder, "another process is running this study"))
+            held.enter_context(no_drivers(folder))
         left = remove_runs([run for each in removals for run in each.runs])
         for folder in studies:
             left += _remove_study_files(folder)
@@ -95,6 +109,8 @@ def _study_files(folder: Path) -> list[Path]:
 
     figures = folder / "figures"
     found = [folder / name for name in RESERVED]
+    found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
     found += [figures / f"{name}.{form}" for name in FIGURES for form in FORMATS]
     found += [path for name in RESERVED for path in folder.glob(f".{name}.*")]
-    return [*found, *figures.glob(".*.*.*"), *(folder / "logs").glob("worker*.log")]
+    logs = [path for name in LOG_FILES for path in (folder / "logs").glob(name)]
+    return [*found, *figures.glob(".*.*.*"), *logs]

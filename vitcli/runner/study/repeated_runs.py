@@ -8,6 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.experiment.config import (
     FORMAT,
@@ -22,6 +23,8 @@ from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.run.listing import is_dirty
+from vitcli.runner.study.images import PerImage, join, read_per_image
 from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult, assign_fields
 from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable, portable_fields
@@ -51,12 +54,13 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
         parameters=result["parameters"],
         forward_flops=result.get("forward_flops"),
         trials=tuple(trials),
+        images=join(_per_image(runs, spec.task.row), spec.task.row).crossed(),
     )
     return StudyResult(
         name=meta["experiment"],
         command=training_command(meta, spec, [trial.seed for trial in trials]),
         commits=_as_tuple(meta.get("commit")),
-        dirty=any(map(_is_dirty, metas)),
+        dirty=any(map(is_dirty, metas)),
         inexact=tuple(run.name for run, each in zip(runs, metas, strict=True) if "inexact" in each),
         date=max(str(each.get("started", ""))[:10] for each in metas),
         hardware=_as_tuple(meta.get("hardware")),
@@ -74,6 +78,12 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
         task=spec.task.name,
         rows=(row,),
     )
+
+
+def _per_image(runs: Sequence[RunDir], row: TaskRow) -> dict[int, PerImage | None]:
+    """Return seed -> what the predictions of a finished run say of each image."""
+    files = {run.spec().seed: run.path / "predictions.npz" for run in runs}
+    return {seed: read_per_image(path, row) for seed, path in files.items() if path.exists()}
 
 
 def _as_tuple(value: str | None) -> tuple[str, ...]:
@@ -96,12 +106,6 @@ def _read_meta(run: RunDir) -> dict[str, Any]:
     ):
         raise InputError(f"{run.name}: its result.json is missing or damaged")
     return meta
-
-
-def _is_dirty(meta: dict[str, Any]) -> bool:
-    """Return whether a part of a run was trained by other code than the run's commit."""
-    parts = [meta, *meta.get("sessions", [])]
-    return any(part.get("dirty") or part.get("commit") != meta.get("commit") for part in parts)
 
 
 def _refuse_mixture(

@@ -12,6 +12,7 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList, as_tuple
 from vitcli.core.spec.task import TASKS, Metric
 from vitcli.core.spec.tasks import DEFAULT_TASK
+from vitcli.runner.study.crossed import Crossed
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
 """Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""
@@ -78,6 +79,34 @@ class Candidate(Numbers):
     num_diverged: int = 0
 
 
+class Contrast(Spec):
+    """The differences from the baseline, image by image, over the seeds of both."""
+
+    crossed: Crossed
+    """Mean squares of the differences, seeds by test images, in the unit of the table."""
+    bootstrap_low: float
+    bootstrap_high: float
+    """95 % interval of a bootstrap over seeds and images."""
+    by_class: Annotated[tuple[float, ...], AcceptsList] = ()
+    """Mean difference on the images of each class; empty for a task without labels."""
+    only_baseline: int = 0
+    """Number of images that every seed of the baseline gets right and every seed here wrong."""
+    only_variant: int = 0
+    examples: Annotated[tuple[int, ...], AcceptsList] = ()
+    """Numbers of the images at which the variant loses most, in the order of the test set."""
+
+
+class Margin(Spec):
+    """A declared margin of equivalence."""
+
+    points: float | None
+    """In the unit of the table; for accuracies, percentage points. None withdraws a margin."""
+    date: str
+    """Day of the declaration, YYYY-MM-DD."""
+    num_finished: int
+    """Number of trials that had a result by then."""
+
+
 class VariantResult(Spec):
     """One row: a variant and its trials, in the order of the study's seeds."""
 
@@ -94,6 +123,16 @@ class VariantResult(Spec):
     chosen: dict[str, Any] | None = None
     """Setting with the best mean headline number on the validation split. None until every
     candidate has its results."""
+    images: Crossed | None = None
+    """Mean squares of the scores, seeds by test images. None without predictions."""
+    contrast: Contrast | None = None
+    """Comparison with the baseline on each test image. None without predictions."""
+
+    @model_serializer(mode="wrap")
+    def _omit_unknown(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        data: dict[str, Any] = handler(self)
+        unknown = [name for name in ("images", "contrast") if data.get(name) is None]
+        return {name: value for name, value in data.items() if name not in unknown}
 
 
 class ReferenceRow(Spec):
@@ -155,9 +194,19 @@ class StudyResult(Spec):
     reference: Reference | None = None
     task: str = DEFAULT_TASK
     """Row of the table of tasks; omitted from files if it is the default."""
+    parts: Annotated[tuple[str, ...], AcceptsList] = ()
+    """The crossed variants of a factorial study; ``+`` joins them in the names of rows. Omitted
+    from files if empty."""
     same_setting: bool = False
     """Whether model, data and epochs are those of ``reference.experiment``."""
+    margins: Annotated[tuple[Margin, ...], AcceptsList] = ()
+    """Declared margins of equivalence, the last one in force; omitted from files if empty."""
     rows: Annotated[tuple[VariantResult, ...], AcceptsList]
+
+    @property
+    def margin(self) -> Margin | None:
+        """Return the margin in force."""
+        return self.margins[-1] if self.margins and self.margins[-1].points else None
 
     @property
     def headline(self) -> Metric:
@@ -169,8 +218,9 @@ class StudyResult(Spec):
         data: dict[str, Any] = handler(self)
         if data.get("task") == DEFAULT_TASK:
             del data["task"]
-        if not data.get("hypothesis"):
-            data.pop("hypothesis", None)
+        for name in ("hypothesis", "margins", "parts"):
+            if not data.get(name):
+                data.pop(name, None)
         return data
 
     @property

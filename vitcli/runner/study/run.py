@@ -3,31 +3,28 @@
 import contextlib
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
-from vitcli.runner.errors import (
-    ConfigError,
-    InputError,
-    InUseError,
-    PartlyError,
-    ResourceError,
-    StoppedError,
-    UserError,
-)
-from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.files import commit_json, make_output_folder
-from vitcli.runner.run.folder import RESULT_STATES, RunDir, hold_folder
+from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
+from vitcli.runner.engines.engine import Setup
+from vitcli.runner.engines.make import check_engine
+from vitcli.runner.engines.plan_file import PLAN, read_plan
+from vitcli.runner.engines.worker import GRACE_SECONDS
+from vitcli.runner.errors import InUseError, ResourceError
+from vitcli.runner.files import commit_json, make_folder, make_output_folder
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import is_in_use
-from vitcli.runner.study.definition import PLAN, Trial
+from vitcli.runner.study.definition import Trial
+from vitcli.runner.study.drive import Drive
+from vitcli.runner.study.margin import as_plan, declared_margins, read_margins
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
+from vitcli.runner.study.result import Margin
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import TrialState, trial_state
-from vitcli.runner.study.worker import GRACE_SECONDS
-from vitcli.runner.study.workers import Job, LocalEngine
 from vitcli.runner.text import quantity
-from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
-from vitcli.runner.train.signals import StopFlag
+from vitcli.runner.train.events import Message, TrialEvent
 
 ORPHAN_SECONDS = GRACE_SECONDS + 5
 """Time that the workers of a killed driver may take to release their trials."""
@@ -46,29 +43,66 @@ def run_study(
     full_checkpoints = _find_full_checkpoints(plan)
     if not (plan.trials or full_checkpoints):
         return plan.states
-    from vitcli.runner.run.checkpoint import keep_weights
-    from vitcli.runner.study.gpu_memory import limit_workers
+    check_engine(options.cluster)
 
     def note(text: str) -> None:
         on_event(TrialEvent("", Message(text=text)))
 
     make_output_folder(plan.root)
-    with hold_folder(plan.root, "another process is running this study"):
-        for checkpoints in full_checkpoints:
-            keep_weights(checkpoints)
-        if not plan.trials:
-            return plan.states
-        _wait_for_orphans(plan)
-        count = limit_workers(plan, options, worker_count(plan.study, options), note)
-        _check_disk(plan, count)
-        write_plan(plan, options)
-        for trial in plan.trials:
-            if trial.folder in plan.replaced:
-                _delete_folder(plan.root / trial.folder)
-            else:
-                _keep_stale_trial(plan, trial, on_event)
-        _train(plan, options, count, on_event)
+    with join_drivers(plan.root) as driver:
+        with prepare_folder(plan.root):
+            _reduce_to_weights(full_checkpoints)
+            if not plan.trials:
+                return plan.states
+            has_others = other_drivers(plan.root, own=driver) > 0
+            if has_others:
+                note("another process trains this study, too; each trial is trained once")
+            setup = _set_up(plan, options, driver, note)
+            _check_disk(plan, setup.count or len(plan.trials))
+            write_plan(plan, options, keep=has_others)
+            for trial in plan.trials:
+                _clear_folder(plan, trial, on_event)
+        Drive(plan, options, setup, on_event).run()
         return current_states(plan)
+
+
+def _set_up(
+    plan: StudyPlan, options: Options, driver: int, on_message: Callable[[str], None]
+) -> Setup:
+    """Return how the engine trains the trials of a plan."""
+    count, pin = options.jobs, False
+    if options.cluster.engine == "local":
+        from vitcli.runner.machine.device import pick_device
+        from vitcli.runner.study.gpu_memory import limit_workers
+
+        count = limit_workers(plan, options, worker_count(plan.study, options), on_message)
+        pin = options.pin and pick_device(options.device).type == "cpu"
+    return Setup(
+        threads=plan.study.threads,
+        count=count,
+        pin=pin,
+        request=_request(options),
+        driver=driver,
+        cluster=options.cluster,
+    )
+
+
+def _request(options: Options) -> dict[str, str | bool | None]:
+    """Return the options that a worker needs. They are those of one driver."""
+    return {
+        "device": options.device,
+        "data_dir": str(options.data_dir.resolve()) if options.data_dir else None,
+        "offline": options.offline,
+        "command": options.command,
+    }
+
+
+def _reduce_to_weights(folders: list[Path]) -> None:
+    from vitcli.runner.run.checkpoint import keep_weights
+
+    for checkpoints in folders:
+        with contextlib.suppress(InUseError), RunDir(checkpoints.parent).lock(timeout=0):
+            keep_weights(checkpoints)
 
 
 def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
@@ -89,10 +123,36 @@ def _delete_folder(folder: Path) -> None:
     shutil.rmtree(trash)
 
 
-def _wait_for_orphans(plan: StudyPlan) -> None:
+def _clear_folder(plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]) -> None:
+    """Delete the old result of a trial of --rerun; keep a stale trial under another name.
+
+    Nothing happens to a trial that another process trains.
+    """
+    run = RunDir(plan.root / trial.folder)
+    if not run.exists:
+        return
+    if trial.folder in plan.replaced:
+        with _hold_orphan(run):
+            _delete_folder(run.path)
+    elif plan.states[trial.folder].state == "stale":
+        with contextlib.suppress(InUseError), run.lock(timeout=0):
+            _keep_stale_trial(plan, trial, on_event)
+
+
+def _hold_orphan(run: RunDir) -> contextlib.AbstractContextManager[None]:
+    """Lock a run, after the worker of a killed driver has released it."""
+    wait_for_orphans([run.path])
+    return run.lock()
+
+
+def wait_for_orphans(folders: Sequence[Path]) -> None:
+    """Wait until the workers of a killed driver have released their trials.
+
+    Raises:
+        InUseError: A trial is still being trained.
+    """
     until = time.monotonic() + ORPHAN_SECONDS
-    for trial in plan.trials:
-        run = RunDir(plan.root / trial.folder)
+    for run in map(RunDir, folders):
         while is_in_use(run):
             if time.monotonic() > until:
                 raise InUseError(f"{run.path}: another process is training this trial")
@@ -115,14 +175,17 @@ def _check_disk(plan: StudyPlan, count: int) -> None:
         )
 
 
-def write_plan(plan: StudyPlan, options: Options) -> None:
-    """Write everything that a worker needs to know, before the first worker starts."""
+def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None:
+    """Write everything that a worker needs to know, before the first worker starts.
+
+    With ``keep``, trials that only the present plan has stay in it: another driver trains them.
+    """
     study = plan.study
     trials = {
         trial.folder: {
             "variant": trial.variant,
             "setting": trial.setting,
-            "config_hash": config_hash(trial.spec),
+            "config_hash": trial.config_hash,
             "config": trial.spec.model_dump(mode="json"),
         }
         for trial in study.trials()
@@ -130,15 +193,27 @@ def write_plan(plan: StudyPlan, options: Options) -> None:
     content = {
         "study": study.name,
         "threads": study.threads,
-        "device": options.device,
-        "data_dir": str(options.data_dir.resolve()) if options.data_dir else None,
-        "offline": options.offline,
-        "command": options.command,
+        **_request(options),
         "parameters": plan.parameters,
         "data_hash": kept_data_hash(plan),
-        "trials": trials,
+        "margins": as_plan(plan_margins(plan)),
+        "trials": (_planned_trials(plan.root) if keep else {}) | trials,
+        "saved": [folder for folder, state in plan.states.items() if state.source],
     }
     commit_json(plan.root / PLAN, content)
+
+
+def _planned_trials(root: Path) -> dict[str, Any]:
+    try:
+        return dict(read_plan(root)["trials"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def plan_margins(plan: StudyPlan) -> tuple[Margin, ...]:
+    """Return the declared margins of equivalence; one that the study file has now is the last."""
+    done = sum(state.state in RESULT_STATES for state in plan.states.values())
+    return declared_margins(plan.study, plan.root, plan.saved, done)
 
 
 def kept_data_hash(plan: StudyPlan) -> str | None:
@@ -151,8 +226,8 @@ def _keep_stale_trial(
     plan: StudyPlan, trial: Trial, on_event: Callable[[TrialEvent], None]
 ) -> None:
     """Keep a stale trial under another name, because it may have taken hours."""
-    state = plan.states[trial.folder]
-    if state.state != "stale":
+    state = trial_state(trial, RunDir(plan.root / trial.folder), plan.study.threads)
+    if state.state != "stale":  # another driver was here first
         return
     path = plan.root / trial.folder
     number = 1
@@ -161,66 +236,6 @@ def _keep_stale_trial(
     path.rename(target)
     text = f"stale, kept as {target.name}: {state.reason}"
     on_event(TrialEvent(trial.folder, Message(text=text)))
-
-
-def _train(
-    plan: StudyPlan, options: Options, count: int, on_event: Callable[[TrialEvent], None]
-) -> None:
-    from vitcli.runner.machine.device import pick_device
-
-    jobs = [Job(trial.folder) for trial in plan.trials]
-    pin = options.pin and pick_device(options.device).type == "cpu"
-    engine = LocalEngine(plan.root, jobs, count=count, threads=plan.study.threads, pin=pin)
-    deadline = time.monotonic() + options.budget if options.budget else None
-    is_late = has_begun = False
-    with StopFlag() as stop, contextlib.ExitStack() as closing:
-
-        def tick() -> None:
-            nonlocal is_late
-            is_late = is_late or (deadline is not None and time.monotonic() > deadline)
-            if (is_late or stop.number) and not engine.stopping:
-                on_event(TrialEvent("", Stopping()))
-                engine.stop()
-
-        events = engine.events(tick)
-        closing.callback(events.close)
-        for trial_event in events:
-            event = trial_event.event
-            has_begun = has_begun or isinstance(event, Started)
-            if isinstance(event, Ended) and event.state == "failed":
-                _mark_failed(RunDir(plan.root / trial_event.folder), event.reason)
-                if event.stage == "data" and not has_begun:
-                    raise _error_of(event)
-                if options.fail_fast:
-                    engine.stop()
-            on_event(trial_event)
-    if stop.number or is_late:
-        _raise_unless_done(plan, options, stop.number)
-
-
-def _mark_failed(run: RunDir, reason: str) -> None:
-    """Write the reason of a failure into the run folder, where a killed worker left "running"."""
-    with contextlib.suppress(OSError):  # the other trials continue even on a full disk
-        if run.exists and run.status()["state"] == "running":
-            run.set_status("failed", run.last_step(), reason)
-
-
-def _error_of(event: Ended) -> UserError:
-    """Return the error that ended a trial."""
-    kinds: Mapping[int, type[UserError]] = {2: ConfigError, 5: ResourceError}
-    return kinds.get(event.exit or 4, InputError)(event.reason)
-
-
-def _raise_unless_done(plan: StudyPlan, options: Options, number: int | None) -> None:
-    """Raise an error that says how to continue, unless every trial has a result."""
-    states = current_states(plan)
-    done = sum(state.state in RESULT_STATES for state in states.values())
-    if done == len(states):
-        return
-    text = f"{done} of {quantity(len(states), 'trial')} done. Continue: {options.command}"
-    if number:
-        raise StoppedError(f"stopped; {text}", number)
-    raise PartlyError(f"the budget is used up; {text}")
 
 
 def save_results(plan: StudyPlan, target: Path, folder: str | None = None) -> None:
@@ -232,3 +247,7 @@ def save_results(plan: StudyPlan, target: Path, folder: str | None = None) -> No
             if record:
                 replace = trial.folder in plan.replaced or trial.variant in plan.rerun
                 save_trial(target, plan.study.name, trial, run, record, replace=replace)
+    if margins := read_margins(plan.root):
+        make_folder(target / plan.study.name)
+        content = {"study": plan.study.name, "margins": as_plan(margins)}
+        commit_json(target / plan.study.name / PLAN, content)

@@ -7,14 +7,15 @@ a saved trial by configuration hash and seed, whichever study it was trained for
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import commit, make_folder, sha256, to_hashed_json
 from vitcli.runner.run.folder import RunDir
@@ -26,6 +27,14 @@ from vitcli.runner.text import portable_fields
 FORMAT = 1
 SAVED = Path("experiments/results/trials")
 """Folder in which ``ablate`` looks for saved trials by default."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedTrial:
+    """A saved record and the file with its predictions."""
+
+    record: TrialRecord
+    predictions: Path
 
 
 class SavedTrials:
@@ -50,32 +59,35 @@ class SavedTrials:
     ) -> None:
         self.folder = folder
         self._precision_of, self._data_hash_of = precision_of, data_hash_of
-        self._records: dict[tuple[str, int], list[TrialRecord]] = {}
+        self._records: dict[tuple[str, int], list[SavedTrial]] = {}
         for path in sorted(folder.rglob("*.json")):
+            if path.name == PLAN:
+                continue
             record = read_saved(path)
-            self._records.setdefault((record.config_hash, record.seed), []).append(record)
+            found = SavedTrial(record=record, predictions=path.with_suffix(".npz"))
+            self._records.setdefault((record.config_hash, record.seed), []).append(found)
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved trial was not used."""
 
     def find_matches(
         self, trials: Sequence[Trial], own: Sequence[TrialRecord], threads: int
-    ) -> dict[str, TrialRecord]:
-        """Return trial folder -> saved record with the same configuration, data and precision.
+    ) -> dict[str, SavedTrial]:
+        """Return trial folder -> saved trial with the same configuration, data and precision.
 
         Args:
             trials: Trials without a result.
             own: Results of the study itself, which saved records must agree with.
             threads: CPU threads of a trial in this study.
         """
-        taken: dict[str, TrialRecord] = {}
+        taken: dict[str, SavedTrial] = {}
         self.refused = {}
         for trial in trials:
             reasons = []
-            for record in self._records.get((config_hash(trial.spec), trial.spec.seed), ()):
-                others = [*own, *taken.values()]
-                reason = self._difference(trial, record, next(iter(others), record), threads)
+            for found in self._records.get((trial.config_hash, trial.spec.seed), ()):
+                others = [*own, *(each.record for each in taken.values()), found.record]
+                reason = self._difference(trial, found.record, others[0], threads)
                 if not reason:
-                    taken[trial.folder] = record
+                    taken[trial.folder] = found
                     break
                 reasons.append(reason)
             if reasons and trial.folder not in taken:

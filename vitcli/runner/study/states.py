@@ -1,7 +1,8 @@
 """The state of every trial, from its own folder or from a saved trial. No torch."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -16,6 +17,8 @@ from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir
 from vitcli.runner.run.listing import live_state
 from vitcli.runner.run.predictions import recomputed
 from vitcli.runner.study.definition import Study, Trial
+from vitcli.runner.study.images import read_per_image
+from vitcli.runner.study.known import KnownTrials, ReadImages, signature
 from vitcli.runner.study.records import Meta, TrialRecord, read_record, thread_mismatch
 from vitcli.runner.study.result import State
 from vitcli.runner.study.saved import SavedTrials
@@ -30,6 +33,8 @@ class TrialState:
     record: TrialRecord | None = None
     source: str = ""
     """Folder of the saved trial with this record; empty for the trial's own folder."""
+    read_images: ReadImages | None = field(default=None, compare=False)
+    """Reads what the stored predictions of a finished trial say of each test image."""
 
 
 def trial_states(
@@ -49,7 +54,7 @@ def trial_states(
         InputError: A file cannot be read, so its content is unknown.
     """
     trials = study.trials(only)
-    states = {t.folder: trial_state(t, RunDir(root / t.folder), study.threads) for t in trials}
+    states = _own_states(trials, root, study.threads)
     if saved is None:
         return states
     own = [state.record for state in states.values() if state.record]
@@ -58,11 +63,35 @@ def trial_states(
         for trial in trials
         if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignore
     ]
-    for folder, record in saved.find_matches(unfinished, own, study.threads).items():
-        where = str(saved.folder)
+    row = study.baseline.spec.task.row
+    for folder, found in saved.find_matches(unfinished, own, study.threads).items():
         states[folder] = TrialState(
-            state=record.state, reason=record.reason, record=record, source=where
+            state=found.record.state,
+            reason=found.record.reason,
+            record=found.record,
+            source=str(saved.folder),
+            read_images=partial(read_per_image, found.predictions, row),
         )
+    return states
+
+
+def _own_states(trials: Sequence[Trial], root: Path, threads: int) -> dict[str, TrialState]:
+    """Return trial folder -> state, without reading again what has not changed."""
+    known, states = KnownTrials(root, threads), {}
+    for trial in trials:
+        run = RunDir(root / trial.folder)
+        files = signature(run)
+        if found := known.find(trial, files):
+            record, read = found
+            state = TrialState(
+                state=record.state, reason=record.reason, record=record, read_images=read
+            )
+        else:
+            state = trial_state(trial, run, threads)
+            if state.record and state.read_images:
+                known.add(trial, files, state.record, state.read_images())
+        states[trial.folder] = state
+    known.write()
     return states
 
 
@@ -100,12 +129,10 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(state="stale", reason=f"its config.yaml cannot be read: {error}")
     raw = run.read("meta.json")
     meta = Meta.model_validate(raw)
-    for field, (there, here) in differences(
+    for name, (there, here) in differences(
         stored, with_data_defaults(trial.spec, stored, raw)
     ).items():
-        reason = (
-            f"{field} is {format_value(there)} in its folder, {format_value(here)} in the study"
-        )
+        reason = f"{name} is {format_value(there)} in its folder, {format_value(here)} in the study"
         return TrialState(state="stale", reason=reason)
     if reason := thread_mismatch((meta, *meta.sessions), threads):
         return TrialState(state="stale", reason=reason)
@@ -115,7 +142,7 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(state="stale", reason=reason)
     if state not in RESULT_STATES:
         return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]
-    if (meta.config_hash, meta.seed) != (config_hash(trial.spec), trial.spec.seed):
+    if (meta.config_hash, meta.seed) != (trial.config_hash, trial.spec.seed):
         return TrialState(
             state="stale", reason="its meta.json is missing, damaged or belongs to another trial"
         )
@@ -123,7 +150,12 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     record = read_record(run, state, run_reason, meta, row=row, has_val=has_val)
     if state == "finished" and (wrong := _find_wrong_result(run, record, row)):
         return wrong
-    return TrialState(state=record.state, reason=run_reason, record=record)
+    return TrialState(
+        state=record.state,
+        reason=run_reason,
+        record=record,
+        read_images=partial(read_per_image, run.path / "predictions.npz", row),
+    )
 
 
 def _find_wrong_result(run: RunDir, record: TrialRecord, row: TaskRow) -> TrialState | None:

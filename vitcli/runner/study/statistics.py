@@ -4,35 +4,31 @@ Only finished trials have numbers. Differences are taken from the first row, the
 of trials has the same seed, so it shares initialisation, data order and augmentation.
 """
 
-import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy import stats
 
 from vitcli.core.spec.task import Metric
 from vitcli.runner.study.result import StudyResult, VariantResult
-
-Verdict = Literal[
-    "replicates",
-    "smaller",
-    "larger",
-    "same",
-    "opposite",
-    "undecided",
-    "diverged",
-    "baseline diverged",
-]
-
-ALPHA = 0.05
-"""Intervals have level 1 - ALPHA. A p-value is given only if it could be as small as ALPHA."""
-RESAMPLES = 99_999
-"""Number of random sign flips, if there are more than that many sign patterns."""
-MAX_EXACT_PAIRS = 16
-"""Largest number of pairs with an exact test: 2^16 <= RESAMPLES < 2^17."""
+from vitcli.runner.study.significance import (
+    ALPHA,
+    MIN_PAIRS,
+    correlation,
+    detectable,
+    holm,
+    pairing_ratio,
+    probability_below,
+    rounded,
+    seeds_needed,
+    sign_flip_p,
+    standard_error,
+    t_interval,
+    t_tail,
+)
+from vitcli.runner.study.verdicts import Effect, Verdict, effect, judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +47,9 @@ class RowStatistics:
     """Failed, interrupted, running, stale or missing."""
     score_mean: float | None
     score_sd: float | None
-    """Sample standard deviation over the seeds (n - 1 in the denominator)."""
+    """Sample standard deviation over the seeds (n - 1 in the denominator), on these test images."""
+    seed_spread: float | None
+    """Standard deviation over the seeds that an endless test set would show."""
     seconds_mean: float | None
     """Training time of a finished trial, with its pre-training."""
     seconds_total: float | None
@@ -61,12 +59,37 @@ class RowStatistics:
     """Mean over the pairs: score here minus score of the baseline."""
     ci_low: float | None = None
     ci_high: float | None = None
-    """95 % t interval of the mean difference; not adjusted for the number of variants."""
+    """95 % t interval of the mean difference, for new seeds and, if ``with_images``, new test
+    images. It is not adjusted for the number of variants. None for fewer than three pairs."""
+    with_images: bool = False
+    """Whether predictions are known, so that intervals and tests include the chance of the test
+    images."""
+    joint_low: float | None = None
+    joint_high: float | None = None
+    """Interval at level 1 - 0.05 / m (Bonferroni): the intervals of all variants hold together."""
+    bootstrap_low: float | None = None
+    bootstrap_high: float | None = None
+    """95 % percentile interval of a bootstrap over seeds and images."""
     p: float | None = None
-    """Two-sided sign-flip permutation test of the mean difference."""
+    """Two-sided p of the mean difference: the larger of a sign-flip test over seeds and, if
+    ``with_images``, the t test of the interval."""
     p_holm: float | None = None
+    p_equivalent: float | None = None
+    """p of two one-sided tests that the difference lies within the declared margin."""
+    p_equivalent_holm: float | None = None
     seeds_missing: int | None = None
     """Number of pairs that the test still needs, if there are too few."""
+    below: float | None = None
+    below_low: float | None = None
+    below_high: float | None = None
+    """Probability that a training of the variant scores below one of the baseline."""
+    correlation: float | None = None
+    """Correlation of the scores with those of the baseline over the seeds."""
+    pairing: float | None = None
+    """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
+    detectable: float | None = None
+    """Difference that this many seeds find with probability 0.8 at level 0.05 / m."""
+    effect: Effect | None = None
     source_score: float | None = None
     source_drop: float | None = None
     """The source's accuracy of the variant minus that of the baseline; a loss is negative."""
@@ -78,13 +101,29 @@ def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
 
     p-values are Holm-adjusted over all variants of the study, shown or not. A row without a p-value
     counts as p = 1, so it never makes another row's p-value smaller.
+
+    Tables, figures and page of a document ask for the same numbers, so the last ones are kept.
     """
+    if not (_LATEST and _LATEST[0][0] is doc):
+        _LATEST[:] = [(doc, _compare(doc))]
+    return _LATEST[0][1]
+
+
+_LATEST: list[tuple[StudyResult, tuple[RowStatistics, ...]]] = []
+"""The last document that was compared, and its numbers."""
+
+
+def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     if not doc.rows:
         return ()
     baseline, *variants = doc.rows
     rows = [_compare_row(_describe_row(row, doc), row, baseline, doc) for row in variants]
     adjusted = holm([row.p for row in rows], num_tests(doc))
-    rows = [replace(row, p_holm=p) for row, p in zip(rows, adjusted, strict=True)]
+    equivalent = holm([row.p_equivalent for row in rows], num_tests(doc))
+    rows = [
+        _conclude(replace(found, p_holm=p, p_equivalent_holm=same), row, baseline, doc)
+        for found, row, p, same in zip(rows, variants, adjusted, equivalent, strict=True)
+    ]
     return (_describe_row(baseline, doc), *rows)
 
 
@@ -103,14 +142,6 @@ def num_tests(doc: StudyResult) -> int:
     return max(doc.num_comparisons, len(doc.rows) - 1)
 
 
-def seeds_needed(num_tests: int) -> int:
-    """Return the fewest pairs with which a p-value can be significant.
-
-    The smallest possible p, 2 / 2^pairs, must survive Holm's first step.
-    """
-    return next(n for n in itertools.count(2) if num_tests * 2 / 2**n <= ALPHA)
-
-
 def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
     """Return the statistics of a row alone, without differences."""
     values = list(scores(row, doc.headline).values())
@@ -126,8 +157,9 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
         n=len(values),
         num_diverged=diverged,
         num_unfinished=len(row.trials) - len(values) - diverged,
-        score_mean=_round(np.mean(values)) if values else None,
-        score_sd=_round(np.std(values, ddof=1)) if len(values) > 1 else None,
+        score_mean=rounded(np.mean(values)) if values else None,
+        score_sd=rounded(np.std(values, ddof=1)) if len(values) > 1 else None,
+        seed_spread=rounded(row.images.seed_spread) if row.images else None,
         seconds_mean=float(np.mean(seconds)) if seconds else None,
         seconds_total=float(np.sum(seconds)) if seconds else None,
         source_score=source.accuracy if source else None,
@@ -138,23 +170,86 @@ def _compare_row(
     described: RowStatistics, row: VariantResult, baseline: VariantResult, doc: StudyResult
 ) -> RowStatistics:
     """Return the statistics of a row with its differences from the baseline."""
-    ours, theirs = scores(row, doc.headline), scores(baseline, doc.headline)
-    differences = [_round(ours[seed] - theirs[seed]) for seed in ours if seed in theirs]
+    mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
+    seeds = [seed for seed in mine if seed in other]
+    ours, theirs = [mine[seed] for seed in seeds], [other[seed] for seed in seeds]
+    differences = [rounded(a - b) for a, b in zip(ours, theirs, strict=True)]
     pairs, needed = len(differences), seeds_needed(num_tests(doc))
-    is_complete = not _has_diverged(row, baseline)
-    low, high = t_interval(differences) if pairs > 1 else (None, None)
-    drop = source_drop(doc, row.variant)
-    return replace(
+    found = replace(
         described,
         num_pairs=pairs,
-        difference=_round(np.mean(differences)) if differences else None,
+        difference=rounded(np.mean(differences)) if differences else None,
+        seeds_missing=needed - pairs if pairs < needed else None,
+        source_drop=source_drop(doc, row.variant),
+    )
+    if pairs < MIN_PAIRS:
+        return found
+    below, (low, high) = probability_below(ours, theirs)
+    found = replace(
+        found,
+        below=below,
+        below_low=low,
+        below_high=high,
+        correlation=correlation(ours, theirs),
+        pairing=pairing_ratio(ours, theirs),
+    )
+    return _with_error(found, row, baseline, differences, doc)
+
+
+def _with_error(
+    found: RowStatistics,
+    row: VariantResult,
+    baseline: VariantResult,
+    differences: Sequence[float],
+    doc: StudyResult,
+) -> RowStatistics:
+    """Return a row with the numbers that follow from the standard error of its difference."""
+    m, known = num_tests(doc), row.contrast
+    size = abs(float(np.mean(differences)))
+    tail: Callable[[float], float]
+    if known is None:
+        error, freedom = standard_error(differences), float(len(differences) - 1)
+        plain, joint = (t_interval(differences, alpha) for alpha in (ALPHA, ALPHA / m))
+        tail = partial(t_tail, error=error, freedom=freedom)
+    else:
+        crossed = known.crossed
+        error, freedom, tail = crossed.error, crossed.freedom, crossed.tail
+        plain, joint = crossed.interval(ALPHA), crossed.careful_interval(ALPHA / m)
+    (low, high), (joint_low, joint_high) = [(rounded(a), rounded(b)) for a, b in (plain, joint)]
+    is_valid = not _has_diverged(row, baseline)
+    p = sign_flip_p(differences) if is_valid and found.seeds_missing is None else None
+    if p is not None and known is not None:
+        p = max(p, 2 * tail(size))
+    # Two one-sided tests: Schuirmann 1987, https://doi.org/10.1007/BF01068419
+    margin = doc.margin.points if doc.margin and is_valid else None
+    return replace(
+        found,
         ci_low=low,
         ci_high=high,
-        p=sign_flip_p(differences) if pairs >= needed and is_complete else None,
-        seeds_missing=needed - pairs if pairs < needed else None,
-        source_drop=drop,
-        verdict=_verdict((row, baseline), low, high, drop, doc),
+        with_images=known is not None,
+        joint_low=joint_low,
+        joint_high=joint_high,
+        bootstrap_low=known.bootstrap_low if known else None,
+        bootstrap_high=known.bootstrap_high if known else None,
+        p=p,
+        p_equivalent=tail(margin - size) if margin else None,
+        detectable=rounded(detectable(error, freedom, m)),
     )
+
+
+def _conclude(
+    found: RowStatistics, row: VariantResult, baseline: VariantResult, doc: StudyResult
+) -> RowStatistics:
+    """Return a row with its effect and its verdict."""
+    shown = None
+    if _is_whole(row, baseline) and found.difference is not None and found.ci_low is not None:
+        shown = effect(
+            found.difference,
+            found.p_holm,
+            found.p_equivalent_holm,
+            higher_is_better=doc.headline.higher_is_better,
+        )
+    return replace(found, effect=shown, verdict=_verdict(found, (row, baseline), doc))
 
 
 def _has_diverged(*rows: VariantResult) -> bool:
@@ -165,57 +260,9 @@ def _has_diverged(*rows: VariantResult) -> bool:
     return any(trial.state == "diverged" for row in rows for trial in row.trials)
 
 
-def _round(value: float | np.floating) -> float:
-    """Return a value without the rounding noise of floats.
-
-    The noise would make 84.4 - 93.1 differ from -8.7, and would break ties.
-    """
-    return round(float(value), 9)
-
-
-def t_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return mean +- t(0.975, n - 1) sd / sqrt(n) of at least two values.
-
-    The width is zero if all values are equal.
-    """
-    mean, error = np.mean(values), np.std(values, ddof=1) / len(values) ** 0.5
-    half = stats.t.ppf(1 - ALPHA / 2, len(values) - 1) * error
-    return _round(mean - half), _round(mean + half)
-
-
-def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    return np.round(values.mean(axis=axis), 9)
-
-
-def sign_flip_p(differences: Sequence[float]) -> float:
-    """Return the two-sided p of the mean difference.
-
-    If variant and baseline are the same, each pair's sign is a coin toss. The test is exact up to
-    16 pairs; for more pairs it draws 99,999 sign patterns with a fixed seed.
-    """
-    result = stats.permutation_test(
-        (np.array(differences),),
-        _mean,
-        permutation_type="samples",
-        n_resamples=RESAMPLES,
-        random_state=0,
-    )
-    return float(result.pvalue)
-
-
-def holm(p_values: Sequence[float | None], m: int) -> list[float | None]:
-    """Return step-down adjusted p-values of m tests; a missing p counts as 1 and stays missing.
-
-    The i-th smallest (from 0) becomes max over j <= i of min(1, (m - j) p_j).
-    Reference: Holm 1979, https://www.jstor.org/stable/4615733
-    """
-    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
-    adjusted: list[float | None] = [None] * len(p_values)
-    largest = 0.0
-    for rank, (p, i) in enumerate(known):
-        largest = max(largest, min(1.0, (m - rank) * p))
-        adjusted[i] = largest
-    return adjusted
+def _is_whole(*rows: VariantResult) -> bool:
+    """Return whether every trial of the rows has finished."""
+    return all(trial.state == "finished" for row in rows for trial in row.trials)
 
 
 def source_drop(doc: StudyResult, variant: str) -> float | None:
@@ -223,46 +270,22 @@ def source_drop(doc: StudyResult, variant: str) -> float | None:
     rows = doc.reference.rows if doc.reference else {}
     if variant not in rows or doc.rows[0].variant not in rows:
         return None
-    return _round(rows[variant].accuracy - rows[doc.rows[0].variant].accuracy)
+    return rounded(rows[variant].accuracy - rows[doc.rows[0].variant].accuracy)
 
 
 def _verdict(
-    pair: tuple[VariantResult, VariantResult],
-    low: float | None,
-    high: float | None,
-    drop: float | None,
-    doc: StudyResult,
+    found: RowStatistics, pair: tuple[VariantResult, VariantResult], doc: StudyResult
 ) -> Verdict | None:
+    drop, low, high = found.source_drop, found.joint_low, found.joint_high
     if drop is None:
         return None
     if _has_diverged(*pair):
         return "diverged" if _has_diverged(pair[0]) else "baseline diverged"
+    if not _is_whole(*pair):
+        return "incomplete"
     if low is None or high is None:
         return None
     return judge(low, high, drop, same_setting=doc.same_setting)
-
-
-def judge(low: float, high: float, drop: float, *, same_setting: bool) -> Verdict:
-    """Return the verdict on the interval of our difference, given the source's drop.
-
-    undecided: the interval contains 0. replicates: the interval excludes 0 and contains the drop.
-    opposite: the interval and the drop lie on different sides of 0. smaller, larger: both lie on
-    the same side, and the interval excludes the drop. In another setting sizes mean nothing, so the
-    verdict is same, opposite or undecided. A drop of exactly 0 has no direction: in the same
-    setting any difference is larger, in another setting the direction is undecided.
-    """
-    if low <= 0 <= high:
-        return "undecided"
-    same_side = (low > 0) == (drop > 0)
-    if not same_setting:
-        return "undecided" if drop == 0 else "same" if same_side else "opposite"
-    if drop == 0:
-        return "larger"
-    if not same_side:
-        return "opposite"
-    if low <= drop <= high:
-        return "replicates"
-    return "smaller" if abs(low + high) / 2 < abs(drop) else "larger"
 
 
 def sampling_error(doc: StudyResult) -> float | None:
@@ -277,4 +300,4 @@ def sampling_error(doc: StudyResult) -> float | None:
         return None
     share = baseline / 100
     z = stats.norm.ppf(1 - ALPHA / 2)
-    return _round(100 * z * (share * (1 - share) / doc.num_test) ** 0.5)
+    return rounded(100 * z * (share * (1 - share) / doc.num_test) ** 0.5)

@@ -5,16 +5,19 @@ import io
 import json
 import statistics
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from vitcli.core.spec.task import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
+from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, signed
+from vitcli.runner.study.details import detail_columns, detail_notes
+from vitcli.runner.study.effects import build_effects
 from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
 from vitcli.runner.study.notes import format_seconds, notes
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.text import quantity
 
@@ -23,56 +26,61 @@ FORMATS = ("text", "md", "latex", "csv", "json", "html")
 WRITERS = {"md": to_markdown, "latex": to_latex, "html": to_html}
 
 
-def render(doc: StudyResult, form: str, width: int | None = None) -> str:
+def render(doc: StudyResult, form: str, width: int | None = None, *, details: bool = False) -> str:
     """Return the document as a table in one of ``FORMATS``, without a newline at the end.
 
     ``width`` is the number of characters of a line, for text only; by default, lines are as long
-    as the columns need.
+    as the columns need. ``details`` adds a second table; the formats csv and json always hold its
+    numbers.
     """
-    if form == "text":
-        return to_text(build(doc), width)
     if form == "csv":
         return to_csv(doc)
     if form == "json":
         return to_json(doc)
-    return WRITERS[form](build(doc))
-
-
-@dataclass(frozen=True, kw_only=True)
-class _TableRow:
-    """A row of the document and its statistics."""
-
-    row: VariantResult
-    found: RowStatistics
-    is_baseline: bool
-    digits: int
-    """Number of decimal places of scores and differences."""
-
-
-_FilledColumn = tuple[Column, Callable[[_TableRow], str]]
-"""A column and the function that returns its cell in a row."""
+    tables = [build(doc)]
+    if doc.parts:
+        tables.append(build_effects(doc))
+    elif details:
+        tables.append(build_details(doc))
+    if form == "text":
+        return "\n\n".join(to_text(table, width) for table in tables)
+    return "\n\n".join(WRITERS[form](table) for table in tables)
 
 
 def build(doc: StudyResult) -> Table:
     """Return the table as words, with the characters U+2212 (minus) and U+00B1 (plus-minus)."""
     numbers = compare(doc)
-    lines = [
-        _TableRow(
-            row=row,
-            found=found,
-            is_baseline=row is doc.rows[0],
-            digits=doc.headline.digits,
-        )
-        for row, found in zip(doc.rows, numbers, strict=True)
-    ]
-    columns = _columns(doc)
+    columns = _columns(doc, numbers)
     return Table(
         name=doc.name,
         caption=_caption(doc),
         columns=tuple(column for column, _ in columns),
-        rows=tuple(tuple(cell(line) for _, cell in columns) for line in lines),
+        rows=_fill(doc, numbers, columns),
         notes=tuple(notes(doc, numbers).values()),
     )
+
+
+def build_details(doc: StudyResult) -> Table:
+    """Return the second table: how certain each number of the first is, and why."""
+    numbers = compare(doc)
+    columns = [column for shown, column in detail_columns(doc, numbers) if shown]
+    return Table(
+        name=f"{doc.name}-details",
+        caption=f"{doc.name}: how certain the differences are.",
+        columns=tuple(column for column, _ in columns),
+        rows=_fill(doc, numbers, columns),
+        notes=tuple(detail_notes(doc, numbers).values()),
+    )
+
+
+def _fill(
+    doc: StudyResult, numbers: Sequence[RowStatistics], columns: Sequence[FilledColumn]
+) -> tuple[tuple[str, ...], ...]:
+    lines = [
+        TableRow(row=row, found=found, is_baseline=i == 0, digits=doc.headline.digits)
+        for i, (row, found) in enumerate(zip(doc.rows, numbers, strict=True))
+    ]
+    return tuple(tuple(cell(line) for _, cell in columns) for line in lines)
 
 
 def _caption(doc: StudyResult) -> str:
@@ -81,18 +89,20 @@ def _caption(doc: StudyResult) -> str:
     return f"{question} Hypothesis: {doc.hypothesis}" if doc.hypothesis else question
 
 
-def _columns(doc: StudyResult) -> list[_FilledColumn]:
+def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledColumn]:
     """Return the columns that are not empty in this study."""
     states = {trial.state for row in doc.rows for trial in row.trials}
-    every: list[tuple[object, _FilledColumn]] = [
+    has_effect = doc.margin is not None or any(found.p is not None for found in numbers)
+    every: list[tuple[object, FilledColumn]] = [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
         (doc.compares_models, (Column("MFLOP per image", "r"), _flops)),
         (True, (Column("n", "r"), lambda line: str(line.found.n))),
         (states - set(RESULT_STATES), (Column("not finished", "l"), _unfinished)),
         (True, (Column(doc.headline.title, "r"), _score)),
-        (True, (Column("difference [95 % CI]", "r"), _difference)),
-        (True, (Column("p (Holm)", "r"), _p)),
+        (not doc.parts, (Column("difference [95 % CI]", "r"), _difference)),
+        (not doc.parts, (Column("p (Holm)", "r"), _p)),
+        (has_effect and not doc.parts, (Column("effect", "l"), _effect)),
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
         (doc.compares_models, (Column("images/s", "r"), _speed)),
@@ -101,13 +111,13 @@ def _columns(doc: StudyResult) -> list[_FilledColumn]:
     return [column for shown, column in every if shown] + _source_columns(doc)
 
 
-def _source_columns(doc: StudyResult) -> list[_FilledColumn]:
+def _source_columns(doc: StudyResult) -> list[FilledColumn]:
     source = doc.reference.rows if doc.reference else {}
     if not source:
         return []
 
-    def given(name: str) -> list[_FilledColumn]:
-        def cell(line: _TableRow) -> str:
+    def given(name: str) -> list[FilledColumn]:
+        def cell(line: TableRow) -> str:
             return _count(getattr(source.get(line.row.variant), name, None))
 
         shown = any(getattr(row, name) for row in source.values())
@@ -127,36 +137,28 @@ def score_text(score: float, headline: Metric) -> str:
     return f"{score:.{headline.digits}f} {headline.unit}".strip()
 
 
-def _source_score(line: _TableRow) -> str:
+def _source_score(line: TableRow) -> str:
     value = line.found.source_score
     return "" if value is None else f"{value:.{line.digits}f}"
-
-
-def signed(value: float | None, digits: int) -> str:
-    """Return a difference with its sign and ``digits`` decimal places; zero has no sign."""
-    if value is None:
-        return ""
-    text = f"{value:+.{digits}f}"
-    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", "\u2212")
 
 
 def _count(value: float | None) -> str:
     return "" if value is None else f"{value:,.0f}" if value >= 1000 else f"{value:g}"
 
 
-def _unfinished(line: _TableRow) -> str:
+def _unfinished(line: TableRow) -> str:
     """Return the open trials, such as ``2 of 3 missing, 1 failed``."""
     states = Counter(trial.state for trial in line.row.trials)
     parts = [f"{n} {state}" for state, n in states.items() if state not in RESULT_STATES]
     return ", ".join(parts).replace(" ", f" of {len(line.row.trials)} ", 1)
 
 
-def _diverged(line: _TableRow) -> str:
+def _diverged(line: TableRow) -> str:
     n = line.found.num_diverged
     return f"{n} of {len(line.row.trials)}" if n else "0"
 
 
-def _score(line: _TableRow) -> str:
+def _score(line: TableRow) -> str:
     found = line.found
     if found.score_mean is None:
         return "diverged" if found.num_diverged and not found.num_unfinished else "no result yet"
@@ -164,42 +166,45 @@ def _score(line: _TableRow) -> str:
     return f"{found.score_mean:.{line.digits}f}{spread}"
 
 
-def _difference(line: _TableRow) -> str:
+def _difference(line: TableRow) -> str:
     """Return the difference, its interval, and its number of pairs if that differs from n."""
     found, digits = line.found, line.digits
     if line.is_baseline:
         return "baseline"
     if found.difference is None:
         return "no pair" if found.n else ""
-    interval = f" [{signed(found.ci_low, digits)}, {signed(found.ci_high, digits)}]"
-    pairs = "" if found.num_pairs == found.n > 1 else f" ({quantity(found.num_pairs, 'pair')})"
-    shown = signed(found.difference, digits)
-    return shown + ("" if found.ci_low is None else interval) + pairs
+    shown = [signed(found.difference, digits), interval(found.ci_low, found.ci_high, digits)]
+    if not found.num_pairs == found.n > 1:
+        shown.append(f"({quantity(found.num_pairs, 'pair')})")
+    return " ".join(filter(None, shown))
 
 
-def _p(line: _TableRow) -> str:
+def _p(line: TableRow) -> str:
     if line.found.seeds_missing:
         return quantity(line.found.seeds_missing, "more seed")
-    p = line.found.p_holm
-    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+    return p_text(line.found.p_holm)
 
 
-def _time(line: _TableRow) -> str:
+def _time(line: TableRow) -> str:
     return format_seconds(line.found.seconds_mean)
 
 
-def _flops(line: _TableRow) -> str:
+def _flops(line: TableRow) -> str:
     """Return the MFLOP of a forward pass."""
     return "" if line.row.forward_flops is None else f"{line.row.forward_flops / 1e6:,.1f}"
 
 
-def _speed(line: _TableRow) -> str:
+def _speed(line: TableRow) -> str:
     """Return the training speed: the median over the trials."""
     rates = [trial.images_per_second for trial in line.row.trials if trial.images_per_second]
     return f"{statistics.median(rates):,.0f}" if rates else ""
 
 
-def _verdict(line: _TableRow) -> str:
+def _effect(line: TableRow) -> str:
+    return line.found.effect or ""
+
+
+def _verdict(line: TableRow) -> str:
     found = line.found
     return found.verdict or ("" if found.source_drop is None else "no interval yet")
 
@@ -208,7 +213,7 @@ def setting_text(setting: dict[str, Any]) -> str:
     return ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in setting.items())
 
 
-def _chosen(line: _TableRow) -> str:
+def _chosen(line: TableRow) -> str:
     return "not chosen yet" if line.row.chosen is None else setting_text(line.row.chosen)
 
 

@@ -15,6 +15,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.tasks.task import Task
 from vitcli.core.train.evaluate import images_at_once
 from vitcli.core.train.fit import autocast_to
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import ignore_message
 
@@ -50,10 +51,18 @@ def compile_task(
 
     The compiled module is tried on a part of the first batch, so that a failure is reported before
     the training. After a failure the training continues without torch.compile.
+
+    Raises:
+        ConfigError: The experiment asks for it, and there are several ranks.
     """
     module, train = task.module, task.spec.train
     device = next(module.parameters()).device
     if not train.compiles_on(device.type):
+        return False
+    if task.ranks.size > 1 and train.compile:
+        raise ConfigError("train.compile: torch.compile needs a single process; remove the field")
+    if task.ranks.size > 1:
+        on_message("torch.compile needs a single process, training without it")
         return False
     on_message("compiling the model ...")
     batch = next(iter(batches))

@@ -175,6 +175,22 @@ def make_estimate(
     )
 
 
+def training_flops(spec: ExperimentSpec) -> int:
+    """Return the floating-point operations of all steps of a training, without a measurement.
+
+    Raises:
+        ConfigError: The data set does not fill a batch.
+    """
+    spec, num_train, _ = _resolve(spec, None)
+    try:
+        count = num_batches(num_train, spec.train.batch_size)
+    except ValueError as error:
+        raise ConfigError(f"train.batch_size: {error}") from error
+    steps = min(count, spec.train.limit_batches or count)
+    batch = random_batch(spec, new_module(spec))
+    return steps * spec.train.epochs * count_step_flops(spec, batch)
+
+
 def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec, int, int]:
     """Return the resolved spec and the numbers of training and test images."""
     if data:

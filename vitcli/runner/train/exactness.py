@@ -32,7 +32,7 @@ CHANGEABLE = (
 these fields changes neither the meaning of a tensor in the checkpoint nor the numbers of steps."""
 
 
-def numerical_environment(device: torch.device, compiled: bool) -> dict[str, Any]:
+def numerical_environment(device: torch.device, compiled: bool, ranks: int = 1) -> dict[str, Any]:
     """Return what the rounding depends on, besides configuration, precision and kernels."""
     on_gpu = device.type == "cuda"
     return {
@@ -44,6 +44,7 @@ def numerical_environment(device: torch.device, compiled: bool) -> dict[str, Any
         "threads": None if on_gpu else torch.get_num_threads(),
         "compiled": compiled,
         "deterministic": torch.are_deterministic_algorithms_enabled() if on_gpu else None,
+        "ranks": ranks,
     }
 
 
@@ -65,12 +66,13 @@ def environment_changes(
     compiled: bool,
     precision: str,
     model: str,
+    ranks: int = 1,
 ) -> dict[str, Change]:
     """Return what differs from a checkpoint's environment: name -> (before, now).
 
     Checkpoints of version 0.5.0 and older have no environment. The last session in meta.json then
     gives it. Checkpoints of version 0.8.0 and older do not say whether the model was compiled; this
-    is then not compared.
+    is then not compared. Checkpoints that name no number of ranks were trained in one process.
 
     Raises:
         ConfigError: The precision differs, so the continuation would be another training.
@@ -84,10 +86,11 @@ def environment_changes(
             f" continue it on its original kind of hardware, or train it again with"
             f" --precision {precision} --rerun"
         )
-    now = numerical_environment(device, compiled)
+    now = numerical_environment(device, compiled, ranks)
     session = (meta.get("sessions") or [meta])[-1]
     names = [name for name in (*RECORDED, "threads") if name in session and now[name] is not None]
     before = state.get("circumstances") or {name: session[name] for name in names}
+    before = {"ranks": 1} | before
     common = [name for name in now if name in before]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 
@@ -110,12 +113,16 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
     """
     if not changes:
         return
-    threads = changes.get("threads", (None, None))[0]
-    hint = (
-        f"set OMP_NUM_THREADS={threads}"
-        if [*changes] == ["threads"]
-        else "continue it in its original environment"
-    )
+    hints = {
+        "threads": "set OMP_NUM_THREADS={}",
+        "ranks": "start it with torchrun --nproc-per-node {}",
+    }
+    hint = "continue it in its original environment"
+    if len(changes) == 1:
+        ((name, (before, _)),) = changes.items()
+        hint = hints.get(name, hint).format(before)
+        if name == "ranks" and before == 1:
+            hint = "start it without torchrun"
     raise ConfigError(
         f"{run}: the result would not be bit-identical to an uninterrupted run"
         f" ({describe_changes(changes)}); {hint}, start over with --rerun, or continue with"

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from vitcli.core.inspect.cost import count_parameters, forward_flops
+from vitcli.core.ranks import ALONE
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
@@ -22,23 +23,28 @@ NUM_IMAGES = 8
 
 
 def finish(trainer: Trainer) -> dict[str, Any]:
-    """Measure the test set; write predictions.npz and, last of all, result.json."""
+    """Measure the test set; write predictions.npz and, last of all, result.json.
+
+    A training without test images keeps the numbers of its validation split, and no predictions.
+    """
     run, spec = trainer.run, trainer.spec
-    outputs = trainer.test_outputs()
-    measured = trainer.task.measure(outputs)
+    trainer.task.ranks = ALONE  # the other ranks have ended
+    outputs = trainer.test_outputs() if trainer.measures_test else {}
+    measured = trainer.task.measure(outputs) if outputs else {}
     if not steps(run.checkpoints):  # without training there is no checkpoint yet
         trainer.save()
-    save_outputs(run.path / "predictions.npz", outputs)
+    if outputs:
+        save_outputs(run.path / "predictions.npz", outputs)
     with contextlib.closing(trainer.open_board()) as board:
         meta = run.read("meta.json")
         groups = {name: meta.get(name) for name in ("experiment", "variant")}
-        shown = {f"test_{name}": measured[name] for name in trainer.row.recorded}
+        shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
         board.hparams(spec, shown, groups)
         with arithmetic(trainer.precision):  # else compiled batches would be compiled again
             batch = next(trainer.state.batches(0))
             flops = trainer.step and trainer.step * count_step_flops(spec, batch)
         log_images(board, batch["images"])
-    num_test = len(next(iter(outputs.values())))
+    num_test = len(next(iter(outputs.values()), ()))
     result = build_result(trainer, measured, num_test=num_test, train_flops=flops)
     commit(run.path / "result.json", to_hashed_json(result))
     run.set_status("finished", trainer.step)

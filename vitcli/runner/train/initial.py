@@ -2,16 +2,31 @@
 
 from collections.abc import Callable
 
-from torch import Tensor
+from torch import Tensor, nn
 
+from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import encoder_weights
+from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.run.folder import RunDir
 
 POSITIONS = "pos_embed.table"
+
+
+def initial_module(
+    spec: ExperimentSpec, data: DataSet, first: RunDir | None, on_message: Callable[[str], None]
+) -> nn.Module:
+    """Return the module to train, with the encoder of the run ``first`` if there is one."""
+    module = filled_module(spec, data)
+    if first:
+        load_initial_weights(encoder_of(spec, module), first, on_message)
+        task_class(spec).follow_encoder(module)
+    return module
 
 
 def load_initial_weights(

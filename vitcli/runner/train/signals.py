@@ -9,14 +9,24 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class StopFlag:
-    """While entered, notes the first SIGINT, SIGTERM or SIGHUP; a second signal acts at once."""
+    """While entered, notes the first SIGINT, SIGTERM or SIGHUP; a second signal acts at once.
 
-    def __init__(self) -> None:
+    With ``again=False`` a second signal does nothing. A rank gets each signal twice if it reaches
+    the whole process group: torchrun passes it on.
+    """
+
+    is_patient = False
+    """Whether a second signal does nothing in this whole process."""
+
+    def __init__(self, *, again: bool = True) -> None:
+        self.again = again
         self.number: int | None = None
         self._previous: dict[int, Any] = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.number = number
+        if self.is_patient or not self.again:
+            return
         for each, previous in self._previous.items():
             signal.signal(each, previous)
 

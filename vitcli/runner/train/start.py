@@ -1,8 +1,10 @@
 """The start of a training: refuse the request, prepare a new run, or continue a run."""
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,6 @@ import torch
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
@@ -22,7 +23,6 @@ from vitcli.runner.errors import (
     StoppedError,
     UserError,
 )
-from vitcli.runner.experiment.build import encoder_of, filled_module
 from vitcli.runner.experiment.config import (
     Experiment,
     config_hash,
@@ -36,19 +36,22 @@ from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, latest_checkpoint
-from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run
+from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run, headline_key
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import describe_other_images, run_metadata
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import describe_changes, may_change, refuse_inexact
 from vitcli.runner.train.finish import finish
-from vitcli.runner.train.initial import load_initial_weights
+from vitcli.runner.train.initial import initial_module
+from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
 from vitcli.runner.train.trainer import Trainer
 
 POLL_SECONDS = 1.0
 """Time between two looks at a pre-training that another process trains."""
+NO_TEST = {"without_test": True, "num_test": 0}
+"""Entries in meta.json of a run that measures validation images only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +66,12 @@ class Request:
     rerun: bool = False
     allow_inexact: bool = False
     """Continue a run even if the result is not bit-identical to an uninterrupted run; mark it."""
+    without_test: bool = False
+    """Measure validation images only, and give the training no test image. A search does so."""
     command: str | None = None
     """The command for meta.json, if it is not the command line of this process."""
+    processes: Processes = ONE_PROCESS
+    """The processes of the training; this is rank 0."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,7 @@ def start(
     refuse_unused_folder(experiment.spec.data.name, request.data_dir, may_choose=True)
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
-    device = pick_device(request.device)
+    device = pick_device(request.processes.device_name(request.device))
     if not run.exists:
         make_output_folder(path)
     with run.lock():
@@ -100,11 +107,15 @@ def start(
             return FinishedTraining(run, run.read("result.json"), trained=False)
         try:
             with resource_errors(), chosen_kernels(device, experiment.spec.train.deterministic):
-                trainer = prepare_trainer(
-                    experiment, request, run, device, on_event, on_message, load
-                )
-                with StopFlag() as stop:  # after the last step, a signal no longer stops the result
-                    trainer.train(stop)
+                with watch_ranks(run, request):
+                    trainer = prepare_trainer(
+                        experiment, request, run, device, on_event, on_message, load
+                    )
+                again = request.processes.size == 1
+                # After the last step, a signal no longer stops the result.
+                with StopFlag(again=again) as stop:
+                    with watch_ranks(run, request):
+                        trainer.train(stop)
                     return FinishedTraining(run, finish(trainer), trained=True)
         except UserError:
             if not run.exists:
@@ -147,12 +158,9 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
             f"{run.path} holds a run with another configuration ({', '.join(differing)});"
             " choose another --name or -o, or replace it with --rerun"
         )
-    status = run.status()
-    if (
-        status["state"] == "finished"
-        and {f"test_{spec.task.row.headline.name}", "train_seconds"}
-        <= run.read("result.json").keys()
-    ):
+    status, result = run.status(), run.read("result.json")
+    key = headline_key(result, spec.task.row.headline.name)
+    if status["state"] == "finished" and {key, "train_seconds"} <= result.keys():
         return True
     if request.resume:
         return False
@@ -163,7 +171,12 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
 
 
 def resume_command(run: RunDir, request: Request) -> str:
-    return run.command("train --resume", request.data_dir, request.device)
+    text = run.command("train --resume", request.data_dir, request.device)
+    return request.processes.command(text)
+
+
+def watch_ranks(run: RunDir, request: Request) -> AbstractContextManager[None]:
+    return request.processes.watch(run, resume_command(run, request))
 
 
 def is_effectively_empty(folder: Path) -> bool:
@@ -189,36 +202,35 @@ def prepare_trainer(
     if old and checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")
     first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
-    data = load(
-        experiment.spec.data,
-        data_dir=request.data_dir,
-        offline=request.offline,
-        on_message=on_message,
-    )
+    meta = run.read("meta.json") if old else {}
+    without_test = request.without_test or bool(meta.get("without_test"))
+    data = load_images(experiment, request, on_message, load, without_test=without_test)
     spec = shrink_batch(experiment, resolve(experiment.spec, data), len(data.train), on_message)
     if old:
         refuse_other_data(run, data)
     if first and spec.pretrain:
         refuse_other_pretraining(first, data)
-    module = filled_module(spec, data)
-    if first:
-        load_initial_weights(encoder_of(spec, module), first, on_message)
-        task_class(spec).follow_encoder(module)
+    module = initial_module(spec, data, first, on_message)
     # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
-    command = resume_command(run, request)
+    command, processes = resume_command(run, request), request.processes
+    processes.send(spec, run, command, {"kernels": kernels, "data_hash": data.data_hash})
     trainer = Trainer(
-        spec, module, data.to(device), run, device, on_event, on_message, command, kernels
+        *(spec, module, data.to(device), run, device, on_event, on_message, command, kernels),
+        processes.ranks,
     )
-    meta = run.read("meta.json") if old else {}
+    trainer.measures_test = not without_test
+    processes.compare(trainer.facts())
     if checkpoint:
         restore(trainer, checkpoint, request, meta)
+    processes.share(trainer.state)
     if request.rerun:
         delete_run_files(run.path)
     arithmetic = {name: getattr(trainer, name) for name in ("precision", "kernels", "compiled")}
+    arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta["config_sha256"] = sha256(config_text(spec).encode())
-    meta |= shrinking(experiment.spec, spec)
+    meta |= shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
     if first and spec.pretrain:
         meta["pretrained"] = describe_pretraining(first)
     if old:  # a mark in meta.json must be written before the configuration it is about
@@ -229,6 +241,35 @@ def prepare_trainer(
     if checkpoint:
         run.set_metrics(trainer.records)
     return trainer
+
+
+def load_images(
+    experiment: Experiment,
+    request: Request,
+    on_message: Callable[[str], None],
+    load: Callable[..., DataSet],
+    *,
+    without_test: bool,
+) -> DataSet:
+    """Return the images of a training.
+
+    Without test images, those for validation take their place, so that nothing in the training,
+    not even a picture of it, can see a test image.
+
+    Raises:
+        ConfigError: Neither test images nor a validation split are left.
+    """
+    data = load(
+        experiment.spec.data,
+        data_dir=request.data_dir,
+        offline=request.offline,
+        on_message=on_message,
+    )
+    if not without_test:
+        return data
+    if data.val is None:
+        raise ConfigError("data.val_split is 0; a training without test images measures that split")
+    return dataclasses.replace(data, test=data.val)
 
 
 def restore(
@@ -282,7 +323,7 @@ def pretrain(
     assert spec is not None
     name = f"{spec.task.name}-{config_hash(spec)[:8]}"
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
-    own = replace(request, output=output, resume=True, rerun=False)
+    own = dataclasses.replace(request, output=output, resume=True, rerun=False)
     part = Experiment(name, spec, experiment.path, variant=experiment.variant)
     on_message(f"pre-training with task {spec.task.name} in {output}")
     while True:

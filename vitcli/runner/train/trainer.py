@@ -11,6 +11,7 @@ from torch import nn
 from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Outputs
@@ -59,7 +60,9 @@ class Trainer:
         on_message: Callable[[str], None],
         resume_command: str,
         kernels: str | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
+        self.ranks = ranks
         self.spec, self.data, self.run, self.device = spec, data, run, device
         self.on_event, self.on_message = on_event, on_message
         self.resume_command = resume_command
@@ -67,6 +70,7 @@ class Trainer:
             keep_freed_memory()
         self.row, task_type = spec.task.row, task_class(spec)
         self.task = task_type(spec, move_module(module, device, spec.model))
+        self.task.ranks = ranks
         self.encoder = task_type.encoder(module)
         self.encoder.grad_checkpointing = spec.train.grad_checkpointing
         self.precision = name_precision(spec.train.precision, device)
@@ -75,7 +79,7 @@ class Trainer:
             module, device, autocast, kernels or spec.train.wanted_kernels, on_message
         )
         self._refuse_data()
-        graphs = use_graphs(spec, device, on_message)
+        graphs = use_graphs(spec, device, on_message, ranks.size)
         self.state = TrainState(
             spec, self.task, data, autocast, graphs=graphs, on_message=on_message
         )
@@ -92,6 +96,8 @@ class Trainer:
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
         """Best headline number on the validation split, and its step."""
+        self.measures_test = True
+        """Whether ``data.test`` holds test images; in a search it does not."""
         self.lost_events = ""
         """Why TensorBoard's event file is incomplete; empty if it is complete."""
         self._diagnosed: set[str] = set()
@@ -102,6 +108,7 @@ class Trainer:
     def _refuse_data(self) -> None:
         try:
             self.task.check_data(self.data)
+            self.task.check_ranks()
         except ValueError as error:
             raise ConfigError(str(error)) from error
         try:
@@ -126,7 +133,7 @@ class Trainer:
             "precision": self.precision,
             "kernels": self.kernels,
             "weights": "ema" if self.state.ema else "model",
-            "circumstances": numerical_environment(self.device, self.compiled),
+            "circumstances": numerical_environment(self.device, self.compiled, self.ranks.size),
             "model": model_hash(self.spec.model),
         }
         return Checkpoint(self.step, self.state.tensors(), state)
@@ -142,7 +149,13 @@ class Trainer:
             done = checkpoint.step // self.state.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
         here = self.device, self.compiled, self.precision, model_hash(self.spec.model)
-        return environment_changes(checkpoint.state, self.run.read("meta.json"), *here)
+        meta = self.run.read("meta.json")
+        return environment_changes(checkpoint.state, meta, *here, self.ranks.size)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what must be the same on all ranks."""
+        environment = numerical_environment(self.device, self.compiled, self.ranks.size)
+        return environment | {"precision": self.precision, "kernels": self.kernels}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
@@ -207,7 +220,7 @@ class Trainer:
             kernels=self.kernels,
             parameters=count_parameters(self.state.module),
             num_train=len(self.data.train),
-            num_test=len(self.data.test),
+            num_test=len(self.data.test) if self.measures_test else 0,
             epochs=self.spec.train.epochs,
             steps_per_epoch=self.state.steps_per_epoch,
             first_step=self.step,
@@ -223,12 +236,14 @@ class Trainer:
                 if now - reported > REPORT_SECONDS:
                     reported = now
                     self._report(epoch, step, began, self.step - begun_at)
-                if stop.number is not None and self.step < last:
+                number = self.ranks.agree(stop.number or 0)
+                if number and self.step < last:
                     self.step_seconds += time.perf_counter() - began
-                    self._interrupt(stop.number)
+                    self._interrupt(number)
         self._finish_epoch(epoch, step.lr, began, self.step - begun_at)
-        if stop.number is not None and self.step < self.state.num_steps:
-            self._interrupt(stop.number)
+        number = self.ranks.agree(stop.number or 0)
+        if number and self.step < self.state.num_steps:
+            self._interrupt(number)
 
     def _report(self, epoch: int, step: Step, began: float, num_steps: int) -> None:
         # Reading a number waits for the device, so the clock must be read afterwards.
@@ -249,6 +264,7 @@ class Trainer:
         self.on_event(progress)
 
     def _finish_epoch(self, epoch: int, lr: float, began: float, num_steps: int) -> None:
+        self.ranks.check_weights(self.state.module.state_dict())
         means = self.state.take_means()
         seconds = time.perf_counter() - began
         self.step_seconds += seconds
@@ -304,13 +320,16 @@ class Trainer:
         self._started = now
 
     def _evaluate_epoch(self, last: bool) -> dict[str, float]:
-        """Measure the validation split; measure the test set last, or if there is no split."""
+        """Measure the validation split; measure the test set last, or if there is no split.
+
+        A training without test images measures its validation split only.
+        """
         found: dict[str, float] = {}
         if self.data.val:
             val = self.task.measure(self._outputs_of(self.data.val))
             found |= {f"val_{name}": val[name] for name in self.row.recorded}
             self._update_best(val[self.row.headline.name])
-        if last or not self.data.val:
+        if self.measures_test and (last or not self.data.val):
             test = self.task.measure(self.test_outputs())
             found |= {f"test_{name}": test[name] for name in self.row.recorded}
         return found
@@ -337,13 +356,16 @@ class Trainer:
             return
         # The message names the epoch, because the step at which divergence is seen depends on time.
         epoch = max(0, self.step - 1) // self.state.steps_per_epoch + 1
-        reason = f"loss or gradient is not finite in epoch {epoch}"
+        raise DivergedError(self._mark_diverged(f"loss or gradient is not finite in epoch {epoch}"))
+
+    def _mark_diverged(self, reason: str) -> str:
+        """Write status.json; return the message of the error."""
         newest = self.run.last_step()
         self.run.set_status("diverged", newest, reason)
         kept = (
             f"the checkpoint of step {newest} is kept" if newest else "there is no checkpoint yet"
         )
-        raise DivergedError(
+        return (
             f"{self.run.path}: diverged: {reason}; {kept}."
             f" Try a lower learning rate: -s optim.lr={self.spec.optim.lr / 3:.1g}"
         )

@@ -1,4 +1,7 @@
-"""How fast the predicted probability falls and rises as patches are removed and put back."""
+"""How fast the predicted probability falls and rises as patches are removed and put back.
+
+Below: whether the maps depend on the weights of the model's layers.
+"""
 
 from functools import partial
 
@@ -14,27 +17,45 @@ from vitcli.runner.visualize.faithfulness_numbers import (
     measure_faithfulness,
 )
 from vitcli.runner.visualize.figure import MARKS, RunFigure, source_of
+from vitcli.runner.visualize.randomisation import (
+    SAME,
+    Randomisation,
+    describe_randomisation,
+    draw_randomisation,
+    measure_randomisation,
+    randomisation_document,
+    summarize_randomisation,
+)
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 
 
 def faithfulness_figure(tested: RunOnTestSet) -> RunFigure:
-    """Return a figure of the deletion and insertion curves of each method and two baselines."""
+    """Return the deletion and insertion curves, and the check with randomised weights."""
     found = measure_faithfulness(tested)
+    checked = measure_randomisation(tested)
     count = len(found.methods[0].gap)
     best = found.best
     return RunFigure(
-        draw_axes=partial(_draw_faithfulness, found),
+        draw_axes=partial(_draw_faithfulness, found, checked),
         title="Faithfulness of the maps",
         summary="Left: the highest patches of each map are replaced by the mean colour; a fast fall"
         " is good. Right: they are put back; a fast rise is good."
-        + (" Shaded: 95 % interval over images." if count > 1 else ""),
+        + (" Shaded: 95 % interval over images. " if count > 1 else " ")
+        + summarize_randomisation(checked),
         details="The probability is a mean over images. Grey lines: the baselines, a random map and"
         " a Gaussian in the middle. The training had no pictures with grey patches."
-        f" Best by insertion minus deletion: {best.method}.",
+        f" Best by insertion minus deletion: {best.method}. Above the line at {SAME}, a map hardly"
+        f" depends on what was re-initialised. {describe_randomisation(checked)}",
         source=source_of(tested, count),
-        numbers=faithfulness_document(found),
+        numbers=faithfulness_document(found)
+        | {"randomisation": randomisation_document(checked, mean_gaps(found))},
     )
+
+
+def mean_gaps(found: Faithfulness) -> dict[str, float]:
+    """Return the mean insertion area minus deletion area of each method."""
+    return {each.method: each.gap.mean().item() for each in found.methods}
 
 
 def faithfulness_document(found: Faithfulness) -> dict[str, object]:
@@ -63,9 +84,13 @@ def faithfulness_document(found: Faithfulness) -> dict[str, object]:
     }
 
 
-def _draw_faithfulness(found: Faithfulness) -> Figure:
-    figure = Figure(figsize=(8.6, 3.2), layout="constrained")
-    left, right = figure.subplots(1, 2, sharey=True)
+def _draw_faithfulness(found: Faithfulness, checked: Randomisation) -> Figure:
+    figure = Figure(figsize=(8.6, 6.2), layout="constrained")
+    axes = figure.subplot_mosaic([["left", "right"], ["below", "below"]])
+    left, right = axes["left"], axes["right"]
+    right.sharey(left)
+    right.tick_params(labelleft=False)
+    draw_randomisation(axes["below"], checked)
     _draw_side(left, found, "deletion")
     _draw_side(right, found, "insertion")
     left.set_xlabel("patches removed, %")

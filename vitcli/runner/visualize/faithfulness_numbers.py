@@ -3,8 +3,7 @@
 Axes: n images, S points of a curve.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -17,12 +16,11 @@ from vitcli.core.inspect.faithfulness import (
     random_maps,
     removal_counts,
 )
-from vitcli.core.inspect.grad_cam import feature_layer
-from vitcli.core.inspect.maps import METHODS, MapRequest, grad_cam_map, head_maps
 from vitcli.core.models.vit import VisionTransformer
+from vitcli.runner.visualize.maps_of_methods import MAP_METHODS, maps_of_methods
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 
-RANDOM, CENTRE, ATTENTION = "random", "centre", "last layer"
+RANDOM, CENTRE = "random", "centre"
 BASELINES = (RANDOM, CENTRE)
 SEED = 0
 
@@ -79,12 +77,14 @@ def measure_faithfulness(tested: RunOnTestSet) -> Faithfulness:
     tested.require_classifier()
     model = tested.attention_model
     counts = removal_counts(model.grid_size[0] * model.grid_size[1])
-    names = [ATTENTION, *(name for name in METHODS if name != "cls"), *BASELINES]
-    found: dict[str, list[tuple[Tensor, Tensor]]] = {name: [] for name in names}
+    found: dict[str, list[tuple[Tensor, Tensor]]] = {
+        name: [] for name in (*MAP_METHODS, *BASELINES)
+    }
     for index, images in tested.batches(tested.sample):
         with torch.no_grad():
             classes = model(images).argmax(-1)
-        for name, maps in _maps(model, images, classes, index, names).items():
+        every = maps_of_methods(model, images, classes) | _baselines(model, images, index)
+        for name, maps in every.items():
             curves = [f(model, images, maps, classes, counts) for f in (deletion, insertion)]
             found[name].append((curves[0].cpu(), curves[1].cpu()))
     methods = []
@@ -102,22 +102,9 @@ def measure_faithfulness(tested: RunOnTestSet) -> Faithfulness:
     return Faithfulness(shares=tuple(c / counts[-1] for c in counts), methods=tuple(methods))
 
 
-def _maps(
-    model: VisionTransformer, images: Tensor, classes: Tensor, index: Tensor, names: list[str]
-) -> dict[str, Tensor]:
-    """Return a map (B, gh, gw) of each method. The random map depends only on the image's index."""
-    request = MapRequest(
-        model=model, images=images, layers=(len(model.blocks) - 1,), classes=classes
-    )
-    for_grad_cam = replace(request, layers=(feature_layer(model) - 1,))
+def _baselines(model: VisionTransformer, images: Tensor, index: Tensor) -> dict[str, Tensor]:
+    """Return the maps of the baselines. A random map depends only on the index of its image."""
     grid = model.grid_size
-    makers: dict[str, Callable[[], Tensor]] = {
-        ATTENTION: lambda: head_maps(request).mean((1, 2)),
-        RANDOM: lambda: torch.cat([random_maps(1, grid, SEED + int(i)) for i in index]),
-        "gradcam": lambda: grad_cam_map(for_grad_cam),
-        CENTRE: lambda: centre_map(grid).expand(len(images), *grid),
-    }
-    return {
-        name: (makers[name]() if name in makers else METHODS[name](request)).to(images.device)
-        for name in names
-    }
+    random = torch.cat([random_maps(1, grid, SEED + int(i)) for i in index])
+    centre = centre_map(grid).expand(len(images), *grid)
+    return {RANDOM: random.to(images.device), CENTRE: centre.to(images.device)}

@@ -80,6 +80,7 @@ def _environment() -> Environment:
         "percent": lambda share: f"{100 * share:.2f}",
         "decimals": lambda value: "" if value is None else f"{value:.2f}",
         "thousandths": lambda value: "" if value is None else f"{value:.3f}",
+        "plus_two": lambda pair: f"{pair[0]:z.2f} ± {pair[1]:.2f}",
         "plus": lambda pair: f"{pair[0]:+.3f} ± {pair[1]:.3f}" if pair[1] is not None else "",
     }
     return environment

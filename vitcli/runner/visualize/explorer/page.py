@@ -9,7 +9,6 @@ read-out for a model without CLS.
 """
 
 import base64
-import hashlib
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from PIL import Image
 
 from vitcli.core.spec.slots import POOLS
 from vitcli.runner.figure_style import CMAP
+from vitcli.runner.files import policy_hash
 from vitcli.runner.visualize.explorer.scene import Scene
 
 MAX_SHOWN = 640
@@ -96,8 +96,8 @@ def fragment(
         markup=Markup(markup),
         style=style,
         script=script,
-        style_hash=_hash(style),
-        script_hash=_hash(script),
+        style_hash=policy_hash(style),
+        script_hash=policy_hash(script),
     )
 
 
@@ -168,10 +168,6 @@ def _picture_uri(picture: np.ndarray) -> str:
 def _base64(content: np.ndarray | bytes) -> str:
     raw = content if isinstance(content, bytes) else np.ascontiguousarray(content).tobytes()
     return base64.b64encode(raw).decode()
-
-
-def _hash(source: str) -> str:
-    return f"'sha256-{_base64(hashlib.sha256(source.encode()).digest())}'"
 
 
 def _source(environment: Environment, name: str) -> str:

@@ -15,14 +15,14 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job
+from vitcli.runner.engines.worker import CORES_VARIABLE
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.machine.affinity import divide_cores
-from vitcli.runner.study.worker import CORES_VARIABLE
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
 from vitcli.version import PACKAGE
 
@@ -34,24 +34,14 @@ EXIT_TIMEOUT = 60.0
 MAX_WAIT = 1.0
 """Longest pause between two checks of the workers that is counted as silence of the workers. A
 longer pause means that this process itself was suspended (Ctrl-Z)."""
-MAX_ATTEMPTS = 3
-"""Number of times that a trial is begun, at most."""
 EVENT_TIMEOUT = 3600.0
 """Seconds without an event that a running trial may take. It reports twice a second, but evaluation
 and saving take longer."""
-PROGRAM = ("-m", "vitcli.runner.study.worker")
+PROGRAM = ("-m", "vitcli.runner.engines.worker")
 """Python's arguments for a worker process."""
 FATAL = (1, ResourceError.exit_code)
 """Exit codes after which a process may be unable to train another trial."""
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-
-@dataclass(frozen=True)
-class Job:
-    """A trial to train, by its folder in the study."""
-
-    folder: str
-    attempt: int = 1
 
 
 class Worker:
@@ -60,17 +50,20 @@ class Worker:
     def __init__(
         self,
         root: Path,
-        index: int,
+        name: str,
         threads: int,
         inbox: "queue.Queue[Any]",
         cores: Sequence[int] = (),
+        request: Mapping[str, Any] | None = None,
+        folder: Path | None = None,
     ) -> None:
         self.job: Job | None = None
+        self.request = dict(request or {})
         self.cores = cores
         self.silence = 0.0
         """Seconds since the last event, without time in which this process was suspended."""
         self.is_training = self.is_hung = False
-        self.log = root / "logs" / f"worker{index}.log"
+        self.log = root / "logs" / f"{name}.log"
         self.log.parent.mkdir(exist_ok=True)
         package = str(PACKAGE.parent)
         paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -85,6 +78,7 @@ class Worker:
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=environment,
+                cwd=folder,
                 start_new_session=True,  # Ctrl-C goes to the driver, which stops each worker once
                 text=True,
             )
@@ -105,8 +99,12 @@ class Worker:
         self.job, self.is_training = job, False
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
-            self.process.stdin.write(json.dumps({"folder": job.folder}) + "\n")
+            self.process.stdin.write(self._line(job))
             self.process.stdin.flush()
+
+    def _line(self, job: Job) -> str:
+        request = {"request": self.request} if self.request else {}
+        return json.dumps({"folder": job.folder} | request) + "\n"
 
     def close_input(self) -> None:
         """Tell the process that there are no more trials, so that it ends."""
@@ -141,13 +139,36 @@ class Worker:
 class LocalEngine:
     """Runs jobs on ``count`` worker processes and yields their events.
 
-    With ``pin``, each worker process uses cores of its own.
+    Args:
+        root: Folder with the plan and the trials.
+        jobs: The first jobs; ``add`` adds others.
+        count: Number of worker processes, at most.
+        threads: CPU threads of each.
+        pin: Give each worker process cores of its own.
+        request: Fields of the plan that differ for these workers.
+        driver: Number of the driver, for the names of the logs.
+        name: Name of the log of a worker, instead of its number.
+        folder: Working folder of the workers; by default that of this process.
     """
 
+    outlives_driver = False
+
     def __init__(
-        self, root: Path, jobs: Sequence[Job], *, count: int, threads: int, pin: bool = False
+        self,
+        root: Path,
+        jobs: Sequence[Job],
+        *,
+        count: int,
+        threads: int,
+        pin: bool = False,
+        request: Mapping[str, Any] | None = None,
+        driver: int = 0,
+        name: str = "",
+        folder: Path | None = None,
     ) -> None:
         self.root, self.threads, self.event_timeout = root, threads, EVENT_TIMEOUT
+        self.request, self.folder = dict(request or {}), folder
+        self.name = name or (f"worker{driver}." if driver else "worker") + "{}"
         self.waiting = deque(jobs)
         self.count = min(count, len(jobs))
         self._free_cores = divide_cores(self.count, threads) if pin else [[]] * self.count
@@ -180,8 +201,19 @@ class LocalEngine:
         finally:
             self._kill_all()
 
-    def stop(self) -> None:
-        """Start no further trial; running trials save a checkpoint."""
+    def add(self, job: Job) -> None:
+        """Add a job. During the events of an ended trial, its worker takes the job next."""
+        if not self.stopping:
+            self.waiting.append(job)
+
+    def cancel(self, folder: str) -> None:
+        """Stop one running trial, which saves a checkpoint and ends as interrupted."""
+        for worker in self.workers:
+            if worker.job is not None and worker.job.folder == folder:
+                worker.stop()
+
+    def stop(self, *, leave: bool = False) -> None:
+        """Start no further trial; running trials save a checkpoint. Workers end with the driver."""
         self.stopping = True
         self.waiting.clear()
         for worker in self.workers:
@@ -190,7 +222,10 @@ class LocalEngine:
     def _start_worker(self) -> None:
         if self.waiting and not self.stopping:
             cores = self._free_cores.pop(0)
-            worker = Worker(self.root, self._started, self.threads, self._inbox, cores)
+            name = self.name.format(self._started)
+            worker = Worker(
+                self.root, name, self.threads, self._inbox, cores, self.request, self.folder
+            )
             self._started += 1
             self.workers.append(worker)
             self._assign(worker)

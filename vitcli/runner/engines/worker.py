@@ -5,8 +5,8 @@ needs only the plan beside the run folders and the folder of a trial. As a progr
 one line of JSON per trial from stdin and writes one line of JSON per event to stdout. It ends when
 stdin ends, so it never outlives the process that feeds it.
 
-    python -m vitcli.runner.study.worker ROOT            # trials from stdin
-    python -m vitcli.runner.study.worker ROOT FOLDER...  # these trials, then the end
+    python -m vitcli.runner.engines.worker ROOT            # trials from stdin
+    python -m vitcli.runner.engines.worker ROOT FOLDER...  # these trials, then the end
 """
 
 import contextlib
@@ -18,16 +18,24 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import AugmentSpec, DataSpec
-from vitcli.runner.errors import DivergedError, InputError, StoppedError, UserError
+from vitcli.runner.engines.plan_file import PLAN, read_plan
+from vitcli.runner.errors import (
+    DivergedError,
+    InputError,
+    InUseError,
+    StoppedError,
+    UserError,
+)
 from vitcli.runner.experiment.config import Experiment, check
 from vitcli.runner.experiment.yaml_text import Document
-from vitcli.runner.study.definition import PLAN, read_plan
+from vitcli.runner.run.folder import RunDir, headline_key
 from vitcli.runner.train.events import Ended, Event, Message, TrialEvent, to_line
+from vitcli.runner.train.signals import StopFlag
 
 GRACE_SECONDS = 30.0
 """Time that a trial may take to save its checkpoint after the driver has ended."""
@@ -38,37 +46,58 @@ CORES_VARIABLE = "VITCLI_WORKER_CORES"
 Send = Callable[[Event], None]
 
 
-def run_trial(root: Path, folder: str, *, send: Send, load: "SharedData") -> None:
+def run_trial(
+    root: Path,
+    folder: str,
+    *,
+    send: Send,
+    load: "SharedData",
+    request: Mapping[str, Any] | None = None,
+) -> None:
     """Train one trial of the plan in its run folder, or continue it.
 
     Every end is an event: ``finished``, ``diverged``, ``interrupted`` or ``failed``. A failure
-    carries its reason. If vitcli caused the failure, the traceback goes to stderr.
+    carries its reason. If vitcli caused the failure, the traceback goes to stderr. Another process
+    may train the trial at the same time; then the exit code of the failure is that of
+    ``InUseError``. A trial with a result is not trained again.
+
+    Args:
+        root: Folder with the plan.
+        folder: Folder of the trial below it.
+        send: Takes the events.
+        load: Reads the data set.
+        request: Fields of the plan to replace, such as ``device``.
     """
     from vitcli.runner.run.checkpoint import keep_weights
     from vitcli.runner.train.start import Request, start
 
-    plan = read_plan(root)
+    plan = read_plan(root) | dict(request or {})
     entry = plan["trials"][folder]
+    if reason := divergence(RunDir(root / folder), entry):
+        send(Ended(state="diverged", reason=reason))
+        return
     spec = check(entry["config"], Document("", PLAN))
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
-    request = Request(
+    how = Request(
         device=plan["device"],
         data_dir=Path(plan["data_dir"]) if plan["data_dir"] else None,
         offline=plan["offline"],
         output=root / folder,
         resume=True,
+        without_test=plan.get("without_test", False),
         command=plan["command"],
     )
     try:
         training = start(
             experiment,
-            request,
+            how,
             on_event=send,
             on_message=lambda text: send(Message(text=text)),
             load=load,
         )
-        keep_weights(training.run.checkpoints)
-        score = training.result[f"test_{spec.task.row.headline.name}"]
+        with contextlib.suppress(InUseError), training.run.lock():
+            keep_weights(training.run.checkpoints)
+        score = training.result[headline_key(training.result, spec.task.row.headline.name)]
         send(Ended(state="finished", score=score))
     except DivergedError as error:
         send(Ended(state="diverged", reason=str(error)))
@@ -80,6 +109,13 @@ def run_trial(root: Path, folder: str, *, send: Send, load: "SharedData") -> Non
     except Exception as error:
         traceback.print_exc()
         send(Ended(state="failed", reason=f"{type(error).__name__}: {error}", exit=1))
+
+
+def divergence(run: RunDir, entry: Mapping[str, Any]) -> str:
+    """Return the reason of a divergence of this trial, which another driver found; else ''."""
+    status = run.status()
+    is_same = run.read("meta.json").get("config_hash") == entry["config_hash"]
+    return str(status["reason"]) if status["state"] == "diverged" and is_same else ""
 
 
 class SharedData:
@@ -142,6 +178,8 @@ def jobs_from_stdin() -> Iterator[dict[str, Any]]:
 
 def main(root: Path, folders: list[str]) -> None:
     """Train trials until there are no more."""
+    StopFlag.is_patient = True  # a scheduler and the driver may both send a signal
+    signal.signal(signal.SIGUSR2, signal.SIG_IGN)  # a scheduler's warning to the driver
     use_own_cores()
     plan = read_plan(root)
     # Only events go to stdout, so the prints of libraries go to stderr.
@@ -149,7 +187,7 @@ def main(root: Path, folders: list[str]) -> None:
     os.dup2(2, 1)
     limit_threads(plan["threads"])
     load = SharedData(plan.get("data_hash"))
-    named = [{"folder": folder} for folder in folders]
+    named: list[dict[str, Any]] = [{"folder": folder} for folder in folders]
     for job in named or jobs_from_stdin():
         folder = job["folder"]
 
@@ -158,7 +196,7 @@ def main(root: Path, folders: list[str]) -> None:
             with contextlib.suppress(OSError):
                 out.write(to_line(TrialEvent(folder, event)))
 
-        run_trial(root, folder, send=send, load=load)
+        run_trial(root, folder, send=send, load=load, request=job.get("request"))
 
 
 def use_own_cores() -> None:

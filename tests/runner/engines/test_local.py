@@ -5,9 +5,10 @@ import queue
 import signal
 
 from tests.patience import HANG
-from vitcli.runner.study import worker as process
-from vitcli.runner.study import workers as engine
-from vitcli.runner.study.workers import Job, LocalEngine, Worker
+from vitcli.runner.engines import local as engine
+from vitcli.runner.engines import worker as process
+from vitcli.runner.engines.engine import Job
+from vitcli.runner.engines.local import LocalEngine, Worker
 from vitcli.runner.train.events import Ended
 
 FAKE = """
@@ -37,7 +38,7 @@ def test_a_process_that_closed_its_output_but_runs_on_is_killed(tmp_path, monkey
     silent = ("-c", "import os, time; os.close(1); time.sleep(600)")
     monkeypatch.setattr(engine, "PROGRAM", silent)
     inbox: queue.Queue = queue.Queue()
-    worker = Worker(tmp_path, 0, 1, inbox)
+    worker = Worker(tmp_path, "worker0", 1, inbox)
     assert inbox.get(timeout=HANG) == (worker, None), "its output has ended"
     assert worker.exit_reason() == "its process hung and was killed"
     assert worker.process.returncode == -signal.SIGKILL

@@ -1,0 +1,31 @@
+"""The table of docs/statistics.md."""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULT = ROOT / "experiments" / "results" / "statistics" / "simulation.json"
+COLUMNS = {
+    "interval": "95 % interval holds",
+    "joint": "five joint intervals hold",
+    "bootstrap": "crossed bootstrap holds",
+    "different": "a false better or worse",
+    "equivalent": "a false equivalent",
+}
+
+
+def simulation() -> str:
+    """Return the shares of the committed simulation, in percent."""
+    if not RESULT.exists():
+        return ""
+    stored = json.loads(RESULT.read_text())
+    rows = [
+        f"| studies | {' | '.join(COLUMNS.values())} |",
+        f"|{'---|' * (len(COLUMNS) + 1)}",
+    ]
+    for name, shares in stored["results"].items():
+        cells = [f"{100 * shares[key]:.1f} %" if key in shares else "" for key in COLUMNS]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    made = f"{stored['date']}, commit {stored['commit'][:9]}"
+    counts = f"{stored['studies']:,} studies a row, {stored['bootstraps']:,} for the bootstrap"
+    return "\n".join([*rows, "", f"{counts}, {stored['images']} test images ({made})."])

@@ -1,0 +1,228 @@
+"""The page of runs in a real browser: it is safe, quick, and does what its controls say."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chromium import Page
+from tests.fabricated import make_run
+from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
+from vitcli.runner.files import commit_json
+from vitcli.runner.overview.page import write_page
+from vitcli.runner.run.folder import RUNS, RunDir
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("here")]
+STATES = {
+    "full/seed0": "finished",
+    "no-ffn/seed0": "finished",
+    "full/seed1": "finished",
+    "no-ffn/seed1": "diverged",
+}
+OPTIONS: dict[str, dict] = {
+    "light": {},
+    "dark": {"dark": True},
+    "phone": {"size": (360, 780), "phone": True},
+}
+LIMIT = 2.0
+"""Seconds in which a page of 500 runs opens."""
+NAMES = (
+    "[...document.querySelectorAll('#table tbody tr:not([hidden]) strong')].map(e => e.textContent)"
+)
+CELLS = "[...document.querySelectorAll('#{} tr')].map(e => [...e.children].map(c => c.textContent))"
+
+
+@pytest.fixture
+def show(browser):
+    def show(**options) -> Page:
+        return browser.open(write_page(RUNS)[0].absolute().as_uri(), **options)
+
+    return show
+
+
+@pytest.fixture
+def study() -> None:
+    make_study_folder(STATES)
+    make_run(0, folder=RUNS / "pets", changes={"model.depth": 6}, accuracy=0.7)
+    make_run(0, folder=RUNS / "broken").path.joinpath("config.yaml").write_text("a: [")
+
+
+def choose(shown: Page, control: str, value: str, event: str = "change") -> None:
+    shown.evaluate(
+        f"(() => {{ const control = document.getElementById('{control}'); "
+        f" control.value = {value!r}; control.dispatchEvent(new Event('{event}')); }})()"
+    )
+
+
+def cells(shown: Page, table: str) -> list[list[str]]:
+    found: list[list[str]] = shown.evaluate(CELLS.format(table))
+    return found
+
+
+@pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
+def test_it_opens_from_a_file_without_messages_or_requests_and_fits(show, study, options):
+    shown = show(**options)
+    assert shown.console_messages() == []
+    assert shown.requests() == []
+    assert shown.overflow() <= 0
+    ground = shown.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (ground == "rgb(255, 255, 255)") is not ("dark" in options)
+    assert len(shown.evaluate(NAMES)) == 4
+    assert shown.evaluate("document.querySelectorAll('#chart path.curve').length") >= 2
+
+
+def test_screens_of_all_sizes_and_paper_do_not_scroll_sideways(show, study):
+    make_run(0, folder=RUNS / ("northern-flying-squirrel" * 5) / ("x" * 60))
+    shown = show()
+    shown.evaluate("document.getElementById('all').click()")
+    for width in (320, 360, 390, 640, 800, 1024, 1200, 1280, 1920):
+        shown.resize(width, 800)
+        assert shown.overflow() <= 0, width
+    shown.print_on(718)
+    assert shown.overflow() <= 0
+
+
+def test_seeds_share_a_row_with_mean_spread_and_states(show, study):
+    shown = show()
+    full, no_ffn, *others = cells(shown, "table")[1:]
+    assert full[1:4] == ["parts/full2 seeds \u00b7 scenes", "60.50 \u00b1 0.71 %", "2 finished"]
+    assert no_ffn[2] == "50.00 %"
+    assert no_ffn[3].startswith("1 finished, 1 diverged 3/6")
+    assert [line[3] for line in others] == ["damagedconfig.yaml cannot be read", "finished"]
+    choose(shown, "rows", "run")
+    assert shown.evaluate(NAMES)[:4] == [f"parts/{name}" for name in sorted(STATES)]
+    count = shown.evaluate("document.getElementById('count').textContent")
+    assert count == "6 of 6 rows, 6 runs; 4 selected", "the seeds of the selected rows"
+
+
+def test_rows_are_filtered_by_words_and_by_state(show, study):
+    shown = show()
+    choose(shown, "filter", "PARTS no-f", "input")
+    assert shown.evaluate(NAMES) == ["parts/no-ffn"]
+    choose(shown, "filter", "", "input")
+    choose(shown, "state", "damaged")
+    assert shown.evaluate(NAMES) == ["broken"]
+    assert shown.evaluate("document.getElementById('count').textContent").startswith("1 of 4 rows")
+
+
+def test_rows_are_sorted_by_a_column_and_rows_without_a_value_stay_last(show, study):
+    shown = show()
+    header = "[...document.querySelectorAll('#table thead button')]"
+    result = f"{header}.find(e => e.textContent === 'result')"
+    shown.evaluate(f"{result}.click()")
+    best_first = shown.evaluate(NAMES)
+    assert best_first[0] == "pets"
+    assert shown.evaluate(f"{result}.parentNode.getAttribute('aria-sort')") == "descending"
+    shown.evaluate(f"{result}.click()")
+    assert shown.evaluate(NAMES)[::3] == ["parts/no-ffn", "broken"]
+    shown.evaluate(f"{header}[0].click()")
+    assert shown.evaluate(NAMES) == ["broken", "parts/full", "parts/no-ffn", "pets"]
+
+
+def test_curves_show_the_mean_and_the_spread_over_seeds(show, study):
+    """The curves of the two seeds are 0.01 apart, so the standard deviation is 0.0071."""
+    shown = show()
+    (_, name, value), second = cells(shown, "legend")
+    assert (name, value) == ("full (n = 2)", "60.5 ± 0.71  epoch 6")
+    assert second[1:] == ["no-ffn (n = 2)", "35.5 ± 0.71  epoch 3"]
+    assert shown.evaluate("document.querySelectorAll('#chart .band').length") == 2
+    tails = "document.querySelectorAll('#chart .tail').length"
+    assert shown.evaluate(tails) == 1, "the seed that did not diverge goes on alone"
+    shown.evaluate("document.getElementById('chart').focus()")
+    shown.press("ArrowRight")
+    assert cells(shown, "legend")[0][2] == "35.5 ± 0.71  epoch 1"
+    choose(shown, "series", "lr")
+    assert cells(shown, "legend")[0][2] == "0.001 ± 0.0  epoch 6"
+
+
+def test_any_selection_shows_its_differences(show, study):
+    shown = show()
+    assert cells(shown, "differences") == [
+        ["field", "full", "no-ffn"],
+        ["model.ffn", "gelu", "none"],
+    ]
+    shown.evaluate("document.getElementById('none').click()")
+    assert cells(shown, "differences")[1] == ["Select two rows or more."]
+    for name in ("parts/full", "pets"):
+        shown.evaluate(f"document.querySelector('[aria-label=\"select {name}\"]').click()")
+    fields = [line[0] for line in cells(shown, "differences")]
+    assert "model.depth" in fields
+    assert "model.ffn" not in fields
+
+
+def test_the_keyboard_reaches_filter_and_rows(show, study):
+    shown = show()
+    shown.press("/")
+    assert shown.evaluate("document.activeElement.id") == "filter"
+    assert shown.evaluate("document.getElementById('filter').value") == ""
+    box = "document.querySelector('#table input')"
+    shown.evaluate(f"{box}.focus()")
+    shown.press("ArrowDown")
+    shown.press("ArrowDown")
+    label = shown.evaluate("document.activeElement.getAttribute('aria-label')")
+    before = shown.evaluate("document.activeElement.checked")
+    shown.press(" ")
+    assert shown.evaluate("document.activeElement.checked") is not before
+    assert label == f"select {shown.evaluate(NAMES)[2]}"
+
+
+def test_links_open_reports(show, study):
+    (STUDY / "report.html").write_text("<title>the report</title>")
+    shown = show()
+    shown.evaluate("document.querySelector('.studies a').click()")
+    shown.wait("document.title === 'the report'")
+
+
+def test_hostile_names_and_texts_stay_inert(show, study):
+    name = HOSTILE.replace("/", "")
+    run = make_run(0, folder=RUNS / name / "__proto__", state="failed")
+    run.set_status("failed", 1, HOSTILE)
+    commit_json(
+        run.path / "meta.json",
+        run.read("meta.json") | {"experiment": HOSTILE, "commit": HOSTILE, "torch": HOSTILE},
+    )
+    plan = RunDir(STUDY).read("plan.json")
+    commit_json(STUDY / "plan.json", plan | {"study": HOSTILE})
+    commit_json(STUDY / "results.json", {"question": HOSTILE})
+    shown = show()
+    shown.evaluate("document.getElementById('all').click()")
+    assert f"{name}/__proto__" in shown.evaluate(NAMES)
+    assert shown.evaluate("document.querySelector('.studies strong').textContent") == HOSTILE
+    assert shown.evaluate("document.title") == "runs: runs and studies"
+    assert shown.evaluate("document.scripts.length") == 2
+    assert shown.console_messages() == []
+    assert shown.requests() == []
+
+
+def test_the_policy_stops_a_script_and_a_picture_that_got_in(show, study, browser):
+    page = write_page(RUNS)[0]
+    attack = HOSTILE.removeprefix("</script>") + "<img src='https://example.org/x.png'>"
+    page.write_text(page.read_text().replace("<main>", f"<main>{attack}"))
+    shown = browser.open(page.absolute().as_uri())
+    assert shown.evaluate("document.title") != "ran"
+    assert any("Content Security Policy" in str(each) for each in shown.console_messages())
+
+
+def test_500_runs_open_within_two_seconds(browser, record_property):
+    """The best of three, because other programs may run here: 100 variants of five seeds."""
+    first = make_run(0).path
+    for i in range(1, 500):
+        target = RUNS / f"sweep{i // 100}" / f"lr{i // 5}" / f"seed{i % 5}"
+        shutil.copytree(first, target)
+        config = (target / "config.yaml").read_text()
+        config = re.sub(r"\n  lr: .*", f"\n  lr: {1e-3 * (1 + i // 5)}", config)
+        (target / "config.yaml").write_text(config)
+    page, data = write_page(RUNS)
+    assert len(data["runs"]) == 500
+    seconds = []
+    for _ in range(3):
+        shown = browser.open(Path(page).absolute().as_uri())
+        assert len(shown.evaluate(NAMES)) == 101
+        choose(shown, "rows", "run")
+        assert len(shown.evaluate(NAMES)) == 500
+        timing = "performance.getEntriesByType('navigation')[0].loadEventEnd"
+        painted = f"new Promise(done => requestAnimationFrame(() => done({timing} / 1000)))"
+        seconds.append(shown.evaluate(painted))
+    record_property("seconds to open 500 runs", min(seconds))
+    assert min(seconds) < LIMIT, f"a page of {page.stat().st_size / 1e6:.1f} MB: {seconds}"

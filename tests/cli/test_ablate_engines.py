@@ -1,0 +1,98 @@
+"""`vitcli ablate --engine` and `--only first`, with an engine that trains nothing."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.runner.study.test_drive import Fake, train_here
+from tests.runner.study.test_states import STUDY
+from vitcli.cli import ablate as command
+from vitcli.cli.engines import parse_minutes, parse_sbatch
+from vitcli.cli.main import app
+from vitcli.runner.engines import make
+from vitcli.runner.engines.engine import Setup
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.study import drive
+
+RAY = ["--engine", "ray", "--address", "auto", "--gpus", "0.25"]
+
+
+class Recorded(Fake):
+    """Keeps the setup that it is made with."""
+
+    setup: Setup
+
+    def __call__(self, name: str, root: Path, jobs: Any, setup: Setup) -> "Fake":
+        self.name, self.setup = name, setup
+        return super().__call__(name, root, jobs, setup)
+
+
+@pytest.fixture
+def engine(here, monkeypatch) -> Recorded:
+    (here / "mine.yaml").write_text(STUDY)
+    found = Recorded(train_here)
+    monkeypatch.setattr(drive, "make_engine", found)
+    monkeypatch.setattr(make, "REQUIRED", {})
+    monkeypatch.setattr(command, "show_table", lambda *_, **__: None)
+    return found
+
+
+def ablate(*words: str) -> tuple[int, str]:
+    line = ["ablate", "mine.yaml", "--device", "cpu", *words]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["vitcli", *line])
+        result = CliRunner().invoke(app, line)
+    return result.exit_code, result.stderr
+
+
+def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine):
+    code, talk = ablate(*RAY, "--only", "first")
+    assert code == 0, talk
+    assert (engine.rounds, engine.name) == ([["full/seed0"]], "local")
+    rest = "vitcli ablate mine.yaml --device cpu --engine ray --address auto --gpus 0.25"
+    assert f"next    {rest}\n" in talk
+    code, talk = ablate(*RAY)
+    assert code == 0, talk
+    assert engine.rounds[1:] == [["full/seed1", "no-norm/seed0", "no-norm/seed1"]] or (
+        sorted(engine.rounds[1]) == ["full/seed1", "no-norm/seed0", "no-norm/seed1"]
+    )
+    cluster = engine.setup.cluster
+    assert (engine.name, cluster.address, cluster.gpus) == ("ray", "auto", 0.25)
+    assert engine.setup.count is None, "as many at once as fit"
+    assert "3 to train with Ray\n" in talk
+
+
+def test_a_variant_called_first_is_a_variant(engine, here):
+    (here / "mine.yaml").write_text(STUDY + "  first: {model.depth: 1}\n")
+    code, talk = ablate("--only", "first", "--status")
+    assert code == 0, talk
+    assert "4 missing" in CliRunner().invoke(
+        app, ["ablate", "mine.yaml", "--only", "first", "--status"]
+    ).output  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (["--engine", "rei"], "--engine rei: choose one of local, ray, slurm"),
+        (["--time-limit", "2h"], "--time-limit is an option of --engine slurm"),
+        (["--engine", "slurm", "--time-limit", "soon"], "--time-limit takes a time such as 30m"),
+        (["--engine", "slurm", "--sbatch", "qos"], "--sbatch takes NAME=VALUE"),
+    ],
+)
+def test_a_mistake_is_one_line(engine, words, text):
+    code, talk = ablate(*words)
+    assert code == 2
+    assert text in talk
+    assert talk.count("\n") == 1
+    assert engine.rounds == []
+
+
+def test_times_and_options_of_sbatch_are_read():
+    assert [parse_minutes(text) for text in ("30m", "2h", "1d")] == [30, 120, 1440]
+    assert parse_sbatch("account=vision") == ("account", "vision")
+    assert parse_sbatch("--mail-user=a@b.org") == ("mail-user", "a@b.org")
+    with pytest.raises(ConfigError):
+        parse_minutes("0m")

@@ -1,0 +1,158 @@
+"""`vitcli runs watch` on fabricated folders: snapshots, a terminal of 80 x 24, Ctrl-C."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.fabricated import make_run
+from tests.fabricated_runs import HOSTILE, STUDY, make_study_folder
+from tests.patience import HANG
+from tests.terminal import open_terminal, read_until, read_until_end
+from vitcli.cli.main import app
+from vitcli.cli.watch_screen import screen
+from vitcli.runner.files import commit_json
+from vitcli.runner.overview.progress import Watcher
+from vitcli.runner.run.folder import RUNS, RunDir
+
+pytestmark = pytest.mark.usefixtures("here")
+STATES = {
+    "full/seed0": "finished",
+    "no-ffn/seed0": "finished",
+    "full/seed1": "finished",
+    "no-ffn/seed1": "running",
+    "full/seed2": "missing",
+    "no-ffn/seed2": "missing",
+}
+SNAPSHOT = """\
+parts: 6 trials: 3 finished, 1 running, 2 not begun, about 30 s left
+
+variant  trials  epochs  latest accuracy, %  vs baseline
+full     ##.      12/18               60.50     baseline
+no-ffn   #>.       9/18               43.00       -10.00
+
+accuracy, %, up to epoch 3 of 6
+"""
+
+
+def watch(*words: str) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["runs", "watch", *words])
+    assert "Traceback" not in result.stderr
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_a_snapshot_shows_all_trials_and_compares_equal_seeds_at_equal_epochs():
+    make_study_folder(STATES)
+    with RunDir(STUDY / "no-ffn/seed1").lock():
+        code, out, err = watch("parts", "--once")
+    assert code == 0
+    assert out.startswith(SNAPSHOT)
+    assert out.endswith("\n# finished  > running  . not begun\n")
+    assert "61.00 full/seed1" in out
+    assert "36.00 no-ffn/seed1" in out
+    assert err == "next: vitcli runs watch parts\n"
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_the_end_names_what_to_do_next():
+    make_study_folder(STATES)
+    assert watch("parts")[2] == "nothing is running; continue: vitcli ablate parts.yaml\n"
+    make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
+    assert watch("parts")[2] == "next: vitcli runs page\n"
+    make_run(0, folder=RUNS / "pets", state="interrupted")
+    assert watch("pets")[2] == "nothing is running; next: vitcli runs ls\n"
+
+
+def test_an_unknown_name_is_told_in_one_line():
+    code, out, err = watch("nothing")
+    assert (code, out, err.count("\n")) == (4, "", 1)
+    assert "vitcli ablate STUDY" in err
+
+
+def test_json_holds_every_trial():
+    make_study_folder(STATES)
+    found = json.loads(watch("parts", "--json")[1])
+    assert [trial["name"] for trial in found["trials"]] == [*STATES]
+    assert found["trials"][3] | {"reason": ""} == {
+        "name": "no-ffn/seed1",
+        "variant": "no-ffn",
+        "state": "interrupted",
+        "reason": "",
+        "epochs": 3,
+        "planned": 6,
+        "headline": "accuracy",
+        "value": pytest.approx(0.36),
+    }
+
+
+def test_reasons_are_told_and_a_hostile_name_steers_no_terminal():
+    make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "diverged"})
+    RunDir(STUDY / "no-ffn/seed0").set_status("diverged", 300, "loss is \x1b[31mnot finite")
+    plan = RunDir(STUDY).read("plan.json")
+    commit_json(STUDY / "plan.json", plan | {"study": f"\x1b]0;{HOSTILE}\x07"})
+    out = watch("parts")[1]
+    assert "\nno-ffn/seed0: diverged: loss is \\x1b[31mnot finite\n" in out
+    assert "\x1b" not in out
+    assert "\x07" not in out
+
+
+@pytest.mark.parametrize("height", [24, 30, 40])
+def test_many_variants_leave_the_baseline_and_the_running_ones_on_the_screen(height):
+    make_study_folder({"full/seed0": "finished", "no-ffn/seed0": "running"})
+    plan = RunDir(STUDY).read("plan.json")
+    more = {f"{name}/seed0": {"variant": name} for name in (f"v{i:02d}" for i in range(40))}
+    ran = plan["trials"].pop("no-ffn/seed0")
+    plan["trials"] |= more | {"no-ffn/seed0": ran}
+    commit_json(STUDY / "plan.json", plan)
+    with RunDir(STUDY / "no-ffn/seed0").lock():
+        text = screen(Watcher(STUDY).read(), 80, height)
+    lines = text.splitlines()
+    assert height - 2 <= len(lines) <= height
+    shown = [line.split()[0] for line in lines if re.match(r"(full|no-ffn|v\d\d) ", line)]
+    assert (shown[0], shown[-1]) == ("full", "no-ffn")
+    assert f"... and {42 - len(shown)} more" in lines
+    assert text.count("no-ffn") >= 2, "its curve is shown, too"
+
+
+@pytest.mark.parametrize(
+    "plain", [{"TERM": "dumb"}, {"NO_COLOR": "1"}, {"PYTHONIOENCODING": "ascii"}]
+)
+def test_a_pipe_gets_one_plain_snapshot(plain, environment):
+    make_study_folder(STATES)
+    words = [sys.executable, "-X", "importtime", "-m", "vitcli", "runs", "watch", "parts"]
+    done = subprocess.run(
+        words, env=environment | plain, capture_output=True, text=True, timeout=HANG
+    )
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert "\r" not in done.stdout
+    assert ("****" in done.stdout) == ("PYTHONIOENCODING" in plain)
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "vitcli.cli.watch_screen" in loaded, "imports were seen"
+    assert not loaded & {"torch", "numpy", "matplotlib"}
+
+
+@pytest.mark.parametrize("setting", [{}, {"NO_COLOR": "1"}], ids=str)
+def test_a_terminal_is_redrawn_until_ctrl_c(setting, environment):
+    make_study_folder(STATES)
+    with open_terminal(
+        "runs",
+        "watch",
+        "parts",
+        "--every",
+        "0.2",
+        environment=environment | setting | {"PYTHONIOENCODING": "utf-8"},
+    ) as (process, terminal):
+        seen = read_until(terminal, b"Ctrl-C")
+        make_study_folder(STATES | {"full/seed2": "finished"})
+        seen += read_until(terminal, b"4 finished")
+        process.send_signal(signal.SIGINT)
+        seen += read_until_end(terminal)
+        assert process.wait(HANG) == 130
+    assert re.search("[\u2801-\u28ff]{3}", seen.decode()), "a curve in braille"
+    assert b"stopped watching; the training continues" in seen
+    assert seen.rfind(b"\x1b[?25h") > seen.rfind(b"\x1b[?25l"), "the cursor is shown"

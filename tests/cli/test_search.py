@@ -1,0 +1,152 @@
+"""`vitcli search` as it is typed: what it prints, where, and how it ends."""
+
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.patience import HANG
+from vitcli.cli.main import app
+from vitcli.runner.run.folder import RunDir
+
+ROOT = Path("runs/mine")
+SEARCH = """
+question: which is best?
+base: tiny.yaml
+data: {val_split: 20}
+train: {epochs: 2}
+search:
+  space:
+    model.depth: [1, 2]
+    model.embed_dim: [8, 16]
+    model.num_heads: [1, 3]
+  sampler: random
+  trials: 3
+  final: {seeds: [10, 11], changes: {train.epochs: 1}}
+"""
+
+
+def invoke(command: str):
+    return CliRunner().invoke(app, ["search", *shlex.split(command)])
+
+
+@pytest.fixture
+def search(tiny) -> None:
+    Path("mine.yaml").write_text(SEARCH)
+
+
+def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
+    first = invoke("mine.yaml -j 1 --save saved")
+    assert first.exit_code == 0, first.output
+    assert "search mine: 3 trials, random\n3 to train, 1 at once" in first.stderr
+    lines = re.findall(
+        r"^[0-9a-f]{8} depth=\d embed_dim=\d+ num_heads=1  val .*%", first.stderr, re.M
+    )
+    assert len(lines) == 3, first.stderr
+    assert "not a valid configuration (" in first.stdout
+    assert "The search reads no test image." in first.stdout
+    assert re.search(r"^winner +[\d,]+ +2 ", first.stdout, re.M)
+    assert first.stderr.endswith(
+        "report  runs/mine/report.html\nnext    vitcli search mine.yaml --status\n"
+    )
+    trials = [RunDir(path.parent) for path in ROOT.glob("trials/*/seed0/result.json")]
+    assert len(trials) == len([*Path("saved/mine").glob("*.json")]) == 3
+    for run in trials:
+        seen = [*run.read("result.json"), *(key for line in run.metrics() for key in line)]
+        assert not [key for key in seen if key.startswith("test_")], "a search sees no test score"
+        assert run.read("meta.json")["num_test"] == 0
+    tested = [RunDir(path.parent) for path in ROOT.glob("final/*/seed1?/result.json")]
+    assert len(tested) == 4
+    assert all("test_accuracy" in run.read("result.json") for run in tested)
+    assert {run.read("meta.json")["num_val"] for run in tested} == {0}
+
+    again = invoke("mine.yaml --json")
+    assert again.exit_code == 0
+    assert "to train" not in again.stderr
+    found = json.loads(again.stdout)
+    assert found["final"]["rows"][1]["variant"] == "winner"
+    shown = json.loads(invoke("mine.yaml --status --json").stdout)
+    assert shown["trials"] == found["trials"]
+    assert len(shown["trials"]) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_search_that_is_killed_continues(search, number):
+    """tests/runner/search/test_driver.py has the same with files written by hand, in no time."""
+    Path("mine.yaml").write_text(SEARCH.replace("epochs: 2}", "epochs: 40}"))
+    words = [sys.executable, "-m", "vitcli", "search", "mine.yaml", "-j", "1", "--no-final"]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen(words, env=environment, stderr=subprocess.PIPE) as process:
+        until = time.monotonic() + HANG
+        while not (begun := [*ROOT.glob("trials/*/seed0/checkpoints/*/manifest.json")]):
+            assert process.poll() is None
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        process.send_signal(number)
+        assert process.wait(HANG) == (-9 if number == signal.SIGKILL else 143)
+    again = invoke("mine.yaml -j 1 --no-final")
+    assert again.exit_code == 0, again.output
+    results = [*ROOT.glob("trials/*/seed0/result.json")]
+    assert len(results) == 3, "the trial that was begun is one of the three"
+    run = RunDir(begun[0].parents[2])
+    assert run.status()["state"] == "finished"
+    assert len(run.read("meta.json")["sessions"]) == 1, "it continued from its checkpoint"
+
+
+def test_a_dry_run_judges_the_space_and_trains_nothing(search):
+    shown = invoke("mine.yaml --dry-run")
+    assert shown.exit_code == 0, shown.output
+    assert "space      8 points; 50 % valid (all points judged)" in shown.stdout
+    assert "not a valid configuration: 4, such as: " in shown.stdout
+    assert "must be divisible" in shown.stdout or "num_heads" in shown.stdout
+    assert "trials     3 of 3 trials to train" in shown.stdout
+    assert "no test image is read" in shown.stdout
+    assert not ROOT.exists()
+    found = json.loads(invoke("mine.yaml --dry-run --json").stdout)
+    assert (found["size"], found["valid_share"], found["num_open"]) == (8, 0.5, 3)
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "told"),
+    [
+        ("quickstart", 2, "an experiment without 'search'; train it: vitcli train quickstart"),
+        ("ablation-quickstart", 2, "a study, not a search; run it: vitcli ablate ablation-quick"),
+        ("mine.yaml --status", 2, "runs/mine: there is no such search yet; leave out --status"),
+        ("mine.yaml --save mine.yaml", 2, "--save mine.yaml: a file; name a folder"),
+        ("mine.yaml -s search.trials=0", 2, "--set: search.trials: should be greater than"),
+        ("mine.yaml --storage nowhere://x", 4, "--storage nowhere://x: the storage cannot be op"),
+        ("mine.yaml -s data.val_split=0", 2, "data.val_split: a search needs a validation split"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_exit_code(search, command, code, told):
+    found = invoke(command)
+    assert found.exit_code == code
+    assert told in found.stderr
+    assert found.stderr.count("\n") == 1
+    assert not ROOT.exists() or not [*ROOT.glob("trials/*")]
+
+
+def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.search.store.find_spec", lambda _: None)
+    found = invoke("mine.yaml")
+    assert found.exit_code == 2
+    assert found.stderr == (
+        "error: a search needs the package optuna; type: pip install 'vitcli[search]'\n"
+    )
+
+
+def test_a_space_without_a_valid_point_ends_with_a_sentence(search):
+    text = SEARCH.replace("[1, 3]", "[3, 5]")
+    Path("mine.yaml").write_text(text)
+    found = invoke("mine.yaml -j 1")
+    assert found.exit_code == 3
+    assert "no trial has a result, because no point of the space is valid" in found.stderr

@@ -1,0 +1,160 @@
+"""Engines of a cluster, with a scheduler in this process: what files say decides."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from tests.fabricated import make_run
+from vitcli.runner.engines import remote
+from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job, Setup
+from vitcli.runner.engines.node import EVENTS
+from vitcli.runner.engines.remote import RemoteEngine, Ticket, result_of
+from vitcli.runner.train.events import Ended, Event, Message, Started, TrialEvent, to_line
+
+NAMES = dict.fromkeys(("folder", "task", "data", "device", "precision", "kernels"), "")
+NUMBERS = dict.fromkeys(
+    ("parameters", "num_train", "num_test", "epochs", "steps_per_epoch", "first_step"), 1
+)
+STARTED = Started(**NAMES, **NUMBERS)  # type: ignore[arg-type]
+FINISHED = Ended(state="finished", score=0.5)
+
+
+class Scheduler(RemoteEngine):
+    """A scheduler that does with each submitted trial what the test says."""
+
+    poll_seconds = 0.0
+
+    def __init__(self, root: Path, jobs: Sequence[Job], *plans: list[Event | str], count=None):
+        super().__init__(root, jobs, Setup(threads=1, count=count))
+        self.plans = list(plans)
+        self.submitted: list[Job] = []
+        self.cancelled: list[str] = []
+        self.asked: list[str] = []
+        self.left: dict[str, str] = {}
+        self.most = 0
+
+    def open(self) -> Iterator[TrialEvent]:
+        yield from ()
+
+    def submit(self, tickets: Sequence[Ticket]) -> Iterator[TrialEvent]:
+        for ticket in tickets:
+            self.submitted.append(ticket.job)
+            *events, last = self.plans.pop(0)
+            for event in events:
+                assert not isinstance(event, str)
+                self.write(ticket, event)
+            if isinstance(last, str):  # the scheduler has lost the trial
+                self.left[ticket.job.folder] = last
+            else:
+                self.write(ticket, last)
+        self.most = max(self.most, len(self.active))
+        yield from ()
+
+    def write(self, ticket: Ticket, event: Event) -> None:
+        with (self.root / EVENTS.format(ticket.key)).open("a") as file:
+            file.write(to_line(TrialEvent(ticket.job.folder, event)))
+
+    def gone(self, tickets: Sequence[Ticket]) -> dict[str, str]:
+        return {ticket.job.folder: self.left.pop(ticket.job.folder) for ticket in tickets
+                if ticket.job.folder in self.left}  # fmt: skip
+
+    def cancel(self, tickets: Sequence[Ticket]) -> None:
+        self.cancelled += [ticket.job.folder for ticket in tickets]
+        self.asked = [path.read_text() for path in self.root.glob("logs/*.control")]
+        self.left |= {ticket.job.folder: "cancelled" for ticket in tickets}
+
+
+def run(engine: Scheduler, tick=lambda: None) -> list[Event]:
+    return [found.event for found in engine.events(tick)]
+
+
+def test_events_arrive_in_order_and_the_file_is_removed(tmp_path):
+    engine = Scheduler(tmp_path, [Job("a/seed0")], [STARTED, Message(text="x"), FINISHED])
+    assert run(engine) == [STARTED, Message(text="x"), FINISHED]
+    assert not list(tmp_path.glob("logs/*.events"))
+    assert engine.cancelled == []
+
+
+def test_a_lost_trial_is_handed_in_again_and_has_failed_after_the_last_attempt(tmp_path):
+    lost: list[list[Event | str]] = [[STARTED, "node down"] for _ in range(MAX_ATTEMPTS)]
+    engine = Scheduler(tmp_path, [Job("a/seed0")], *lost)
+    events = run(engine)
+    assert [job.attempt for job in engine.submitted] == [1, 2, 3]
+    texts = [event.text for event in events if isinstance(event, Message)]
+    assert texts == ["node down; it continues from its checkpoint"] * 2
+    assert events[-1] == Ended(state="failed", reason="node down")
+
+
+def test_a_trial_that_others_stopped_continues_and_that_is_no_attempt(tmp_path):
+    stopped: list[Event | str] = [STARTED, Ended(state="interrupted"), "gone"]
+    engine = Scheduler(tmp_path, [Job("a/seed0")], *[stopped] * 5, [FINISHED])
+    assert run(engine)[-1] == FINISHED
+    assert {job.attempt for job in engine.submitted} == {1}
+    assert len(engine.submitted) == 6
+
+
+def test_a_job_that_the_scheduler_queues_again_is_not_handed_in_again(tmp_path):
+    plan = [STARTED, Ended(state="interrupted"), STARTED, FINISHED]
+    engine = Scheduler(tmp_path, [Job("a/seed0")], plan)
+    assert run(engine) == [STARTED, STARTED, FINISHED]
+    lost = [STARTED, Ended(state="interrupted"), STARTED, "node down"]
+    engine = Scheduler(tmp_path, [Job("a/seed0")], lost, [FINISHED])
+    run(engine)
+    assert [job.attempt for job in engine.submitted] == [1, 2], "it was lost after it began again"
+
+
+@pytest.mark.usefixtures("here")
+def test_a_trial_whose_machine_went_down_after_its_result_has_finished():
+    make_run(0, folder=Path("study/a/seed0"), accuracy=0.75)
+    engine = Scheduler(Path("study"), [Job("a/seed0")], ["node down"])
+    assert run(engine) == [Ended(state="finished", score=0.75)]
+    unfinished = make_run(1, folder=Path("study/a/seed1"), state="interrupted")
+    assert result_of(unfinished) is None
+
+
+def test_a_stop_cancels_and_a_stopped_trial_is_interrupted(tmp_path):
+    engine = Scheduler(tmp_path, [Job("a"), Job("b"), Job("c")], [STARTED], [STARTED], count=2)
+
+    def tick() -> None:
+        if len(engine.submitted) == 2 and not engine.stopping:
+            engine.stop()
+
+    events = run(engine, tick)
+    assert engine.cancelled == ["a", "b"]
+    assert engine.asked == ["stop", "stop"]
+    assert not list(tmp_path.glob("logs/*-*.*")), "neither events nor control files are left"
+    assert events[2:] == [Ended(state="interrupted", reason="cancelled")] * 2
+    assert [job.folder for job in engine.submitted] == ["a", "b"], "no further trial begins"
+
+
+def test_no_more_trials_at_once_than_asked_and_added_jobs_are_trained(tmp_path):
+    engine = Scheduler(tmp_path, [Job("a"), Job("b"), Job("c")], *[[FINISHED]] * 4, count=2)
+    seen = []
+    for found in engine.events(lambda: None):
+        seen.append(found.folder)
+        if len(seen) == 3:
+            engine.add(Job("d"))
+    assert seen == ["a", "b", "c", "d"]
+    assert engine.most == 2
+
+
+def test_a_driver_that_fails_takes_its_trials_back(tmp_path):
+    engine = Scheduler(tmp_path, [Job("a")], [STARTED])
+    events = engine.events(lambda: None)
+    assert next(events).event == STARTED
+    events.close()
+    assert engine.cancelled == ["a"]
+
+
+def test_a_line_that_is_not_whole_waits_for_its_rest(tmp_path):
+    engine = Scheduler(tmp_path, [])
+    ticket = Ticket(Job("a"), "key")
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    path = tmp_path / EVENTS.format("key")
+    line = to_line(TrialEvent("a", Message(text="whole")))
+    path.write_text("{torn by a machine that went down\n" + line[:20])
+    assert list(engine._read(ticket)) == []
+    path.write_text("{torn by a machine that went down\n" + line)
+    assert [found.event for found in engine._read(ticket)] == [Message(text="whole")]
+    assert remote.POLL_SECONDS > 0

@@ -1,0 +1,189 @@
+"""The data of the page of runs: names, states, configurations, curves and links."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fabricated import make_run, record
+from tests.fabricated_runs import make_study_folder
+from vitcli.runner.files import commit_json
+from vitcli.runner.overview.collect import MAX_POINTS, collect
+from vitcli.runner.run.folder import FILES, RUNS
+
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def collected(folder: Path = RUNS, page: Path = RUNS / "index.html") -> dict[str, Any]:
+    data = collect(folder, page)
+    return json.loads(json.dumps(data, allow_nan=False))
+
+
+def runs(**options: Any) -> dict[str, dict[str, Any]]:
+    return {run["name"]: run for run in collected(**options)["runs"]}
+
+
+def test_a_study_comes_with_its_baseline_first_and_its_progress():
+    make_run(0, folder=RUNS / "older", meta={"started": "2020-01-01T00:00:00Z"})
+    make_study_folder(
+        {"no-ffn/seed0": "finished", "full/seed0": "finished", "full/seed1": "missing"}
+    )
+    plan = json.loads((RUNS / "parts/plan.json").read_text())
+    plan["trials"] = {"full/seed0": plan["trials"].pop("full/seed0"), **plan["trials"]}
+    commit_json(RUNS / "parts/plan.json", plan)
+    data = collected()
+    assert [run["name"] for run in data["runs"]] == [
+        "parts/full/seed0",
+        "parts/no-ffn/seed0",
+        "older",
+    ]
+    assert [run["rank"] for run in data["runs"]] == [0, 1, None]
+    (study,) = data["studies"]
+    assert study["progress"] == "3 trials: 2 finished, 1 missing"
+
+
+def test_seeds_of_one_folder_share_a_variant_and_other_folders_do_not():
+    make_run(0)
+    make_run(1)
+    make_run(0, folder=RUNS / "pets")
+    found = {name: run["variant"] for name, run in runs().items()}
+    assert found == {
+        "quickstart/train/seed0": "quickstart/train",
+        "quickstart/train/seed1": "quickstart/train",
+        "pets": "pets",
+    }
+
+
+def test_a_run_alone_and_a_folder_of_seeds_keep_their_names():
+    make_run(0)
+    assert [*runs(folder=RUNS / "quickstart/train/seed0")] == ["quickstart/train/seed0"]
+    (run,) = runs(folder=RUNS / "quickstart/train").values()
+    assert (run["name"], run["variant"]) == ("seed0", "seed0")
+
+
+def test_configurations_hold_what_differs_from_the_defaults_of_their_model():
+    make_run(0, folder=RUNS / "vit", changes={"model.depth": 7})
+    make_run(0, folder=RUNS / "swin", experiment="cifar10-swin")
+    data = collected()
+    vit, swin = (next(r for r in data["runs"] if r["name"] == name) for name in ("vit", "swin"))
+    assert vit["config"]["model.depth"] == 7
+    assert "model.depth" not in data["defaults"][swin["kind"]]
+    assert data["defaults"][vit["kind"]]["model.mlp_dim"] is None
+    for run in (vit, swin):
+        assert not run["config"].keys() & {"seed", "data.class_names"}
+        assert not run["config"].keys() & data["defaults"][run["kind"]].keys()
+
+
+def test_the_folders_of_this_machine_stay_out_of_the_page():
+    make_run(0, folder=RUNS / "pets", changes={"data.name": "imagefolder:/home/me/my pets"})
+    text = json.dumps(collected())
+    assert "imagefolder:my pets" in text
+    assert "/home/me" not in text
+
+
+def test_links_lead_only_to_reports_that_exist_and_never_to_a_scheme():
+    make_study_folder({"full/seed0": "finished"})
+    folder = make_run(0, folder=RUNS / "javascript:alert(1)" / "50% #?\u00fc").path
+    (folder / "figures").mkdir()
+    for path in (RUNS / "parts/report.html", folder / "figures/index.html"):
+        path.write_text("x")
+    data = collected()
+    assert data["studies"][0]["links"] == [["report.html", "./parts/report.html"]]
+    found = {run["name"]: run["links"] for run in data["runs"]}
+    assert found["parts/full/seed0"] == []
+    address = "./javascript%3Aalert%281%29/50%25%20%23%3F%C3%BC/figures/index.html"
+    assert found["javascript:alert(1)/50% #?\u00fc"] == [["figures/index.html", address]]
+    elsewhere = collected(page=Path("here.html"))
+    assert elsewhere["studies"][0]["links"] == [["report.html", "./runs/parts/report.html"]]
+    assert collected(page=RUNS / "parts/report.html")["studies"][0]["links"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "reason"),
+    [
+        ("config.yaml", "a: [", "config.yaml cannot be read"),
+        ("metrics.jsonl", "x\n", "metrics.jsonl is damaged"),
+        ("meta.json", "{", "meta.json is damaged"),
+        ("status.json", "", "status.json is damaged"),
+        ("result.json", None, "result.json is missing"),
+    ],
+)
+def test_a_damaged_run_is_shown_as_damaged(name, content, reason):
+    path = make_run(0, folder=RUNS / "x").path / name
+    path.write_text(content) if content is not None else path.unlink()
+    make_run(0, folder=RUNS / "y")
+    found = runs()
+    assert (found["x"]["state"], found["x"]["reason"]) == ("damaged", reason)
+    assert found["y"]["state"] == "finished"
+
+
+@pytest.mark.parametrize(
+    "value", [7, -1e308, 10**400, True, None, [], {"a": 1}, "\x1b\ud800", ["x"]]
+)
+def test_values_of_any_type_in_any_file_are_shown_or_left_out(value):
+    """A run's files may come from anybody."""
+    run = make_run(0, folder=RUNS / "x")
+    for name in FILES:
+        if name.endswith(".json"):
+            known = run.read(name) | {"typed": [], "sessions": [], "batch_size_shrunk_from": 1}
+            kept = {"state", "step"} if name == "status.json" else set()
+            commit_json(run.path / name, {k: v if k in kept else value for k, v in known.items()})
+    run.set_metrics([{"step": 1, "epoch": 1, "test_accuracy": value, "lr": 0.1}])
+    (found,) = runs().values()
+    assert found["commit"] in ("", "\\x1b\\ud800")
+    assert found["curves"]["lr"] == [[1], [0.1]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("typed", 7),
+        ("sessions", 7),
+        ("sessions", [7]),
+        ("data", [7]),
+        ("commit", {"a": 1}),
+        ("experiment", "x" * 5000),
+        ("experiment", "a\0.yaml"),
+    ],
+    ids=lambda value: str(value)[:8],
+)
+def test_one_wrong_value_damages_nothing_else(name, value):
+    make_run(0, folder=RUNS / "x", meta={name: value})
+    (found,) = runs().values()
+    assert (found["state"], found["score"]) == ("finished", 0.5)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        {},
+        {"study": 1, "trials": {}},
+        {"study": "x", "trials": [1]},
+        [],
+        {"study": "x", "trials": {"x" * 5000: {"variant": "v"}}},
+    ],
+)
+def test_a_damaged_plan_is_no_study(plan):
+    make_run(0, folder=RUNS / "x/full/seed0")
+    commit_json(RUNS / "x/plan.json", plan)
+    assert collected()["studies"] == []
+
+
+def test_the_commit_and_changed_code_are_told():
+    make_run(0, folder=RUNS / "clean")
+    make_run(0, folder=RUNS / "dirty", meta={"dirty": True})
+    make_run(0, folder=RUNS / "resumed", meta={"sessions": [{"commit": "d" * 40, "dirty": False}]})
+    found = {name: (run["commit"][:2], run["dirty"]) for name, run in runs().items()}
+    assert found == {"clean": ("cc", False), "dirty": ("cc", True), "resumed": ("cc", True)}
+
+
+def test_curves_hold_every_number_and_long_ones_keep_their_ends():
+    run = make_run(0, folder=RUNS / "x")
+    run.set_metrics([record(epoch, 0.5) | {"other": 1.0} for epoch in range(1, 1002)])
+    (found,) = runs().values()
+    assert {*found["curves"]} >= {"test_accuracy", "train_loss", "lr"}
+    assert "other" not in found["curves"]
+    epochs, values = found["curves"]["train_loss"]
+    assert (len(epochs), epochs[0], epochs[-1]) == (MAX_POINTS, 1, 1001)
+    assert values[-1] == pytest.approx(1 / 1001, rel=1e-4)

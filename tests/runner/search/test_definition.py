@@ -1,0 +1,149 @@
+"""Search files: what they may say, and one line for what they may not."""
+
+import pytest
+
+from tests.runner.search.made_up import SPACE, sizes, write_search
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.search.definition import load_search
+from vitcli.runner.search.judge import EXCLUDED, INVALID, Judge, measure_sizes
+from vitcli.runner.search.space import Choices, Range
+from vitcli.runner.search.validate import validate
+
+
+def test_a_search_has_the_fields_of_its_file_and_of_its_base(here):
+    search = load_search(write_search(seed="7", threads="2", sampler="evolution"))
+    assert (search.name, search.question, search.num_trials) == ("made", "which is best?", 6)
+    assert (search.base.data.name, search.base.data.val_split) == ("scenes", 1000)
+    assert search.fields.seed == 7
+    assert search.threads == 2
+    assert search.space.size == 36
+    assert search.space.short_names()["model.embed_dim"] == "embed_dim"
+    spec = search.spec({"model.depth": 2, "model.embed_dim": 48, "model.num_heads": 2})
+    assert (spec.model.depth, spec.model.embed_dim) == (2, 48)
+
+
+def test_set_changes_the_experiment_and_the_search(here):
+    search = load_search(write_search(), {"search.trials": 9, "train.epochs": 5})
+    assert search.num_trials == 9
+    assert search.base.train.epochs == 5
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"trails": "3"}, "made.yaml:9: unknown field 'search.trails'; did you mean 'trials'?"),
+        ({"space": "{model.dept: [1, 2]}"}, "unknown field 'model.dept'; did you mean"),
+        ({"space": "{model.depth: [1]}"}, "search.space: model.depth: needs two choices or more"),
+        ({"space": "{model.depth: [1, 1]}"}, "model.depth: a value appears twice"),
+        ({"space": "{model.depth: 3}"}, "model.depth: give a list of choices, or {low: 1, high"),
+        ({"space": "{optim.lr: {low: 2.0, high: 1.0}}"}, "optim.lr: low must be below high"),
+        ({"space": "{optim.lr: {low: 0, high: 1, log: true}}"}, "log needs low above 0"),
+        ({"space": "{optim.lr: {low: 1, hihg: 2}}"}, "'high' is missing"),
+        ({"space": "{data.augment.policy: [[1], [2]]}"}, "choices are numbers, texts, true,"),
+        ({"space": "{seed: [1, 2]}"}, "a search cannot vary 'seed'"),
+        ({"space": "{data.val_split: [1, 2]}"}, "a search cannot vary 'data.val_split'"),
+        ({"space": "{}"}, "search.space: needs at least 1"),
+        ({"sampler": "annealing"}, "search.sampler: should be 'random', 'grid', 'tpe', 'nsga2'"),
+        ({"sampler": "nsga2"}, "nsga2 needs a second objective; set search.cost: parameters"),
+        ({"sampler": "evolution", "cost": "parameters"}, "evolution has one objective; set"),
+        ({"cost": "parameters", "pruning": "median"}, "pruning needs one objective; remove"),
+        ({"sampler": "evolution", "population": "3"}, "must not be above search.population (3)"),
+        ({"trials": "null"}, "search.trials: set the number of configurations to train"),
+        (
+            {"sampler": "grid", "space": "{optim.lr: {low: 0.1, high: 0.2}}"},
+            "a grid needs lists of choices",
+        ),
+        ({"rules": "{exclude: [{model.deph: 1}]}"}, "'model.deph' is not in the space; did you"),
+        ({"rules": "{max_params: 5}"}, "unknown field 'search.rules.max_params'"),
+        ({"final": "{seeds: [0, 1]}"}, "the search itself trains with seed 0; choose fresh seeds"),
+        ({"repeats": "{seeds: [2, 2]}"}, "search.repeats.seeds: a seed appears twice"),
+    ],
+)
+def test_a_mistake_is_one_line_with_its_place(here, fields, told):
+    with pytest.raises(ConfigError) as caught:
+        load_search(write_search(**fields))
+    assert told in str(caught.value)
+    assert str(caught.value).startswith("made.yaml:")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"data.val_split": 0}, "--set: data.val_split: a search needs a validation split"),
+        ({"train.init": "other"}, "train.init: a search trains from scratch"),
+        ({"pretrain.task.name": "mae"}, "pretrain: a search trains from scratch"),
+        ({"search": 3}, "search: should be a mapping with 'space'"),
+    ],
+)
+def test_settings_that_no_search_has_are_refused(here, changes, told):
+    with pytest.raises(ConfigError, match=told.replace(".", r"\.")):
+        load_search(write_search(), changes)
+
+
+def test_other_files_name_the_command_that_runs_them():
+    with pytest.raises(
+        ConfigError, match="a study, not a search; run it: vitcli ablate ablation-q"
+    ):
+        load_search("ablation-quickstart")
+    with pytest.raises(ConfigError, match="without 'search'; train it: vitcli train quickstart"):
+        load_search("quickstart")
+
+
+def test_what_makes_scores_incomparable_changes_the_name_in_the_storage(here):
+    name = load_search(write_search()).study_name()
+    for same in ({"search.trials": 50}, {"search.sampler": "tpe"}, {"search.seed": 4}):
+        assert load_search("made.yaml", same).study_name() == name
+    for other in ({"train.epochs": 9}, {"search.cost": "parameters"}, {"seed": 5}):
+        assert load_search("made.yaml", other).study_name() != name
+    write_search(space=SPACE.replace("48", "64"))
+    assert load_search("made.yaml").study_name() != name
+
+
+def test_ranges_know_their_size_and_draw_within_it(here):
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    real = Range(low=0.001, high=0.1, log=True)
+    values = [real.draw(rng) for _ in range(200)]
+    assert all(0.001 <= value <= 0.1 for value in values)
+    assert 80 < sum(value < 0.01 for value in values) < 120, "half of them below the middle decade"
+    steps = Range(low=2, high=8, step=2)
+    assert steps.size == 4
+    assert {steps.draw(rng) for _ in range(100)} == {2, 4, 6, 8}
+    assert real.size == float("inf")
+    assert Choices(values=("a", None, True)).text == "a, null, true"
+
+
+def test_a_judge_names_the_rule_and_measures_before_any_training(here):
+    write_search(
+        rules="{max_parameters: 3200, max_forward_flops: 20000, exclude: [{model.depth: 4}]}"
+    )
+    judge = Judge(load_search("made.yaml"), sizes)
+
+    def rule(depth: int, width: int, heads: int) -> str:
+        point = {"model.depth": depth, "model.embed_dim": width, "model.num_heads": heads}
+        return judge(point).rule
+
+    assert rule(1, 16, 1) == ""
+    assert rule(4, 16, 1) == EXCLUDED
+    assert rule(1, 16, 5) == INVALID
+    assert rule(2, 16, 1) == "more than 20,000 forward FLOPs"
+    assert rule(3, 16, 1) == "more than 3,200 parameters"
+    assert not judge.needs_train_flops
+
+
+def test_the_sizes_are_those_that_a_training_records(here):
+    spec = load_search(write_search()).base.replace()
+    found = measure_sizes(spec, True)
+    assert found.parameters == 137_802
+    assert found.train_flops % 280 == 0, "two epochs of 140 steps"
+    assert found.train_flops / (280 * 64) == pytest.approx(3 * found.forward_flops, rel=0.05)
+
+
+def test_a_search_is_validated_with_its_base(here):
+    found = validate(write_search())
+    assert found.ok
+    assert found.detail.startswith("a search over 3 fields, 6 trials; base: ")
+    assert not validate(write_search(trials="-1")).ok
+    assert validate("quickstart").parameters == found.parameters

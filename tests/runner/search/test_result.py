@@ -1,0 +1,195 @@
+"""The document of a search, its files, and the study of its final stage."""
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from tests.fabricated_study import HOSTILE
+from tests.runner.search.made_up import ROOT, make_driver, search_all, write_search
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.search.final import load_final, write_final
+from vitcli.runner.search.publish import html, publish, table_csv
+from vitcli.runner.search.records import SearchTrial, read_saved, read_saved_trial, save_trial
+from vitcli.runner.search.result import SearchResult, best_rows, make_result, notes
+from vitcli.runner.study.definition import load_study
+
+
+def make_trial(name: str, score: float | None, parameters: int, **fields) -> SearchTrial:
+    given: dict[str, Any] = {
+        "point": {"model.depth": 1},
+        "state": "finished",
+        "seed": 0,
+        "forward_flops": 5,
+    }
+    digest = (name + 64 * "0")[:64]
+    return SearchTrial(
+        **(given | {"config_hash": digest, "score": score, "parameters": parameters} | fields)
+    )
+
+
+def make_doc(*trials: SearchTrial, **fields) -> SearchResult:
+    given: dict[str, Any] = {
+        "name": "made",
+        "command": "vitcli search made.yaml",
+        "task": "classify",
+        "data": "scenes",
+        "epochs": 2,
+        "seed": 0,
+        "sampler": "random",
+        "pruning": "none",
+        "num_trials": 6,
+        "space": {"model.depth": "1, 2"},
+        "short_names": {"model.depth": "depth"},
+        "base": {"model.depth": 1},
+        "base_config": {},
+        "importance_evaluator": "PED-ANOVA",
+        "importances": {},
+        "trials": trials,
+    }
+    return SearchResult(**(given | fields))
+
+
+TRIALS = (
+    make_trial("a", 0.5, 300),
+    make_trial("b", 0.6, 200),
+    make_trial("c", 0.6, 100),
+    make_trial("d", 0.4, 50),
+    make_trial("e", 0.3, 60),
+    make_trial("f", None, 10, state="diverged", reason="it exploded"),
+    make_trial("g", 0.7, 20, state="pruned"),
+)
+
+
+def names(trials) -> str:
+    return "".join(trial.config_hash[0] for trial in trials)
+
+
+def test_the_ranking_and_the_front_hold_finished_trials_only():
+    doc = make_doc(*TRIALS)
+    assert names(doc.ranked) == "cbade"
+    assert doc.winner.config_hash[0] == "c", "of equal scores, the smaller model"
+    assert names(doc.front) == "dc"
+    assert doc.replace(cost="forward_flops").cost_name == "forward_flops"
+    empty = make_doc()
+    assert (empty.winner, empty.front, empty.noise()) == (None, [], None)
+
+
+def test_where_smaller_scores_are_better_the_order_is_the_other_way_round():
+    doc = make_doc(*TRIALS).replace(task="mae")
+    assert not doc.headline.higher_is_better
+    assert names(doc.ranked)[0] == "e"
+    assert names(doc.front) == "de"
+
+
+def test_the_noise_is_pooled_over_repeated_configurations():
+    more = [make_trial("a", 0.52, 300, seed=1), make_trial("b", 0.66, 200, seed=1)]
+    sd, freedom = make_doc(*TRIALS, repeats=more).noise()
+    assert freedom == 2
+    assert sd == pytest.approx((((0.01**2) * 2 + (0.03**2) * 2) / 2) ** 0.5)
+
+
+def test_the_table_and_the_notes_say_what_was_searched():
+    doc = make_doc(
+        *TRIALS, skipped={"more than 300 parameters": 7}, importances={"model.depth": 1.0}
+    )
+    header, rows = best_rows(doc)
+    assert header == ["trial", "validation accuracy, %", "parameters", "MFLOP", "depth"]
+    assert rows[0][:3] == ["c00000000000 *", "60.00", "100"]
+    assert len(rows) == 5
+    text = "\n".join(notes(doc))
+    assert "7 trials of 6 (1 diverged, 5 finished, 1 pruned)" in text
+    assert "reads no test image" in text
+    assert "more than 300 parameters (7)" in text
+    assert re.search(r"PED-ANOVA; rough, because 50 trials .*depth 1\.00", text)
+
+
+def test_a_trial_survives_its_file_and_damage_is_found(tmp_path):
+    trial = make_trial("a", 0.5, 300, curve=((1, 0.25), (2, 0.5)), reason="x")
+    path = save_trial(tmp_path, "made", trial)
+    assert path == tmp_path / "made" / "a00000000000-seed0.json"
+    assert read_saved(tmp_path) == {(trial.config_hash, 0): trial}
+    path.write_text(path.read_text().replace("0.25", "0.26"))
+    with pytest.raises(InputError, match="it does not match its hash; restore it, or delete it"):
+        read_saved_trial(path)
+    for content in ("{", "[]", "{}", '{"format": 1, "trial": {}}'):
+        path.write_text(content)
+        with pytest.raises(InputError, match=str(path)):
+            read_saved_trial(path)
+
+
+def test_hostile_names_are_escaped_on_the_page(tmp_path):
+    text = " ".join(HOSTILE)
+    trials = [make_trial("a", 0.5, 3, reason=text, point={text: text}), *TRIALS[5:6]]
+    doc = make_doc(
+        *[t.replace(point={text: text}) for t in trials],
+        name=text,
+        question=text,
+        command=text,
+        space={text: text},
+        short_names={text: text},
+        base={text: text},
+        skipped={text: 1},
+    )
+    publish(doc, tmp_path)
+    page = (tmp_path / "report.html").read_text()
+    assert "<script" not in page
+    assert "&lt;script&gt;alert" in page
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+    assert "://" not in re.sub(r'src="data:[^"]*"', "", page)
+
+
+def test_a_search_writes_its_files_and_the_same_bytes_again(made):
+    driver = search_all(trials=12)
+    doc = make_result(driver)
+    publish(doc, ROOT)
+    names = ("report.html", "table.csv", "results.json", "figures/pareto.svg", "figures/course.png")
+    first = {name: (ROOT / name).read_bytes() for name in names}
+    publish(make_result(search_all(trials=12)), ROOT)
+    assert {name: (ROOT / name).read_bytes() for name in names} == first
+    assert SearchResult.model_validate_json((ROOT / "results.json").read_text()) == doc
+    lines = table_csv(doc).splitlines()
+    assert len(lines) == 13
+    assert lines[0].startswith("model.depth,model.embed_dim,model.num_heads,config_hash,seed,state")
+    assert doc.importances.keys() == doc.space.keys()
+    assert sum(doc.importances.values()) == pytest.approx(1)
+    assert html(doc, {f"{n}.svg": ROOT / "figures" / f"{n}.svg" for n in ("pareto", "course")})
+
+
+FINAL = "{seeds: [10, 11], changes: {train.epochs: 5}}"
+
+
+def test_the_final_stage_is_a_study_on_all_training_images_with_fresh_seeds(made):
+    write_search(final=FINAL)
+    driver = search_all()
+    doc = make_result(driver)
+    study = load_final(driver.search, doc, ROOT)
+    assert [variant.name for variant in study.variants] == ["base", "winner"]
+    assert study.seeds == (10, 11)
+    specs = [variant.spec for variant in study.variants]
+    assert {spec.data.val_split for spec in specs} == {0}
+    assert {spec.train.epochs for spec in specs} == {5}
+    assert specs[1].model.depth == doc.winner.point["model.depth"]
+    assert load_study(str(ROOT / "made-final.yaml")).baseline.spec == specs[0]
+
+
+def test_who_has_seen_a_test_score_does_not_choose_again(made):
+    write_search(final=FINAL)
+    driver = search_all()
+    doc = make_result(driver)
+    write_final(driver.search, doc, ROOT)
+    write_final(driver.search, doc.replace(trials=doc.ranked[1:]), ROOT)  # nothing was tested yet
+    write_final(driver.search, doc, ROOT)
+    (ROOT / "final").mkdir()
+    write_final(driver.search, doc, ROOT)
+    with pytest.raises(ConfigError, match="has tested another winner; who has seen a test score"):
+        write_final(driver.search, doc.replace(trials=doc.ranked[1:]), ROOT)
+
+
+def test_a_winner_that_is_the_base_needs_no_final_stage(made):
+    write_search(final=FINAL)
+    driver = make_driver()
+    doc = make_doc(*TRIALS)
+    assert load_final(driver.search, doc, ROOT) is None
+    json.dumps(doc.model_dump(mode="json"))

@@ -1,0 +1,135 @@
+"""Regularised evolution and the grid, as samplers of Optuna."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState, create_trial
+
+from tests.runner.search.made_up import write_search
+from vitcli.runner.search.definition import load_search
+from vitcli.runner.search.samplers import (
+    EvolutionSampler,
+    derived_seed,
+    distributions,
+    make_sampler,
+    youngest,
+)
+
+
+@pytest.fixture
+def search(here):
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    space = (
+        "{model.depth: [1, 2, 3, 4], model.embed_dim: [16, 32, 48], model.mlp_ratio: [1.0, 2.0]}"
+    )
+    return load_search(write_search(space=space, sampler="evolution"))
+
+
+def make_study(search, scores: list[float], direction: Any = "maximize"):
+    """Return a study of different points with these scores, finished in this order."""
+    study = optuna.create_study(direction=direction)
+    for i, (point, score) in enumerate(zip(search.space.points(), scores, strict=False)):
+        study.add_trial(
+            create_trial(
+                params=point,
+                distributions=distributions(search.space),
+                value=score,
+                state=TrialState.COMPLETE,
+            )
+        )
+        storage: Any = study._storage
+        trial = storage._studies[0].trials[i]  # the time of the test must not matter
+        trial.datetime_complete = datetime(2026, 1, 1) + timedelta(seconds=i)
+    return study
+
+
+def propose(search, study, seed: int, population: int = 4, sample: int = 4) -> dict:
+    study.sampler = EvolutionSampler(distributions(search.space), population, sample, seed)
+    trial = study.ask(distributions(search.space))
+    study.tell(trial, state=TrialState.FAIL)
+    return dict(trial.params)
+
+
+def distance(one: dict, other: dict) -> int:
+    return sum(one[field] != other[field] for field in one)
+
+
+def test_a_child_differs_from_the_best_of_the_sample_in_one_field(search):
+    study = make_study(search, [0.1, 0.2, 0.9, 0.3])
+    best = study.trials[2].params
+    changed = set()
+    for seed in range(40):
+        child = propose(search, study, seed)
+        assert distance(child, best) == 1
+        changed |= {field for field in child if child[field] != best[field]}
+    assert changed == set(best), "every field mutates"
+
+
+def test_the_oldest_die_even_the_best_of_them(search):
+    study = make_study(search, [0.9, 0.1, 0.2, 0.3, 0.4])
+    dead, heir = study.trials[0].params, study.trials[4].params
+    children = [propose(search, study, seed) for seed in range(20)]
+    assert all(distance(child, heir) == 1 for child in children)
+    assert not all(distance(child, dead) == 1 for child in children)
+    assert [trial.number for trial in youngest(study.trials, 4)] == [1, 2, 3, 4]
+
+
+def test_a_small_sample_gives_others_a_chance(search):
+    study = make_study(search, [0.9, 0.1, 0.2, 0.3])
+    best = study.trials[0].params
+    far = [distance(propose(search, study, seed, sample=1), best) for seed in range(30)]
+    assert max(far) > 1
+
+
+def test_smaller_is_better_if_the_search_says_so(search):
+    study = make_study(search, [0.9, 0.1, 0.2, 0.3], "minimize")
+    assert all(
+        distance(propose(search, study, seed), study.trials[1].params) == 1 for seed in range(10)
+    )
+
+
+def test_before_there_is_a_population_points_are_those_of_random_search(search):
+    study = make_study(search, [0.5, 0.6, 0.7])
+    for seed in range(5):
+        point = propose(search, study, seed)
+        study.sampler = optuna.samplers.RandomSampler(seed=seed)
+        assert dict(study.ask(distributions(search.space)).params) == point
+
+
+def test_a_sampler_is_a_function_of_the_history_and_the_seed(search):
+    studies = [make_study(search, [0.1, 0.2, 0.9, 0.3]) for _ in range(2)]
+    children = [[propose(search, study, seed) for seed in range(9)] for study in studies]
+    assert children[0] == children[1]
+    assert len({json.dumps(child) for child in children[0]}) > 1
+    assert len({derived_seed(seed, number) for seed in range(9) for number in range(9)}) == 81
+
+
+def test_ranges_mutate_too(search):
+    space = "{optim.lr: {low: 0.001, high: 0.1, log: true}, model.depth: {low: 1, high: 4}}"
+    search = load_search(write_search(space=space, sampler="evolution"))
+    study = optuna.create_study(direction="maximize")
+    for lr, depth in ((0.01, 1), (0.02, 2), (0.03, 3), (0.04, 4)):
+        params = {"optim.lr": lr, "model.depth": depth}
+        known = distributions(search.space)
+        study.add_trial(create_trial(params=params, distributions=known, value=float(depth)))
+    children = [propose(search, study, seed) for seed in range(20)]
+    best = {"optim.lr": 0.04, "model.depth": 4}
+    assert {distance(child, best) for child in children} == {1}
+    assert all(0.001 <= child["optim.lr"] <= 0.1 for child in children)
+
+
+def test_every_name_of_a_sampler_has_a_sampler(here):
+    names = {
+        "random": "RandomSampler",
+        "grid": "GridSampler",
+        "tpe": "TPESampler",
+        "nsga2": "NSGAIISampler",
+        "evolution": "EvolutionSampler",
+    }
+    for name, kind in names.items():
+        cost = {"cost": "parameters"} if name == "nsga2" else {}
+        search = load_search(write_search(sampler=name, **cost))
+        assert type(make_sampler(search, 0)).__name__ == kind

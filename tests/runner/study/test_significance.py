@@ -1,0 +1,142 @@
+"""Tests, probabilities and verdicts as functions of numbers: by hand and against scipy."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from vitcli.runner.study.significance import (
+    correlation,
+    detectable,
+    holm,
+    pairing_ratio,
+    planned_detectable,
+    probability_below,
+    sign_flip_p,
+    t_tail,
+)
+from vitcli.runner.study.verdicts import effect, judge
+
+
+def close(value):
+    return pytest.approx(value, abs=1e-6)
+
+
+def test_sign_flips_by_hand():
+    # Of 2^3 sign patterns of (1, 2, 4) only + + + is as large as 7, and only - - - as small.
+    assert sign_flip_p([1, 2, 4]) == 2 / 8
+    # (-1, 2, 4) sums to 5: reached by + + + and - + +, and mirrored.
+    assert sign_flip_p([-1, 2, 4]) == 4 / 8
+
+
+def test_rounding_noise_breaks_no_tie():
+    # Their sum is 0, but not in floats: some of the flips that also give 0 would seem smaller.
+    assert sign_flip_p([-0.2, -0.15, 0.2, 0.1, 0.0, -0.15, 0.2]) == 1.0
+    assert sign_flip_p([0.0] * 8) == 1.0
+
+
+def test_more_than_16_pairs_are_drawn_with_a_fixed_seed():
+    differences = [1.0, -0.9] * 8 + [1.5]
+    signs = np.array(list(itertools.product((-1, 1), repeat=17)))
+    means = np.round((signs * np.array(differences)).mean(axis=1), 9)
+    exact = np.mean(np.abs(means) >= round(np.mean(differences), 9))
+    drawn = sign_flip_p(differences)
+    assert drawn == sign_flip_p(differences)
+    assert drawn == pytest.approx(exact, abs=0.01)
+    assert drawn != exact
+
+
+def test_holm_by_hand():
+    # Sorted: 0.01 * 5 = 0.05, 0.03 * 4 = 0.12, 0.04 * 3 = 0.12; the missing two are last.
+    assert holm([0.01, 0.04, None, 0.03], 5) == [close(0.05), close(0.12), None, close(0.12)]
+    # 0.021 * 1 is below 0.02 * 2 and is lifted to it: a larger p stays the larger.
+    assert holm([0.021, 0.02], 2) == [0.04, 0.04]
+    assert holm([0.5, 0.4], 3) == [1.0, 1.0]
+    assert holm([None], 1) == [None]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "drop", "same_setting", "direction"),
+    [
+        (-1, 1, -9, "not replicated", "undecided"),
+        (-0.1, 0.1, -15.3, "not replicated", "undecided"),
+        (-30, -0.1, -15.3, "too wide to say", "same"),
+        (-13.1, -4.2, -8.7, "too wide to say", "same"),
+        (-13, -4.4, -8.7, "replicates", "same"),
+        (-10, 0, -9, "too wide to say", "undecided"),
+        (0, 0, 0, "too wide to say", "undecided"),
+        (-10, -8, -8.7, "replicates", "same"),
+        (-8.7, -8, -8.7, "replicates", "same"),
+        (8, 10, 8.7, "replicates", "same"),
+        (8, 10, -8.7, "opposite", "opposite"),
+        (-10, -8, 8.7, "opposite", "opposite"),
+        (-5, -3, -8.7, "smaller", "same"),
+        (-12, -10, -8.7, "larger", "same"),
+        (3, 5, 8.7, "smaller", "same"),
+        (10, 12, 8.7, "larger", "same"),
+        (-3, -1, 0, "larger", "undecided"),
+        (1, 3, 0, "larger", "undecided"),
+    ],
+)
+def test_judge(low, high, drop, same_setting, direction):
+    assert judge(low, high, drop, same_setting=True) == same_setting
+    assert judge(low, high, drop, same_setting=False) == direction
+
+
+@pytest.mark.parametrize(
+    ("p", "p_equivalent", "expected"),
+    [
+        (None, None, "undecided"),
+        (0.06, None, "undecided"),
+        (0.05, None, "worse"),
+        (0.01, 0.06, "worse"),
+        (0.01, 0.05, "worse, within the margin"),
+        (0.06, 0.05, "equivalent"),
+        (None, 0.01, "equivalent"),
+    ],
+)
+def test_effect(p, p_equivalent, expected):
+    assert effect(-1.0, p, p_equivalent, higher_is_better=True) == expected
+    turned = effect(-1.0, p, p_equivalent, higher_is_better=False)
+    assert turned == expected.replace("worse", "better")
+
+
+def test_a_tail_is_scipys():
+    values = [0.3, -0.1, 0.5, 0.2]
+    mean, error = np.mean(values), stats.sem(values)
+    for popmean in (-1.0, 0.1, 1.0):
+        expected = stats.ttest_1samp(values, popmean, alternative="greater").pvalue
+        assert t_tail(mean - popmean, error, 3) == close(expected)
+    assert (t_tail(1, 0, 3), t_tail(0, 0, 3)) == (0.0, 1.0)
+
+
+@pytest.mark.parametrize(("pairs", "m"), [(3, 1), (8, 5)])
+def test_the_detectable_difference_is_found_with_the_power_it_says(pairs, m):
+    size = planned_detectable(pairs, m)
+    limit = stats.t.ppf(1 - 0.05 / m / 2, pairs - 1)
+    shift = size * pairs**0.5
+    power = stats.nct.sf(limit, pairs - 1, shift) + stats.nct.cdf(-limit, pairs - 1, shift)
+    assert power == pytest.approx(0.8, abs=2e-3)
+    assert detectable(2 * pairs**-0.5, pairs - 1, m) == pytest.approx(2 * size)
+
+
+def test_the_probability_to_be_below_counts_all_pairs():
+    # 1 < 2, 1 < 3, 2 = 2 (one half), 2 < 3, 4 is below none: 3.5 of 9; 2, 2, 3 are theirs.
+    below, (low, high) = probability_below([1, 2, 4], [2, 2, 3])
+    # 1: three of three; 2: two halves and one; 4: none.
+    assert below == close((3 + 2 + 0) / 9)
+    assert 0 <= low < below < high <= 1
+    assert probability_below([1, 1, 1], [2, 2, 2]) == (1.0, (1.0, 1.0))
+    assert probability_below([1, 1], [1, 1]) == (0.5, (0.5, 0.5))
+
+
+def test_what_pairing_bought():
+    assert correlation([1, 2, 3], [2, 4, 6]) == close(1)
+    assert correlation([1, 2, 3], [3, 2, 1]) == close(-1)
+    assert correlation([1, 1, 1], [1, 2, 3]) is None
+    assert correlation([1, 2], [1, 2]) is None
+    assert pairing_ratio([1, 2, 3], [2, 3, 4]) == 0.0
+    # Differences -2, 0, 2 have sd 2; apart it would be sqrt(1 + 1).
+    assert pairing_ratio([1, 2, 3], [3, 2, 1]) == close(2 / 2**0.5)
+    assert pairing_ratio([1, 1], [1, 1]) is None

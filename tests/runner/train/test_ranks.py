@@ -1,0 +1,334 @@
+"""One training on several processes: what rank 0 sends, agreement, and ranks that are lost."""
+
+import json
+import os
+import signal
+import socket
+import threading
+
+import pytest
+import torch.distributed as dist
+
+from tests import torchrun
+from tests.same_run import assert_same_run
+from tests.task_table import ADDED, NAMES, TinyTask, add_to_workers, row_of
+from vitcli.core.exchange import LostRankError
+from vitcli.core.spec import TASKS, ExperimentSpec, TrainSpec
+from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.train import rank_notes
+from vitcli.runner.train import ranks as module
+from vitcli.runner.train.exactness import refuse_inexact
+from vitcli.runner.train.graphs import use_graphs
+from vitcli.runner.train.rank_notes import EndedError
+from vitcli.runner.train.ranks import (
+    ONE_PROCESS,
+    TorchrunProcesses,
+    read_timeout,
+    refuse_parts,
+)
+
+TWO = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+STARTED = dict.fromkeys(VARIABLES, "1") | TWO
+DEAD = 2**22 + 1
+"""The number of no process: Linux has at most 2^22."""
+
+
+def processes(rank: int, store: dist.Store, size: int = 2) -> TorchrunProcesses:
+    return TorchrunProcesses(Launch(rank, size, rank, size), store)
+
+
+@pytest.fixture
+def tiny_run(tmp_path) -> RunDir:
+    run = RunDir(tmp_path / "run")
+    run.create(ExperimentSpec())
+    run.set_status("running", 0)
+    return run
+
+
+# Which process this is
+
+
+def test_torchrun_says_which_rank_a_process_is():
+    assert read_launch(STARTED) == Launch(1, 2, 1, 2)
+    assert read_launch(STARTED | {"WORLD_SIZE": "1", "RANK": "0"}) is None
+    for name in VARIABLES:
+        assert read_launch({k: v for k, v in STARTED.items() if k != name}) is None
+
+
+def test_commands_can_be_typed_for_as_many_ranks():
+    assert Launch(0, 2, 0, 2).command == "torchrun --nproc-per-node 2 -m"
+    assert Launch(0, 8, 0, 4).command == "torchrun --nnodes 2 --nproc-per-node 4 -m"
+    found = processes(0, dist.HashStore()).command("vitcli train --resume tiny")
+    assert found == "torchrun --nproc-per-node 2 -m vitcli train --resume tiny"
+    assert ONE_PROCESS.command("vitcli train") == "vitcli train"
+
+
+def test_each_rank_has_a_gpu_of_its_own(monkeypatch):
+    ranks = processes(1, dist.HashStore())
+    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: False)
+    assert ranks.device_name("auto") == "auto"
+    monkeypatch.setattr(module.torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(module.torch.cuda, "device_count", lambda: 2)
+    assert [ranks.device_name(name) for name in ("auto", "cuda", "cpu")] == [
+        *("cuda:1", "cuda:1", "cpu")
+    ]
+    with pytest.raises(ConfigError, match="--device cuda:0: on several ranks write auto, cpu or"):
+        ranks.device_name("cuda:0")
+    monkeypatch.setattr(module.torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(
+        ResourceError, match="rank 1 needs a GPU of its own, but this machine has 1"
+    ):
+        ranks.device_name("auto")
+
+
+# What is refused
+
+
+def test_a_batch_must_be_divisible_among_the_ranks():
+    spec = ExperimentSpec(train=TrainSpec(batch_size=100, accumulate=2))
+    refuse_parts(spec, 2)
+    with pytest.raises(ConfigError, match=r"100 images .* 3 ranks x 2 parts; type .*batch_size=96"):
+        refuse_parts(spec, 3)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "soon", "inf", "nan"])
+def test_the_time_to_answer_is_a_positive_number(monkeypatch, text):
+    monkeypatch.setenv(module.TIMEOUT_VARIABLE, text)
+    with pytest.raises(ConfigError, match=f"VITCLI_RANK_TIMEOUT takes a number .* not '{text}'"):
+        read_timeout()
+
+
+def test_the_time_to_answer_can_be_set(monkeypatch):
+    assert read_timeout() == module.TIMEOUT
+    monkeypatch.setenv(module.TIMEOUT_VARIABLE, "12.5")
+    assert read_timeout() == 12.5
+
+
+def test_cuda_graphs_need_a_single_process():
+    cuda, said = module.torch.device("cuda"), []
+    assert not use_graphs(ExperimentSpec(), cuda, said.append, ranks=2)
+    assert said == ["CUDA graphs need a single process, training without graphs"]
+    wanted = ExperimentSpec(train=TrainSpec(graphs=True))
+    with pytest.raises(ConfigError, match=r"train\.graphs: CUDA graphs need a"):
+        use_graphs(wanted, cuda, said.append, ranks=2)
+
+
+def test_another_number_of_ranks_is_refused_with_the_command():
+    with pytest.raises(ConfigError, match=r"ranks 4 -> 2\); start it with torchrun .*-node 4"):
+        refuse_inexact("run", {"ranks": (4, 2)})
+    with pytest.raises(ConfigError, match=r"\(ranks 1 -> 2\); start it without torchrun"):
+        refuse_inexact("run", {"ranks": (1, 2)})
+
+
+def test_ranks_that_compute_otherwise_are_refused():
+    store = dist.HashStore()
+    zero, one = processes(0, store), processes(1, store)
+    one._set("facts/0/1", {"torch": "2.11", "threads": 1})
+    with pytest.raises(ConfigError, match=r"rank 1 has torch 2.11, rank 0 has 2.15"):
+        zero.compare({"torch": "2.15", "threads": 1})
+
+
+def test_a_rank_with_other_images_is_refused():
+    with pytest.raises(ConfigError, match="rank 1 has other images than rank 0"):
+        processes(1, dist.HashStore()).join({"data_hash": "a"}, "b")
+
+
+# Waiting, and ranks that are lost
+
+
+def test_a_rank_that_waits_ends_when_rank_0_ends():
+    store = dist.HashStore()
+    zero, one = processes(0, store), processes(1, store)
+    threading.Timer(0.2, zero.end, [2]).start()
+    with pytest.raises(EndedError) as caught:
+        one.receive()
+    assert caught.value.exit_code == 2
+
+
+def test_a_rank_that_waits_learns_that_another_one_failed():
+    store = dist.HashStore()
+    zero, one = processes(0, store), processes(1, store)
+    one.leave("disk full")
+    with pytest.raises(LostRankError, match="disk full"):
+        zero._wait("ready/1/1")
+
+
+def lose(run: RunDir, rank: int, store: dist.Store, size: int = 2, error: str = "closed") -> str:
+    """Return what a rank reports after an exchange has failed."""
+    with pytest.raises(ResourceError) as caught, processes(rank, store, size).watch(run, "GO ON"):
+        raise LostRankError(error)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_killed_rank_is_named_by_the_other(tiny_run, lost):
+    store = dist.HashStore()
+    who = {"host": socket.gethostname(), "pid": DEAD}
+    store.set(f"who/{lost}", json.dumps(who))
+    found = lose(tiny_run, 1 - lost, store)
+    reason = f"rank {lost} was killed or its machine was lost (process {DEAD} on {who['host']})"
+    assert found == f"{tiny_run.path}: {reason}. Continue: GO ON"
+    assert tiny_run.status() == {"state": "failed", "step": 0, "reason": reason}
+
+
+def test_a_rank_that_hangs_is_named(tiny_run, monkeypatch):
+    monkeypatch.setattr(rank_notes, "NOTE_SECONDS", 0.1)
+    monkeypatch.setenv(module.TIMEOUT_VARIABLE, "7")
+    store = dist.HashStore()
+    processes(1, store)
+    assert f"rank 1 did not answer for 7 s (process {os.getpid()} on" in lose(tiny_run, 0, store)
+
+
+def test_a_rank_that_failed_says_why(tiny_run):
+    store = dist.HashStore()
+    processes(1, store).leave("OutOfMemoryError: 3 GiB")
+    assert "rank 1 failed: OutOfMemoryError: 3 GiB. Continue" in lose(tiny_run, 0, store)
+
+
+def test_weights_that_differ_are_the_reason_if_all_ranks_are_there(tiny_run):
+    store = dist.HashStore()
+    processes(1, store).leave("")
+    found = lose(tiny_run, 0, store, error="the weights of the ranks differ")
+    assert "the weights of the ranks differ. Continue" in found
+
+
+def test_only_the_lowest_rank_alive_writes(tiny_run):
+    store = dist.HashStore()
+    store.set("who/0", json.dumps({"host": socket.gethostname(), "pid": DEAD}))
+    processes(1, store, 3).leave("")
+    with pytest.raises(EndedError), processes(2, store, 3).watch(tiny_run, ""):
+        raise LostRankError("closed")
+    assert tiny_run.status()["state"] == "running"
+
+
+@pytest.mark.parametrize("state", ["finished", "interrupted", "diverged"])
+def test_a_state_that_rank_0_has_written_stays(tiny_run, state):
+    tiny_run.set_status(state, 3, "as it was")
+    store = dist.HashStore()
+    store.set("who/0", json.dumps({"host": socket.gethostname(), "pid": DEAD}))
+    lose(tiny_run, 1, store)
+    assert tiny_run.status() == {"state": state, "step": 3, "reason": "as it was"}
+
+
+def test_a_rank_ends_quietly_if_rank_0_has_ended(tiny_run):
+    store = dist.HashStore()
+    zero, one = processes(0, store), processes(1, store)
+    zero.end(8)
+    zero.leave("")
+    with pytest.raises(EndedError) as caught, one.watch(tiny_run, ""):
+        raise LostRankError("closed")
+    assert caught.value.exit_code == 8
+    assert tiny_run.status()["state"] == "running"
+
+
+# Through torchrun
+
+
+@pytest.fixture
+def places(here, monkeypatch, tmp_path_factory):
+    """Return the folder of the tiny tasks; other processes know the added row, too."""
+    monkeypatch.setitem(TASKS, ADDED, row_of(ADDED))
+    add_to_workers(monkeypatch, here / "plugin")
+    place = tmp_path_factory.getbasetemp() / "rank-tasks"
+    place.mkdir(exist_ok=True)
+    return place
+
+
+def same_numbers(one: RunDir, two: RunDir) -> None:
+    """Check that the records of two runs are equal to 1e-5, but for times."""
+    left, right = one.metrics(), two.metrics()
+    assert len(left) == len(right) > 0
+    for mine, other in zip(left, right, strict=True):
+        assert mine.keys() == other.keys()
+        for name in mine.keys() - {"images_per_second"}:
+            assert other[name] == pytest.approx(mine[name], rel=1e-5, abs=1e-5), name
+
+
+@pytest.mark.ci
+def test_two_ranks_give_the_numbers_of_one_process(places):
+    check_task("classify", places)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "classify"])
+def test_two_ranks_give_the_numbers_of_one_process_for(name, places):
+    check_task(name, places)
+
+
+def check_task(name: str, place) -> None:
+    task = TinyTask(name, place)
+    one = task.train("runs/one", {"train.precision": "fp32"})
+    words = ("train", str(task.path), "--precision", "fp32")
+    said = torchrun.run(*words, "-o", "runs/two")
+    two = RunDir(one.path.parent / "two")
+    assert "2 ranks, each with 8 of the 16 images of a step" in said
+    assert said.count("epoch   1") == 1
+    same_numbers(one, two)
+    assert two.status()["state"] == "finished"
+    assert two.read("meta.json")["ranks"] == 2
+    mine, other = one.read("result.json"), two.read("result.json")
+    for key in mine.keys() - {"images_per_second", "train_seconds", "sha256"}:
+        is_number = isinstance(mine[key], float)
+        wanted = pytest.approx(mine[key], rel=1e-5, abs=1e-5) if is_number else mine[key]
+        assert other[key] == wanted, key
+
+
+LONG = ("--epochs", "40")
+
+
+@pytest.fixture
+def calm(places) -> RunDir:
+    """A training on two ranks that nothing disturbs."""
+    task = TinyTask("classify", places)
+    run = places / "calm"
+    if not (run / "result.json").exists():
+        torchrun.run("train", str(task.path), "-o", str(run), *LONG)
+    return RunDir(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_ranks_stop_together_and_resume_to_the_same_bits(calm, places, rank, number):
+    run = RunDir(places / f"stopped-{rank}-{number}")
+    process = torchrun.start("train", str(places / "classify.yaml"), "-o", str(run.path), *LONG)
+    torchrun.wait_for_checkpoint(process, run.path)
+    os.kill(torchrun.rank_processes(process.pid)[rank], number)
+    said = process.communicate(timeout=torchrun.HANG)[0]
+    status = run.status()
+    assert process.returncode == 1, "torchrun's code for everything"
+    if number == signal.SIGKILL:
+        assert status["state"] == "failed"
+        assert status["reason"].startswith(f"rank {rank} was killed or its machine was lost")
+    else:
+        assert (status["state"], status["reason"]) == ("interrupted", "signal 15")
+        assert "a checkpoint was saved" in said
+    resume = f"torchrun --nproc-per-node 2 -m vitcli train --resume {run.path}"
+    assert resume in said
+    assert status["step"] == run.last_step() > 0
+    torchrun.run("train", "--resume", str(run.path))
+    assert_same_run(calm, run)
+
+
+@pytest.mark.slow
+def test_a_run_keeps_its_number_of_ranks(places):
+    task = TinyTask("classify", places)
+    run = RunDir(task.train("runs/one", {"train.epochs": 1}).path)
+    run.set_status("running", 3)
+    (run.path / "result.json").unlink()
+    said = torchrun.run("train", "--resume", "runs/one", code=1)
+    assert "(ranks 1 -> 2); start it without torchrun" in said
+
+
+@pytest.mark.slow
+def test_a_rank_that_hangs_is_named_in_the_status(places):
+    task, run = TinyTask("classify", places), RunDir(places / "hangs")
+    words = ("train", str(task.path), "-o", str(run.path), "--epochs", "400")
+    process = torchrun.start(*words, VITCLI_RANK_TIMEOUT="5")
+    torchrun.wait_for_checkpoint(process, run.path)
+    os.kill(torchrun.rank_processes(process.pid)[1], signal.SIGSTOP)
+    process.communicate(timeout=torchrun.HANG)
+    assert run.status()["state"] == "failed"
+    assert run.status()["reason"].startswith("rank 1 did not answer for 5 s")

@@ -1,0 +1,80 @@
+"""A training of a search: it sees no test image, and says so in its files."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.stopping import stop_after
+from vitcli.core.data.source import Images
+from vitcli.runner.data.load import load_data
+from vitcli.runner.errors import ConfigError, StoppedError
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.verify import verify_run
+from vitcli.runner.train.start import Request, resume_experiment, start
+
+RUN = Path("run")
+
+
+class Poison:
+    """Test images that nothing may look at."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"a test image was read ({name})")
+
+    def __len__(self) -> int:
+        raise AssertionError("the test images were counted")
+
+
+def poisoned(spec, **options) -> Any:
+    """Read the data; whoever reads a test image of it fails."""
+    poison: Images = Poison()  # type: ignore[assignment]
+    return dataclasses.replace(load_data(spec, **options), test=poison)
+
+
+def train(tiny, load=poisoned, **options):
+    changes = {"data.val_split": 20, "train.epochs": 2}
+    experiment = load_experiment(str(tiny), changes)
+    return start(experiment, Request(output=RUN, without_test=True, **options), load=load)
+
+
+def test_no_test_image_is_read_and_no_test_score_is_written(tiny):
+    done = train(tiny)
+    assert done.result["num_test"] == 0
+    assert done.result["val_accuracy"] == done.run.metrics()[-1]["val_accuracy"]
+    written = [*done.result, *(key for line in done.run.metrics() for key in line)]
+    assert not [key for key in written if key.startswith("test_")]
+    assert not (RUN / "predictions.npz").exists()
+    events = b"".join(path.read_bytes() for path in RUN.glob("events.*"))
+    assert b"accuracy/val" in events
+    assert b"accuracy/test" not in events
+    assert b"test_accuracy" not in events
+    meta = done.run.read("meta.json")
+    assert (meta["without_test"], meta["num_test"], meta["num_val"]) == (True, 0, 20)
+    assert {verdict.state for verdict in verify_run(done.run)} == {"ok"}
+    assert not train(tiny).trained, "it is finished, although it has no test score"
+
+
+def test_a_training_that_may_read_test_images_trips_over_them(tiny):
+    experiment = load_experiment(str(tiny), {"data.val_split": 20, "train.epochs": 1})
+    with pytest.raises(AssertionError, match="test image"):
+        start(experiment, Request(output=RUN), load=poisoned)
+
+
+def test_a_continued_training_still_reads_none_whoever_continues_it(tiny, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        with pytest.raises(StoppedError):
+            train(tiny)
+    experiment, path = resume_experiment(str(RUN))
+    done = start(experiment, Request(output=path, resume=True), load=poisoned)
+    assert done.trained
+    assert done.result["num_test"] == 0
+
+
+def test_a_training_without_any_split_is_refused(tiny):
+    experiment = load_experiment(str(tiny), {})
+    with pytest.raises(ConfigError, match=r"data\.val_split is 0"):
+        start(experiment, Request(output=RUN, without_test=True))
+    assert not RUN.exists()

@@ -1,0 +1,55 @@
+"""Trainings on several ranks, started as a user starts them: through torchrun."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.patience import HANG
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run")
+
+
+def start(*words: str, ranks: int = 2, **environment: str) -> subprocess.Popen[str]:
+    """Start ``vitcli`` on some ranks; its output is read when it ends."""
+    count = ("--standalone", "--nproc-per-node", str(ranks))
+    return subprocess.Popen(
+        [*TORCHRUN, *count, "-m", "vitcli", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=os.environ | environment,
+    )
+
+
+def run(*words: str, code: int = 0, ranks: int = 2, **environment: str) -> str:
+    """Run ``vitcli`` on some ranks; return all that it and torchrun say."""
+    process = start(*words, ranks=ranks, **environment)
+    output = process.communicate(timeout=HANG)[0]
+    assert process.returncode == code, output
+    return output
+
+
+def rank_processes(torchrun: int) -> dict[int, int]:
+    """Return the process of each rank of a torchrun."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            lines = (folder / "environ").read_text().split("\0")
+        except OSError:
+            continue
+        variables = dict(line.partition("=")[::2] for line in lines)
+        if parent == torchrun and "RANK" in variables:
+            found[int(variables["RANK"])] = int(folder.name)
+    return found
+
+
+def wait_for_checkpoint(process: subprocess.Popen[str], run: Path) -> None:
+    """Wait until a training has its first checkpoint."""
+    until = time.monotonic() + HANG
+    while not any(run.glob("checkpoints/*/manifest.json")):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < until
+        time.sleep(0.02)

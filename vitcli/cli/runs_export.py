@@ -1,0 +1,68 @@
+"""`vitcli runs export`: runs in the formats of other programs."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitcli.cli import complete
+from vitcli.cli.console import emit, emit_json, say
+from vitcli.cli.options import Json
+from vitcli.runner.text import quantity
+
+
+class Tracker(StrEnum):
+    """The formats of an export."""
+
+    csv = "csv"
+    mlflow = "mlflow"
+    trackio = "trackio"
+
+
+def export(
+    to: Annotated[Tracker, typer.Option(help="Format to write.", show_default=False)],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder to write.", show_default=False)
+    ],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="FOLDER|RUN",
+            help="Runs, or folders of runs and studies.",
+            show_default="runs",
+            autocompletion=complete.own_run,
+        ),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write runs as CSV, or as a local store of MLflow or Trackio.
+
+    No network is used. A store is new: an export does not add to a store.
+
+    \b
+    Example:
+      vitcli runs export --to csv -o table
+    """
+    from vitcli.runner.errors import summarize_failures
+    from vitcli.runner.trackers.exported import find_runs, read_runs
+    from vitcli.runner.trackers.formats import FORMATS
+
+    chosen = FORMATS[to.value]
+    chosen.check(output)
+    found = find_runs(runs or ())
+    read, damaged = read_runs(found)
+    for error in damaged:
+        say(f"error: {error}")
+    if not read:
+        raise summarize_failures(damaged, len(found), "runs could not be read")
+    files = chosen.write(read, output)
+    if json:
+        emit_json({"files": [str(path) for path in files], "runs": [run.name for run in read]})
+    else:
+        emit("\n".join(str(path) for path in files))
+    say(f"exported {quantity(len(read), 'run')}")
+    if damaged:
+        raise summarize_failures(damaged, len(found), "runs could not be read")
+    if chosen.next_command:
+        say(f"next: {chosen.next_command(output)}")

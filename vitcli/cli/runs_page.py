@@ -1,0 +1,45 @@
+"""`vitcli runs page`: one HTML file of every run and study."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from vitcli.cli.console import emit, emit_json, say
+from vitcli.cli.options import Json
+from vitcli.runner.text import quantity
+
+
+def page(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Folder of runs and studies.")
+    ] = Path("runs"),
+    output: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", help="File to write.", show_default="FOLDER/index.html"),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Write one HTML page of all runs and studies of a folder.
+
+    The page needs no network and no server: open the file in a browser.
+
+    \b
+    Example:
+      vitcli runs page
+    """
+    from vitcli.runner.overview.page import write_page
+
+    path, data = write_page(folder, output)
+    runs, studies = data["runs"], len(data["studies"])
+    damaged = [run["name"] for run in runs if run["state"] == "damaged"]
+    if json:
+        counts = {"runs": len(runs), "studies": studies, "damaged": damaged}
+        emit_json({"page": str(path), **counts})
+        return
+    emit(f"page    {path}")
+    words = "1 study" if studies == 1 else f"{studies:,} studies"
+    emit(f"holds   {quantity(len(runs), 'run')} and {words}")
+    for name in damaged:
+        say(f"damaged: {name}")
+    say(f"next: open {path.resolve().as_uri()} in a browser")

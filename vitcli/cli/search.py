@@ -1,0 +1,260 @@
+"""`vitcli search`: train configurations of a space, choose the best, and test it once."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vitcli.cli import complete
+from vitcli.cli.ablate import Budget, DryRun, Jobs, Pin, parse_duration
+from vitcli.cli.console import emit_json, say
+from vitcli.cli.engines import (
+    Address,
+    Cpus,
+    Engine,
+    Gpus,
+    Memory,
+    Partition,
+    Sbatch,
+    TimeLimit,
+    read_cluster,
+)
+from vitcli.cli.options import DataDir, Device, Json, Offline, Sets
+from vitcli.cli.search_output import show_final, show_plan, show_result, show_status
+from vitcli.runner.text import quantity
+
+if TYPE_CHECKING:
+    from vitcli.runner.search.definition import Search
+    from vitcli.runner.search.driver import Driver
+    from vitcli.runner.search.result import SearchResult
+    from vitcli.runner.study.plan import Options
+    from vitcli.runner.study.result import StudyResult
+    from vitcli.runner.train.events import TrialEvent
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="SEARCH",
+        help="Search name ('vitcli experiments ls' lists them) or file.",
+        autocompletion=complete.search,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Folder of the search.", show_default="runs/..."),
+]
+Storage = Annotated[
+    str | None,
+    typer.Option(
+        metavar="URL",
+        help="Optuna storage of the search, such as postgresql://host/db.",
+        show_default="an SQLite file in the folder",
+    ),
+]
+Save = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Also write each result into this folder, in small files that you can commit. Trials"
+        " with a result in the folder are not trained again.",
+        show_default=False,
+    ),
+]
+Status = Annotated[bool, typer.Option("--status", help="Show the results so far; train nothing.")]
+Final = Annotated[
+    bool,
+    typer.Option("--final/--no-final", help="Train and test the winner at the end."),
+]
+
+
+def search(
+    name: Name,
+    sets: Sets = None,
+    jobs: Jobs = None,
+    pin: Pin = True,
+    engine: Engine = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
+    memory: Memory = None,
+    partition: Partition = None,
+    time_limit: TimeLimit = None,
+    sbatch: Sbatch = None,
+    output: Output = None,
+    dry_run: DryRun = False,
+    status: Status = False,
+    final: Final = True,
+    budget: Budget = None,
+    save: Save = None,
+    storage: Storage = None,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    offline: Offline = False,
+    json: Json = False,
+) -> None:
+    """Search a space of configurations for the best one.
+
+    Validation images decide. The final stage alone reads the test images. Run the command again to
+    continue.
+
+    \b
+    Example:
+      vitcli search search-quickstart --dry-run
+    """
+    from vitcli.runner.data.find import refuse_unused_folder
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment.config import parse_sets
+    from vitcli.runner.run.folder import RUNS
+    from vitcli.runner.search.definition import load_search
+    from vitcli.runner.search.run import check_cluster
+    from vitcli.runner.search.store import FILE, require_optuna
+    from vitcli.runner.study.plan import Options
+
+    chosen = load_search(name, parse_sets(sets))
+    require_optuna()
+    refuse_unused_folder(chosen.base.data.name, data_dir)
+    if save and save.exists() and not save.is_dir():
+        raise ConfigError(f"--save {save}: a file; name a folder")
+    root = output or RUNS / chosen.name
+    options = Options(
+        jobs=jobs,
+        cluster=read_cluster(engine, address, cpus, gpus, memory, partition, time_limit, sbatch),
+        pin=pin,
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        budget=parse_duration(budget) if budget is not None else None,
+        command=shlex.join(["vitcli", *sys.argv[1:]]),
+    )
+    check_cluster(chosen, options)
+    if dry_run:
+        show_plan(chosen, root, options, storage, as_json=json)
+        return
+    if status and not (storage or (root / FILE).is_file()):
+        raise ConfigError(f"{root}: there is no such search yet; leave out --status")
+    run(chosen, root, options, storage, save, only_status=status, final=final, as_json=json)
+
+
+def run(
+    chosen: "Search",
+    root: Path,
+    options: "Options",
+    storage: str | None,
+    save: Path | None,
+    *,
+    only_status: bool,
+    final: bool,
+    as_json: bool,
+) -> None:
+    """Train, choose, write the files of the result and print it; or print the results so far."""
+    from vitcli.runner.search.publish import publish
+    from vitcli.runner.search.result import make_result
+    from vitcli.runner.search.run import hold_search, run_search
+
+    if only_status:
+        show_status(open_driver(chosen, root, options, storage, None), as_json=as_json)
+        return
+    with hold_search(root):
+        driver = open_driver(chosen, root, options, storage, save)
+        try:
+            with view(driver):
+                run_search(driver)
+        finally:
+            if driver.results:
+                doc = make_result(driver)
+                publish(doc, root)
+        if not driver.results:
+            from vitcli.runner.errors import PartlyError
+
+            raise PartlyError("no trial has a result, because no point of the space is valid")
+        tested = None
+        if not as_json:
+            show_result(doc)
+        if final and chosen.fields.final and doc.winner:
+            tested = run_final(chosen, doc, root, options)
+        if as_json:
+            both = {"final": tested.model_dump(mode="json") if tested else None}
+            emit_json(doc.model_dump(mode="json") | both)
+        elif tested:
+            show_final(tested)
+        say(f"report  {root / 'report.html'}")
+        say(f"next    {doc.command} --status")
+
+
+def run_final(
+    chosen: "Search", doc: "SearchResult", root: Path, options: "Options"
+) -> "StudyResult | None":
+    """Train base and winner with fresh seeds and test each training; return the results.
+
+    None if the winner is the base.
+    """
+    from vitcli.cli import trials
+    from vitcli.cli.study_output import refuse_gaps
+    from vitcli.runner.search.final import FOLDER, load_final
+    from vitcli.runner.study.collect import read_results
+    from vitcli.runner.study.plan import plan_study
+    from vitcli.runner.study.publish import publish
+    from vitcli.runner.study.run import run_study
+
+    study = load_final(chosen, doc, root)
+    if study is None:
+        say("final   the winner is the base itself, so there is nothing to compare")
+        return None
+    say(f"final   base and winner on training and validation images ({study.path})")
+    names = tuple(variant.name for variant in study.variants)
+    plan = plan_study(study, root / FOLDER, names)
+    with trials.view(plan, options) as screen:
+        states = run_study(plan, options, screen.show)
+    command = shlex.join(["vitcli", "ablate", str(study.path), "-o", str(root / FOLDER)])
+    found = read_results(study, root / FOLDER, names).replace(command=command)
+    publish(found, root / FOLDER)
+    refuse_gaps(states, f"try them again: {options.command}")
+    return found
+
+
+def open_driver(
+    chosen: "Search", root: Path, options: "Options", storage: str | None, save: Path | None
+) -> "Driver":
+    """Return the driver of a search, with its storage and its saved results."""
+    from vitcli.runner.search.driver import Driver
+    from vitcli.runner.search.judge import Judge
+    from vitcli.runner.search.records import read_saved
+    from vitcli.runner.search.store import Store
+    from vitcli.runner.text import ignore_message
+
+    return Driver(
+        search=chosen,
+        root=root,
+        options=options,
+        store=Store(chosen, root, storage),
+        judge=Judge(chosen),
+        saved=read_saved(save) if save else {},
+        save=save,
+        on_event=ignore_message,
+    )
+
+
+@contextmanager
+def view(driver: "Driver") -> Iterator[None]:
+    """Show the events of a driver: each trial by its hash and its point."""
+    from vitcli.cli.trials import display
+    from vitcli.runner.study.plan import worker_count
+    from vitcli.runner.train.events import TrialEvent
+
+    chosen = driver.search
+    say(f"search {chosen.name}: {quantity(chosen.num_trials, 'trial')}, {chosen.fields.sampler}")
+    count = worker_count(chosen, driver.options)
+    left = chosen.num_trials - len(driver.store.evaluated())
+    row = chosen.base.task.row
+    with display(max(0, left), count, row, "val") as screen:
+
+        def show(found: "TrialEvent") -> None:
+            label = driver.label(found.folder) if found.folder else ""
+            screen.show(TrialEvent(label, found.event))
+
+        driver.on_event = show
+        yield

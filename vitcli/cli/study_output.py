@@ -1,0 +1,130 @@
+"""What `vitcli ablate` prints about a study: plan, states, table and missing results."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from vitcli.cli.console import duration, emit, line_width, say, table
+from vitcli.runner.text import quantity
+
+if TYPE_CHECKING:
+    from vitcli.runner.study.definition import Study
+    from vitcli.runner.study.plan import StudyPlan
+    from vitcli.runner.study.saved import SavedTrials
+    from vitcli.runner.study.states import TrialState
+
+
+def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | None") -> None:
+    """Print how many saved results are used, which ones are refused, and why."""
+    from vitcli.runner.study.plan import name_trials
+
+    taken = sum(bool(state.source) for state in states.values())
+    if saved and taken:
+        say(f"{taken} of {quantity(len(states), 'trial')} taken from {saved.folder}")
+    for reason, trials in name_trials(saved.refused).items() if saved else ():
+        say(f"  {trials}: the saved result is not used ({reason})")
+
+
+def show_plan(plan: "StudyPlan", options: Any) -> None:
+    """Print the trials to train, their training time and disk space."""
+    from vitcli.runner.study.plan import estimate_study
+
+    estimate = estimate_study(plan, options, spent_seconds=time.process_time())
+    rows = [
+        [
+            trial.folder,
+            plan.states[trial.folder].state,
+            f"{plan.parameters[trial.variant]:,}",
+            duration(estimate.by_variant[trial.variant]),
+        ]
+        for trial in plan.trials
+    ]
+    if rows:
+        emit(table(["trial", "state", "parameters", "time"], rows, numeric=(2, 3)))
+    emit(f"to train  {len(rows)} of {quantity(len(plan.states), 'trial')}")
+    here = "" if options.cluster.engine == "local" else " on machines like this one"
+    emit(f"time      about {duration(estimate.total)}, {estimate.count} at once{here}")
+    if estimate.compile_seconds:
+        allowance = duration(estimate.compile_seconds)
+        emit(f"compiling {allowance} of each trial; this is an allowance, not measured")
+    if not plan.study.parts:
+        emit(f"detects   {detectable_text(plan.study)}")
+    emit(f"disk      {plan.disk_bytes / 1e6:,.0f} MB when done ({plan.root})")
+
+
+def detectable_text(study: "Study") -> str:
+    """Return the smallest difference that the seeds of a study can detect, in words."""
+    from vitcli.runner.study.significance import MIN_PAIRS, planned_detectable
+
+    seeds, comparisons = len(study.seeds), max(1, len(study.variants) - 1)
+    given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
+    if seeds < MIN_PAIRS:
+        return f"nothing ({given}); an interval needs {MIN_PAIRS} seeds"
+    size = planned_detectable(seeds, comparisons)
+    return f"differences of {size:.1f} standard deviations of paired differences ({given})"
+
+
+def show_status(
+    study: "Study", root: Path, names: tuple[str, ...], saved: "SavedTrials | None"
+) -> None:
+    """Print the state of each trial and the reasons for the states."""
+    from vitcli.runner.study.plan import count_states, explain_states
+    from vitcli.runner.study.states import trial_states
+
+    states = trial_states(study, root, names, saved)
+    header = ["variant", *(f"seed {seed}" for seed in study.seeds)]
+    rows: dict[str, list[str]] = {}
+    for trial in study.trials(names):
+        rows.setdefault(trial.folder.rpartition("/")[0], []).append(states[trial.folder].state)
+    emit(table(header, [[name, *states] for name, states in rows.items()]))
+    for line in explain_states(states, only_reasons=True):
+        emit(line)
+    emit(count_states(states))
+    announce_saved(states, saved)
+
+
+def show_table(
+    study: "Study",
+    root: Path,
+    names: tuple[str, ...],
+    form: str,
+    checklist: Path | None,
+    saved: "SavedTrials | None",
+    rerun_variants: Sequence[str] = (),
+    *,
+    states: "Mapping[str, TrialState] | None" = None,
+    publish_too: bool = False,
+    details: bool = False,
+) -> None:
+    """Print the table. With ``publish_too``, also write the table and its page into ``root``."""
+    from vitcli.runner.study.collect import read_results
+    from vitcli.runner.study.table import render
+
+    doc = read_results(study, root, names, saved, ignore=rerun_variants, states=states)
+    typer.echo(render(doc, form, line_width(), details=details))
+    if publish_too:
+        from vitcli.runner.study.publish import publish
+
+        publish(doc, root)
+    if checklist is not None:
+        from vitcli.runner.files import commit
+        from vitcli.runner.study.checklist import checklist as answers
+
+        commit(checklist, f"{answers(doc)}\n".encode())
+
+
+def refuse_gaps(states: "Mapping[str, TrialState]", hint: str) -> None:
+    """Raise PartlyError (exit code 3) if a trial has no result, after printing the reasons."""
+    from vitcli.runner.errors import PartlyError
+    from vitcli.runner.study.plan import explain_states, states_without_result
+
+    left = states_without_result(states)
+    for line in explain_states(left, only_reasons=True):
+        say(line)
+    if left:
+        have = "has" if len(left) == 1 else "have"
+        total = quantity(len(states), "trial")
+        raise PartlyError(f"{len(left)} of {total} {have} no result; {hint}")

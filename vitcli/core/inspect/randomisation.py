@@ -1,0 +1,77 @@
+"""Whether a map depends on the model's weights: layers are re-initialised from the head downwards.
+
+Adebayo et al. 2018, "Sanity Checks for Saliency Maps", https://arxiv.org/abs/1810.03292, section 3:
+the cascading randomisation. A map that stays the same while layers lose their trained weights does
+not show what these layers learned.
+
+Axes: B batch, gh gw patch grid, P = gh gw patches.
+"""
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from vitcli.core.models.vit import VisionTransformer
+
+HEAD, EMBEDDING = "head", "embedding"
+
+
+def cascade_parts(depth: int) -> list[str]:
+    """Return the parts of a model in the order of the cascade: head, blocks from the last, rest."""
+    return [HEAD, *(f"block {layer}" for layer in range(depth, 0, -1)), EMBEDDING]
+
+
+@torch.no_grad()
+def randomised_cascade(
+    trained: VisionTransformer, fresh: VisionTransformer
+) -> Iterator[tuple[str, VisionTransformer]]:
+    """Yield each part's name and the model after this part was re-initialised.
+
+    The head is re-initialised first, with the last norm and the pooling; then each block, the last
+    one first; then everything else. A part stays re-initialised. Every step yields the same model,
+    which the next step changes.
+
+    Args:
+        trained: Stays unchanged.
+        fresh: The same architecture with initial weights, which the parts take over.
+    """
+    model = copy.deepcopy(trained)
+    state, initial = model.state_dict(), fresh.state_dict()
+    for part in cascade_parts(len(model.blocks)):
+        for name in [name for name in initial if _is_in(name, part)]:
+            state[name].copy_(initial.pop(name))
+        yield part, model
+
+
+def _is_in(name: str, part: str) -> bool:
+    """Return whether a tensor belongs to a part. The last part has all that is left."""
+    if part == EMBEDDING:
+        return True
+    prefixes = ("head.", "norm.", "pool.") if part == HEAD else (part_prefix(part),)
+    return name.startswith(prefixes)
+
+
+def part_prefix(part: str) -> str:
+    """Return the beginning of the names of a block's tensors: ``block 1`` -> ``blocks.0.``."""
+    return f"blocks.{int(part.removeprefix('block ')) - 1}."
+
+
+def rank_correlation(maps: Tensor, others: Tensor) -> Tensor:
+    """Return Spearman's rank correlation of each pair of maps: (B, gh, gw) twice -> (B,).
+
+    Equal values share their mean rank. A map that is the same everywhere ranks nothing; its
+    correlation is 0.
+    """
+    one, other = (_centred_ranks(each.flatten(1)) for each in (maps, others))
+    scale = one.norm(dim=1) * other.norm(dim=1)
+    return torch.where(scale > 0, (one * other).sum(1) / scale.clamp(min=1e-12), 0.0)
+
+
+def _centred_ranks(values: Tensor) -> Tensor:
+    """Return mean ranks minus their mean: (B, P) -> (B, P), float64."""
+    below = (values[:, :, None] > values[:, None]).double().sum(2)
+    equal = (values[:, :, None] == values[:, None]).double().sum(2)
+    ranks = below + (equal - 1) / 2
+    return ranks - ranks.mean(1, keepdim=True)

@@ -1,0 +1,85 @@
+"""Drivers: the processes that train the trials of one folder at the same time. No torch.
+
+Each driver holds a lock file of its own, so that others see it, even after a kill -9. Which trials
+are done is not theirs to agree on: each trial's own lock and result decide.
+"""
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import filelock
+
+from vitcli.runner.errors import InUseError
+from vitcli.runner.files import make_folder
+from vitcli.runner.run.folder import hold_folder
+
+LOGS = "logs"
+LOCK = "driver{}.lock"
+REFUSAL = "another process is running this study"
+PLAN_SECONDS = 60.0
+"""Time that another driver may take to prepare the folder."""
+
+
+@contextlib.contextmanager
+def join_drivers(root: Path) -> Iterator[int]:
+    """Be a driver of a folder while entered; yield the number of this driver, from 0."""
+    make_folder(root / LOGS)
+    for number in itertools.count():
+        lock = filelock.FileLock(root / LOGS / LOCK.format(number), timeout=0)
+        with contextlib.suppress(filelock.Timeout):
+            lock.acquire()
+            break
+    try:
+        yield number
+    finally:
+        lock.release()
+
+
+def other_drivers(root: Path, own: int | None = None) -> int:
+    """Return the number of drivers of a folder, without driver number ``own``."""
+    mine = None if own is None else LOCK.format(own)
+    return sum(_is_held(path) for path in _locks(root) if path.name != mine)
+
+
+@contextlib.contextmanager
+def no_drivers(root: Path) -> Iterator[None]:
+    """Keep drivers out of a folder while entered.
+
+    Raises:
+        InUseError: The folder has a driver.
+    """
+    with contextlib.ExitStack() as held:
+        held.enter_context(hold_folder(root, REFUSAL))
+        try:
+            for path in _locks(root):
+                held.enter_context(filelock.FileLock(path, timeout=0))
+        except filelock.Timeout as error:
+            raise InUseError(f"{root}: {REFUSAL}") from error
+        yield
+
+
+@contextlib.contextmanager
+def prepare_folder(root: Path) -> Iterator[None]:
+    """Let one driver at a time write the plan and move old trials.
+
+    Raises:
+        InUseError: Another process does not release the folder.
+    """
+    with hold_folder(root, "another process is preparing this study", PLAN_SECONDS):
+        yield
+
+
+def _locks(root: Path) -> list[Path]:
+    return sorted((root / LOGS).glob(LOCK.format("*")))
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with filelock.FileLock(path, timeout=0):
+            return False
+    except filelock.Timeout:
+        return True
+    except OSError:  # a read-only copy: no process can train in it
+        return False

@@ -1,0 +1,242 @@
+"""Every run and study below a folder, as the data of the page of runs. No torch.
+
+Files of runs may be damaged or hostile: every value is checked or turned into printable text.
+"""
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.task import TASKS, TaskRow
+from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.config import flatten
+from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
+from vitcli.runner.run.compare import FACTS
+from vitcli.runner.run.differing import short_setting
+from vitcli.runner.run.folder import FILES, RunDir, list_runs
+from vitcli.runner.run.listing import (
+    RunSummary,
+    is_number,
+    readable_spec,
+    short_data_name,
+    summarize,
+)
+from vitcli.runner.text import natural_key, portable_fields, printable, quantity
+
+MAX_POINTS = 200
+"""Largest number of points of a curve; of a longer one, evenly spaced points are kept."""
+REPORTS = ("report.html", "figures/index.html", "index.html")
+"""Files in the folder of a run or study that the page links to, where they exist."""
+PERCENT = ("accuracy", "calibration_error")
+"""Endings of numbers that are shares and shown in percent."""
+RATES = ("lr", "grad_norm", "images_per_second")
+"""Numbers of an epoch that every task records."""
+HIDDEN_FIELDS = ("seed", "data.class_names")
+
+
+def collect(folder: Path, page: Path) -> dict[str, Any]:
+    """Return the studies and runs below a folder as JSON values.
+
+    Runs of the experiment that was started last come first; within a study, its baseline does.
+
+    Args:
+        folder: A folder of runs.
+        page: The file from which links lead to reports.
+    """
+    studies = find_studies(folder)
+    defaults: list[dict[str, Any]] = []
+    kinds: dict[tuple[str, str], int] = {}
+    references: dict[str, ExperimentSpec] = {}
+    runs = []
+    for run in list_runs(folder):
+        spec, records, problems = read_files(run)
+        found = summarize(run, references, spec)
+        entry = describe_run(run, found, problems) | place_of(run, folder, studies)
+        entry["curves"] = curves(records, TASKS[found.task])
+        if spec:
+            kind = kinds.setdefault((spec.model.family, spec.task.name), len(kinds))
+            defaults += [{}] * (kind == len(defaults))
+            entry["config"], unchanged = split_config(spec)
+            entry["kind"] = kind
+            defaults[kind] = defaults[kind] | unchanged
+        runs.append(entry | {"links": report_links(run.path, page)})
+    return {
+        "tasks": {run["task"]: describe_task(TASKS[run["task"]]) for run in runs},
+        "defaults": defaults,
+        "studies": [describe_study(study, page) for study in studies.values()],
+        "runs": in_order(runs),
+    }
+
+
+def read_files(run: RunDir) -> tuple[ExperimentSpec | None, list[dict[str, Any]], list[str]]:
+    """Return the configuration, the records of the epochs, and what is damaged in the folder."""
+    spec = readable_spec(run)
+    problems = [] if spec else ["config.yaml cannot be read"]
+    records: list[dict[str, Any]] = []
+    try:
+        records = run.metrics()
+    except InputError:
+        problems.append("metrics.jsonl is damaged")
+    for name in FILES:
+        if name.endswith(".json") and (run.path / name).exists() and not run.read(name):
+            problems.append(f"{name} is damaged")
+    if run.status()["state"] == "finished" and not (run.path / "result.json").exists():
+        problems.append("result.json is missing")
+    return spec, records, problems
+
+
+def describe_run(run: RunDir, found: RunSummary, problems: Sequence[str]) -> dict[str, Any]:
+    """Return what the page shows about a run, apart from its configuration."""
+    meta = run.read("meta.json")
+    return {
+        "state": "damaged" if problems else found.state,
+        "reason": printable("; ".join(problems) or found.reason),
+        "task": found.task,
+        "experiment": printable(found.experiment or ""),
+        "data": printable(short_data_name(found.data or "")),
+        "started": printable(found.started or "")[:16].replace("T", " "),
+        "epochs": number(found.epochs),
+        "planned": found.epochs_planned,
+        "score": number(found.test_score),
+        "parameters": number(found.parameters),
+        "seconds": number(found.train_seconds),
+        "seed": found.seed if isinstance(found.seed, int) else None,
+        "settings": [
+            printable(short_setting(*item)) for item in portable_fields(found.differs).items()
+        ],
+        "facts": {name: printable(meta[name]) for name in FACTS if meta.get(name) is not None},
+        "commit": printable(found.commit or ""),
+        "dirty": found.dirty,
+    }
+
+
+def number(value: Any) -> float | int | None:
+    """Return a number that JSON and a double can hold; None for any other value."""
+    return value if is_number(value) else None
+
+
+def place_of(run: RunDir, folder: Path, studies: dict[Path, StudyFolder]) -> dict[str, Any]:
+    """Return the run's name below ``folder``, its variant's, and its variant's place in a study."""
+    path = run.path.relative_to(folder)
+    variant, _ = split_seed(path)
+    study = next((studies[each] for each in run.path.parents if each in studies), None)
+    own = "" if study is None else run.path.relative_to(study.path).parts[0]
+    rank = study.variants.index(own) if study and own in study.variants else None
+    return {
+        "name": printable(path if path.parts else run.name),
+        "variant": printable(variant if variant.parts else run.name),
+        "rank": rank,
+    }
+
+
+def split_config(spec: ExperimentSpec) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the fields that differ from their defaults, and those that do not."""
+    changed = set(flatten(spec.model_dump(mode="json", exclude_defaults=True)))
+    every = portable_fields(flatten(spec.model_dump(mode="json")))
+    shown = {name: value for name, value in every.items() if name not in HIDDEN_FIELDS}
+    return (
+        {name: value for name, value in shown.items() if name in changed},
+        {name: value for name, value in shown.items() if name not in changed},
+    )
+
+
+def curves(records: Sequence[dict[str, Any]], row: TaskRow) -> dict[str, list[list[float]]]:
+    """Return number -> [epochs, values] of the records."""
+    found = {}
+    for name in series_names(row):
+        points = [
+            (each["epoch"], float(f"{value:.5g}"))
+            for each in records
+            if type(each.get("epoch")) is int and (value := number(each.get(name))) is not None
+        ]
+        if points:
+            found[name] = [list(axis) for axis in zip(*thinned(points), strict=True)]
+    return found
+
+
+def series_names(row: TaskRow) -> list[str]:
+    """Return the numbers of a line of metrics.jsonl, the headline number first."""
+    measured = [f"{split}_{name}" for name in row.numbers for split in ("test", "val")]
+    return [
+        *measured,
+        *(f"train_{name}" for name in dict.fromkeys([*row.reports, *row.numbers])),
+        *RATES,
+    ]
+
+
+def thinned(points: Sequence[Any]) -> Sequence[Any]:
+    """Return at most ``MAX_POINTS`` of the points, the first and the last among them."""
+    count = len(points)
+    if count <= MAX_POINTS:
+        return points
+    return [points[i * (count - 1) // (MAX_POINTS - 1)] for i in range(MAX_POINTS)]
+
+
+def describe_task(row: TaskRow) -> dict[str, Any]:
+    """Return how the page writes a task's headline number and the numbers of its curves."""
+    headline = row.headline
+    return {
+        "label": headline.label,
+        "unit": headline.unit,
+        "scale": headline.scale,
+        "digits": headline.digits,
+        "higher": headline.higher_is_better,
+        "series": [describe_series(name, row) for name in series_names(row)],
+    }
+
+
+def describe_series(name: str, row: TaskRow) -> dict[str, Any]:
+    """Return name, title and scale of a curve."""
+    split, _, stem = name.partition("_")
+    if stem == row.headline.name:
+        return {"name": name, "title": f"{split} {row.headline.title}", "scale": row.headline.scale}
+    title, is_share = name.replace("_", " "), name.endswith(PERCENT)
+    return {"name": name, "title": title + ", %" * is_share, "scale": 100 if is_share else 1}
+
+
+def describe_study(study: StudyFolder, page: Path) -> dict[str, Any]:
+    """Return name, question, progress and links of a study."""
+    states = Counter(study.states().values())
+    counts = ", ".join(f"{count:,} {state}" for state, count in states.items())
+    question = RunDir(study.path).read("results.json").get("question")
+    return {
+        "name": printable(study.name),
+        "question": printable(question) if isinstance(question, str) else "",
+        "progress": f"{quantity(states.total(), 'trial')}: {counts}",
+        "links": report_links(study.path, page),
+    }
+
+
+def report_links(folder: Path, page: Path) -> list[list[str]]:
+    """Return [file, relative address] of each report in a folder; the page itself is none."""
+    found = [folder / name for name in REPORTS if (folder / name).is_file()]
+    return [
+        [str(path.relative_to(folder)), relative_address(path, page)]
+        for path in found
+        if path.resolve() != page.resolve()
+    ]
+
+
+def relative_address(path: Path, page: Path) -> str:
+    """Return the address of a file as seen from a page. No name becomes a scheme or a script."""
+    address = os.path.relpath(path.resolve(), page.resolve().parent)
+    return f"./{quote(os.fsencode(address))}"
+
+
+def in_order(runs: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the runs of the experiment that was started last first, a baseline before variants."""
+    newest: dict[str, str] = {}
+    for run in runs:
+        newest[run["experiment"]] = max(newest.get(run["experiment"], ""), run["started"])
+
+    def place(run: dict[str, Any]) -> tuple[Any, ...]:
+        return run["rank"] is None, run["rank"] or 0, natural_key(run["name"])
+
+    def recency(run: dict[str, Any]) -> tuple[str, str]:
+        return newest[run["experiment"]], run["experiment"]
+
+    return sorted(sorted(runs, key=place), key=recency, reverse=True)

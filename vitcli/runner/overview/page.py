@@ -1,0 +1,65 @@
+"""The page of runs: one HTML file with every run and study below a folder.
+
+The page needs no network and runs one script, which its content-security policy names by a hash.
+Its data is JSON that is never run as code; the script writes names as text only.
+"""
+
+import time
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import commit, policy_hash, require_folder
+from vitcli.runner.overview.collect import collect
+from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs
+from vitcli.runner.text import printable
+from vitcli.version import __version__
+
+SCRIPTS = ("rows.js", "chart.js", "runs.js")
+"""The files of the page's script, in the order in which they are joined."""
+
+
+def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str, Any]]:
+    """Write the page of a folder; return its path and its data.
+
+    Raises:
+        InputError: There is no such folder, or it holds no run and no study.
+        ConfigError: ``output`` cannot be written, or is a file that vitcli did not write.
+    """
+    if not folder.is_dir():
+        raise InputError(f"{folder}: no such folder; train a run first: vitcli train")
+    page = output or folder / PAGE
+    require_folder(page, "-o")
+    if page.exists() and not is_page_of_runs(page):
+        raise ConfigError(f"{page}: not a page of runs; name another file with -o")
+    data = collect(folder, page)
+    if not (data["runs"] or data["studies"]):
+        raise InputError(f"{folder}: holds no run; train one: vitcli train")
+    commit(page, html(data, printable(folder.resolve().name)).encode())
+    return page, data
+
+
+def html(data: dict[str, Any], title: str) -> str:
+    """Return the page of the data that ``collect`` returns."""
+    environment = Environment(
+        loader=PackageLoader("vitcli.runner.overview"), autoescape=True, undefined=StrictUndefined
+    )
+    assert environment.loader is not None
+    sources = {
+        name: environment.loader.get_source(environment, name)[0] for name in ("runs.css", *SCRIPTS)
+    }
+    style, script = sources["runs.css"], "\n".join(sources[name] for name in SCRIPTS)
+    return environment.get_template("runs.html").render(
+        data=data,
+        title=title,
+        mark=Markup(PAGE_MARK),
+        style=Markup(style),
+        script=Markup(script),
+        style_hash=Markup(policy_hash(style)),
+        script_hash=Markup(policy_hash(script)),
+        written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        version=__version__,
+    )

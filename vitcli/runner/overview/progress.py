@@ -1,0 +1,221 @@
+"""The progress of runs while they train: of a study, or of every run below a folder. No torch.
+
+A file is read again only after it has changed, so that watching takes no time from the training.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.task import Metric
+from vitcli.runner.engines.drivers import other_drivers
+from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.errors import InputError
+from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
+from vitcli.runner.run.compare import readable_metrics
+from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs
+from vitcli.runner.run.listing import live_state, readable_spec
+from vitcli.runner.text import natural_key
+
+ENDED = (*RESULT_STATES, "saved")
+"""States of trials that are not trained any more."""
+Content = TypeVar("Content")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialProgress:
+    """A trial, or a run outside a study."""
+
+    name: str
+    variant: str
+    state: str
+    """A state of a trial, or ``damaged`` if its configuration cannot be read."""
+    reason: str = ""
+    epochs: int = 0
+    planned: int | None = None
+    headline: Metric | None = None
+    curve: tuple[tuple[int, float], ...] = ()
+    """(epoch, headline number), on the validation split if there is one."""
+    epoch_seconds: float | None = None
+    """Duration of the last epoch without its evaluation."""
+    changed: float = 0.0
+    """Time of the last record, in seconds since 1970."""
+
+    @property
+    def seed(self) -> str:
+        """Return the seed in the name, such as ``0`` of ``no-ffn/seed0``; empty if it has none."""
+        return split_seed(Path(self.name))[1]
+
+    @property
+    def epochs_left(self) -> int:
+        return 0 if self.state in ENDED else max(0, (self.planned or 0) - self.epochs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """All trials at one time; those of the baseline come first."""
+
+    name: str
+    folder: Path
+    command: str
+    """The command that continues the study; empty outside a study."""
+    is_study: bool
+    is_running: bool
+    trials: tuple[TrialProgress, ...]
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether every trial has a result."""
+        return all(trial.state in ENDED for trial in self.trials)
+
+    @property
+    def variants(self) -> dict[str, list[TrialProgress]]:
+        """Return variant -> its trials; in a study, the baseline is first."""
+        found: dict[str, list[TrialProgress]] = {}
+        for trial in self.trials:
+            found.setdefault(trial.variant, []).append(trial)
+        return found
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Return the estimated time left; None if nothing runs or no epoch has ended.
+
+        It is the training time of the epochs that are left, divided by the number of running
+        trials. A trial without an epoch counts as long as the mean of the others.
+        """
+        running = sum(trial.state == "running" for trial in self.trials)
+        known = [trial.epoch_seconds for trial in self.trials if trial.epoch_seconds]
+        if not (running and known):
+            return None
+        usual = sum(known) / len(known)
+        work = [trial.epochs_left * (trial.epoch_seconds or usual) for trial in self.trials]
+        return sum(work) / running
+
+
+class Watcher:
+    """Reader of the progress of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._read: dict[Path, tuple[Any, Any]] = {}
+
+    def read(self) -> Progress:
+        """Return the progress now."""
+        study = self._cached(self.folder / PLAN, lambda: read_study(self.folder))
+        if study:
+            trials = [self._trial(study, each) for each in study.plan.trials]
+        else:
+            trials = [self._run(run) for run in list_runs(self.folder)]
+            trials.sort(key=lambda trial: natural_key(trial.name))
+        return Progress(
+            name=study.name if study else RunDir(self.folder).name,
+            folder=self.folder,
+            command=study.command if study else "",
+            is_study=study is not None,
+            is_running=any(trial.state == "running" for trial in trials)
+            or (study is not None and other_drivers(self.folder) > 0),
+            trials=tuple(trials),
+        )
+
+    def _trial(self, study: StudyFolder, name: str) -> TrialProgress:
+        planned, run = study.plan.trials[name], RunDir(self.folder / name)
+        if run.exists:
+            return self._progress(run, name, planned.variant)
+        state = study.state_without_run(name)
+        return TrialProgress(
+            name=name, variant=planned.variant, state=state, planned=planned.epochs
+        )
+
+    def _run(self, run: RunDir) -> TrialProgress:
+        path = run.path.relative_to(self.folder)
+        variant, _ = split_seed(path)
+        name = str(path) if path.parts else run.name
+        return self._progress(run, name, str(variant) if variant.parts else name)
+
+    def _progress(self, run: RunDir, name: str, variant: str) -> TrialProgress:
+        spec = self._cached(run.path / "config.yaml", lambda: readable_spec(run))
+        if spec is None:
+            reason = "config.yaml cannot be read"
+            return TrialProgress(name=name, variant=variant, state="damaged", reason=reason)
+        metrics = run.path / "metrics.jsonl"
+        records = self._cached(metrics, lambda: readable_metrics(run))
+        meta = self._cached(run.path / "meta.json", lambda: run.read("meta.json"))
+        state, reason = live_state(run)
+        return TrialProgress(
+            name=name,
+            variant=variant,
+            state=state,
+            reason=reason,
+            epochs=max((r["epoch"] for r in records if type(r.get("epoch")) is int), default=0),
+            planned=spec.train.epochs,
+            headline=spec.task.row.headline,
+            curve=_curve(records, spec),
+            epoch_seconds=_epoch_seconds(records, meta),
+            changed=_signature(metrics)[0] / 1e9,
+        )
+
+    def _cached(self, path: Path, read: Callable[[], Content]) -> Content:
+        """Return what ``read`` returned for the present content of a file."""
+        now = _signature(path)
+        then, content = self._read.get(path, (None, None))
+        if then != now:
+            content = read()
+            self._read[path] = now, content
+        return content
+
+
+def _signature(path: Path) -> tuple[int, int, int]:
+    """Return what changes with a file: (time in ns, bytes, inode); zeros if there is no file."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0, 0, 0
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _curve(
+    records: Sequence[dict[str, Any]], spec: ExperimentSpec
+) -> tuple[tuple[int, float], ...]:
+    """Return (epoch, headline number) of the records that have both."""
+    split = "val" if spec.data.val_split else "test"
+    name = f"{split}_{spec.task.row.headline.name}"
+    return tuple(
+        (each["epoch"], value)
+        for each in records
+        if type(each.get("epoch")) is int and isinstance(value := each.get(name), float)
+    )
+
+
+def _epoch_seconds(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> float | None:
+    """Return the duration of the last epoch; None if the files do not say."""
+    images = meta.get("num_train")
+    speed = records[-1].get("images_per_second") if records else None
+    if isinstance(images, int) and isinstance(speed, int | float) and speed > 0:
+        return images / speed
+    return None
+
+
+def find_watched(name: str | None) -> Path:
+    """Return the folder of a study, a run or several runs by path or name under runs/.
+
+    Without a name, it is the study or run whose state changed last.
+
+    Raises:
+        InputError: There is no such study or run.
+    """
+    if name is None:
+        runs = list_runs(RUNS)
+        if not runs:
+            raise InputError("no runs yet; start with: vitcli train")
+        newest = runs[-1].path
+        return next((path for path in newest.parents if read_study(path)), newest)
+    for folder in (Path(name), RUNS / name) if name else ():
+        if folder.is_dir() and (read_study(folder) or list_runs(folder)):
+            return folder
+    raise InputError(
+        f"no study or run under runs/ is called {name!r}; 'vitcli runs ls' lists them, and"
+        " 'vitcli ablate STUDY' starts a study"
+    )

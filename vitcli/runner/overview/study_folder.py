@@ -1,0 +1,106 @@
+"""The folder of a study: its trials and their states, from plan.json and the run folders. No torch.
+
+Reading is cheap and never fails, so that it can be repeated while trials are training.
+"""
+
+import re
+import shlex
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+
+from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.listing import live_state
+
+TRIAL_FOLDER = r"^[A-Za-z0-9_.=,+/-]{1,200}$"
+"""Folder of a trial in plan.json, relative to that of the study."""
+SEED_FOLDER = re.compile(r"seed(\d+)")
+
+
+class PlannedTrial(BaseModel):
+    """A trial in plan.json."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    variant: str
+    config: dict[str, Any] = {}
+
+    @property
+    def epochs(self) -> int | None:
+        """Return the number of epochs; None if the plan does not say."""
+        train = self.config.get("train")
+        epochs = train.get("epochs") if isinstance(train, dict) else None
+        return epochs if isinstance(epochs, int) else None
+
+
+class Plan(BaseModel):
+    """The fields of plan.json that are shown."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    study: str
+    command: str = ""
+    trials: dict[Annotated[str, StringConstraints(pattern=TRIAL_FOLDER)], PlannedTrial]
+    """Folder -> trial."""
+    saved: list[str] = []
+    """Folders of trials whose result was saved earlier, so that they are not trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudyFolder:
+    """A study: the folder and the plan in it."""
+
+    path: Path
+    plan: Plan = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        return self.plan.study
+
+    @property
+    def command(self) -> str:
+        """Return the command that continues the study."""
+        return self.plan.command or shlex.join(["vitcli", "ablate", self.name])
+
+    @property
+    def variants(self) -> list[str]:
+        """Return the variants, the baseline first."""
+        return list(dict.fromkeys(trial.variant for trial in self.plan.trials.values()))
+
+    def states(self) -> dict[str, str]:
+        """Return folder -> state of each trial."""
+        runs = {folder: RunDir(self.path / folder) for folder in self.plan.trials}
+        return {
+            folder: live_state(run)[0] if run.exists else self.state_without_run(folder)
+            for folder, run in runs.items()
+        }
+
+    def state_without_run(self, folder: str) -> str:
+        """Return the state of a trial that has no run folder."""
+        return "saved" if folder in self.plan.saved else "missing"
+
+
+def split_seed(path: Path) -> tuple[Path, str]:
+    """Return the folder that the seeds of a variant share, and the seed as text.
+
+    A run that is not in a folder such as ``seed0`` stands alone and has no seed in its name.
+    """
+    found = SEED_FOLDER.fullmatch(path.name)
+    return (path.parent, found[1]) if found and path.parent.name else (path, "")
+
+
+def read_study(folder: Path) -> StudyFolder | None:
+    """Return the study in a folder, or None if the folder holds no readable plan.json."""
+    try:
+        return StudyFolder(path=folder, plan=Plan.model_validate(RunDir(folder).read(PLAN)))
+    except ValidationError:
+        return None
+
+
+def find_studies(folder: Path) -> dict[Path, StudyFolder]:
+    """Return the studies in a folder and below it by their folders, sorted by path."""
+    found = [read_study(path.parent) for path in sorted(folder.rglob(PLAN))]
+    return {study.path: study for study in found if study}

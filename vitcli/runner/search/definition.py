@@ -1,0 +1,270 @@
+"""Search files: an experiment, and a space around it. No torch and no Optuna."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.task import Metric
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.config import (
+    check,
+    config_hash,
+    find_experiment,
+    flatten,
+    lay,
+    override,
+    with_bases,
+)
+from vitcli.runner.experiment.places import Places, in_files, on_command_line
+from vitcli.runner.experiment.problems import describe, field_names
+from vitcli.runner.experiment.purpose import read_purpose
+from vitcli.runner.experiment.yaml_text import read_mapping
+from vitcli.runner.files import sha256
+from vitcli.runner.search.fields import RangeFields, SearchFields
+from vitcli.runner.search.space import Choices, Parameter, Point, Range, Space, matches, point_key
+from vitcli.runner.text import did_you_mean
+
+KEY = "search"
+"""The field of a file that makes it a search."""
+MAX_GRID = 20_000
+"""Most points of a grid."""
+FIXED = ("seed", "data.name", "data.val_split", "data.resize", "data.labels")
+"""Fields that no search varies: the seed, and the images that scores are compared on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Search:
+    """A checked search."""
+
+    name: str
+    path: Path
+    question: str
+    hypothesis: str
+    raw: Mapping[str, Any]
+    """The fields of the experiment, before they were checked."""
+    base: ExperimentSpec
+    space: Space
+    fields: SearchFields
+    places: Places
+
+    @property
+    def headline(self) -> Metric:
+        """Return the number that the search makes better, measured on the validation split."""
+        return self.base.task.row.headline
+
+    @property
+    def threads(self) -> int:
+        return self.fields.threads
+
+    @property
+    def num_trials(self) -> int:
+        """Return the number of configurations to train, at most."""
+        return self.fields.trials or int(self.space.size)
+
+    @property
+    def is_pareto(self) -> bool:
+        """Return whether the search has two objectives."""
+        return self.fields.cost is not None
+
+    def spec(self, point: Point) -> ExperimentSpec:
+        """Return the configuration of a point.
+
+        Raises:
+            ConfigError: The point is no valid configuration.
+        """
+        return check(override(self.raw, point), self.places)
+
+    def excluded(self, point: Point) -> bool:
+        """Return whether the rules leave a point out."""
+        return any(matches(point, pattern) for pattern in self.fields.rules.exclude)
+
+    def study_name(self) -> str:
+        """Return the name of the search in Optuna's storage.
+
+        It changes with everything that makes earlier scores incomparable or earlier points
+        unknown. The sampler, its seed and the number of trials may change.
+        """
+        space = {field: str(each) for field, each in self.space.parameters.items()}
+        key = point_key({"base": config_hash(self.base), "seed": self.base.seed, "space": space})
+        return f"{self.name}-{sha256(f'{key} {self.fields.cost}'.encode())[:8]}"
+
+
+def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
+    """Read and check a search by name or path.
+
+    Args:
+        name: Name of a search, or path of its file.
+        changes: Dotted fields to change first, of the experiment or, as ``search.trials``, of the
+            search.
+
+    Raises:
+        ConfigError: The file is no search, or one of its fields is wrong.
+    """
+    changes = changes or {}
+    path = find_experiment(name)
+    document = read_mapping(path)
+    documents = with_bases(document, path)
+    raw, places = override(lay(documents), changes), in_files(documents)
+    if changes:
+        places = Places([*on_command_line(changes, {}).sources, *places.sources], places.otherwise)
+    if "variants" in raw:
+        raise ConfigError(f"{path}: a study, not a search; run it: vitcli ablate {name}")
+    if KEY not in raw:
+        raise ConfigError(f"{path}: an experiment without 'search'; train it: vitcli train {name}")
+    fields = _check_fields(raw.pop(KEY), places)
+    base, purpose = check(raw, places), read_purpose(document)
+    space = Space(
+        {field: _parameter(field, value, places) for field, value in fields.space.items()}
+    )
+    search = Search(
+        name=path.stem,
+        path=path,
+        question=purpose.question,
+        hypothesis=purpose.hypothesis,
+        raw=raw,
+        base=base,
+        space=space,
+        fields=fields,
+        places=places,
+    )
+    _refuse_fields(search)
+    _refuse_settings(search)
+    return search
+
+
+def _check_fields(raw: Any, places: Places) -> SearchFields:
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{places.where((KEY,))}: search: should be a mapping with 'space'")
+    try:
+        return SearchFields.model_validate(raw)
+    except ValidationError as error:
+        first = error.errors()[0]
+        loc = (KEY, *first["loc"])
+        if first["type"] == "extra_forbidden":
+            *_, last = first["loc"]
+            hint = did_you_mean(str(last), SearchFields.model_fields)
+            problem = f"unknown field {'.'.join(map(str, loc))!r}{hint}"
+        else:
+            problem = describe(loc, first["type"], first)
+        raise ConfigError(f"{places.where(loc)}: {problem}") from error
+
+
+def _parameter(field: str, value: Any, places: Places) -> Parameter:
+    where = f"{places.where((KEY, 'space', field))}: search.space: {field}"
+    if isinstance(value, list):
+        if len(value) < 2:
+            raise ConfigError(f"{where}: needs two choices or more; set one value in the file")
+        if any(each in value[:i] for i, each in enumerate(value)):
+            raise ConfigError(f"{where}: a value appears twice")
+        if any(isinstance(each, list | dict) for each in value):
+            raise ConfigError(f"{where}: choices are numbers, texts, true, false or null")
+        return Choices(values=tuple(value))
+    if not isinstance(value, Mapping):
+        raise ConfigError(f"{where}: give a list of choices, or {{low: 1, high: 4}}")
+    try:
+        given = RangeFields.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        loc = tuple(part for part in first["loc"] if part not in ("int", "float"))
+        raise ConfigError(f"{where}: {describe(loc, first['type'], first)}") from error
+    if given.low >= given.high or (given.log and (given.low <= 0 or given.step)):
+        raise ConfigError(f"{where}: low must be below high; log needs low above 0 and no step")
+    return Range(**given.model_dump())
+
+
+def _refuse_fields(search: Search) -> None:
+    """Refuse fields of the space and of the rules that the experiment does not have."""
+    known = field_names(raw=search.raw)
+    for field in search.space.parameters:
+        where = f"{search.places.where((KEY, 'space', field))}: search.space"
+        if field not in known:
+            raise ConfigError(f"{where}: unknown field {field!r}{did_you_mean(field, known)}")
+        if field in FIXED or field.startswith("pretrain"):
+            raise ConfigError(f"{where}: a search cannot vary {field!r}")
+    for i, pattern in enumerate(search.fields.rules.exclude):
+        for field in pattern:
+            if field not in search.space.parameters:
+                where = search.places.where((KEY, "rules", "exclude", i))
+                hint = did_you_mean(field, search.space.parameters)
+                raise ConfigError(
+                    f"{where}: search.rules.exclude: {field!r} is not in the space{hint}"
+                )
+
+
+def _refuse_settings(search: Search) -> None:
+    """Refuse settings that do not fit each other."""
+    fields, base = search.fields, search.base
+    has_ranges = any(isinstance(each, Range) for each in search.space.parameters.values())
+    is_grid = fields.sampler == "grid"
+    problems = (
+        (
+            not base.data.val_split,
+            "data.val_split",
+            "a search needs a validation split; set data.val_split",
+        ),
+        (base.pretrain, "pretrain", "a search trains from scratch; remove pretrain"),
+        (base.train.init, "train.init", "a search trains from scratch; remove train.init"),
+        (
+            is_grid and (has_ranges or search.space.size > MAX_GRID),
+            "search.sampler",
+            f"a grid needs lists of choices, and at most {MAX_GRID:,} points",
+        ),
+        (
+            not is_grid and fields.trials is None,
+            "search.trials",
+            "set the number of configurations to train",
+        ),
+        (
+            fields.sampler == "nsga2" and not fields.cost,
+            "search.sampler",
+            "nsga2 needs a second objective; set search.cost: parameters",
+        ),
+        (
+            fields.sampler == "evolution" and fields.cost,
+            "search.cost",
+            "evolution has one objective; set search.sampler: nsga2",
+        ),
+        (
+            fields.pruning != "none" and fields.cost,
+            "search.pruning",
+            "pruning needs one objective; remove search.cost",
+        ),
+        (
+            fields.sampler == "evolution" and fields.sample_size > fields.population,
+            "search.sample_size",
+            f"must not be above search.population ({fields.population})",
+        ),
+        *_seed_problems(search),
+    )
+    for is_wrong, field, problem in problems:
+        if is_wrong:
+            raise ConfigError(f"{search.places.where(tuple(field.split('.')))}: {field}: {problem}")
+
+
+def _seed_problems(search: Search) -> list[tuple[bool, str, str]]:
+    """Return (whether it is wrong, field, problem) for every list of seeds."""
+    found, own = [], search.base.seed
+    for field, seeds in _named_seeds(search.fields):
+        found.append((len(set(seeds)) < len(seeds), field, "a seed appears twice"))
+        problem = f"the search itself trains with seed {own}; choose fresh seeds"
+        found.append((own in seeds, field, problem))
+    return found
+
+
+def _named_seeds(fields: SearchFields) -> list[tuple[str, Sequence[int]]]:
+    found: list[tuple[str, Sequence[int]]] = []
+    if fields.repeats:
+        found.append(("search.repeats.seeds", fields.repeats.seeds))
+    if fields.final:
+        found.append(("search.final.seeds", fields.final.seeds))
+    return found
+
+
+def shown_changes(search: Search) -> dict[str, Any]:
+    """Return the values of the base in the fields of the space; None where it has none."""
+    own = flatten(search.base.model_dump(mode="json"))
+    return {field: own.get(field) for field in search.space.parameters}

@@ -1,0 +1,145 @@
+"""What a search would cost: the share of valid points, and the time of a trial. Nothing trains."""
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.search.definition import Search
+from vitcli.runner.search.driver import Driver
+from vitcli.runner.search.judge import Judge, Verdict
+from vitcli.runner.search.space import Choices, Point
+from vitcli.runner.search.store import FILE, Store
+from vitcli.runner.study.plan import Options, worker_count
+from vitcli.runner.text import ignore_message, quantity
+
+MAX_JUDGED = 200
+"""Number of points that are judged, at most."""
+NUM_TIMED = 3
+"""Number of valid points whose training is timed on random images."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchEstimate:
+    """The size and the cost of a search."""
+
+    size: float
+    """Number of points, valid or not; infinity for real numbers."""
+    num_drawn: int
+    """Number of points that were judged."""
+    is_complete: bool
+    """Whether every point was judged."""
+    valid_share: float
+    skipped: dict[str, int] = field(default_factory=dict)
+    """Rule -> number of judged points that break it."""
+    examples: dict[str, str] = field(default_factory=dict)
+    """Rule -> what exactly broke it, for one of them."""
+    num_open: int
+    """Number of trials that are still to train."""
+    num_repeats: int
+    count: int
+    """Number of trials at once."""
+    seconds_each: float
+    source: str
+    """Where ``seconds_each`` comes from."""
+
+    @property
+    def seconds(self) -> float:
+        """Return the time of all trials and repeats, without the final stage."""
+        waves = math.ceil((self.num_open + self.num_repeats) / self.count)
+        return waves * self.seconds_each
+
+    def as_json(self) -> dict[str, Any]:
+        size = None if math.isinf(self.size) else int(self.size)
+        return asdict(self) | {"size": size, "seconds": self.seconds}
+
+
+def estimate_search(
+    search: Search, root: Path, options: Options, storage: str | None
+) -> SearchEstimate:
+    """Return the estimate of a search: what its storage says is done, and what is left."""
+    judge = Judge(search)
+    points = drawn_points(search)
+    verdicts = [judge(point) for point in points]
+    valid = [verdict for verdict in verdicts if verdict.spec]
+    broken = [verdict for verdict in verdicts if not verdict.spec]
+    is_complete = len(points) == search.space.size
+    times, num_done = _known_times(search, root, options, storage, judge)
+    total = min(search.num_trials, len(valid)) if is_complete else search.num_trials
+    seconds, source = _seconds_each(search, options, valid, times)
+    repeats = search.fields.repeats
+    return SearchEstimate(
+        size=search.space.size,
+        num_drawn=len(points),
+        is_complete=is_complete,
+        valid_share=len(valid) / len(verdicts),
+        skipped=dict(Counter(verdict.rule for verdict in broken)),
+        examples={verdict.rule: verdict.detail for verdict in broken},
+        num_open=max(0, total - num_done),
+        num_repeats=min(repeats.configurations, total) * len(repeats.seeds) if repeats else 0,
+        count=worker_count(search, options),
+        seconds_each=seconds,
+        source=source,
+    )
+
+
+def drawn_points(search: Search) -> list[Point]:
+    """Return all points of a small space, otherwise random ones."""
+    is_finite = all(isinstance(each, Choices) for each in search.space.parameters.values())
+    if is_finite and (search.space.size <= MAX_JUDGED or search.fields.sampler == "grid"):
+        return [*search.space.points()]
+    rng = np.random.default_rng(search.fields.seed)
+    return [search.space.draw(rng) for _ in range(MAX_JUDGED)]
+
+
+def spread_by_size(valid: list[Verdict]) -> list[Verdict]:
+    """Return a few points whose mean time is near that of all: the middles of equal parts."""
+    by_size = sorted(valid, key=lambda each: each.sizes.forward_flops if each.sizes else 0)
+    count = min(NUM_TIMED, len(by_size))
+    return [by_size[(2 * i + 1) * len(by_size) // (2 * count)] for i in range(count)]
+
+
+def _known_times(
+    search: Search, root: Path, options: Options, storage: str | None, judge: Judge
+) -> tuple[list[float], int]:
+    """Return the training times of finished trials, and the number of trials that are done."""
+    if not (storage or (root / FILE).is_file()):
+        return [], 0
+    driver = Driver(
+        search=search,
+        root=root,
+        options=options,
+        store=Store(search, root, storage),
+        judge=judge,
+        saved={},
+        save=None,
+        on_event=ignore_message,
+    )
+    driver.read()
+    times = [result.train_seconds for result in driver.results.values()]
+    return [seconds for seconds in times if seconds], len(driver.store.evaluated())
+
+
+def _seconds_each(
+    search: Search, options: Options, valid: list[Verdict], times: list[float]
+) -> tuple[float, str]:
+    """Return the time of a trial, and where the number comes from."""
+    import torch
+
+    from vitcli.runner.train.estimate import make_estimate
+
+    if times:
+        return fmean(times), f"the mean of {quantity(len(times), 'finished trial')}"
+    torch.set_num_threads(search.threads)
+    found = []
+    for verdict in spread_by_size(valid):
+        assert verdict.spec is not None
+        experiment = Experiment(search.name, verdict.spec, search.path, variant="point")
+        found.append(make_estimate(experiment, options.device).seconds)
+    text = f"measured on random images for {quantity(len(found), 'point')}"
+    return (fmean(found) if found else 0.0), text

@@ -1,0 +1,95 @@
+"""The files of a search: the document, the figures and a page.
+
+The page is inert: it has no script, loads nothing from the network, and its content-security policy
+forbids both. Names are escaped.
+"""
+
+import base64
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
+
+from vitcli.runner.files import commit
+from vitcli.runner.search.figures import write_figures
+from vitcli.runner.search.result import (
+    SearchResult,
+    SearchTrial,
+    best_rows,
+    notes,
+    score_text,
+    write_result,
+)
+
+CAPTIONS = {
+    "pareto": "Score of each trial against its cost. No trial is above and left of the front.",
+    "course": "Score of each trial in the order of the search, and the best so far.",
+}
+PAGE, TABLE = "report.html", "table.csv"
+
+
+def publish(doc: SearchResult, root: Path) -> None:
+    """Write the figures, the page, the table of all trials and, last, the document."""
+    figures = write_figures(doc, root / "figures")
+    commit(root / PAGE, html(doc, figures).encode())
+    commit(root / TABLE, table_csv(doc).encode())
+    write_result(doc, root)
+
+
+def table_csv(doc: SearchResult) -> str:
+    """Return all trials and repeats as CSV, one a row, in the order of the search."""
+    facts = ("config_hash", "seed", "state", "score", "parameters", "forward_flops")
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow([*doc.space, *facts, "train_seconds"])
+    for trial in (*doc.trials, *doc.repeats):
+        point = [trial.point.get(field) for field in doc.space]
+        writer.writerow([*point, *(getattr(trial, name) for name in facts), trial.train_seconds])
+    return text.getvalue()
+
+
+def html(doc: SearchResult, figures: dict[str, Path]) -> str:
+    """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
+    header, rows = best_rows(doc)
+    loader = ChoiceLoader([PackageLoader(f"vitcli.runner.{room}") for room in ("search", "study")])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    environment.filters["tojson_text"] = lambda value: json.dumps(value, ensure_ascii=False)
+    return environment.get_template("search.html").render(
+        doc=doc,
+        header=header,
+        rows=rows,
+        notes=notes(doc),
+        score=lambda trial: score_text(doc, trial),
+        figures=[
+            {"source": _embedded(figures[f"{name}.svg"]), "caption": text, "alt": _alt(doc, name)}
+            for name, text in CAPTIONS.items()
+        ],
+        facts=environment_facts(doc.trials),
+    )
+
+
+def environment_facts(trials: tuple[SearchTrial, ...]) -> dict[str, str]:
+    """Return what the trials were trained on; several values where the trials differ."""
+    names = ("hardware", "threads", "precision", "torch", "commit", "data_hash")
+    found: dict[str, Any] = {
+        name: dict.fromkeys(getattr(trial, name) for trial in trials) for name in names
+    }
+    return {
+        name.replace("_", " "): ", ".join(str(value) for value in values if value)
+        for name, values in found.items()
+        if any(values)
+    }
+
+
+def _alt(doc: SearchResult, name: str) -> str:
+    """Return the content of a figure in words, for readers who cannot see it."""
+    trials = doc.front if name == "pareto" else doc.trials
+    shown = [f"{score_text(doc, trial)} with {trial.parameters:,} parameters" for trial in trials]
+    return f"{CAPTIONS[name]} {'; '.join(shown)}"
+
+
+def _embedded(picture: Path) -> str:
+    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"

@@ -1,0 +1,241 @@
+"""The document of a search: its trials, the best of them, importances and noise."""
+
+import shlex
+import statistics
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from vitcli.core.spec import Spec
+from vitcli.core.spec.base import AcceptsList
+from vitcli.core.spec.task import TASKS, Metric
+from vitcli.runner.experiment.config import typed_name
+from vitcli.runner.experiment.diff import changed_fields
+from vitcli.runner.files import commit_json
+from vitcli.runner.search.definition import shown_changes
+from vitcli.runner.search.driver import Driver
+from vitcli.runner.search.records import SearchTrial
+from vitcli.runner.search.repeats import read_repeat, repeat_specs, repeated
+from vitcli.runner.search.space import as_label
+from vitcli.runner.search.store import RULE
+from vitcli.runner.text import portable, portable_fields, quantity
+
+RESULTS = "results.json"
+NUM_BEST = 10
+"""Number of trials in the table of the best."""
+
+
+class SearchResult(Spec):
+    """The document of a search. ``trials`` are in the order in which they were asked for."""
+
+    name: str
+    question: str = ""
+    hypothesis: str = ""
+    command: str
+    task: str
+    data: str
+    epochs: int
+    seed: int
+    """Random seed of the sampler."""
+    sampler: str
+    pruning: str
+    cost: str | None = None
+    """The second objective; None for a search with one."""
+    num_trials: int
+    """Number of configurations that the search asks for, at most."""
+    space: dict[str, str]
+    """Dotted field -> its values, as text."""
+    short_names: dict[str, str]
+    base: dict[str, Any]
+    """The base's values of the fields of the space."""
+    base_config: dict[str, Any]
+    """Fields of the base that differ from vitcli's defaults, dotted."""
+    skipped: dict[str, int] = Field(default_factory=dict)
+    """Rule -> number of points that broke it, so that they were not trained."""
+    trials: Annotated[tuple[SearchTrial, ...], AcceptsList]
+    repeats: Annotated[tuple[SearchTrial, ...], AcceptsList] = ()
+    """Trainings of some configurations with further seeds."""
+    importance_evaluator: str
+    importances: dict[str, float]
+    """Dotted field -> share of the score's variation; sums to 1."""
+
+    @property
+    def headline(self) -> Metric:
+        """Return the number that the search makes better."""
+        return TASKS[self.task].headline
+
+    @property
+    def ranked(self) -> list[SearchTrial]:
+        """Return the finished trials, the best first; of equal scores, the smaller model first."""
+        done = [trial for trial in self.trials if trial.state == "finished"]
+        sign = -1 if self.headline.higher_is_better else 1
+        return sorted(done, key=lambda each: (sign * (each.score or 0.0), each.parameters))
+
+    @property
+    def winner(self) -> SearchTrial | None:
+        """Return the trial with the best score; None without a finished trial."""
+        return next(iter(self.ranked), None)
+
+    @property
+    def front(self) -> list[SearchTrial]:
+        """Return the trials that no other trial beats in both score and cost, the cheapest first.
+
+        A search with one objective has a front, too: its score against the parameters.
+        """
+        best: list[SearchTrial] = []
+        for trial in sorted(self.ranked, key=lambda each: cost_of(each, self.cost_name)):
+            if not best or self.headline.is_better(trial.score or 0.0, best[-1].score or 0.0):
+                best.append(trial)
+        return best
+
+    @property
+    def cost_name(self) -> str:
+        return self.cost or "parameters"
+
+    def noise(self) -> tuple[float, int] | None:
+        """Return the standard deviation over seeds, pooled over the repeated configurations.
+
+        The second number counts the degrees of freedom. None without repeats.
+        """
+        groups = self.scores_by_configuration()
+        freedom = sum(len(scores) - 1 for scores in groups)
+        if not freedom:
+            return None
+        total = sum(statistics.variance(scores) * (len(scores) - 1) for scores in groups)
+        return (total / freedom) ** 0.5, freedom
+
+    def scores_by_configuration(self) -> list[list[float]]:
+        """Return the scores of each repeated configuration, over all of its seeds."""
+        found: dict[str, list[float]] = {}
+        repeated_hashes = {each.config_hash for each in self.repeats}
+        for each in (*self.trials, *self.repeats):
+            if each.config_hash in repeated_hashes and each.state == "finished":
+                found.setdefault(each.config_hash, []).append(each.score or 0.0)
+        return [scores for scores in found.values() if len(scores) > 1]
+
+
+def cost_of(trial: SearchTrial, name: str) -> float:
+    """Return the cost of a trial by its name."""
+    return float(getattr(trial, name) or 0)
+
+
+def make_result(driver: Driver) -> SearchResult:
+    """Return the document of a search as its driver knows it now."""
+    search, store = driver.search, driver.store
+    rules = Counter(trial.user_attrs.get(RULE) for trial in store.trials())
+    evaluator, importances = store.importances()
+    repeats = [
+        found
+        for verdict in repeated(driver)
+        for spec in repeat_specs(search, verdict)
+        if (found := read_repeat(driver, verdict, spec))
+    ]
+    numbers = {folder: number for folder, (number, _) in driver.verdicts.items()}
+    trials = sorted(driver.results.items(), key=lambda item: numbers[item[0]])
+    return SearchResult(
+        name=search.name,
+        question=search.question,
+        hypothesis=search.hypothesis,
+        command=shlex.join(["vitcli", "search", typed(search.path)]),
+        task=search.base.task.name,
+        data=search.base.data.name,
+        epochs=search.base.train.epochs,
+        seed=search.fields.seed,
+        sampler=search.fields.sampler,
+        pruning=search.fields.pruning,
+        cost=search.fields.cost,
+        num_trials=search.num_trials,
+        space={field: each.text for field, each in search.space.parameters.items()},
+        short_names=search.space.short_names(),
+        base=shown_changes(search),
+        base_config=portable_fields(changed_fields(search.base)),
+        skipped=dict(sorted(_named(rules).items())),
+        trials=[trial for _, trial in trials],  # type: ignore[arg-type]
+        repeats=repeats,  # type: ignore[arg-type]
+        importance_evaluator=evaluator,
+        importances=importances,
+    )
+
+
+def typed(path: Path) -> str:
+    """Return the argument that selects the file of a search: its name, or else its path."""
+    name = typed_name(path)
+    return name if name == path.stem else portable(str(path))
+
+
+def _named(rules: Mapping[str | None, int]) -> dict[str, int]:
+    return {rule: count for rule, count in rules.items() if rule is not None}
+
+
+def write_result(doc: SearchResult, root: Path) -> None:
+    """Write results.json."""
+    commit_json(root / RESULTS, doc.model_dump(mode="json"))
+
+
+def best_rows(doc: SearchResult, count: int = NUM_BEST) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of the table of the best trials, as text.
+
+    A star marks the trials of the Pareto front.
+    """
+    front = {trial.config_hash for trial in doc.front}
+    names = [doc.short_names[field] for field in doc.space]
+    header = ["trial", f"validation {doc.headline.title}", "parameters", "MFLOP", *names]
+    rows = [
+        [
+            f"{trial.config_hash[:12]}{' *' if trial.config_hash in front else ''}",
+            score_text(doc, trial),
+            f"{trial.parameters:,}",
+            f"{trial.forward_flops / 1e6:.1f}",
+            *(as_label(trial.point[field]) for field in doc.space),
+        ]
+        for trial in doc.ranked[:count]
+    ]
+    return header, rows
+
+
+def score_text(doc: SearchResult, trial: SearchTrial) -> str:
+    """Return a score as displayed in a column, without its unit."""
+    scale, digits = doc.headline.scale, doc.headline.digits
+    return "" if trial.score is None else f"{scale * trial.score:.{digits}f}"
+
+
+def notes(doc: SearchResult) -> list[str]:
+    """Return what a reader of the table must know, in sentences."""
+    states = Counter(trial.state for trial in doc.trials)
+    counted = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+    found = [
+        f"{quantity(len(doc.trials), 'trial')} of {doc.num_trials} ({counted or 'none'});"
+        f" sampler {doc.sampler}, seed {doc.seed}.",
+        f"Score: {doc.headline.label} on the validation split after the last epoch, one training"
+        " each. The search reads no test image.",
+        "The best of many scores is too high: chance is part of why it was chosen.",
+        f"* no other trial has a better score and fewer {cost_label(doc.cost_name)}.",
+    ]
+    if doc.skipped:
+        rules = "; ".join(f"{rule} ({count:,})" for rule, count in doc.skipped.items())
+        found.append(f"Points that were not trained, and do not count: {rules}.")
+    if doc.importances:
+        shares = ", ".join(
+            f"{doc.short_names[field]} {share:.2f}" for field, share in doc.importances.items()
+        )
+        rough = "; rough, because 50 trials or more are needed" if len(doc.ranked) < 50 else ""
+        found.append(
+            f"Importance of each field for a place among the best tenth"
+            f" ({doc.importance_evaluator}{rough}): {shares}."
+        )
+    if noise := doc.noise():
+        size = doc.headline.scale * noise[0]
+        count = len(doc.scores_by_configuration())
+        found.append(
+            f"Seeds: standard deviation {size:.2f} {doc.headline.difference_unit}"
+            f" ({quantity(count, 'configuration')}, {noise[1]} degrees of freedom)."
+        )
+    return found
+
+
+def cost_label(name: str) -> str:
+    """Return the name of a cost in texts, such as ``forward FLOPs``."""
+    return name.replace("_flops", " FLOPs")

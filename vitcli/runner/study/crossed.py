@@ -1,0 +1,166 @@
+"""The two sources of chance in a score: which seeds, and which test images.
+
+All seeds are measured on the same images, so seeds and images are crossed. The model is
+score = mean + seed + image + interaction; the last three are random and independent, with one
+measurement for each pair of a seed and an image. Axes: S seeds, I images.
+"""
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from vitcli.core.spec import Spec
+
+if TYPE_CHECKING:  # the document of a study is read without numpy
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Scores = NDArray[np.float64]
+TINY = 1e-12
+"""Smallest p that is computed."""
+RESAMPLES = 1000
+"""Number of samples of the crossed bootstrap."""
+MAX_NUMBERS = 2_000_000
+"""Numbers that the bootstrap holds at once."""
+
+
+class Crossed(Spec):
+    """Mean and mean squares of the scores (S, I), in the unit of the scores and in its square."""
+
+    num_seeds: int
+    num_images: int
+    mean: float
+    ms_seeds: float
+    ms_images: float
+    ms_residual: float
+
+    @property
+    def variance(self) -> float:
+        """Return the variance of the mean, for new seeds and new images.
+
+        It is (MS seeds + MS images - MS residual) / (S I). The expected value is at least that of
+        MS residual / (S I), which is the smallest value returned.
+        """
+        total = self.ms_seeds + self.ms_images - self.ms_residual
+        return max(total, self.ms_residual) / (self.num_seeds * self.num_images)
+
+    @property
+    def error(self) -> float:
+        """Return the standard error of the mean."""
+        return math.sqrt(self.variance)
+
+    @property
+    def freedom(self) -> float:
+        """Return Satterthwaite's degrees of freedom of the variance, at least S - 1.
+
+        Source: Satterthwaite 1946, https://doi.org/10.2307/3002019
+        """
+        rows, columns = self.num_seeds - 1, self.num_images - 1
+        squares = (self.ms_seeds**2 / rows, self.ms_images**2 / columns)
+        below = sum(squares) + self.ms_residual**2 / (rows * columns)
+        total = self.variance * self.num_seeds * self.num_images
+        return max(float(rows), total**2 / below) if below else float(rows)
+
+    @property
+    def seed_spread(self) -> float:
+        """Return the standard deviation over seeds that an endless test set would show.
+
+        The scores on these images vary more, because each seed errs on other images.
+        Source: Jordan 2023, https://arxiv.org/abs/2304.01910, Eq. 3, whose estimate is
+        (MS seeds - MS residual) / I. A negative estimate counts as 0.
+        """
+        return math.sqrt(max(0.0, self.ms_seeds - self.ms_residual) / self.num_images)
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Return the t interval of the mean at level 1 - alpha, for new seeds and new images."""
+        from scipy import special
+
+        half = -float(special.stdtrit(self.freedom, alpha / 2)) * self.error
+        return self.mean - half, self.mean + half
+
+    def careful_interval(self, alpha: float) -> tuple[float, float]:
+        """Return an interval like ``interval`` that also holds far out in the tails.
+
+        With few seeds, Satterthwaite's intervals are too narrow at high levels.
+        """
+        half = self._limit(alpha / 2) * self.error
+        return self.mean - half, self.mean + half
+
+    def tail(self, distance: float) -> float:
+        """Return the one-sided p of a mean that lies ``distance`` away from the tested value.
+
+        A negative distance has a p above 0.5. It agrees with ``careful_interval``.
+        """
+        from scipy import optimize
+
+        if self.error == 0:
+            return float(distance <= 0)
+        if distance < 0:
+            return 1 - self.tail(-distance)
+        size = distance / self.error
+        if size > self._limit(TINY):
+            return TINY
+        return float(optimize.brentq(lambda p: self._limit(p) - size, TINY, 0.5))
+
+    def _limit(self, p: float) -> float:
+        """Return the quantile with p above it: the mean of two t quantiles.
+
+        Those of the seeds and of the images are weighted by their parts of the variance.
+        Source: Cochran and Cox 1950, Experimental Designs, section 4.14.
+        """
+        from scipy import special
+
+        total = self.variance * self.num_seeds * self.num_images
+        part = min(1.0, self.ms_seeds / total) if total else 1.0  # equal scores have no error
+        of_seeds, of_images = special.stdtrit([self.num_seeds - 1, self.num_images - 1], p)
+        return -float(part * of_seeds + (1 - part) * of_images)
+
+
+def cross(scores: "Scores") -> Crossed:
+    """Return the mean squares of scores (S, I) with at least two seeds and two images."""
+    seeds, images = scores.shape
+    mean = float(scores.mean())
+    by_seed = images * float(((scores.mean(1) - mean) ** 2).sum())
+    by_image = seeds * float(((scores.mean(0) - mean) ** 2).sum())
+    rest = max(0.0, float(((scores - mean) ** 2).sum()) - by_seed - by_image)
+    return Crossed(
+        num_seeds=seeds,
+        num_images=images,
+        mean=mean,
+        ms_seeds=by_seed / (seeds - 1),
+        ms_images=by_image / (images - 1),
+        ms_residual=rest / ((seeds - 1) * (images - 1)),
+    )
+
+
+def bootstrap_interval(scores: "Scores", alpha: float) -> tuple[float, float]:
+    """Return the percentile interval of the mean of (S, I), resampling seeds and images at once.
+
+    The random numbers are fixed.
+    Source: Owen 2007, https://arxiv.org/abs/0712.1111, the "pigeonhole bootstrap".
+    """
+    import numpy as np
+
+    of_seeds, of_images = _draws(*scores.shape)
+    parts = math.ceil(of_images.size / MAX_NUMBERS)
+    pairs = zip(np.array_split(of_seeds, parts), np.array_split(of_images, parts), strict=True)
+    sums = [np.einsum("ri,ri->r", seeds @ scores, images) for seeds, images in pairs]
+    means = np.concatenate(sums) / scores.shape[1]
+    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=1)
+def _draws(seeds: int, images: int) -> "tuple[Scores, NDArray[np.uint8]]":
+    """Return the share of each seed and the number of each image in each sample: (R, S), (R, I).
+
+    All variants of a study have the same.
+    """
+    import numpy as np
+
+    random = np.random.default_rng(0)
+    of_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
+    of_images = np.zeros((RESAMPLES, images), np.uint8)
+    for row in of_images:
+        row += np.bincount(random.integers(0, images, images), minlength=images).astype(np.uint8)
+    return of_seeds, of_images

@@ -1,0 +1,110 @@
+"""The second table of a study: how certain the differences of the first are, and why."""
+
+from collections.abc import Sequence
+
+from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, plain
+from vitcli.runner.study.crossed import RESAMPLES
+from vitcli.runner.study.formats import Column
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.significance import BOOTSTRAPS, POWER
+from vitcli.runner.study.statistics import RowStatistics, num_tests
+
+
+def detail_columns(
+    doc: StudyResult, numbers: Sequence[RowStatistics]
+) -> list[tuple[bool, FilledColumn]]:
+    """Return whether each column is shown, and the column."""
+    has_images = any(found.with_images for found in numbers)
+    has_spread = any(found.seed_spread is not None for found in numbers)
+    return [
+        (True, (Column("variant", "l"), lambda line: line.row.variant)),
+        (True, (Column("pairs", "r"), _pairs)),
+        (True, (Column("joint interval", "r"), _joint)),
+        (has_images, (Column("crossed bootstrap", "r"), _bootstrap)),
+        (True, (Column("spread, these images", "r"), lambda line: _number(line, "score_sd"))),
+        (has_spread, (Column("spread, all images", "r"), lambda li: _number(li, "seed_spread"))),
+        (True, (Column("P(below baseline)", "r"), _below)),
+        (True, (Column("seed correlation", "r"), lambda li: plain(li.found.correlation, 2))),
+        (True, (Column("paired spread", "r"), lambda line: plain(line.found.pairing, 2))),
+        (True, (Column("detectable", "r"), lambda line: _number(line, "detectable"))),
+        (
+            doc.margin is not None,
+            (Column("p equivalent (Holm)", "r"), lambda li: p_text(li.found.p_equivalent_holm)),
+        ),
+        (has_images, (Column("lost and won images", "r"), _images)),
+    ]
+
+
+def _pairs(line: TableRow) -> str:
+    return "" if line.is_baseline else str(line.found.num_pairs)
+
+
+def _joint(line: TableRow) -> str:
+    return interval(line.found.joint_low, line.found.joint_high, line.digits)
+
+
+def _bootstrap(line: TableRow) -> str:
+    return interval(line.found.bootstrap_low, line.found.bootstrap_high, line.digits)
+
+
+def _number(line: TableRow, name: str) -> str:
+    return plain(getattr(line.found, name), line.digits)
+
+
+def _below(line: TableRow) -> str:
+    found = line.found
+    if found.below is None:
+        return ""
+    return f"{found.below:.2f} [{plain(found.below_low, 2)}, {plain(found.below_high, 2)}]"
+
+
+def _images(line: TableRow) -> str:
+    """Return the images that only the baseline, and only the variant, always gets right."""
+    known = line.row.contrast
+    return "" if known is None else f"{known.only_baseline:,} and {known.only_variant:,}"
+
+
+def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str, str]:
+    """Return subject -> its sentences below the second table."""
+    m = num_tests(doc)
+    has_images = any(found.with_images for found in numbers)
+    every = {
+        "joint": (
+            f"Joint interval: as the 95 % interval, at level 1 \u2212 0.05 / {m} (Bonferroni), so"
+            " that the intervals of all rows hold together."
+        ),
+        "bootstrap": (
+            f"Crossed bootstrap: 95 % percentile interval of {RESAMPLES:,} samples that draw seeds"
+            " and test images with replacement. With few seeds it is too narrow."
+            if has_images
+            else ""
+        ),
+        "spread": (
+            "Spread: standard deviation over the seeds. That on these images is larger than that"
+            " on all images of the kind, because each seed errs on other images (Jordan 2023, Eq."
+            " 3)."
+            if has_images
+            else "Spread: standard deviation over the seeds, on these test images."
+        ),
+        "below": (
+            "P(below baseline): share of all pairs of a training of the variant and one of the"
+            f" baseline in which the variant is lower; a tie counts one half. Its 95 % interval"
+            f" draws seeds {BOOTSTRAPS:,} times."
+        ),
+        "pairing": (
+            "Seed correlation: of the scores with those of the baseline. Paired spread: standard"
+            " deviation of the paired differences over that of unpaired ones; pairing by seed"
+            " helps if it is below 1."
+        ),
+        "detectable": (
+            f"Detectable: the difference that this many seeds find with probability {POWER} at"
+            f" level 0.05 / {m}."
+        ),
+        "images": (
+            "Lost and won images: test images that every seed of the baseline gets right and"
+            " every seed of the variant wrong, and the reverse."
+            if has_images
+            else ""
+        ),
+    }
+    return {subject: text for subject, text in every.items() if text}

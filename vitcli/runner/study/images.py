@@ -1,0 +1,116 @@
+"""The scores of a variant on each test image, from the stored predictions of its trials. No torch.
+
+Axes: S seeds, I images.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vitcli.core.make import load_target
+from vitcli.core.spec.task import Metric, TaskRow
+from vitcli.runner.run.predictions import BROKEN_ARCHIVE, Arrays, read_outputs
+from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross
+from vitcli.runner.study.result import Contrast
+from vitcli.runner.study.significance import ALPHA
+
+Scores = NDArray[np.float64]
+MAX_EXAMPLES = 12
+"""Number of images that a contrast names."""
+
+
+@dataclass(frozen=True)
+class ImageScores:
+    """Seed -> scores of the test images (I,), in the unit of the table, and the labels (I,).
+
+    A task without labels has none.
+    """
+
+    by_seed: Mapping[int, Scores]
+    labels: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    def crossed(self) -> Crossed | None:
+        """Return the mean squares of the scores; None for fewer than two seeds or images."""
+        return _cross(np.array(list(self.by_seed.values())))
+
+
+@dataclass(frozen=True)
+class PerImage:
+    """The headline metric of each test image, (I,), and its label, (I,), or no labels."""
+
+    scores: NDArray[np.generic]
+    labels: NDArray[np.int64]
+
+
+def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
+    """Return what the outputs of a task say of each image; None if the task cannot say it."""
+    if row.per_image is None:
+        return None
+    try:
+        scores, labels = load_target(row.per_image)(arrays)
+    except BROKEN_ARCHIVE:
+        return None
+    return PerImage(np.asarray(scores), np.array([] if labels is None else labels, np.int64))
+
+
+def read_per_image(path: Path, row: TaskRow) -> PerImage | None:
+    """Return ``per_image`` of a file of predictions; None if it is missing or damaged."""
+    try:
+        return per_image(read_outputs(path.read_bytes()), row)
+    except (OSError, ValueError):
+        return None
+
+
+def join(found: Mapping[int, PerImage | None], row: TaskRow) -> ImageScores:
+    """Return the scores of each seed; none unless all are there and have the same images."""
+    known = {seed: each for seed, each in found.items() if each}
+    labels = [each.labels for each in known.values()]
+    sizes = {len(each.scores) for each in known.values()}
+    is_same = all(np.array_equal(each, labels[0]) for each in labels[1:])
+    if len(known) < len(found) or len(sizes) > 1 or not is_same:
+        return ImageScores({})
+    scale = row.headline.scale
+    scores = {seed: scale * each.scores.astype(np.float64) for seed, each in known.items()}
+    return ImageScores(scores, *labels[:1])
+
+
+def _cross(scores: Scores) -> Crossed | None:
+    return cross(scores) if scores.ndim == 2 and min(scores.shape) > 1 else None
+
+
+def contrast(ours: ImageScores, theirs: ImageScores, headline: Metric) -> Contrast | None:
+    """Return the comparison of a variant with the baseline, over the seeds that both have.
+
+    None if there are fewer than two seeds, or if the test images differ.
+    """
+    seeds = [seed for seed in ours.by_seed if seed in theirs.by_seed]
+    mine, other = (np.array([each.by_seed[seed] for seed in seeds]) for each in (ours, theirs))
+    if mine.shape != other.shape or not np.array_equal(ours.labels, theirs.labels):
+        return None
+    crossed = _cross(mine - other)
+    if crossed is None:
+        return None
+    low, high = bootstrap_interval(mine - other, ALPHA)
+    best = headline.scale
+    loss = (other - mine).mean(0) * (1 if headline.higher_is_better else -1)
+    worst = np.argsort(-loss, kind="stable")[:MAX_EXAMPLES]
+    return Contrast(
+        crossed=crossed,
+        bootstrap_low=low,
+        bootstrap_high=high,
+        by_class=_by_class(-loss, ours.labels),
+        only_baseline=int(((other == best).all(0) & (mine == 0).all(0)).sum()),
+        only_variant=int(((mine == best).all(0) & (other == 0).all(0)).sum()),
+        examples=tuple(int(i) for i in worst if loss[i] > 0),
+    )
+
+
+def _by_class(differences: Scores, labels: NDArray[np.int64]) -> tuple[float, ...]:
+    """Return the mean of differences (I,) over the images of each class."""
+    if not len(labels):
+        return ()
+    sums = np.bincount(labels, differences)
+    return tuple(float(x) for x in sums / np.maximum(1, np.bincount(labels)))

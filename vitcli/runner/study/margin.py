@@ -1,0 +1,51 @@
+"""The declared margin of equivalence: which one, since when, and how much was known by then."""
+
+import json
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.study.definition import Study
+from vitcli.runner.study.result import Margin
+from vitcli.runner.study.saved import SavedTrials
+
+
+def declared_margins(
+    study: Study, root: Path, saved: SavedTrials | None, num_finished: int
+) -> tuple[Margin, ...]:
+    """Return every margin that was declared, the last one in force.
+
+    The declarations are in the plan of the study's folder, or of its saved trials. A margin that
+    the study file has, but no plan, is declared now.
+
+    Args:
+        study: The study.
+        root: Its folder.
+        saved: Saved trials, beside which a copy of the declarations may lie.
+        num_finished: Number of trials that have a result now.
+    """
+    known = read_margins(root)
+    if not known and saved is not None:
+        known = read_margins(saved.folder / study.name)
+    if study.equivalence_margin == (known[-1].points if known else None):
+        return known
+    today = date.today().isoformat()
+    new = Margin(points=study.equivalence_margin, date=today, num_finished=num_finished)
+    return (*known, new)
+
+
+def read_margins(folder: Path) -> tuple[Margin, ...]:
+    """Return the declarations in the plan of a folder; none without a readable plan."""
+    try:
+        stored = json.loads((folder / PLAN).read_text())["margins"]
+        return tuple(Margin.model_validate(each) for each in stored)
+    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+        return ()
+
+
+def as_plan(margins: Sequence[Margin]) -> list[dict[str, object]]:
+    """Return declarations as plain data for a plan."""
+    return [margin.model_dump(mode="json") for margin in margins]

@@ -1,0 +1,172 @@
+"""Tests, intervals and probabilities for the scores of seeds: functions of numbers alone."""
+
+import itertools
+from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import optimize, stats
+
+ALPHA = 0.05
+"""Intervals have level 1 - ALPHA. A p-value is given only if it could be as small as ALPHA."""
+POWER = 0.8
+"""Probability with which a difference of the smallest detectable size is found."""
+RESAMPLES = 99_999
+"""Number of random sign flips, if there are more than that many sign patterns."""
+MAX_EXACT_PAIRS = 16
+"""Largest number of pairs with an exact test: 2^16 <= RESAMPLES < 2^17."""
+SIGN_PARTS = 100
+"""Parts in which random signs are used, so that they need little memory."""
+MIN_PAIRS = 3
+"""Fewest pairs with an interval. Two give intervals that hardly mean anything."""
+BOOTSTRAPS = 2000
+"""Number of samples of the bootstrap over seeds."""
+
+
+def rounded(value: float | np.floating) -> float:
+    """Return a value without the rounding noise of floats.
+
+    The noise would make 84.4 - 93.1 differ from -8.7, and would break ties.
+    """
+    return round(float(value), 9)
+
+
+def seeds_needed(num_tests: int) -> int:
+    """Return the fewest pairs with which a p-value can be significant.
+
+    The smallest possible p, 2 / 2^pairs, must survive Holm's first step.
+    """
+    return next(n for n in itertools.count(2) if num_tests * 2 / 2**n <= ALPHA)
+
+
+def t_interval(values: Sequence[float], alpha: float = ALPHA) -> tuple[float, float]:
+    """Return mean +- t(1 - alpha / 2, n - 1) sd / sqrt(n) of at least two values.
+
+    The width is zero if all values are equal.
+    """
+    mean, half = np.mean(values), standard_error(values)
+    half *= stats.t.ppf(1 - alpha / 2, len(values) - 1)
+    return rounded(mean - half), rounded(mean + half)
+
+
+def standard_error(values: Sequence[float]) -> float:
+    """Return the standard error of the mean of at least two values."""
+    return float(np.std(values, ddof=1)) / len(values) ** 0.5
+
+
+def t_tail(distance: float, error: float, freedom: float) -> float:
+    """Return the one-sided p of a t test, for a mean ``distance`` away from the tested value."""
+    if error == 0:
+        return float(distance <= 0)
+    return float(stats.t.sf(distance / error, freedom))
+
+
+def detectable(error: float, freedom: float, num_tests: int) -> float:
+    """Return the difference that a two-sided t test at level ALPHA / num_tests finds with POWER.
+
+    Args:
+        error: Standard error of the mean difference.
+        freedom: Its degrees of freedom.
+        num_tests: Number of comparisons; the level is that of Holm's first step.
+    """
+    limit = stats.t.ppf(1 - ALPHA / num_tests / 2, freedom)
+    # The power is an average over the distribution of the estimated error.
+    limits = limit * np.sqrt(stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, freedom) / freedom)
+
+    def missing(shift: float) -> float:
+        return float(
+            (stats.norm.sf(limits - shift) + stats.norm.cdf(-limits - shift)).mean() - POWER
+        )
+
+    return float(error * optimize.brentq(missing, 0.0, limits[-1] + 10))
+
+
+def planned_detectable(num_seeds: int, num_tests: int) -> float:
+    """Return ``detectable`` before any trial, in standard deviations of the paired differences."""
+    return detectable(num_seeds**-0.5, num_seeds - 1, num_tests)
+
+
+def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+    return np.round(values.mean(axis=axis), 9)
+
+
+def sign_flip_p(differences: Sequence[float]) -> float:
+    """Return the two-sided p of the mean difference.
+
+    If variant and baseline are the same, each pair's sign is a coin toss. The test is exact up to
+    16 pairs; for more pairs it draws 99,999 sign patterns with a fixed seed.
+    """
+    if len(differences) > MAX_EXACT_PAIRS:
+        return _drawn_p(np.array(differences))
+    result = stats.permutation_test(
+        (np.array(differences),), _mean, permutation_type="samples", n_resamples=RESAMPLES
+    )
+    return float(result.pvalue)
+
+
+def _drawn_p(differences: NDArray[np.float64]) -> float:
+    """Return ``sign_flip_p`` from random signs. scipy's function takes seconds for 100 pairs."""
+    observed = abs(round(float(differences.mean()), 9))
+    means = [
+        np.round(signs @ differences / len(differences), 9)
+        for signs in np.array_split(_random_signs(len(differences)), SIGN_PARTS)
+    ]
+    extreme = sum(int((abs(each) >= observed).sum()) for each in means)
+    return (1 + extreme) / (1 + RESAMPLES)
+
+
+@lru_cache(maxsize=1)
+def _random_signs(count: int) -> NDArray[np.int8]:
+    """Return random signs, (RESAMPLES, count)."""
+    return np.random.default_rng(0).choice(np.array([-1, 1], np.int8), (RESAMPLES, count))
+
+
+def holm(p_values: Sequence[float | None], m: int) -> list[float | None]:
+    """Return step-down adjusted p-values of m tests; a missing p counts as 1 and stays missing.
+
+    The i-th smallest (from 0) becomes max over j <= i of min(1, (m - j) p_j).
+    Reference: Holm 1979, https://www.jstor.org/stable/4615733
+    """
+    known = sorted((p, i) for i, p in enumerate(p_values) if p is not None)
+    adjusted: list[float | None] = [None] * len(p_values)
+    largest = 0.0
+    for rank, (p, i) in enumerate(known):
+        largest = max(largest, min(1.0, (m - rank) * p))
+        adjusted[i] = largest
+    return adjusted
+
+
+def probability_below(
+    ours: Sequence[float], theirs: Sequence[float]
+) -> tuple[float, tuple[float, float]]:
+    """Return the share of pairs in which ours is below theirs, and its bootstrap interval.
+
+    Each of ours is compared with each of theirs; a tie counts one half. ``ours[i]`` and
+    ``theirs[i]`` share a seed. The bootstrap draws seeds, with a fixed random seed.
+    Source: Bouthillier et al. 2021, https://arxiv.org/abs/2103.03098, section 4.
+    """
+    a, b = np.array(ours)[:, None], np.array(theirs)[None, :]
+    below = (a < b) + 0.5 * (a == b)
+    random = np.random.default_rng(0)
+    count = len(ours)
+    weights = random.multinomial(count, np.full(count, 1 / count), BOOTSTRAPS) / count
+    shares = ((weights @ below) * weights).sum(1)
+    low, high = np.quantile(shares, [ALPHA / 2, 1 - ALPHA / 2])
+    return rounded(below.mean()), (rounded(low), rounded(high))
+
+
+def correlation(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Return Pearson's correlation of paired scores; None if one of them does not vary."""
+    if len(ours) < MIN_PAIRS or not (np.std(ours) and np.std(theirs)):
+        return None
+    return rounded(np.corrcoef(ours, theirs)[0, 1])
+
+
+def pairing_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
+    """Return the spread of the paired differences over that of unpaired ones.
+
+    Below 1, pairing makes intervals narrower. None if nothing varies.
+    """
+    apart = float(np.var(ours, ddof=1) + np.var(theirs, ddof=1)) ** 0.5
+    return rounded(np.std(np.subtract(ours, theirs), ddof=1) / apart) if apart else None
