@@ -70,7 +70,7 @@ def draw(case: Case, random: np.random.Generator) -> Table:
     scores: Table = np.zeros(shape)
     for part, size in zip(parts, sizes, strict=True):
         spread = (part * np.prod(size[1:])) ** 0.5 * error
-        scores = scores + random.normal(0, spread, size)
+        scores += random.normal(0, spread, size)
     if case.is_binary:  # an image is right if its score is above that of its difficulty
         difficulty = random.normal(0, 3 * scores.std(), IMAGES)
         scores = 100.0 * (scores > difficulty)

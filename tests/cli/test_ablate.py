@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from vitcli.cli.ablate import parse_duration
+from vitcli.cli.engines import parse_duration
 from vitcli.cli.main import app
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.table import FORMATS, read_document

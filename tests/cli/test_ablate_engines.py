@@ -64,6 +64,19 @@ def test_the_first_trial_is_tried_here_before_the_rest_goes_to_a_cluster(engine)
     assert "3 to train with Ray\n" in talk
 
 
+def test_the_plan_of_the_first_trial_trains_nothing(engine):
+    code, talk = ablate(*RAY, "--only", "first", "--dry-run")
+    assert code == 0, talk
+    assert "the first trial, full/seed0, on this machine\n" in talk
+    assert engine.rounds == []
+
+
+def test_the_first_trial_is_saved_at_once(engine, here):
+    code, talk = ablate(*RAY, "--only", "first", "--save", "saved")
+    assert code == 0, talk
+    assert [path.name[:5] for path in (here / "saved/mine/full").glob("*.json")] == ["seed0"]
+
+
 def test_a_variant_called_first_is_a_variant(engine, here):
     (here / "mine.yaml").write_text(STUDY + "  first: {model.depth: 1}\n")
     code, talk = ablate("--only", "first", "--status")

@@ -2,28 +2,16 @@
 
 import re
 import shlex
-import sys
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import say
-from vitcli.cli.engines import (
-    Address,
-    Cpus,
-    Engine,
-    Gpus,
-    Memory,
-    Partition,
-    Sbatch,
-    TimeLimit,
-    read_cluster,
-)
-from vitcli.cli.options import DataDir, Device, Offline
+from vitcli.cli.engines import takes_options
 from vitcli.cli.study_output import (
     announce_saved,
     refuse_gaps,
@@ -37,10 +25,10 @@ if TYPE_CHECKING:
     from vitcli.runner.study.definition import Study
     from vitcli.runner.study.plan import Options, StudyPlan
     from vitcli.runner.study.saved import SavedTrials
+    from vitcli.runner.study.states import TrialState
     from vitcli.runner.train.events import TrialEvent
 
 STUDY = "ablation-quickstart"
-UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Name = Annotated[
     str,
@@ -61,21 +49,6 @@ Only = Annotated[
 Seeds = Annotated[
     str | None,
     typer.Option(metavar="0-7", help="Random seeds to train.", show_default="as in the study"),
-]
-Jobs = Annotated[
-    int | None,
-    typer.Option(
-        "-j",
-        "--jobs",
-        min=1,
-        max=256,
-        help="Number of trials to train at once.",
-        show_default="one per core or GPU; on a cluster, as many as fit",
-    ),
-]
-Pin = Annotated[
-    bool,
-    typer.Option("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own."),
 ]
 Form = Annotated[
     str, typer.Option("--format", help="Table format: text, md, latex, csv, json or html.")
@@ -105,14 +78,6 @@ Rerun = Annotated[bool, typer.Option("--rerun", help="Train finished trials agai
 FailFast = Annotated[
     bool, typer.Option("--fail-fast/--keep-going", help="Stop at the first failed trial.")
 ]
-Budget = Annotated[
-    str | None,
-    typer.Option(
-        metavar="2h",
-        help="Stop after this time (s, m, h or d); the next call continues.",
-        show_default="no limit",
-    ),
-]
 Save = Annotated[
     Path | None,
     typer.Option(
@@ -132,20 +97,27 @@ Checklist = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class Request:
+    """A study, and what is to be done with its results."""
+
+    study: "Study"
+    root: Path
+    names: tuple[str, ...]
+    form: str
+    checklist: Path | None
+    save: Path | None
+    details: bool
+    rerun_variants: Sequence[str]
+
+
+@takes_options
 def ablate(
     study: Name = STUDY,
     only: Only = None,
     seeds: Seeds = None,
-    jobs: Jobs = None,
-    pin: Pin = True,
-    engine: Engine = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    memory: Memory = None,
-    partition: Partition = None,
-    time_limit: TimeLimit = None,
-    sbatch: Sbatch = None,
+    *,
+    options: "Options",
     form: Form = "text",
     output: Output = None,
     dry_run: DryRun = False,
@@ -154,12 +126,8 @@ def ablate(
     details: Details = False,
     rerun: Rerun = False,
     fail_fast: FailFast = False,
-    budget: Budget = None,
     save: Save = None,
     checklist: Checklist = None,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    offline: Offline = False,
 ) -> None:
     """Train the variants of a study and print their results.
 
@@ -171,53 +139,32 @@ def ablate(
     """
     from vitcli.runner.data.find import refuse_unused_folder
     from vitcli.runner.study.definition import load_study, parse_seeds, select
-    from vitcli.runner.study.plan import Options, default_root
-    from vitcli.runner.study.states import trial_states
+    from vitcli.runner.study.plan import default_root
 
     check_options(form, save, checklist)
-    cluster = read_cluster(engine, address, cpus, gpus, memory, partition, time_limit, sbatch)
     chosen = load_study(study, parse_seeds(seeds) if seeds is not None else None)
-    refuse_unused_folder(chosen.baseline.spec.data.name, data_dir)
+    refuse_unused_folder(chosen.baseline.spec.data.name, options.data_dir)
     only_first = is_first(only, chosen)
     names = select(chosen, () if only_first else only or ())
-    root = output or default_root(chosen)
-    if status:
-        show_status(chosen, root, names, saved_trials(save))
-        return
-    options = Options(
-        jobs=jobs,
-        cluster=cluster,
-        pin=pin,
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        fail_fast=fail_fast,
-        budget=parse_duration(budget) if budget is not None else None,
-        command=shlex.join(["vitcli", *(word for word in sys.argv[1:] if word != "--rerun")]),
-    )
-    if table_only:
-        saved = saved_trials(save)
-        states = trial_states(chosen, root, names, saved)
-        announce_saved(states, saved)
-        show_table(chosen, root, names, form, checklist, saved, states=states, details=details)
-        refuse_gaps(states, "train them: leave out --table-only")
-        return
-    if only_first:
-        run_first(chosen, root, options, rerun=rerun)
-        return
-    rerun_variants = (only or names) if rerun else ()
-    run(
-        chosen,
-        root,
-        names,
-        options,
-        rerun_variants,
-        form,
-        checklist,
-        dry_run,
-        save,
+    request = Request(
+        study=chosen,
+        root=output or default_root(chosen),
+        names=names,
+        form=form,
+        checklist=checklist,
+        save=save,
         details=details,
+        rerun_variants=(only or names) if rerun else (),
     )
+    options = replace(options, fail_fast=fail_fast)
+    if status:
+        show_status(chosen, request.root, names, saved_trials(save))
+    elif table_only:
+        print_table(request)
+    elif only_first:
+        run_first(request, options, dry_run=dry_run)
+    else:
+        run(request, options, dry_run=dry_run)
 
 
 def is_first(only: Sequence[str] | None, study: "Study") -> bool:
@@ -225,20 +172,56 @@ def is_first(only: Sequence[str] | None, study: "Study") -> bool:
     return list(only or ()) == ["first"] and "first" not in [v.name for v in study.variants]
 
 
-def run_first(study: "Study", root: Path, options: "Options", *, rerun: bool) -> None:
+def print_table(request: Request) -> None:
+    """Print the table of the existing results and report missing results."""
+    from vitcli.runner.study.states import trial_states
+
+    saved = saved_trials(request.save)
+    states = trial_states(request.study, request.root, request.names, saved)
+    announce_saved(states, saved)
+    show(request, states, saved)
+    refuse_gaps(states, "train them: leave out --table-only")
+
+
+def show(
+    request: Request,
+    states: "Mapping[str, TrialState]",
+    saved: "SavedTrials | None",
+    *,
+    publish_too: bool = False,
+) -> None:
+    """Print the table of a study; see ``show_table``."""
+    show_table(
+        request.study,
+        request.root,
+        request.names,
+        request.form,
+        request.checklist,
+        saved,
+        states=states,
+        publish_too=publish_too,
+        details=request.details,
+    )
+
+
+def run_first(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the first trial of a study on this machine; name the command that trains the rest."""
-    from vitcli.cli.trials import view
     from vitcli.runner.engines.engine import Cluster
     from vitcli.runner.study.plan import plan_study
-    from vitcli.runner.study.run import run_study
 
+    study, root = request.study, request.root
     first = study.trials()[0]
-    plan = plan_study(study, root, (first.variant,), rerun=(first.variant,) if rerun else ())
+    rerun = (first.variant,) if request.rerun_variants else ()
+    saved = saved_trials(request.save, options)
+    plan = plan_study(study, root, (first.variant,), rerun=rerun, saved=saved)
     plan = replace(plan, trials=[t for t in plan.trials if t.folder == first.folder])
     here = replace(options, cluster=Cluster(), jobs=1)
     say(f"study {study.name}: the first trial, {first.folder}, on this machine")
-    with view(plan, here) as screen:
-        states = run_study(plan, here, screen.show)
+    announce_saved(plan.states, saved)
+    if dry_run:
+        show_plan(plan, here)
+        return
+    states = train(plan, here, request.save)
     refuse_gaps({first.folder: states[first.folder]}, f"try it again: {options.command}")
     say(f"the trial counts: its result is part of the study in {root}")
     say(f"next    {re.sub(r' --only[ =]first', '', options.command)}")
@@ -258,47 +241,41 @@ def check_options(form: str, save: Path | None, checklist: Path | None) -> None:
         require_folder(checklist, "--checklist")
 
 
-def parse_duration(text: str) -> float:
-    """Return a time such as ``90s``, ``30m``, ``1.5h`` or ``2d`` in seconds."""
-    from vitcli.runner.errors import ConfigError
-
-    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text.strip())
-    if not match or not float(match[1]):
-        raise ConfigError(f"--budget takes a time such as 30m or 2h, got {text!r}")
-    return float(match[1]) * UNITS[match[2]]
-
-
-def run(
-    study: "Study",
-    root: Path,
-    names: tuple[str, ...],
-    options: Any,
-    rerun_variants: Sequence[str],
-    form: str,
-    checklist: Path | None,
-    dry_run: bool,
-    save: Path | None,
-    *,
-    details: bool = False,
-) -> None:
+def run(request: Request, options: "Options", *, dry_run: bool) -> None:
     """Train the trials without a result, then print the table and report missing results."""
-    from vitcli.cli.trials import view
-    from vitcli.runner.files import make_folder
     from vitcli.runner.study.plan import plan_study
-    from vitcli.runner.study.run import run_study, save_results
-    from vitcli.runner.train.events import Ended
 
-    saved = saved_trials(save, options)
-    plan = plan_study(study, root, names, rerun=rerun_variants, saved=saved)
+    study, root, names = request.study, request.root, request.names
+    saved = saved_trials(request.save, options)
+    plan = plan_study(study, root, names, rerun=request.rerun_variants, saved=saved)
     announce(plan)
     warn_about_bf16(plan, options.device)
     if dry_run:
         show_plan(plan, options)
         return
+    states = train(plan, options, request.save)
+    # The report of a part of the study must not replace the report of the whole study.
+    whole = len(names) == len(study.variants)
+    say(f"making the {'table, figures and report' if whole else 'table'} ...")
+    show(request, states, saved, publish_too=whole)
+    refuse_gaps(states, f"try them again: {options.command}")
+    if whole:
+        say(f"report  {root / 'report.html'}")
+    else:
+        say("report  not written, because --only trains a part of the study; leave out --only")
+    say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
+
+
+def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str, TrialState]":
+    """Train the trials of a plan, save each result as its trial ends, and return all states."""
+    from vitcli.cli.trials import view
+    from vitcli.runner.files import make_folder
+    from vitcli.runner.study.run import run_study, save_results
+    from vitcli.runner.train.events import Ended
+
     if save:
         make_folder(save)
         save_results(plan, save)
-
     with view(plan, options) as screen:
 
         def show(found: "TrialEvent") -> None:
@@ -306,28 +283,7 @@ def run(
             if save and isinstance(found.event, Ended):
                 save_results(plan, save, found.folder)
 
-        states = run_study(plan, options, show)
-    # The report of a part of the study must not replace the report of the whole study.
-    whole = len(names) == len(study.variants)
-    say(f"making the {'table, figures and report' if whole else 'table'} ...")
-    show_table(
-        study,
-        root,
-        names,
-        form,
-        checklist,
-        saved,
-        rerun_variants,
-        states=states,
-        publish_too=whole,
-        details=details,
-    )
-    refuse_gaps(states, f"try them again: {options.command}")
-    if whole:
-        say(f"report  {root / 'report.html'}")
-    else:
-        say("report  not written, because --only trains a part of the study; leave out --only")
-    say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
+        return run_study(plan, options, show)
 
 
 def announce(plan: "StudyPlan") -> None:

@@ -1,17 +1,39 @@
-"""The options that choose an engine and what each trial gets of it."""
+"""The options of the commands that train trials: how many at once, where, and on what."""
 
+import functools
+import inspect
 import re
-from typing import TYPE_CHECKING, Annotated
+import shlex
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from vitcli.cli import complete
+from vitcli.cli.options import DataDir, Device, Offline
 
 if TYPE_CHECKING:
-    from vitcli.runner.engines.engine import Cluster
+    from vitcli.runner.study.plan import Options
 
 MINUTES = {"m": 1, "h": 60, "d": 1440}
+UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        "-j",
+        "--jobs",
+        min=1,
+        max=256,
+        help="Number of trials to train at once.",
+        show_default="one per core or GPU; on a cluster, as many as fit",
+    ),
+]
+Pin = Annotated[
+    bool,
+    typer.Option("--pin/--no-pin", help="Pin trials that run at once to CPU cores of their own."),
+]
 Engine = Annotated[
     str,
     typer.Option(
@@ -73,24 +95,41 @@ Sbatch = Annotated[
     ),
 ]
 
+Budget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="2h",
+        help="Stop after this time (s, m, h or d); the next call continues.",
+        show_default="no limit",
+    ),
+]
 
-def read_cluster(
-    engine: str,
-    address: str | None,
-    cpus: int | None,
-    gpus: float | None,
-    memory: float | None,
-    partition: str | None,
-    time_limit: str | None,
-    sbatch: list[str] | None,
-) -> "Cluster":
-    """Return the engine and what each trial gets of it.
+
+def read_options(
+    jobs: Jobs = None,
+    pin: Pin = True,
+    budget: Budget = None,
+    engine: Engine = "local",
+    address: Address = None,
+    cpus: Cpus = None,
+    gpus: Gpus = None,
+    memory: Memory = None,
+    partition: Partition = None,
+    time_limit: TimeLimit = None,
+    sbatch: Sbatch = None,
+    *,
+    device: Device = "auto",
+    data_dir: DataDir = None,
+    offline: Offline = False,
+) -> "Options":
+    """Return how trials are trained.
 
     Raises:
         ConfigError: The engine is unknown, cannot start, or does not take an option.
     """
     from vitcli.runner.engines.engine import Cluster
     from vitcli.runner.engines.make import check_engine
+    from vitcli.runner.study.plan import Options
 
     cluster = Cluster(
         engine=engine,
@@ -103,7 +142,41 @@ def read_cluster(
         sbatch=dict(parse_sbatch(text) for text in sbatch or ()),
     )
     check_engine(cluster)
-    return cluster
+    return Options(
+        jobs=jobs,
+        cluster=cluster,
+        pin=pin,
+        device=device,
+        data_dir=data_dir,
+        offline=offline,
+        budget=parse_duration(budget) if budget is not None else None,
+        command=shlex.join(["vitcli", *(word for word in sys.argv[1:] if word != "--rerun")]),
+    )
+
+
+def takes_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Put the parameters of ``read_options`` in the place of a command's ``options``.
+
+    The keyword-only ones come last.
+    """
+    own = inspect.signature(command)
+    added = inspect.signature(read_options).parameters
+    last = [each for each in added.values() if each.kind is each.KEYWORD_ONLY]
+    parameters: list[inspect.Parameter] = []
+    for each in own.parameters.values():
+        is_place = each.name == "options"
+        parameters += [e for e in added.values() if e not in last] if is_place else [each]
+    parameters += last
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> None:
+        options = read_options(**{name: given.pop(name) for name in added})
+        command(**given, options=options)
+
+    changed: Any = with_options  # typer reads both attributes
+    changed.__signature__ = own.replace(parameters=parameters)
+    changed.__annotations__ = {each.name: each.annotation for each in parameters}
+    return with_options
 
 
 def parse_minutes(text: str) -> int:
@@ -124,3 +197,13 @@ def parse_sbatch(text: str) -> tuple[str, str]:
     if not match:
         raise ConfigError(f"--sbatch takes NAME=VALUE such as account=vision, got {text!r}")
     return match[1], match[2]
+
+
+def parse_duration(text: str) -> float:
+    """Return a time such as ``90s``, ``30m``, ``1.5h`` or ``2d`` in seconds."""
+    from vitcli.runner.errors import ConfigError
+
+    match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smhd])", text.strip())
+    if not match or not float(match[1]):
+        raise ConfigError(f"--budget takes a time such as 30m or 2h, got {text!r}")
+    return float(match[1]) * UNITS[match[2]]

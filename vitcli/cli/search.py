@@ -1,7 +1,6 @@
 """`vitcli search`: train configurations of a space, choose the best, and test it once."""
 
 import shlex
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,20 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.ablate import Budget, DryRun, Jobs, Pin, parse_duration
+from vitcli.cli.ablate import DryRun
 from vitcli.cli.console import emit_json, say
-from vitcli.cli.engines import (
-    Address,
-    Cpus,
-    Engine,
-    Gpus,
-    Memory,
-    Partition,
-    Sbatch,
-    TimeLimit,
-    read_cluster,
-)
-from vitcli.cli.options import DataDir, Device, Json, Offline, Sets
+from vitcli.cli.engines import takes_options
+from vitcli.cli.options import Json, Sets
 from vitcli.cli.search_output import show_final, show_plan, show_result, show_status
 from vitcli.runner.text import quantity
 
@@ -71,29 +60,18 @@ Final = Annotated[
 ]
 
 
+@takes_options
 def search(
     name: Name,
     sets: Sets = None,
-    jobs: Jobs = None,
-    pin: Pin = True,
-    engine: Engine = "local",
-    address: Address = None,
-    cpus: Cpus = None,
-    gpus: Gpus = None,
-    memory: Memory = None,
-    partition: Partition = None,
-    time_limit: TimeLimit = None,
-    sbatch: Sbatch = None,
+    *,
+    options: "Options",
     output: Output = None,
     dry_run: DryRun = False,
     status: Status = False,
     final: Final = True,
-    budget: Budget = None,
     save: Save = None,
     storage: Storage = None,
-    device: Device = "auto",
-    data_dir: DataDir = None,
-    offline: Offline = False,
     json: Json = False,
 ) -> None:
     """Search a space of configurations for the best one.
@@ -112,24 +90,13 @@ def search(
     from vitcli.runner.search.definition import load_search
     from vitcli.runner.search.run import check_cluster
     from vitcli.runner.search.store import FILE, require_optuna
-    from vitcli.runner.study.plan import Options
 
     chosen = load_search(name, parse_sets(sets))
     require_optuna()
-    refuse_unused_folder(chosen.base.data.name, data_dir)
+    refuse_unused_folder(chosen.base.data.name, options.data_dir)
     if save and save.exists() and not save.is_dir():
         raise ConfigError(f"--save {save}: a file; name a folder")
     root = output or RUNS / chosen.name
-    options = Options(
-        jobs=jobs,
-        cluster=read_cluster(engine, address, cpus, gpus, memory, partition, time_limit, sbatch),
-        pin=pin,
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        budget=parse_duration(budget) if budget is not None else None,
-        command=shlex.join(["vitcli", *sys.argv[1:]]),
-    )
     check_cluster(chosen, options)
     if dry_run:
         show_plan(chosen, root, options, storage, as_json=json)

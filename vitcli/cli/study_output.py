@@ -1,7 +1,7 @@
 """What `vitcli ablate` prints about a study: plan, states, table and missing results."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -93,17 +93,16 @@ def show_table(
     form: str,
     checklist: Path | None,
     saved: "SavedTrials | None",
-    rerun_variants: Sequence[str] = (),
     *,
-    states: "Mapping[str, TrialState] | None" = None,
-    publish_too: bool = False,
-    details: bool = False,
+    states: "Mapping[str, TrialState]",
+    publish_too: bool,
+    details: bool,
 ) -> None:
     """Print the table. With ``publish_too``, also write the table and its page into ``root``."""
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.table import render
 
-    doc = read_results(study, root, names, saved, ignore=rerun_variants, states=states)
+    doc = read_results(study, root, names, saved, states=states)
     typer.echo(render(doc, form, line_width(), details=details))
     if publish_too:
         from vitcli.runner.study.publish import publish

@@ -26,7 +26,9 @@ for line in sys.stdin:
         file.write(os.environ["VITCLI_WORKER_CORES"] + ";")
     if folder == "killed" and (root / folder).read_text().count(";") == 1:
         os.kill(os.getpid(), signal.SIGKILL)
+    until = time.monotonic() + 60
     while not all((root / name).exists() for name in ("calm", "killed")):
+        assert time.monotonic() < until
         time.sleep(0.01)
     print(to_line(TrialEvent(folder, Ended(state="finished"))), end="", flush=True)
 """

@@ -12,7 +12,7 @@ from vitcli.runner.engines.node import CONTROL, EVENTS, SHARED, STOP, NodeTrial,
 from vitcli.runner.train.events import Ended, Message, from_line
 
 WORKER = """
-import json, signal, sys, time
+import json, signal, sys
 from vitcli.runner.train.events import Ended, Message, TrialEvent, to_line
 job = json.loads(sys.stdin.readline())
 tell = lambda event: print(to_line(TrialEvent(job["folder"], event)), end="", flush=True)
@@ -21,8 +21,9 @@ def stop(*_):
     sys.exit()
 signal.signal(signal.SIGTERM, stop)
 tell(Message(text=str(job["request"])))
-while job["folder"] == "long":
-    time.sleep(0.01)
+if job["folder"] == "long":
+    sys.stdin.read()  # ends with the process that feeds this worker, which thus never outlives it
+    stop()
 tell(Ended(state="finished"))
 """
 """A worker that tells its request, and trains the trial "long" until it is stopped."""

@@ -10,6 +10,7 @@ from vitcli.runner.engines import remote
 from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job, Setup
 from vitcli.runner.engines.node import EVENTS
 from vitcli.runner.engines.remote import RemoteEngine, Ticket, result_of
+from vitcli.runner.files import commit_json
 from vitcli.runner.train.events import Ended, Event, Message, Started, TrialEvent, to_line
 
 NAMES = dict.fromkeys(("folder", "task", "data", "device", "precision", "kernels"), "")
@@ -109,6 +110,10 @@ def test_a_trial_whose_machine_went_down_after_its_result_has_finished():
     make_run(0, folder=Path("study/a/seed0"), accuracy=0.75)
     engine = Scheduler(Path("study"), [Job("a/seed0")], ["node down"])
     assert run(engine) == [Ended(state="finished", score=0.75)]
+    search = make_run(2, folder=Path("study/a/seed2"))
+    record = search.read("result.json") | {"num_test": 0, "val_accuracy": 0.5}
+    commit_json(search.path / "result.json", record)
+    assert result_of(search) == Ended(state="finished", score=0.5), "it has no test images"
     unfinished = make_run(1, folder=Path("study/a/seed1"), state="interrupted")
     assert result_of(unfinished) is None
 

@@ -20,7 +20,7 @@ from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import INVALID, Judge
-from vitcli.runner.search.records import read_saved, trial_folder
+from vitcli.runner.search.records import read_saved, save_trial, trial_folder
 from vitcli.runner.search.result import make_result
 from vitcli.runner.search.run import check_cluster, hold_search, run_search
 from vitcli.runner.search.store import REPEATED
@@ -142,6 +142,21 @@ def test_saved_trials_replace_trainings_and_new_ones_are_saved_one_by_one(made, 
     assert again.read() == []
     assert again.results == first.results
     assert Engine.trained == []
+
+
+def test_saved_trials_of_another_precision_are_trained_again_and_replaced(made, tmp_path):
+    saved = tmp_path / "saved"
+    search_all(save=saved)
+    for trial in read_saved(saved).values():
+        save_trial(saved, "made", trial.replace(precision="tf32"))
+    ROOT.rename(tmp_path / "elsewhere")
+    Engine.trained.clear()
+    driver, said = make_driver(save=saved), []
+    driver.on_event = lambda found: said.append(str(found.event))
+    run_search(driver)
+    assert len(Engine.trained) == 6
+    assert sum("saved trials in tf32 are not used: this search is in " in s for s in said) == 1
+    assert {trial.precision for trial in read_saved(saved).values()} == {None}
 
 
 def test_a_diverged_trial_counts_and_a_failed_one_does_not(made):

@@ -17,7 +17,7 @@ from vitcli.core.spec.task import TASKS
 from vitcli.runner.engines.engine import MAX_ATTEMPTS, Job, Setup
 from vitcli.runner.engines.node import CONTROL, EVENTS, SHARED, STOP, NodeTrial, Place, read_token
 from vitcli.runner.files import commit, make_folder
-from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.run.folder import RESULT_STATES, RunDir, headline_key
 from vitcli.runner.train.events import Ended, Message, Started, TrialEvent, from_line
 
 POLL_SECONDS = 0.5
@@ -194,8 +194,8 @@ def result_of(run: RunDir) -> Ended | None:
     state = run.status()["state"]
     if state not in RESULT_STATES:
         return None
-    name = TASKS[run.spec().task.name].headline.name
     result = run.read("result.json")
-    if state == "finished" and f"test_{name}" not in result:
+    name = headline_key(result, TASKS[run.spec().task.name].headline.name)
+    if state == "finished" and name not in result:
         return None
-    return Ended(state=state, reason=run.status()["reason"], score=result.get(f"test_{name}"))
+    return Ended(state=state, reason=run.status()["reason"], score=result.get(name))

@@ -20,7 +20,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vitcli.core.spec import AugmentSpec, DataSpec
 from vitcli.runner.engines.plan_file import PLAN, read_plan
@@ -36,6 +36,9 @@ from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.run.folder import RunDir, headline_key
 from vitcli.runner.train.events import Ended, Event, Message, TrialEvent, to_line
 from vitcli.runner.train.signals import StopFlag
+
+if TYPE_CHECKING:
+    from vitcli.runner.train.start import Request
 
 GRACE_SECONDS = 30.0
 """Time that a trial may take to save its checkpoint after the driver has ended."""
@@ -69,7 +72,7 @@ def run_trial(
         request: Fields of the plan to replace, such as ``device``.
     """
     from vitcli.runner.run.checkpoint import keep_weights
-    from vitcli.runner.train.start import Request, start
+    from vitcli.runner.train.start import start
 
     plan = read_plan(root) | dict(request or {})
     entry = plan["trials"][folder]
@@ -78,19 +81,10 @@ def run_trial(
         return
     spec = check(entry["config"], Document("", PLAN))
     experiment = Experiment(plan["study"], spec, root / PLAN, variant=entry["variant"])
-    how = Request(
-        device=plan["device"],
-        data_dir=Path(plan["data_dir"]) if plan["data_dir"] else None,
-        offline=plan["offline"],
-        output=root / folder,
-        resume=True,
-        without_test=plan.get("without_test", False),
-        command=plan["command"],
-    )
     try:
         training = start(
             experiment,
-            how,
+            read_request(plan, root / folder),
             on_event=send,
             on_message=lambda text: send(Message(text=text)),
             load=load,
@@ -109,6 +103,21 @@ def run_trial(
     except Exception as error:
         traceback.print_exc()
         send(Ended(state="failed", reason=f"{type(error).__name__}: {error}", exit=1))
+
+
+def read_request(plan: Mapping[str, Any], output: Path) -> "Request":
+    """Return how a plan says that its trials are trained."""
+    from vitcli.runner.train.start import Request
+
+    return Request(
+        device=plan["device"],
+        data_dir=Path(plan["data_dir"]) if plan["data_dir"] else None,
+        offline=plan["offline"],
+        output=output,
+        resume=True,
+        without_test=plan.get("without_test", False),
+        command=plan["command"],
+    )
 
 
 def divergence(run: RunDir, entry: Mapping[str, Any]) -> str:

@@ -65,6 +65,8 @@ class Driver:
     failures: list[str] = field(default_factory=list)
     """The reasons of failed trials since the last one that did not fail."""
     _pruned: set[str] = field(default_factory=set)
+    _refused: set[str] = field(default_factory=set)
+    """Precisions of saved trials that are not used, as this machine trains in another one."""
 
     def read(self) -> list[str]:
         """Read the trials of earlier calls; return the run folders without a result."""
@@ -105,10 +107,25 @@ class Driver:
         """Return the result of a configuration, from its run folder or from a saved file."""
         assert verdict.spec is not None
         found = read_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
-        saved = self.saved.get((verdict.config_hash, verdict.spec.seed))
+        saved = self.find_saved(verdict.config_hash, verdict.spec)
         if found is None and is_pruned:
             return saved or pruned_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
         return found or saved
+
+    def find_saved(self, digest: str, spec: ExperimentSpec) -> SearchTrial | None:
+        """Return the saved result of a configuration in the precision of this machine."""
+        from vitcli.runner.machine.device import name_precision, pick_device
+
+        found = self.saved.get((digest, spec.seed))
+        if found is None or found.precision is None:
+            return found
+        own = name_precision(spec.train.precision, pick_device(self.options.device))
+        if found.precision == own:
+            return found
+        if found.precision not in self._refused:
+            self._refused.add(found.precision)
+            self._say(f"saved trials in {found.precision} are not used: this search is in {own}")
+        return None
 
     def next_job(self) -> Job | None:
         """Ask for points until one must be trained; None if the search has enough.
@@ -195,7 +212,8 @@ class Driver:
 
     def _keep(self, folder: str, result: SearchTrial) -> None:
         self.results[folder] = result
-        if self.save and (result.config_hash, result.seed) not in self.saved:
+        saved = self.saved.get((result.config_hash, result.seed))
+        if self.save and (saved is None or saved.precision != result.precision):
             save_trial(self.save, self.search.name, result)
 
     def _tell(self, number: int, result: SearchTrial) -> None:

@@ -123,8 +123,11 @@ class Store:
         self._note(number, {FOLDER: folder})
 
     def tell(self, number: int, values: Sequence[float]) -> None:
-        """Tell the score of a trial and, with two objectives, its cost."""
-        self.study.tell(number, list(values))
+        """Tell the score of a trial and, with two objectives, its cost.
+
+        A trial whose result was lost and trained again keeps what was told first.
+        """
+        self.study.tell(number, list(values), skip_if_finished=True)
 
     def tell_diverged(self, number: int, reason: str) -> None:
         """Tell that a trial diverged: it counts, and is worse than every score."""
@@ -149,7 +152,7 @@ class Store:
         from optuna.trial import TrialState
 
         self._note(number, attributes)
-        self.study.tell(number, state=TrialState[state])
+        self.study.tell(number, state=TrialState[state], skip_if_finished=True)
 
     def _note(self, number: int, attributes: dict[str, str]) -> None:
         for name, text in attributes.items():

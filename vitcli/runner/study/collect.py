@@ -38,16 +38,14 @@ def read_results(
     only: Sequence[str] = (),
     saved: SavedTrials | None = None,
     *,
-    ignore: Sequence[str] = (),
     states: States | None = None,
 ) -> StudyResult:
     """Return the document of the trials in a study's folder and of matching saved trials.
 
-    Saved trials of the variants in ``ignore`` are not used. ``states`` are those of the trials if
-    they have been read.
+    ``states`` are those of the trials if they have been read.
     """
     if states is None:
-        states = trial_states(study, root, only, saved, ignore=ignore)
+        states = trial_states(study, root, only, saved)
     parameters = known_parameters(root)
     doc = collect(study, root, states, parameters, only)
     done = sum(state.state in RESULT_STATES for state in states.values())
