@@ -1,0 +1,213 @@
+"""Verdicts that a computation decides. Each function could return another verdict."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from vitcli.runner.claims import computed
+from vitcli.runner.claims.item import Finding, Word
+from vitcli.runner.study.significance import t_interval
+
+
+def holds_if(condition: bool, found: str, otherwise: Word = "refuted") -> Finding:
+    """Return the verdict "holds" if the condition is true, and ``otherwise`` if it is not."""
+    return Finding("holds" if condition else otherwise, found)
+
+
+def span(values: Sequence[float], digits: int = 2) -> str:
+    """Return the smallest and the largest number: ``0.98 to 1.01``."""
+    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+
+
+def dot_product() -> Finding:
+    plain, equal = computed.misordered_share(), computed.misordered_share(equal_norms=True)
+    found = (
+        f"{equal:.1%} of pairs of keys of equal length have the higher dot product and the lower"
+        f" cosine, and {plain:.1%} of pairs of normal keys of width 64 (n = 20,000 pairs)"
+    )
+    return Finding("refuted" if equal else "in part" if plain else "holds", found)
+
+
+def scaling() -> Finding:
+    pairs = [computed.score_variance(width) for width in (16, 64, 256)]
+    before = ", ".join(f"{raw**0.5:.0f}" for raw, _ in pairs)
+    found = (
+        f"standard deviation of scores for widths 16, 64, 256: {before} unscaled,"
+        f" {span([scaled**0.5 for _, scaled in pairs])} scaled (unit queries and keys)"
+    )
+    return holds_if(all(abs(scaled - 1) < 0.1 for _, scaled in pairs), found)
+
+
+def softmax_sums() -> Finding:
+    error, smallest = computed.softmax_extremes()
+    found = f"row sums differ from 1 by at most {error:.0e}, the smallest weight is {smallest:.0f}"
+    return holds_if(error < 1e-5 and smallest >= 0, f"{found} (fp32, scores up to 40,000)")
+
+
+def any_distance() -> Finding:
+    reach, errors = computed.reach_of_attention(), computed.permutation_errors()
+    found = (
+        f"{reach:.0%} of the pairs of 64 tokens have a gradient in one layer; moving the tokens"
+        f" changes no weight (largest difference {errors['equivariant']:.0e})"
+    )
+    return holds_if(reach == 1 and errors["equivariant"] < 1e-9, found)
+
+
+def gradient_flow() -> Finding:
+    kept, lost = (computed.gradient_shares(residual, "none") for residual in ("add", "none"))
+    normed = [computed.gradient_shares(residual, "layer_norm") for residual in ("add", "none")]
+    found = (
+        f"gradient of block 1 against block 5 without LayerNorm, as in the notes: {span(kept)}"
+        f" with residuals, {span(lost)} without. With LayerNorm: {span(normed[0], 1)} with,"
+        f" {span(normed[1], 1)} without (initial weights, n = {len(kept)} seeds)"
+    )
+    return holds_if(min(kept) > max(lost), found)
+
+
+def features_kept() -> Finding:
+    kept, lost = (computed.readable_shares(residual) for residual in ("add", "none"))
+    low, high = t_interval([a - b for a, b in zip(kept, lost, strict=True)])
+    found = (
+        f"a linear map reads the patches from the last of 6 layers with R^2 {span(kept)} with"
+        f" residuals and {span(lost)} without; difference [{low:.2f}, {high:.2f}] (initial"
+        f" weights, n = {len(kept)} seeds)"
+    )
+    return holds_if(low > 0, found, "undecided" if high > 0 else "refuted")
+
+
+def convolution() -> Finding:
+    share, most = computed.reach_of_convolution()
+    found = f"an output of a 3x3 convolution depends on at most {most} of 64 pixels ({share:.0%})"
+    return holds_if(most == 9, f"{found}, with the same filter everywhere and for every image")
+
+
+def variances() -> Finding:
+    raw, scaled = computed.score_variance(64)
+    _, wide = computed.score_variance(64, variance=4)
+    found = (
+        f"width 64: variance {raw:.0f} unscaled; scaled {scaled:.2f} for Var(Q) = Var(K) = 1, but"
+        f" {wide:.1f} for Var(Q) = Var(K) = 4: it is their product"
+    )
+    if abs(scaled - 1) > 0.1 or abs(raw / 64 - 1) > 0.1:
+        return Finding("refuted", found)
+    return Finding("in part" if abs(wide - 4) > 1 else "holds", found)
+
+
+def batch_norm() -> Finding:
+    batch, layer = (computed.norm_errors(n) for n in (computed.batch_norm, computed.layer_norm))
+    names = {"alone": "a batch of 1", "padded": "padded sequences", "divided": "half of the batch"}
+    parts = ", ".join(f"{text} {batch[name]:.2f}" for name, text in names.items())
+    found = (
+        f"change of a batch norm's output of variance 1, RMS: {parts}. Layer norm: at most"
+        f" {max(layer.values()):.0f}. A batch norm over ranks needs their sums in every layer"
+    )
+    return holds_if(min(batch.values()) > 0.01 and max(layer.values()) == 0, found)
+
+
+def attention_cost() -> Finding:
+    tokens, width = computed.attention_exponents()
+    found = f"counted operations grow with N^{tokens:.2f} and d^{width:.2f}"
+    return holds_if(abs(tokens - 2) < 0.01 and abs(width - 1) < 0.01, found)
+
+
+def subspaces() -> Finding:
+    from vitcli.runner.evaluate.weights import DEFAULT_MODEL, load_model
+
+    model = load_model(DEFAULT_MODEL)
+    width, heads = model.blocks[0].attn.inner.proj.in_features, model.blocks[0].attn.inner.num_heads
+    keys = [block.attn.inner.qkv.weight[width : 2 * width].detach() for block in model.blocks]
+    overlaps = computed.head_overlaps(keys, heads)
+    low, high = t_interval(overlaps)
+    found = (
+        f"bundled model: overlap of the key subspaces of two heads [{low:.3f}, {high:.3f}], random"
+        f" subspaces {1 / heads:.3f} (0 apart, 1 equal; n = {len(overlaps)} pairs)"
+    )
+    if low > 2 / heads:
+        return Finding("refuted", found)
+    return Finding("holds" if high < 1.5 / heads else "in part", found)
+
+
+def permutation() -> Finding:
+    errors = computed.permutation_errors()
+    found = (
+        f"permuted tokens change the output by {errors['output']:.1f} and permute it exactly"
+        f" ({errors['equivariant']:.0e}): attention is equivariant. The mean over tokens is"
+        f" invariant ({errors['pooled']:.0e}), and with positions it is not"
+        f" ({errors['positions']:.2f})"
+    )
+    if errors["output"] < 1e-6:
+        return Finding("holds", found)
+    return Finding("in part" if errors["pooled"] < 1e-9 else "refuted", found)
+
+
+def patches() -> Finding:
+    spec = _spec("cifar10-small")
+    count = (spec.img_size[0] // spec.patch_size) ** 2
+    return holds_if(count == 64, f"({spec.img_size[0]} / {spec.patch_size})^2 = {count}")
+
+
+def shape_of_notes() -> Finding:
+    shapes = [(spec.depth, spec.embed_dim) for spec in map(_spec, TINY)]
+    found = f"{' and '.join(TINY)}: {shapes[0][0]} layers of width {shapes[0][1]}"
+    return holds_if(shapes == [(5, 64), (5, 64)], f"{found}, both with the stated size (S0-21)")
+
+
+def size_of_notes() -> Finding:
+    counts = [parameters(name) for name in TINY]
+    found = ", ".join(f"{name} {n:,}" for name, n in zip(TINY, counts, strict=True))
+    return holds_if(counts == [140618] * 2, f"{found} parameters; the notes leave both open")
+
+
+def size_of_report() -> Finding:
+    count = parameters("cifar10-small")
+    return holds_if(abs(count / 1e6 - 5.7) < 0.05, f"the stated configuration has {count:,}")
+
+
+def schedule() -> Finding:
+    last, passed = computed.rate_of_report()
+    found = (
+        f"warm-up ends at epoch 15; the rate falls below 0.001 in epoch {passed} and ends at"
+        f" {last:.0e}"
+    )
+    return holds_if(abs(last / 0.001 - 1) < 0.5, found, "in part")
+
+
+def parameters(name: str) -> int:
+    """Return the number of parameters of an experiment's model."""
+    import torch
+
+    from vitcli.core.inspect.cost import count_parameters
+    from vitcli.core.models.build import build_model
+
+    with torch.device("meta"):
+        return count_parameters(build_model(_spec(name)))
+
+
+def _spec(name: str) -> Any:
+    from vitcli.runner.experiment.resolve import resolve_by_name
+
+    return resolve_by_name(name).spec.model
+
+
+TINY = ("cifar10-tiny", "cifar10-tiny-native")
+"""The two experiments that interpret the training notes."""
+
+COMPUTATIONS: dict[str, Callable[[], Finding]] = {
+    "S0-07": dot_product,
+    "S0-08": scaling,
+    "S0-09": softmax_sums,
+    "S0-11": any_distance,
+    "S0-17": gradient_flow,
+    "S0-18": features_kept,
+    "S0-19": shape_of_notes,
+    "S0-21": size_of_notes,
+    "S1-01": convolution,
+    "S1-09": variances,
+    "S1-21": batch_norm,
+    "S2-09": attention_cost,
+    "S2-12": subspaces,
+    "S2-21": permutation,
+    "S2-27": patches,
+    "S2-33": size_of_report,
+    "S2-45": schedule,
+}
+"""Id of a claim or a result -> the function that computes its verdict."""

@@ -1,0 +1,350 @@
+"""Verdicts that committed results of studies and figures decide, or why there is none yet."""
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.claims.item import Finding, Word
+from vitcli.runner.study.cells import interval, signed
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.significance import t_interval
+from vitcli.runner.study.statistics import RowStatistics, compare, scores
+from vitcli.runner.study.table import read_document
+
+MIN_SEEDS = 3
+"""Number of seeds from which an interval is a verdict."""
+NOT_RUN = "not run: {}"
+NO_GPU = NOT_RUN.format("300 epochs need a GPU")
+
+
+class Results:
+    """The result files of studies and figures in a folder, each read once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._studies: dict[str, StudyResult | None] = {}
+
+    def study(self, name: str) -> StudyResult | None:
+        """Return the result of a study; None if there is no such file."""
+        if name not in self._studies:
+            path = self.folder / f"{name}.json"
+            self._studies[name] = read_document(path.read_text()) if path.exists() else None
+        return self._studies[name]
+
+    def figures(self, name: str) -> dict[str, Any] | None:
+        """Return the numbers of ``vitcli visualize`` for a run; None if there is no such file."""
+        path = self.folder / f"visualize-{name}.json"
+        return dict(json.loads(path.read_text())) if path.exists() else None
+
+
+def not_run(reason: str) -> Finding:
+    return Finding("no verdict", NOT_RUN.format(reason), "")
+
+
+def with_source(doc: StudyResult, verdict: Word, found: str) -> Finding:
+    """Return a verdict with the study, its length, its seeds and its hardware."""
+    count = max(row.n for row in compare(doc))
+    setting = f"{doc.name}: {doc.epochs} epochs, n = {count} seeds"
+    return Finding(verdict, f"{found} ({setting})", "; ".join(doc.hardware))
+
+
+def rows_of(results: Results, name: str) -> tuple[StudyResult, dict[str, RowStatistics]] | None:
+    """Return a study and its rows by variant; None without ``MIN_SEEDS`` finished pairs."""
+    doc = results.study(name)
+    if doc is None:
+        return None
+    rows = {row.variant: row for row in compare(doc)}
+    pairs = [row.num_pairs for row in list(rows.values())[1:]]
+    return (doc, rows) if min(pairs, default=0) >= MIN_SEEDS else None
+
+
+def difference_text(row: RowStatistics) -> str:
+    """Return a difference with its interval: ``-8.7 [-9.5, -7.9] points``."""
+    return f"{signed(row.difference, 2)} {interval(row.ci_low, row.ci_high, 2)} points"
+
+
+def side(row: RowStatistics) -> str:
+    """Return where the interval of a difference lies: ``below``, ``above`` or ``around`` 0."""
+    if row.ci_low is None or row.ci_high is None:
+        return "around"
+    return "above" if row.ci_low > 0 else "below" if row.ci_high < 0 else "around"
+
+
+def expects_loss(study: str, variant: str) -> Callable[[Results], Finding]:
+    """Return a judge: the claim says that a variant is less accurate than the baseline."""
+
+    def judge(results: Results) -> Finding:
+        found = rows_of(results, study)
+        if found is None or variant not in found[1]:
+            return not_run(f"{study} has no {MIN_SEEDS} seeds yet")
+        doc, row = found[0], found[1][variant]
+        words: dict[str, Word] = {"below": "holds", "above": "refuted", "around": "undecided"}
+        return with_source(doc, words[side(row)], f"{variant} {difference_text(row)}")
+
+    return judge
+
+
+def layer_norm(results: Results) -> Finding:
+    """Combine the measured loss with what the arithmetic says of batch and length."""
+    from vitcli.runner.claims import computed
+
+    loss = expects_loss("ablation-cifar10-tiny", "no-layernorm")(results)
+    errors = computed.norm_errors(computed.layer_norm)
+    exact = "no output changes with batch size or padding"
+    if max(errors.values()) > 0:
+        return Finding("refuted", f"outputs change with the batch: {errors}")
+    word: Word = "holds" if loss.verdict == "holds" else "in part"
+    return Finding(word, f"{exact}; stability: {loss.found}", loss.hardware)
+
+
+def patch_size(results: Results) -> Finding:
+    """Judge both halves: larger patches cost less, and they are less accurate."""
+    found = rows_of(results, "ablation-patch-size")
+    if found is None:
+        return not_run(f"ablation-patch-size has no {MIN_SEEDS} seeds yet")
+    doc, rows = found
+    larger = [rows["patch-8"], rows["patch-16"]]
+    text = ", ".join(f"{row.variant} {difference_text(row)}" for row in larger)
+    sides = {side(row) for row in larger}
+    word: Word = "holds" if sides == {"below"} else "refuted" if sides == {"above"} else "in part"
+    return with_source(doc, word, f"against patch-4: {text}")
+
+
+def heavy_augmentation(results: Results) -> Finding:
+    """Compare heavy augmentation with none by the paired scores of the seeds."""
+    doc = results.study("ablation-augmentation")
+    pair = paired(doc, "heavy", "none") if doc else []
+    if doc is None or len(pair) < MIN_SEEDS:
+        return not_run(f"ablation-augmentation has no {MIN_SEEDS} seeds yet")
+    low, high = t_interval(pair)
+    word: Word = "holds" if low > 0 else "refuted" if high < 0 else "undecided"
+    text = f"heavy minus none {sum(pair) / len(pair):+.2f} [{low:.2f}, {high:.2f}] points"
+    return with_source(doc, word, f"{text}; 5 epochs cannot speak for 300")
+
+
+def paired(doc: StudyResult, first: str, second: str) -> list[float]:
+    """Return the differences first - second of the seeds that finished in both rows."""
+    rows = {row.variant: scores(row, doc.headline) for row in doc.rows}
+    if first not in rows or second not in rows:
+        return []
+    return [rows[first][seed] - rows[second][seed] for seed in rows[first] if seed in rows[second]]
+
+
+def losses_of_report(results: Results) -> Finding:
+    """List the verdict of each row of the ablation table."""
+    found = rows_of(results, "ablation-cifar10-tiny")
+    if found is None:
+        return not_run(f"ablation-cifar10-tiny has no {MIN_SEEDS} seeds yet")
+    doc, rows = found
+    judged = [row for row in rows.values() if row.source_drop is not None and row.num_pairs]
+    text = "; ".join(
+        f"{row.variant} {difference_text(row)}, stated {row.source_drop:.1f}: {row.verdict}"
+        for row in judged
+    )
+    verdicts = {row.verdict for row in judged}
+    return with_source(doc, of_rows(verdicts), text)
+
+
+def of_rows(verdicts: set[Any]) -> Word:
+    """Return one word for the verdicts of the rows of a table."""
+    agreeing = {"replicates", "same"}
+    if verdicts <= agreeing:
+        return "holds"
+    if verdicts & agreeing:
+        return "in part"
+    if verdicts <= {"undecided", "too wide to say", "incomplete"}:
+        return "undecided"
+    return "refuted"
+
+
+ORDER = ("no-layernorm", "no-residual", "no-positional-encoding", "no-ffn", "single-head")
+"""The components by their stated loss, the largest first."""
+
+
+def ranking(results: Results) -> Finding:
+    """Judge each pair of neighbours in the stated order by their paired difference."""
+    doc = results.study("ablation-cifar10-tiny")
+    if doc is None or min(len(paired(doc, a, b)) for a, b in neighbours()) < MIN_SEEDS:
+        return not_run(f"ablation-cifar10-tiny has no {MIN_SEEDS} seeds yet")
+    texts, wrong, right = [], 0, 0
+    for first, second in neighbours():
+        low, high = t_interval(paired(doc, first, second))
+        texts.append(f"{first} - {second} [{low:+.2f}, {high:+.2f}]")
+        wrong, right = wrong + (low > 0), right + (high < 0)
+    word: Word = "refuted" if wrong else "holds" if right == len(texts) else "undecided"
+    return with_source(doc, word, f"differences in accuracy: {', '.join(texts)}")
+
+
+def neighbours() -> list[tuple[str, str]]:
+    return list(itertools.pairwise(ORDER))
+
+
+def stated_accuracy(results: Results) -> Finding:
+    """Compare the accuracy of the training notes with ours; one seed gives no interval."""
+    doc = results.study("cifar10-tiny")
+    if doc is None:
+        return not_run("no result of cifar10-tiny is recorded")
+    values = list(scores(doc.rows[0], doc.headline).values())
+    text = ", ".join(f"{value:.2f} %" for value in values)
+    if len(values) < MIN_SEEDS:
+        return with_source(doc, "undecided", f"{text} against 71.51 %; no interval over seeds")
+    low, high = t_interval(values)
+    word: Word = "holds" if low <= 71.51 <= high else "refuted"
+    return with_source(doc, word, f"{text}, [{low:.2f}, {high:.2f}] against 71.51 %")
+
+
+def stated_minutes(results: Results) -> Finding:
+    doc = results.study("cifar10-tiny")
+    if doc is None:
+        return not_run("no result of cifar10-tiny is recorded")
+    minutes = (doc.rows[0].trials[0].train_seconds or 0) / 60
+    text = f"the notes name no machine; here 50 epochs at 0.001 took {minutes:.0f} min"
+    return with_source(doc, "no verdict", text)
+
+
+def against_resnet(results: Results) -> Finding:
+    """Judge "behind a ResNet with limited data" at equal epochs."""
+    found = rows_of(results, "classification-cifar10-short")
+    if found is None:
+        return not_run(f"classification-cifar10-short has no {MIN_SEEDS} seeds yet")
+    doc, rows = found
+    vits = [row for name, row in rows.items() if name.startswith("vit")]
+    text = ", ".join(f"{row.variant} {difference_text(row)}" for row in vits)
+    sides = {side(row) for row in vits}
+    word: Word = "holds" if sides == {"below"} else "refuted" if "above" in sides else "undecided"
+    return with_source(doc, word, f"against resnet-18: {text}")
+
+
+def competitive(results: Results) -> Finding:
+    behind = against_resnet(results)
+    if behind.verdict == "no verdict":
+        return behind
+    words: dict[Word, Word] = {"holds": "refuted", "refuted": "holds"}
+    return Finding(words.get(behind.verdict, "undecided"), behind.found, behind.hardware)
+
+
+def fewer_labels(results: Results) -> Finding:
+    """Judge CLIP-style training against training from scratch for every number of labels."""
+    studies = ("study-pretraining-100", "study-pretraining", "study-pretraining-all")
+    found = [rows for name in studies if (rows := rows_of(results, name))]
+    if len(found) < len(studies):
+        return not_run(f"study-pretraining and its two others have no {MIN_SEEDS} seeds yet")
+    rows = [each["clip"] for _, each in found]
+    text = ", ".join(
+        f"{doc.name} {difference_text(row)}" for (doc, _), row in zip(found, rows, strict=True)
+    )
+    sides = {side(row) for row in rows[:2]}
+    word: Word = "holds" if sides == {"above"} else "in part" if "above" in sides else "refuted"
+    return with_source(found[1][0], word, f"clip against scratch: {text}")
+
+
+def attention_claim(*titles: str) -> Callable[[Results], Finding]:
+    """Return a judge of what the attention distances of trained models show.
+
+    Args:
+        titles: Words that begin the claims in the files of ``vitcli visualize --what distance``,
+            for the bundled model and for the course report's model made narrow.
+    """
+
+    def judge(results: Results) -> Finding:
+        texts, verdicts, hardware = [], set(), ""
+        for name in ("cifar10-pocket", "cifar10-report-narrow"):
+            doc = results.figures(name)
+            if doc is None:
+                return not_run(f"no numbers of {name} are recorded")
+            for claim in doc["distance"]["claims"]:
+                if claim["claim"].startswith(titles) and claim["verdict"] != "cannot be asked":
+                    texts.append(f"{name}: {claim['measured']}, {claim['verdict']}")
+                    verdicts.add(claim["verdict"])
+            hardware = doc["hardware"]
+        return Finding(_of_claims(verdicts), "; ".join(texts), hardware)
+
+    return judge
+
+
+def _of_claims(verdicts: set[str]) -> Word:
+    if verdicts == {"holds"}:
+        return "holds"
+    return "refuted" if verdicts == {"does not hold"} else "in part"
+
+
+def global_relations(results: Results) -> Finding:
+    """Judge whether training makes attention reach farther than that of untrained models."""
+    doc = results.figures("cifar10-pocket")
+    if doc is None:
+        return not_run("no numbers of cifar10-pocket are recorded")
+    last = doc["distance"]["claims"][2]["untrained"]
+    text = (
+        f"last layer of the bundled model: {last['number']:.2f} of the distance of uniform"
+        f" attention, untrained {last['low']:.2f} to {last['high']:.2f}"
+        f" (n = {doc['distance']['n']} test images)"
+    )
+    word: Word = "holds" if last["number"] - last["error"] > last["high"] else "refuted"
+    return Finding(word, text, doc["hardware"])
+
+
+def limits(results: Results) -> Finding:
+    """Judge the last of the four limits, which nobody can compute."""
+    doc = results.figures("cifar10-pocket")
+    if doc is None:
+        return not_run("no numbers of cifar10-pocket are recorded")
+    methods = {method["method"]: method for method in doc["faithfulness"]["methods"]}
+    last, best = methods["last layer"], methods["grad-rollout"]
+    text = (
+        "O(n^2) and no spatial prior: S2-09, S2-21; data: S2-41. Removing the patches that the last"
+        f" layer attends to: area {last['gap']:.2f} +- {last['gap_ci95']:.2f}, gradient rollout"
+        f" {best['gap']:.2f} +- {best['gap_ci95']:.2f}, a centre spot"
+        f" {methods['centre']['gap']:.2f} (n = {doc['faithfulness']['n']} images)"
+    )
+    is_worse = last["gap"] + last["gap_ci95"] < best["gap"] - best["gap_ci95"]
+    return Finding("holds" if is_worse else "refuted", text, doc["hardware"])
+
+
+def size_and(name: str, stated: float, hours: str) -> Callable[[Results], Finding]:
+    """Return a judge of a row of the classification table: its size is computed, the rest waits."""
+
+    def judge(results: Results) -> Finding:
+        from vitcli.runner.claims.by_computation import parameters
+
+        count = parameters(name)
+        agrees = "as stated" if abs(count / 1e6 - stated) < 0.05 else f"stated {stated} million"
+        return Finding("no verdict", f"{count:,} parameters, {agrees}; accuracy {NO_GPU}", "")
+
+    return judge
+
+
+def waits(reason: str) -> Callable[[Results], Finding]:
+    return lambda results: Finding("no verdict", reason, "")
+
+
+Judge = Callable[[Results], Finding]
+TINY = "ablation-cifar10-tiny"
+FROM_RESULTS: dict[str, Judge] = {
+    "S0-16": expects_loss(TINY, "no-residual"),
+    "S0-20": stated_minutes,
+    "S0-22": stated_accuracy,
+    "S0-23": waits(NOT_RUN.format("100 epochs of three seeds take three hours of a CPU")),
+    "S1-02": global_relations,
+    "S2-02": competitive,
+    "S2-18": layer_norm,
+    "S2-20": expects_loss("ablation-norm", "post-layernorm"),
+    "S2-37": size_and("cifar10-resnet18", 11.2, "2.5"),
+    "S2-38": size_and("cifar10-small", 5.7, "4.1"),
+    "S2-39": size_and("cifar10-base-p2", 22.1, "8.3"),
+    "S2-40": size_and("cifar10-small-aug", 5.7, "4.3"),
+    "S2-41": against_resnet,
+    "S2-42": patch_size,
+    "S2-43": heavy_augmentation,
+    "S2-44": waits(NO_GPU),
+    "S2-46": attention_claim("Layer 1"),
+    "S2-47": attention_claim("Layer 2", "Layer 3"),
+    "S2-48": attention_claim("Layer 4", "Layer 6", "CLS"),
+    "S2-50": losses_of_report,
+    "S2-51": ranking,
+    "S2-61": fewer_labels,
+    "S2-68": limits,
+    "S2-74": waits("it sums up S2-02, S2-41, S2-42 and S2-68; see those"),
+}
+"""Id of a claim or a result -> the function that judges it from result files."""

@@ -1,0 +1,59 @@
+"""The verdict on every claim and result: recorded in a file, and computed again on request."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.claims import course_report, lecture_notes, training_notes
+from vitcli.runner.claims.item import Finding, Item
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.text import did_you_mean
+
+ITEMS: dict[str, Item] = {
+    item.id: item
+    for items in (training_notes.ITEMS, lecture_notes.ITEMS, course_report.ITEMS)
+    for item in items
+}
+RECORDED = Path(__file__).with_name("recorded.json")
+"""The verdicts of this release: computed, or from the results in ``experiments/results``."""
+
+
+def select(ids: Sequence[str], *, all_items: bool = False) -> list[Item]:
+    """Return the items with these ids; without ids, the judged items or all.
+
+    Raises:
+        ConfigError: There is no such id.
+    """
+    for name in ids:
+        if name not in ITEMS:
+            raise ConfigError(f"no claim {name!r}{did_you_mean(name, ITEMS)}; see vitcli claims")
+    if ids:
+        return [ITEMS[name] for name in ids]
+    return [item for item in ITEMS.values() if all_items or item.is_judged]
+
+
+def read_recorded() -> dict[str, Finding]:
+    """Return id -> recorded verdict."""
+    return {name: Finding(**fields) for name, fields in json.loads(RECORDED.read_text()).items()}
+
+
+def judge(item: Item, results: Path | None) -> Finding | None:
+    """Return the verdict on a claim or result, computed now; None if it needs result files.
+
+    Args:
+        item: A judged item.
+        results: Folder of result files; None if there is none.
+    """
+    from vitcli.runner.claims.by_computation import COMPUTATIONS
+    from vitcli.runner.claims.by_results import FROM_RESULTS, Results
+
+    if item.id in COMPUTATIONS:
+        return COMPUTATIONS[item.id]()
+    return FROM_RESULTS[item.id](Results(results)) if results else None
+
+
+def as_record(findings: Mapping[str, Finding]) -> dict[str, Any]:
+    """Return the content of the file of recorded verdicts."""
+    return {name: asdict(finding) for name, finding in findings.items()}
