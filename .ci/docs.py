@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
+from claims_tables import claims, record_claims
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
 from sentences import growth_sentences, study_sentences
@@ -329,6 +330,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
     "randomisation": partial(randomisation, "cifar10-pocket"),
+    "claims": partial(claims, are_judged=True),
+    "other-items": partial(claims, are_judged=False),
     "gates": gates,
     "pretraining": pretraining,
     "simulation": simulation,
@@ -368,6 +371,8 @@ def draw_forest() -> None:
 
 
 def main() -> None:
+    if "--check" not in sys.argv:
+        record_claims(RESULTS)
     before = {path: path.read_text() for path in PAGES}
     check_places(before)
     tables = {name: table() for name, table in TABLES.items()}

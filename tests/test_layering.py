@@ -177,6 +177,7 @@ ORDER = (
     "vitcli.runner.study",
     "vitcli.runner.search",
     "vitcli.runner.overview",
+    "vitcli.runner.claims",
     "vitcli.runner.visualize",
     "vitcli.runner.speed",
     "vitcli.api",

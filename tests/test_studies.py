@@ -49,7 +49,8 @@ def test_all_studies_are_shipped():
     assert {
         *TABLES, "ablation-positions", "ablation-norm", "ablation-heads", "ablation-patch-size",
         "ablation-pooling", "ablation-depth", "ablation-augmentation", "ablation-fair",
-        "ablation-factorial", "ablation-lr", "classification-cifar10", "study-architectures",
+        "ablation-factorial", "ablation-lr", "classification-cifar10",
+        "classification-cifar10-short", "study-architectures",
         "study-architectures-tiny", "study-attention", "study-pretraining",
         "study-pretraining-100", "study-pretraining-all", "study-pretraining-gpu",
     } == {path.stem for path in STUDIES}  # fmt: skip

@@ -14,6 +14,7 @@ from vitcli.cli import (
     ablate,
     attn_map,
     bench,
+    claims,
     complete,
     data,
     doctor,
@@ -41,7 +42,7 @@ faster on idle cores, but much slower if another program runs. 1,000 is slower o
 faster if another program runs."""
 ORDER = (
     *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
-    *("search", "runs", "experiments", "data", "bench", "import", "doctor"),
+    *("search", "claims", "runs", "experiments", "data", "bench", "import", "doctor"),
 )
 """The commands in the order of the help: first those that people use every day."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -140,6 +141,7 @@ app.command("attn-map")(attn_map.attn_map)
 app.add_typer(bench.bench_app, name="bench")
 app.add_typer(data.commands, name="data")
 app.command()(doctor.doctor)
+app.command()(claims.claims)
 app.command("eval")(eval.evaluate)
 app.add_typer(experiments.commands, name="experiments")
 app.command("import")(import_cmd.import_)

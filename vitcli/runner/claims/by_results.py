@@ -3,6 +3,7 @@
 import itertools
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,7 @@ def against_resnet(results: Results) -> Finding:
     """Judge "behind a ResNet with limited data" at equal epochs."""
     found = rows_of(results, "classification-cifar10-short")
     if found is None:
-        return not_run(f"classification-cifar10-short has no {MIN_SEEDS} seeds yet")
+        return few_seeds(results.study("classification-cifar10-short"))
     doc, rows = found
     vits = [row for name, row in rows.items() if name.startswith("vit")]
     text = ", ".join(f"{row.variant} {difference_text(row)}" for row in vits)
@@ -217,12 +218,19 @@ def against_resnet(results: Results) -> Finding:
     return with_source(doc, word, f"against resnet-18: {text}")
 
 
+def few_seeds(doc: StudyResult | None) -> Finding:
+    """Return why the classification table gives no verdict yet, with its accuracies so far."""
+    if doc is None:
+        return not_run("classification-cifar10-short is not recorded")
+    scored = [row for row in compare(doc) if row.score_mean is not None]
+    text = ", ".join(f"{row.variant} {row.score_mean:.2f} %" for row in scored)
+    return with_source(doc, "undecided", f"{text}; fewer than {MIN_SEEDS} seeds give no interval")
+
+
 def competitive(results: Results) -> Finding:
     behind = against_resnet(results)
-    if behind.verdict == "no verdict":
-        return behind
     words: dict[Word, Word] = {"holds": "refuted", "refuted": "holds"}
-    return Finding(words.get(behind.verdict, "undecided"), behind.found, behind.hardware)
+    return replace(behind, verdict=words.get(behind.verdict, behind.verdict))
 
 
 def fewer_labels(results: Results) -> Finding:

@@ -1,0 +1,213 @@
+"""Every claim has a verdict that follows, and that could be another one."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+
+from vitcli.cli.main import app
+from vitcli.runner.claims import by_results, computed
+from vitcli.runner.claims.by_computation import COMPUTATIONS
+from vitcli.runner.claims.by_results import FROM_RESULTS, Results
+from vitcli.runner.claims.judge import ITEMS, judge, read_recorded, select
+from vitcli.runner.experiment.config import find_experiment
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.table import read_document
+
+ROOT = Path(__file__).parents[3]
+RESULTS = ROOT / "experiments" / "results"
+JUDGED = select([])
+
+
+def test_every_item_of_the_sources_is_listed_once():
+    expected = [f"S{s}-{i:02}" for s, count in enumerate((25, 22, 77)) for i in range(1, count + 1)]
+    assert list(ITEMS) == expected
+    assert len(JUDGED) == 41
+
+
+def test_every_claim_names_what_would_refute_it_and_has_one_judge():
+    assert all(bool(item.test) == item.is_judged for item in ITEMS.values())
+    assert sorted([*COMPUTATIONS, *FROM_RESULTS]) == [item.id for item in JUDGED]
+    assert list(read_recorded()) == [item.id for item in JUDGED]
+
+
+@pytest.mark.parametrize("item", JUDGED, ids=lambda item: item.id)
+def test_the_recorded_verdict_follows(item):
+    found, recorded = judge(item, RESULTS), read_recorded()[item.id]
+    if item.id in COMPUTATIONS:  # the last digits differ between machines
+        assert found is not None
+        assert found.verdict == recorded.verdict
+    else:
+        assert found == recorded
+    assert recorded.verdict != "no verdict" or len(recorded.found) > 20, "the reason"
+
+
+@pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.id)
+def test_every_command_exists(item):
+    command, words = typer.main.get_command(app), shlex.split(item.command)[1:]
+    while words and words[0] in getattr(command, "commands", {}):
+        command = command.commands[words.pop(0)]
+    assert not hasattr(command, "commands") or command.invoke_without_command, item.command
+    options = {name for parameter in command.params for name in parameter.opts}
+    assert {word for word in words if word.startswith("-")} <= options
+    if command.name in ("train", "ablate", "search") and words and words[0][0] != "-":
+        assert find_experiment(words[0])
+    if command.name == "claims":
+        assert set(words) <= set(ITEMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "verdict"),
+    [
+        ("S0-07", {"misordered_share": lambda **kinds: 0.0}, "holds"),
+        ("S0-07", {"misordered_share": lambda **kinds: 0.1}, "refuted"),
+        ("S0-08", {"score_variance": lambda width: (width, width / 16)}, "refuted"),
+        ("S0-09", {"softmax_extremes": lambda: (0.01, 0.0)}, "refuted"),
+        ("S0-09", {"softmax_extremes": lambda: (0.0, -0.1)}, "refuted"),
+        ("S0-11", {"reach_of_attention": lambda: 0.5}, "refuted"),
+        ("S0-17", {"gradient_shares": lambda residual, norm: [1.0, 1.1]}, "refuted"),
+        ("S0-18", {"readable_shares": lambda r: [0.5, 0.6, 0.7 + (r == "none")]}, "undecided"),
+        ("S0-18", {"readable_shares": lambda r: [0.5, 0.6 - (r == "add") / 9, 0.7]}, "undecided"),
+        ("S0-18", {"readable_shares": lambda r: [0.1 + (r == "none"), 0.1, 0.2]}, "undecided"),
+        ("S0-18", {"readable_shares": lambda r: [0.1 + (r == "none")] * 3}, "refuted"),
+        ("S0-19", {"_spec": lambda name: OtherSpec}, "refuted"),
+        ("S0-21", {"parameters": lambda name: 140619}, "refuted"),
+        ("S1-01", {"reach_of_convolution": lambda: (0.2, 12)}, "refuted"),
+        ("S1-09", {"score_variance": lambda width, variance=1: (64, variance)}, "holds"),
+        ("S1-09", {"score_variance": lambda width, variance=1: (64, 8)}, "refuted"),
+        ("S1-21", {"norm_errors": lambda norm: {"alone": 0, "padded": 0, "divided": 0}}, "refuted"),
+        ("S2-09", {"attention_exponents": lambda: (1.5, 1.0)}, "refuted"),
+        ("S2-12", {"head_overlaps": lambda weights, heads: [0.8, 0.9, 0.85]}, "refuted"),
+        ("S2-12", {"head_overlaps": lambda weights, heads: [0.4, 0.42, 0.41]}, "in part"),
+        ("S2-21", {"permutation_errors": lambda: ERRORS | {"output": 0.0}}, "holds"),
+        ("S2-21", {"permutation_errors": lambda: ERRORS | {"pooled": 0.1}}, "refuted"),
+        ("S2-27", {"_spec": lambda name: OtherSpec}, "refuted"),
+        ("S2-33", {"parameters": lambda name: 5_700_000}, "holds"),
+        ("S2-45", {"rate_of_report": lambda: (0.001, 300)}, "holds"),
+    ],
+)
+def test_other_numbers_give_another_verdict(monkeypatch, name, changes, verdict):
+    from vitcli.runner.claims import by_computation
+
+    for function, value in changes.items():
+        place = by_computation if hasattr(by_computation, function) else computed
+        monkeypatch.setattr(place, function, value)
+    assert COMPUTATIONS[name]().verdict == verdict
+
+
+class OtherSpec:
+    """Another model: 6 layers of width 32 with 8x8 patches."""
+
+    depth, embed_dim, img_size, patch_size = 6, 32, (32, 32), 8
+
+
+ERRORS = {"output": 1.0, "equivariant": 0.0, "pooled": 0.0, "positions": 1.0}
+
+
+def study(name: str, base: float, **rows: float) -> StudyResult:
+    """A result of three seeds with these accuracies in percent; a seed adds up to 0.2 points."""
+    template = read_document((RESULTS / "ablation-cifar10-tiny.json").read_text())
+    noise = {"baseline": (0.0, 0.1, 0.2)}
+    made = []
+    for i, (variant, score) in enumerate({"baseline": base, **rows}.items()):
+        trials = [
+            template.rows[0].trials[0].replace(seed=seed, test_accuracy=(score + extra) / 100)
+            for seed, extra in enumerate(noise.get(variant, (0.1 * (i % 2), 0.2, 0.1)))
+        ]
+        made.append(template.rows[0].replace(variant=variant.replace("_", "-"), trials=trials))
+    return template.replace(name=name, rows=tuple(made), num_comparisons=len(rows))
+
+
+class Made(Results):
+    """Results that a test made."""
+
+    def __init__(self, *studies: StudyResult) -> None:
+        super().__init__(Path("nowhere"))
+        self._studies = {doc.name: doc for doc in studies}
+
+
+@pytest.mark.parametrize(
+    ("rows", "verdict"),
+    [
+        ({"no_residual": 50.0}, "holds"),
+        ({"no_residual": 70.0}, "refuted"),
+        ({"no_residual": 60.0}, "undecided"),
+        ({"other": 50.0}, "no verdict"),
+    ],
+)
+def test_a_claim_about_a_loss_follows_from_the_interval(rows, verdict):
+    made = Made(study("ablation-cifar10-tiny", 60.0, **rows))
+    assert FROM_RESULTS["S0-16"](made).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [
+        ((40, 50, 60, 70, 80), "holds"),
+        ((80, 50, 60, 70, 75), "refuted"),
+        ((40, 50, 60, 70, 70), "undecided"),
+    ],
+)
+def test_the_ranking_follows_from_paired_differences_of_neighbours(scores, verdict):
+    names = (name.replace("-", "_") for name in by_results.ORDER)
+    made = Made(study("ablation-cifar10-tiny", 90.0, **dict(zip(names, scores, strict=True))))
+    assert FROM_RESULTS["S2-51"](made).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("vit", "behind", "competitive"),
+    [(50.0, "holds", "refuted"), (70.0, "refuted", "holds"), (60.0, "undecided", "undecided")],
+)
+def test_a_vit_behind_a_resnet_is_not_competitive(vit, behind, competitive):
+    made = Made(study("classification-cifar10-short", 60.0, vit_small=vit))
+    assert FROM_RESULTS["S2-41"](made).verdict == behind
+    assert FROM_RESULTS["S2-02"](made).verdict == competitive
+
+
+@pytest.mark.parametrize(
+    ("large", "verdict"), [((50, 40), "holds"), ((70, 80), "refuted"), ((70, 40), "in part")]
+)
+def test_larger_patches_are_judged_by_both_sizes(large, verdict):
+    rows = {"patch_8": large[0], "patch_16": large[1]}
+    made = Made(study("ablation-patch-size", 60.0, **rows))
+    assert FROM_RESULTS["S2-42"](made).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("heavy", "verdict"), [(70.0, "holds"), (50.0, "refuted"), (60.0, "undecided")]
+)
+def test_heavy_augmentation_is_compared_with_none(heavy, verdict):
+    made = Made(study("ablation-augmentation", 60.0, none=60.0, other=1.0, heavy=heavy))
+    assert FROM_RESULTS["S2-43"](made).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("scores", "verdict"),
+    [((70, 70), "holds"), ((70, 60), "in part"), ((60, 60), "refuted")],
+)
+def test_contrastive_training_must_win_with_few_labels(scores, verdict):
+    names = ("study-pretraining-100", "study-pretraining")
+    made = [study(name, 60.0, clip=score) for name, score in zip(names, scores, strict=True)]
+    assert FROM_RESULTS["S2-61"](Made(*made)).verdict == "no verdict"
+    everything = study("study-pretraining-all", 60.0, clip=60.0)
+    assert FROM_RESULTS["S2-61"](Made(*made, everything)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "word"),
+    [
+        ({"replicates", "same"}, "holds"),
+        ({"replicates", "not replicated"}, "in part"),
+        ({"undecided", "too wide to say"}, "undecided"),
+        ({"opposite", "undecided"}, "refuted"),
+    ],
+)
+def test_the_rows_of_a_table_give_one_word(verdicts, word):
+    assert by_results.of_rows(verdicts) == word
+
+
+def test_without_results_nothing_that_needs_them_has_a_verdict():
+    nothing = Made()
+    assert {judge(nothing).verdict for judge in FROM_RESULTS.values()} == {"no verdict", "in part"}
+    assert judge(ITEMS["S0-16"], None) is None
