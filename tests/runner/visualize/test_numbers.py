@@ -12,6 +12,7 @@ from vitcli.core.inspect.maps import default_method
 from vitcli.runner.visualize.attention_numbers import AttentionNumbers
 from vitcli.runner.visualize.claims import MORE, SAME, Claim, judge_claims, summarize_comparison
 from vitcli.runner.visualize.faithfulness_numbers import Faithfulness, MethodCurves
+from vitcli.runner.visualize.lens_figure import read_lens
 from vitcli.runner.visualize.randomisation import (
     Randomisation,
     choose_map,
@@ -191,3 +192,13 @@ def test_the_default_map_of_a_model_without_cls_is_the_one_that_the_check_chose(
     path = Path(__file__).parents[3] / "experiments" / "results" / "visualize-cifar10-pocket.json"
     found = json.loads(path.read_text())["faithfulness"]["randomisation"]
     assert default_method(build(pool="mean")) == found["choice"]
+
+
+def test_a_lens_counts_right_classes_and_those_of_the_last_layer():
+    logits = torch.zeros(4, 3, 2)
+    said = torch.tensor([[0, 0, 1], [1, 1, 1], [0, 1, 0], [1, 1, 1]])
+    logits.scatter_(2, said[..., None], 1.0)
+    lens = read_lens(logits, torch.tensor([1, 1, 1, 0]))
+    assert [round(mean) for mean, _ in lens.accuracy] == [25, 50, 50]
+    assert lens.agreement == [75, 50, 100]
+    assert lens.num_images == 4

@@ -52,7 +52,7 @@ ITEMS = (
     ),
     Item(
         "S2-12", "claim", "heads capture different subspaces", "section II.A",
-        "vitcli claims S2-12",
+        "vitcli claims S2-12 --check",
         "heads of a trained model whose subspaces overlap more than random ones",
     ),
     Item(
@@ -194,7 +194,7 @@ ITEMS = (
     ),
     Item(
         "S2-45", "result", "warm-up to epoch 15; the final rate is about 0.001", "section V.B",
-        "vitcli claims S2-45", "the schedule of the stated code, computed",
+        "vitcli claims S2-45 --check", "the schedule of the stated code, computed",
     ),
     Item(
         "S2-46", "claim", "layer 1 attends to neighbouring patches", "section V.C",

@@ -10,7 +10,7 @@ NORMS = "batch norm and layer norm"
 ITEMS = (
     Item(
         "S1-01", "claim", "a convolution is local; its filters at two places are not related",
-        CONVOLUTION, "vitcli claims S1-01",
+        CONVOLUTION, "vitcli claims S1-01 --check",
         "an output that depends on a pixel outside the filter",
     ),
     Item(
@@ -42,7 +42,7 @@ ITEMS = (
     Item(
         "S1-09", "claim",
         "the variance of the scores grows with the width; scaled, it is about Var(Q) and Var(K)",
-        SCALED, "vitcli claims S1-09",
+        SCALED, "vitcli claims S1-09 --check",
         "scaled scores whose variance differs from that of queries and keys",
     ),
     Item(
@@ -87,7 +87,7 @@ ITEMS = (
     Item(
         "S1-21", "claim",
         "batch norm is hard with sequences of different lengths, fails with small batches and is"
-        " hard to parallelise", NORMS, "vitcli claims S1-21",
+        " hard to parallelise", NORMS, "vitcli claims S1-21 --check",
         "statistics of a small, padded or divided batch that equal those of the whole one",
     ),
     Item(

@@ -33,16 +33,16 @@ ITEMS = (
     ),
     Item(
         "S0-07", "claim", "a higher dot product means that query and key are more aligned",
-        ATTENTION, "vitcli claims S0-07",
+        ATTENTION, "vitcli claims S0-07 --check",
         "two keys of which the one with the higher dot product has the lower cosine",
     ),
     Item(
-        "S0-08", "claim", "scaling avoids large scores", ATTENTION, "vitcli claims S0-08",
+        "S0-08", "claim", "scaling avoids large scores", ATTENTION, "vitcli claims S0-08 --check",
         "scaled scores whose spread grows with the width",
     ),
     Item(
         "S0-09", "claim", "softmax turns scores into weights that sum to 1 for each query",
-        ATTENTION, "vitcli claims S0-09",
+        ATTENTION, "vitcli claims S0-09 --check",
         "a negative weight, or a row that does not sum to 1, for extreme scores too",
     ),
     Item(
@@ -51,7 +51,7 @@ ITEMS = (
     ),
     Item(
         "S0-11", "claim", "self-attention relates elements at any distance, without a window",
-        ATTENTION, "vitcli claims S0-11",
+        ATTENTION, "vitcli claims S0-11 --check",
         "a pair of tokens whose weight depends on how far apart they are, or is always 0",
     ),
     Item(
@@ -77,12 +77,12 @@ ITEMS = (
     ),
     Item(
         "S0-17", "claim", "the residual connection helps gradients reach early layers", BLOCK,
-        "vitcli claims S0-17",
+        "vitcli claims S0-17 --check",
         "gradients of the first block that are as large, against the last, without it",
     ),
     Item(
         "S0-18", "claim", "the residual connection keeps the input features", BLOCK,
-        "vitcli claims S0-18",
+        "vitcli claims S0-18 --check",
         "an input that is read as well from the last tokens of a model without it",
     ),
     Item(

@@ -24,6 +24,7 @@ from vitcli.runner.figure_style import (
 )
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of, three_layers
+from vitcli.runner.visualize.head_effects import HeadEffects, draw_heads, measure_heads
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
 
 MISTAKES = 8
@@ -133,25 +134,34 @@ def heads_figure(tested: RunOnTestSet) -> RunFigure:
     pictures = [(tested.picture(i), one_line(names[labels[i]], 80)) for i in index.tolist()]
     who = "CLS attends" if model.cls_token is not None else "the pooled patches attend"
     rows = ", ".join(str(i + 1) for i in layers)
+    effects = measure_heads(tested) if tested.task.classifies else None
     return RunFigure(
-        draw_axes=partial(_draw_heads, pictures, maps, layers),
+        draw_axes=partial(_draw_heads, pictures, maps, layers, effects),
         title="Attention by layer and head",
         summary=f"What {who} to in layers {rows}: each head, and the mean of the heads. All maps"
-        " share one square-root scale.",
+        f" share one square-root scale. {effects.summary() if effects else ''}".rstrip(),
         details=f"The images are the first test image of each of the first {len(pictures)}"
-        " classes.",
+        " classes. Intervals are of paired differences over images.",
         source=source_of(tested, len(pictures)),
+        numbers=effects.as_numbers() if effects else {},
     )
 
 
 def _draw_heads(
-    pictures: list[tuple[np.ndarray, str]], maps: np.ndarray, layers: list[int]
+    pictures: list[tuple[np.ndarray, str]],
+    maps: np.ndarray,
+    layers: list[int],
+    effects: HeadEffects | None,
 ) -> Figure:
     num_heads = maps.shape[2]
     maps = np.concatenate([maps, maps.mean(2, keepdims=True)], axis=2)
     columns, rows = num_heads + 2, len(pictures) * len(layers)
-    figure = Figure(figsize=(0.8 * columns + 1.3, 0.8 * rows + 0.4), layout="compressed")
-    grid = figure.subplots(rows, columns, squeeze=False)
+    heights = [0.8 * rows + 0.4, *([0.42 * effects.num_layers + 0.9] if effects else [])]
+    figure = Figure(figsize=(max(0.8 * columns + 1.3, 6), sum(heights)), layout="constrained")
+    above, *below = figure.subfigures(len(heights), height_ratios=heights, squeeze=False)[:, 0]
+    if effects:
+        draw_heads(below[0], effects)
+    grid = above.subplots(rows, columns, squeeze=False)
     for row, axes in enumerate(grid[:, 0]):
         bare(axes)
         if row % len(layers):
@@ -178,5 +188,5 @@ def _draw_heads(
         cmap=CMAP,
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max() or 1),
     )
-    add_share_bar(figure, image, grid)
+    add_share_bar(above, image, grid)
     return figure

@@ -1,0 +1,93 @@
+"""Models without one head, or with one head that attends to all tokens alike.
+
+Axes: B images, N tokens, L layers, h heads, K classes, d width of a head.
+"""
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.attention import Position, SelfAttention
+
+
+def attention_of(block: nn.Module) -> SelfAttention:
+    """Return the attention layer of a block."""
+    return next(part for part in block.modules() if isinstance(part, SelfAttention))
+
+
+def can_be_uniform(model: VisionTransformer) -> bool:
+    """Return whether queries of zero make attention uniform: no position adds to the scores."""
+    position = attention_of(model.blocks[0]).position
+    return type(position).bias is Position.bias
+
+
+def without_head(block: nn.Module, head: int) -> nn.Module:
+    """Return a copy of a block in which a head, counted from 0, contributes nothing.
+
+    The values of the head are zero, so the other heads and all biases stay.
+    """
+    return _zeroed(block, head, part=2)
+
+
+def with_uniform_head(block: nn.Module, head: int) -> nn.Module:
+    """Return a copy of a block in which a head, counted from 0, attends to all tokens alike.
+
+    The queries of the head are zero, so all its scores are equal; its values stay.
+    """
+    return _zeroed(block, head, part=0)
+
+
+def _zeroed(block: nn.Module, head: int, part: int) -> nn.Module:
+    """Return a copy of a block with zeros in the rows of a head; parts are q, k and v."""
+    changed = copy.deepcopy(block)
+    attention = attention_of(changed)
+    width = attention.qkv.out_features // 3
+    size = width // attention.num_heads
+    rows = slice(part * width + head * size, part * width + (head + 1) * size)
+    with torch.no_grad():
+        attention.qkv.weight[rows] = 0
+        if attention.qkv.bias is not None:
+            attention.qkv.bias[rows] = 0
+    return changed
+
+
+@torch.no_grad()
+def logits_by_layer(model: VisionTransformer, images: Tensor) -> Tensor:
+    """Return the logits that the head gives for the tokens after each layer: (B, L + 1, K).
+
+    Index 0 is for the embedded patches. This is the "logit lens" (nostalgebraist 2020, for
+    language models): last norm, pooling and head are those of the whole model. They were trained
+    for the last layer, so low accuracy of an early layer does not mean that it knows nothing.
+    """
+    tokens = model.embed(images)
+    found = [model.forward_head(model.last_norm(tokens))]
+    for block in model.blocks:
+        tokens = block(tokens)
+        found.append(model.forward_head(model.last_norm(tokens)))
+    return torch.stack(found, 1)
+
+
+@torch.no_grad()
+def logits_without_heads(
+    model: VisionTransformer, images: Tensor
+) -> Iterator[tuple[int, int, str, Tensor]]:
+    """Yield (layer, head, change, logits (B, K)) for each head; layers and heads from 0.
+
+    The change is ``removed`` or, where ``can_be_uniform``, ``uniform``. The layers before the
+    changed one are computed once.
+    """
+    changes = {"removed": without_head}
+    if can_be_uniform(model):
+        changes["uniform"] = with_uniform_head
+    tokens = model.embed(images)
+    for layer, block in enumerate(model.blocks):
+        for head in range(attention_of(block).num_heads):
+            for name, change in changes.items():
+                after = change(block, head)(tokens)
+                for later in model.blocks[layer + 1 :]:
+                    after = later(after)
+                yield layer, head, name, model.forward_head(model.last_norm(after))
+        tokens = block(tokens)

@@ -1,0 +1,111 @@
+"""Which head matters: the change in accuracy when a head is removed or attends to all alike.
+
+Axes: n images, L layers, h heads.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from matplotlib.colors import TwoSlopeNorm
+from matplotlib.figure import SubFigure
+from torch import Tensor
+
+from vitcli.core.inspect.heads import logits_without_heads
+from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
+from vitcli.runner.visualize.statistics import mean_and_error
+
+MAX_IMAGES = 500
+"""Largest number of test images; every head needs two passes over them."""
+CHANGES = {"removed": "without the head", "uniform": "head attends to all tokens alike"}
+MANY = 120
+"""Largest number of heads whose cells have room for a number."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadEffects:
+    """Changes in accuracy, in points, with half of their paired 95 % intervals."""
+
+    num_images: int
+    accuracy: float
+    """Of the whole model on these images, in percent."""
+    effects: dict[str, np.ndarray]
+    """``removed``, ``uniform`` -> mean and error, (2, L, h)."""
+
+    @property
+    def num_layers(self) -> int:
+        return int(self.effects["removed"].shape[1])
+
+    def as_numbers(self) -> dict[str, Any]:
+        """Return the effects as plain data."""
+        return {
+            "num_images": self.num_images,
+            "accuracy": self.accuracy,
+            **{
+                name: {"points": values[0].tolist(), "ci95": values[1].tolist()}
+                for name, values in self.effects.items()
+            },
+        }
+
+    def summary(self) -> str:
+        """Return which head matters most, and how many changes exclude 0."""
+        mean, error = self.effects["removed"]
+        layer, head = np.unravel_index(mean.argmin(), mean.shape)
+        count = int((np.abs(mean) > error).sum())
+        return (
+            f"Below: change in accuracy in points, n = {self.num_images:,} images. Removing head"
+            f" {head + 1} of layer {layer + 1} costs most: {mean.min():+.1f} +-"
+            f" {error[layer, head]:.1f}. For {count} of {mean.size} heads the interval excludes 0."
+        )
+
+
+def measure_heads(tested: RunOnTestSet) -> HeadEffects:
+    """Remove each head in turn and compare, image by image, with the whole model."""
+    model = tested.attention_model
+    index = tested.spread_images(min(tested.num_images, MAX_IMAGES))
+    labels = tested.data.test.labels[index]
+    whole: list[Tensor] = []
+    changed: dict[tuple[str, int, int], list[Tensor]] = defaultdict(list)
+    for part, images in tested.batches(index):
+        truth = tested.data.test.labels[part].to(images.device)
+        with torch.no_grad():
+            whole.append(model(images).argmax(-1) == truth)
+        for layer, head, name, logits in logits_without_heads(model, images):
+            changed[name, layer, head].append(logits.argmax(-1) == truth)
+    right = torch.cat(whole).double()
+    depth, heads = len(model.blocks), model.spec.num_heads
+    effects = {name: np.zeros((2, depth, heads)) for name, *_ in changed}
+    for (name, layer, head), parts in changed.items():
+        mean, error = mean_and_error(100 * (torch.cat(parts).double() - right))
+        effects[name][:, layer, head] = mean, error or 0.0
+    accuracy = 100 * right.mean().item()
+    return HeadEffects(num_images=len(labels), accuracy=accuracy, effects=effects)
+
+
+def draw_heads(figure: SubFigure, found: HeadEffects) -> None:
+    """Draw a matrix of layers and heads for each kind of change, in one scale."""
+    panels = figure.subplots(1, len(found.effects), squeeze=False)[0]
+    limit = max(max(np.abs(values[0]).max() for values in found.effects.values()), 0.1)
+    norm = TwoSlopeNorm(0, -limit, limit)
+    for axes, (name, (mean, error)) in zip(panels, found.effects.items(), strict=True):
+        image = axes.imshow(mean, cmap="RdBu", norm=norm, aspect="auto")
+        axes.set_title(CHANGES[name], fontsize=8, loc="center")
+        axes.set_xticks(range(mean.shape[1]), range(1, mean.shape[1] + 1))
+        axes.set_yticks(range(mean.shape[0]), range(1, mean.shape[0] + 1))
+        axes.set_xlabel("head", fontsize=8)
+        axes.set_ylabel("layer", fontsize=8)
+        axes.grid(False)
+        for (layer, head), value in np.ndenumerate(mean if mean.size <= MANY else mean[:0]):
+            is_dark = abs(value) > 0.6 * limit
+            axes.annotate(
+                f"{value:+.1f}\n±{error[layer, head]:.1f}",
+                (head, layer),
+                ha="center",
+                va="center",
+                fontsize=6.5,
+                color="white" if is_dark else "black",
+            )
+    bar = figure.colorbar(image, ax=list(panels), fraction=0.04, pad=0.02)
+    bar.set_label("change in accuracy,\npoints")

@@ -1,0 +1,138 @@
+"""The class that each layer would say, if it were the last (logit lens).
+
+Axes: n images, L layers, K classes.
+"""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.offsetbox import AnnotationBbox, OffsetImage
+from matplotlib.ticker import MaxNLocator
+from torch import Tensor
+
+from vitcli.core.inspect.heads import logits_by_layer
+from vitcli.runner.figure_style import BLUE, DASHES, MUTED, VERMILION, bare
+from vitcli.runner.text import one_line
+from vitcli.runner.visualize.figure import RunFigure, source_of
+from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
+from vitcli.runner.visualize.statistics import mean_and_error
+
+EXAMPLES = 6
+MAX_COLUMNS = 7
+"""Largest number of layers whose classes are shown for each picture."""
+PICTURE = 30
+"""Height of a picture in points."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lens:
+    """What each layer would say; index 0 is for the embedded patches."""
+
+    accuracy: list[tuple[float, float | None]]
+    """Share of right classes after each layer in percent, and half of its 95 % interval."""
+    agreement: list[float]
+    """Share of images with the class of the last layer, in percent."""
+    num_images: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Example:
+    """A picture with the class and the probability that each layer would give."""
+
+    picture: np.ndarray
+    said: list[tuple[str, float, bool]]
+    """Class, probability, and whether it is right."""
+
+
+def lens_figure(tested: RunOnTestSet) -> RunFigure:
+    """Return a figure of accuracy by layer, and of the classes that the layers would say."""
+    tested.require_classifier()
+    model, labels = tested.vit, tested.data.test.labels
+    logits = torch.cat([logits_by_layer(model, x).cpu() for _, x in tested.batches(tested.sample)])
+    lens = read_lens(logits, labels[tested.sample])
+    index = torch.tensor(tested.first_of_each_class[:EXAMPLES])
+    shares = logits_by_layer(model, tested.batch(index)).softmax(-1).cpu()
+    names = [one_line(name, 14) for name in tested.predictor.names]
+    examples = [
+        _example(tested.picture(i), int(labels[i]), each, names)
+        for i, each in zip(index.tolist(), shares, strict=True)
+    ]
+    settled = next(i for i, share in enumerate(lens.agreement) if share >= 50)
+    where = f"layer {settled}" if settled else "the embedded patches"
+    return RunFigure(
+        draw_axes=partial(_draw_lens, lens, examples),
+        title="The class that each layer would say",
+        summary="Last norm, pooling and head of the whole model, applied after each layer; 0 is for"
+        f" the embedded patches. From {where} on, at least half of the images have their final"
+        " class.",
+        details="The head was trained for the last layer only, so a low accuracy of an early layer"
+        " does not mean that it knows nothing. The pictures are the first test image of their"
+        " class.",
+        source=source_of(tested, lens.num_images),
+        numbers={
+            "num_images": lens.num_images,
+            "accuracy": [mean for mean, _ in lens.accuracy],
+            "accuracy_ci95": [error for _, error in lens.accuracy],
+            "agreement": lens.agreement,
+        },
+    )
+
+
+def read_lens(logits: Tensor, labels: Tensor) -> Lens:
+    """Return the numbers of a lens from logits (n, L + 1, K) and labels (n,)."""
+    said = logits.argmax(-1)
+    right = 100 * (said == labels[:, None]).double()
+    same = 100 * (said == said[:, -1:]).double()
+    return Lens(
+        accuracy=[mean_and_error(column) for column in right.T],
+        agreement=same.mean(0).tolist(),
+        num_images=len(labels),
+    )
+
+
+def _example(picture: np.ndarray, label: int, shares: Tensor, names: list[str]) -> Example:
+    best, said = shares.max(-1)
+    pairs = zip(said.tolist(), best.tolist(), strict=True)
+    return Example(
+        picture=picture,
+        said=[(names[i], share, i == label) for i, share in pairs],
+    )
+
+
+def _draw_lens(lens: Lens, examples: list[Example]) -> Figure:
+    layers = np.arange(len(lens.accuracy))
+    shown = np.unique(np.linspace(0, layers[-1], MAX_COLUMNS).round().astype(int))
+    size = 4.2 + len(shown), max(3.4, 0.5 * len(examples) + 0.9)
+    figure = Figure(figsize=size, layout="constrained")
+    left, right = figure.subplots(1, 2, width_ratios=[3.4, len(shown) + 0.8])
+    means = np.array([mean for mean, _ in lens.accuracy])
+    errors = np.array([error or 0 for _, error in lens.accuracy])
+    left.errorbar(layers, means, errors, color=BLUE, marker="o", markersize=4, label="right class")
+    style = {"color": VERMILION, "linestyle": DASHES[1]}
+    left.plot(layers, lens.agreement, **style, label="class of the last layer")
+    left.set(xlabel="after layer", ylabel="share of images, %", ylim=(0, 105))
+    left.xaxis.set_major_locator(MaxNLocator(integer=True))
+    left.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=8)
+    _draw_examples(right, examples, shown.tolist())
+    return figure
+
+
+def _draw_examples(axes: Axes, examples: list[Example], layers: list[int]) -> None:
+    bare(axes)
+    axes.set(xlim=(-0.8, len(layers)), ylim=(len(examples), -0.5))
+    for column, layer in enumerate(layers):
+        axes.text(column + 0.5, -0.2, str(layer), ha="center", fontsize=8)
+    for row, example in enumerate(examples):
+        picture = OffsetImage(example.picture, zoom=PICTURE / len(example.picture))
+        axes.add_artist(AnnotationBbox(picture, (-0.4, row + 0.5), frameon=False))
+        for column, layer in enumerate(layers):
+            name, share, is_right = example.said[layer]
+            style = {"color": BLUE, "weight": "bold"} if is_right else {"color": MUTED}
+            text = f"{name}\n{100 * share:.0f} %"
+            where = {"ha": "center", "va": "center", "fontsize": 7}
+            axes.text(column + 0.5, row + 0.5, text, **where, **style)
+    axes.set_title("class after each layer; the true one is bold", fontsize=8, loc="left")
