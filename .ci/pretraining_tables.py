@@ -134,6 +134,8 @@ def verdict(labels: str, rows: tuple[Any, ...]) -> str:
         if better
         else "no variant is ahead of training from scratch at this compute"
     ]
+    weak = [row.variant for row in known if row.ci_low > 0 and not row.joint_low > 0]
+    parts[0] += f" ({', '.join(weak)} only without a correction for {len(known)} rows)" * bool(weak)
     parts += [f"{', '.join(worse)} {'is' if len(worse) == 1 else 'are'} behind"] if worse else []
     parts += [f"undecided: {', '.join(open_)}"] if open_ else []
     return f"{start}, {'; '.join(parts)}."
@@ -164,10 +166,10 @@ def sources() -> str:
 
 
 def draw() -> None:
-    """Draw accuracy against the number of labels, if there are results."""
+    """Draw accuracy against the number of labels, if there are several."""
     from vitcli.runner.figure_style import encode
 
-    if found := compared():
+    if len(found := compared()) > 1:
         (RESULTS / FIGURE).write_bytes(encode(partial(figure, found), "png"))
 
 
