@@ -104,7 +104,17 @@ def is_own(parameter: Any) -> bool:
 def test_the_commands_of_every_day_come_first():
     names = re.findall(r"^  ([\w-]+) ", help_of(()).partition("Commands:\n")[2], re.MULTILINE)
     assert names[:6] == ["train", "eval", "predict", "attn-map", "ablate", "visualize"]
-    assert names[6:] == ["search", "runs", "experiments", "data", "bench", "import", "doctor"]
+    assert names[6:] == [
+        "explain",
+        "claims",
+        "search",
+        "runs",
+        "experiments",
+        "data",
+        "bench",
+        "import",
+        "doctor",
+    ]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)

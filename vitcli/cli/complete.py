@@ -110,6 +110,13 @@ def engine(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     return (name for name in ENGINES if name.startswith(incomplete))
 
 
+@completion
+def topic(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    from vitcli.runner.explain.topics import TOPICS
+
+    return (name for name in TOPICS if name.startswith(incomplete))
+
+
 def experiment_files(incomplete: str) -> Iterator[tuple[str, Path]]:
     """Yield name and file of the experiments and studies that a word may mean."""
     from vitcli.runner.experiment import config

@@ -20,6 +20,7 @@ from vitcli.cli import (
     doctor,
     eval,
     experiments,
+    explain,
     import_cmd,
     predict,
     runs,
@@ -28,11 +29,12 @@ from vitcli.cli import (
     runs_watch,
     search,
     train,
+    usage,
     visualize,
 )
 from vitcli.cli.console import say
 from vitcli.cli.options import group
-from vitcli.cli.usage import UsageError, explain, is_help
+from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import UserError
 from vitcli.version import __version__
 
@@ -42,7 +44,7 @@ faster on idle cores, but much slower if another program runs. 1,000 is slower o
 faster if another program runs."""
 ORDER = (
     *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
-    *("search", "claims", "runs", "experiments", "data", "bench", "import", "doctor"),
+    *("explain", "claims", "search", "runs", "experiments", "data", "bench", "import", "doctor"),
 )
 """The commands in the order of the help: first those that people use every day."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -106,7 +108,7 @@ def refuse(error: Exception, context: typer.Context) -> NoReturn:
     """Print what is wrong in a command line, and exit with code 2."""
     if is_help(error):
         raise error
-    say(f"error: {explain(error, context)}")
+    say(f"error: {usage.explain(error, context)}")
     raise typer.Exit(2) from error
 
 
@@ -144,6 +146,7 @@ app.command()(doctor.doctor)
 app.command()(claims.claims)
 app.command("eval")(eval.evaluate)
 app.add_typer(experiments.commands, name="experiments")
+app.command()(explain.explain)
 app.command("import")(import_cmd.import_)
 app.command()(predict.predict)
 runs.commands.command()(runs_page.page)

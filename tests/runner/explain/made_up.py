@@ -1,0 +1,65 @@
+"""Subjects of untrained models, without a run folder."""
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from vitcli.core.models.vit import build_vit
+from vitcli.core.spec import VitSpec
+from vitcli.runner.evaluate.weights import DEFAULT_MODEL
+from vitcli.runner.explain.lesson import Lesson
+from vitcli.runner.explain.subject import Subject, load_subject, run_layers
+from vitcli.runner.explain.topics import TOPICS, lesson_of
+from vitcli.runner.run.folder import BUNDLED, RunDir
+
+SMALL = {
+    "embed_dim": 16,
+    "depth": 2,
+    "num_heads": 2,
+    "mlp_ratio": 2.0,
+    "patch_size": 4,
+    "pool": "mean",
+}
+
+
+def make_model(**fields: Any) -> Any:
+    """Return an untrained model on 16x16 pictures of three classes, a grid of 4x4 patches."""
+    shape = {"img_size": 16, "in_chans": 3, "num_classes": 3}
+    model = build_vit(VitSpec(**(shape | SMALL | {"pool": "mean"} | fields)), 0).eval()
+    with torch.no_grad():  # biases, positions and the head start at zero
+        for parameter in model.parameters():
+            parameter += 0.3 * torch.randn(parameter.shape, generator=torch.manual_seed(1))
+    return model
+
+
+@torch.no_grad()
+def make_subject(picture_name: str = "noise", **fields: Any) -> Subject:
+    """Return a subject of an untrained model and a picture of noise."""
+    model = make_model(**fields)
+    pixels = torch.randint(0, 256, (3, 16, 16), generator=torch.manual_seed(2)).to(torch.uint8)
+    batch = (pixels[None].float() - 127.5) / 64
+    layers, last = run_layers(model, batch)
+    return Subject(
+        about="untrained",
+        run=RunDir(BUNDLED / DEFAULT_MODEL),
+        model=model,
+        classifies=True,
+        class_names=("a", "b", "c"),
+        picture_name=picture_name,
+        pixels=pixels,
+        batch=batch,
+        layers=layers,
+        last_tokens=last,
+    )
+
+
+@cache
+def lessons() -> dict[str, Lesson]:
+    """Return every topic on the bundled model."""
+    return {name: lesson_of(name, bundled()) for name in TOPICS}
+
+
+@cache
+def bundled() -> Subject:
+    return load_subject(RunDir(BUNDLED / DEFAULT_MODEL))

@@ -1,0 +1,315 @@
+"""Every number that ``vitcli explain`` shows, against numpy or a loop."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from numpy.testing import assert_allclose
+
+from tests.runner.explain.made_up import bundled, lessons, make_model, make_subject
+from vitcli.core.nn.patch_embed import patchify
+from vitcli.runner.claims.computed import normal
+from vitcli.runner.explain import attention, average, graph, norms, patches, permutation, scale
+
+SUBJECTS = {
+    "bundled": bundled,
+    "cls": lambda: make_subject(pool="cls", pos_embed="learned", reg_tokens=1),
+    "relative, clamped": lambda: make_subject(pos_embed="relative", attn_clamp=True),
+}
+every_subject = pytest.mark.parametrize("name", SUBJECTS)
+
+
+def numpy_layer(subject, index: int) -> dict[str, np.ndarray]:
+    """Attention of a layer without bias, from the layer's input and the weights of the model."""
+    layer = subject.layers[index]
+    inner = layer.attention
+    x = layer.tokens[0].double().numpy()
+    qkv = x @ inner.qkv.weight.detach().double().numpy().T
+    qkv = qkv + inner.qkv.bias.detach().double().numpy()
+    heads = subject.num_heads
+    q, k, v = (part.reshape(len(x), heads, -1).swapaxes(0, 1) for part in np.split(qkv, 3, axis=1))
+    scores = q @ k.swapaxes(1, 2)
+    scaled = scores / math.sqrt(q.shape[-1])
+    bias = inner.position.bias()
+    shown = scaled if bias is None else scaled + bias[0].detach().double().numpy()
+    weights = np.exp(shown) / np.exp(shown).sum(-1, keepdims=True)
+    mixed = weights @ v
+    joined = mixed.swapaxes(0, 1).reshape(len(x), -1)
+    out = joined @ inner.proj.weight.detach().double().numpy().T
+    out = out + inner.proj.bias.detach().double().numpy()
+    parts = [x, q, k, v, scores, scaled, weights, mixed, joined, out]
+    names = ["x", "q", "k", "v", "scores", "scaled", "weights", "mixed", "joined", "out"]
+    return dict(zip(names, parts, strict=True))
+
+
+@every_subject
+def test_attention_shows_each_step_of_the_layer(name):
+    subject = SUBJECTS[name]()
+    numbers = attention.explain(subject).numbers
+    expected = numpy_layer(subject, -1)
+    assert len(numbers["steps"]) == len(expected)
+    for step, values in zip(numbers["steps"].values(), expected.values(), strict=True):
+        assert step["shape"] == [1, *values.shape]
+        assert step["smallest"] == pytest.approx(values.min(), abs=1e-4)
+        assert step["largest"] == pytest.approx(values.max(), abs=1e-4)
+        assert step["deviation"] == pytest.approx(values.std(ddof=1), abs=1e-4)
+    assert numbers["row_sum_error"] < 1e-5
+    assert numbers["smallest_weight"] == pytest.approx(expected["weights"].min(), rel=1e-3)
+
+
+@every_subject
+def test_cross_attention_of_a_few_queries_is_the_first_rows_of_self_attention(name):
+    subject = SUBJECTS[name]()
+    numbers = attention.explain(subject).numbers
+    count = attention.NUM_CROSS
+    assert numbers["cross_weights"] == [1, subject.num_heads, count, subject.num_tokens]
+    assert numbers["cross_output"] == [1, count, subject.width]
+    assert numbers["cross_error"] < 1e-5
+    _, output = attention.cross_attention(subject.layers[-1])
+    assert_allclose(output[0].detach(), numpy_layer(subject, -1)["out"][:count], atol=1e-4)
+
+
+@every_subject
+def test_scale_shows_variances_and_entropies_of_the_layers(name):
+    subject = SUBJECTS[name]()
+    rows = [scale.layer_scores(layer) for layer in subject.layers]
+    for index, row in enumerate(rows):
+        parts = numpy_layer(subject, index)
+        variances = parts["q"].var(ddof=1), parts["k"].var(ddof=1)
+        assert (row["query"], row["key"]) == pytest.approx(variances, rel=1e-3)
+        predicted = subject.head_width * math.prod(variances)
+        assert row["predicted"] == pytest.approx(predicted, rel=1e-3)
+        assert row["before"] == pytest.approx(parts["scores"].var(ddof=1), rel=1e-3)
+        assert row["after"] == pytest.approx(row["before"] / subject.head_width, rel=1e-3)
+        bias = subject.layers[index].attention.position.bias()
+        shift = 0 if bias is None else bias[0].detach().double().numpy()
+        for key, scores in (("entropy", "scaled"), ("unscaled_entropy", "scores")):
+            exponents = np.exp(
+                parts[scores] + shift - (parts[scores] + shift).max(-1, keepdims=True)
+            )
+            shares = exponents / exponents.sum(-1, keepdims=True)
+            logs = np.log(np.where(shares > 0, shares, 1))
+            assert row[key] == pytest.approx(-(shares * logs).sum(-1).mean(), abs=1e-3)
+
+
+def test_scale_shows_the_variance_of_random_scores_for_the_width_of_the_model():
+    lesson = scale.explain(make_subject(attn_scale="learned"))
+    numbers = lesson.numbers
+    assert [row["width"] for row in numbers["random"]] == [8, 16, 64, 256]
+    for row in numbers["random"]:
+        assert row["before"] == pytest.approx(row["width"], rel=0.05)
+        assert row["after"] == pytest.approx(row["before"] / row["width"], rel=1e-6)
+    assert numbers["wide"] == pytest.approx(16, rel=0.05)
+    assert numbers["uniform_entropy"] == math.log(16)
+    assert len(numbers["layers"]) == 2
+    assert "attn_scale 'learned'" in " ".join(lesson.findings)
+
+
+def test_a_learned_scale_is_the_scale_that_is_shown():
+    subject = make_subject(attn_scale="learned")
+    factor = subject.layers[0].attention.attend.scale().detach()
+    scores = torch.from_numpy(numpy_layer(subject, 0)["scores"]) * factor
+    shown = scale.layer_scores(subject.layers[0])
+    assert shown["after"] == pytest.approx(scores.var().item(), rel=1e-3)
+
+
+def test_average_shows_the_example_of_the_lecture_notes():
+    numbers = average.explain(make_subject()).numbers
+    assert numbers["example"] == pytest.approx([0.2, 0.3, 0.5])
+
+
+@every_subject
+def test_average_shows_the_largest_weights_of_the_sharpest_head(name):
+    subject = SUBJECTS[name]()
+    numbers = average.explain(subject).numbers
+    rows = numpy_layer(subject, -1)["weights"][:, subject.query]
+    entropies = -(rows * np.log(rows)).sum(-1)
+    row = rows[entropies.argmin()]
+    assert numbers["head"] == entropies.argmin() + 1
+    order = np.argsort(-row)[:5]
+    assert [each["token"] for each in numbers["largest"]] == order.tolist()
+    assert_allclose([each["weight"] for each in numbers["largest"]], row[order], atol=1e-5)
+    assert numbers["rest"] == pytest.approx(1 - row[order].sum(), abs=1e-5)
+    assert numbers["difference"] < 1e-5
+
+
+def test_tokens_have_the_names_of_their_places():
+    subject = make_subject(pool="cls", reg_tokens=1)  # CLS, a register, 4x4 patches
+    names = [subject.token_name(token) for token in (0, 1, 2, 5, 6, 17)]
+    ends = ["row 1, column 1", "row 1, column 4", "row 2, column 1", "row 4, column 4"]
+    assert names == ["CLS", "register 1", *ends]
+    plain = make_subject(reg_tokens=1)
+    assert plain.token_name(0) == "register 1"
+    assert plain.token_name(plain.query) == "row 3, column 3"
+    assert subject.query == 0
+
+
+@every_subject
+def test_graph_shows_degrees_and_the_strongest_edges(name):
+    subject = SUBJECTS[name]()
+    numbers, parts = graph.measure(subject), numpy_layer(subject, -1)
+    weights, size = parts["weights"].mean(0), subject.num_tokens
+    assert (numbers["nodes"], numbers["edges"]) == (size, size**2)
+    assert numbers["graphs"] == len(subject.layers) * subject.num_heads
+    assert numbers["all_edges"] == numbers["graphs"] * size**2
+    received = weights.sum(0)
+    assert_allclose(numbers["received"], received, atol=1e-4)
+    assert numbers["mean_received"] == pytest.approx(1)
+    assert numbers["out_weight"] == pytest.approx(1)
+    assert numbers["least_received"] == pytest.approx(received.min(), abs=1e-4)
+    assert numbers["most_received"] == pytest.approx(received.max(), abs=1e-4)
+    assert numbers["most_received_by"] == subject.token_name(int(received.argmax()))
+    tenth = np.sort(received)[::-1][: numbers["num_tenth"]]
+    assert numbers["share_of_tenth"] == pytest.approx(tenth.sum() / size, abs=1e-4)
+    assert numbers["self_weight"] == pytest.approx(np.diag(weights).mean(), abs=1e-5)
+    off = weights - np.diag(np.diag(weights)) * 2
+    order = np.argsort(-off, axis=None)[: len(numbers["strongest"])]
+    expected = [divmod(int(place), size) for place in order]
+    assert [(edge["query"], edge["key"]) for edge in numbers["strongest"]] == expected
+    assert_allclose([edge["weight"] for edge in numbers["strongest"]], off.flat[order], atol=1e-5)
+    assert numbers["update_error"] < 1e-5
+
+
+def test_graph_is_complete_and_a_convolution_is_not():
+    numbers = lessons()["graph"].numbers
+    inside = sum((min(i + 1, 7) - max(i - 1, 0) + 1) for i in range(8)) ** 2
+    assert (numbers["reach"], numbers["reach_of_convolution"]) == (1, inside / 64**2)
+
+
+def test_messages_along_edges_are_the_node_update():
+    layer = make_subject().layers[-1]
+    messages = graph.passed_messages(layer)
+    weights, values = layer.weights[0], layer.value[0]
+    for node in (0, 7):
+        total = sum(weights[1, node, j] * values[1, j] for j in range(16))
+        assert_allclose(messages[1, node].detach(), total.detach(), atol=1e-5)
+
+
+def test_the_histogram_counts_every_token_once():
+    rows = graph.histogram(torch.tensor([0.0, 0.5, 1.0, 1.0, 3.0]), count=3)
+    assert rows == [("0.0 to 1.0", 2, "2"), ("1.0 to 2.0", 2, "2"), ("2.0 to 3.0", 1, "1")]
+
+
+def test_norms_show_the_errors_of_both_kinds():
+    numbers = norms.explain(make_subject()).numbers
+    images = (1 + normal("norm", 32, 16, 8) + normal("levels", 32, 1, 1)).numpy()
+
+    def batch(x):
+        flat = x.reshape(-1, 8)
+        return (x - flat.mean(0)) / np.sqrt(flat.var(0) + 1e-5)
+
+    whole = batch(images)[0]
+    padded = batch(np.concatenate([images, np.zeros_like(images)], 1))[0, :16]
+    found = {"alone": batch(images[:1])[0], "padded": padded, "divided": batch(images[:16])[0]}
+    for name, values in found.items():
+        expected = np.sqrt(((values - whole) ** 2).mean())
+        assert numbers["batch"][name] == pytest.approx(expected, rel=1e-6)
+        assert numbers["batch"][name] > 0.01
+        assert numbers["layer"][name] == 0
+
+
+def test_norms_show_what_is_stored_and_the_spread_of_the_tokens():
+    subject = make_subject(pool="cls")
+    numbers = norms.explain(subject).numbers
+    assert numbers["stored_by_layer_norm"] == {"weight": [16], "bias": [16]}
+    statistics = {"running_mean": [16], "running_var": [16], "num_batches_tracked": []}
+    assert numbers["stored_by_batch_norm"] == {"weight": [16], "bias": [16], **statistics}
+    tokens = subject.last_tokens[0].detach().numpy()
+    means, deviations = tokens.mean(-1), tokens.std(-1)
+    spread = means.min(), means.max(), deviations.min(), deviations.max()
+    assert tuple(numbers["before"].values()) == pytest.approx(spread, abs=1e-5)
+    assert tuple(numbers["after"].values()) == pytest.approx((0, 0, 1, 1), abs=1e-3)
+    assert (numbers["num_norms"], numbers["parameters"]) == (5, 5 * 32)
+
+
+@pytest.mark.parametrize("positions", ["learned", "sincos2d", "rope2d", "relative", "none"])
+def test_permuting_patches_changes_the_logits_only_with_positions(positions):
+    subject = make_subject(pos_embed=positions)
+    answers = permutation.model_answers(subject)
+    changes = [answers[name]["change"] for name in ("with positions", "without positions")]
+    assert (changes[0] > 1e-2) is (positions != "none")
+    assert changes[1] < 1e-4
+
+
+def test_a_model_with_a_head_of_zeros_gives_a_sentence_and_a_drawing():
+    subject = make_subject(pos_embed="learned")
+    torch.nn.init.zeros_(subject.model.head.weight)
+    torch.nn.init.zeros_(subject.model.head.bias)
+    lesson = permutation.explain(subject)
+    assert "does not change its logits" in lesson.findings[0]
+    assert lesson.drawings[-1].html.count("<rect") == 2
+
+
+def test_the_permuted_tokens_are_those_of_the_permuted_picture():
+    subject = make_subject(pos_embed="learned")
+    moved = permutation.shuffled_pixels(subject)
+    assert sorted(moved.flatten().tolist()) == sorted(subject.pixels.flatten().tolist())
+    batch = (moved[None].float() - 127.5) / 64
+    with torch.no_grad():
+        plain, changed = subject.model(subject.batch)[0], subject.model(batch)[0]
+    row = permutation.model_answers(subject)["with positions"]
+    assert row["change"] == pytest.approx((plain - changed).abs().max().item(), abs=1e-4)
+    assert row["range"] == pytest.approx((plain.max() - plain.min()).item(), abs=1e-4)
+    share = F.softmax(plain, -1).max().item()
+    assert row["answers"][0] == f"{'abc'[int(plain.argmax())]}, {100 * share:.1f} %"
+
+
+def test_the_model_keeps_its_positions_and_its_embedding():
+    subject = make_subject(pos_embed="learned")
+    permutation.model_answers(subject)
+    assert subject.model.pos_embed is not None
+    assert not isinstance(subject.model.patch_embed, permutation.Shuffled)
+
+
+@pytest.mark.parametrize(
+    ("fields", "is_own"),
+    [
+        ({"patch_embed": "linear"}, True),
+        ({"patch_embed": "conv"}, True),
+        ({"patch_embed": "linear", "patch_pre_norm": True}, False),
+        ({"patch_embed": "conv_tokenizer"}, False),
+    ],
+)
+def test_flatten_and_multiply_is_the_strided_convolution(fields, is_own):
+    subject = make_subject(**fields)
+    numbers = patches.explain(subject).numbers
+    assert numbers["is_own"] is is_own
+    assert numbers["convolution_error"] < 1e-4
+    weight, bias, _ = patches.projection(subject)
+    assert weight.shape == (16, 48)
+    if is_own:
+        with torch.no_grad():
+            tokens = subject.model.patch_embed(subject.batch)
+            flat = F.linear(patchify(subject.batch, 4), weight, bias)
+        assert_allclose(flat, tokens, atol=1e-4)
+
+
+def test_the_difference_shows_when_the_two_maps_differ(monkeypatch):
+    subject = make_subject(patch_embed="linear")
+    monkeypatch.setattr(patches, "patchify", lambda images, size: patchify(images.mT, size))
+    assert patches.convolution_error(subject) > 0.1
+
+
+def test_patches_show_the_sizes_of_the_model():
+    numbers = patches.explain(make_subject(pool="cls")).numbers
+    shown = {key: numbers[key] for key in ("image", "grid", "patch_numbers", "tokens", "prefix")}
+    sizes = {"image": [3, 16, 16], "grid": [4, 4], "patch_numbers": 48}
+    assert shown == sizes | {"tokens": 17, "prefix": 1}
+    assert patches.sequence_lengths(32, 16, 1)[1:3] == [
+        {"patch": 2, "patches": 128, "tokens": 129, "edges": 129**2},
+        {"patch": 4, "patches": 32, "tokens": 33, "edges": 33**2},
+    ]
+    assert [row["patch"] for row in patches.sequence_lengths(32, 16, 0)] == [1, 2, 4, 8, 16]
+
+
+def test_the_layers_are_those_of_the_model():
+    subject = make_subject(pool="cls")
+    with torch.no_grad():
+        logits, weights = subject.model.forward_with_weights(subject.batch)
+        head = subject.model.forward_head(subject.model.last_norm(subject.last_tokens))
+    assert_allclose(head, logits, atol=1e-5)
+    for layer, expected in zip(subject.layers, weights.values(), strict=True):
+        assert_allclose(layer.weights, expected, atol=1e-6)
+    assert make_model(pool="cls").spec == subject.model.spec

@@ -1,0 +1,161 @@
+"""`vitcli explain`: the theory of the sources, with numbers of a model."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from vitcli.cli import complete
+from vitcli.cli.console import emit, emit_json, say, table
+from vitcli.cli.options import ChosenRun, Json
+
+if TYPE_CHECKING:
+    from vitcli.runner.explain.lesson import Lesson
+    from vitcli.runner.explain.subject import Subject
+
+
+class Format(StrEnum):
+    """The formats of the output."""
+
+    text = "text"
+    html = "html"
+
+
+Topic = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC",
+        help="Topic to explain.",
+        show_default="list the topics",
+        autocompletion=complete.topic,
+    ),
+]
+Picture = Annotated[
+    str | None,
+    typer.Option("--image", help="Picture file to explain with.", show_default="a drawn picture"),
+]
+FormatOption = Annotated[
+    Format | None,
+    typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or text"),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="File to write.", show_default="explain.html for html"),
+]
+
+
+def explain(
+    topic: Topic = "",
+    run: ChosenRun = None,
+    image: Picture = None,
+    form: FormatOption = None,
+    output: Output = None,
+    json: Json = False,
+) -> None:
+    """Explain attention, norms and patches with numbers of a model.
+
+    Without a topic, list the topics; with --format html, write a page of all topics.
+
+    \b
+    Example:
+      vitcli explain scale
+      vitcli explain --format html
+    """
+    from vitcli.runner.explain.topics import TOPICS, check_topic
+
+    names = [check_topic(topic)] if topic else list(TOPICS)
+    form = format_of(form, output, topic)
+    if form is Format.text and not topic and not json:
+        emit(overview())
+        return
+    from vitcli.runner.evaluate.weights import default_run
+    from vitcli.runner.explain.subject import load_subject
+    from vitcli.runner.explain.topics import lesson_of
+    from vitcli.runner.files import commit, require_folder
+    from vitcli.runner.run.folder import find_run
+
+    target = output or Path(f"explain{f'-{topic}' if topic else ''}.html")
+    if form is Format.html or output is not None:
+        require_folder(target, "-o")
+    subject = load_subject(default_run() if run is None else find_run(run), image)
+    lessons = {name: lesson_of(name, subject) for name in names}
+    if json:
+        numbers = {name: lesson.numbers for name, lesson in lessons.items()}
+        emit_json({"run": str(subject.run.path), "picture": subject.picture_name, **numbers})
+    if form is Format.html:
+        from vitcli.runner.explain.page import html
+
+        commit(target, html(subject, lessons).encode())
+    elif output is not None:
+        commit(target, (text(lessons[topic], subject) + "\n").encode())
+    elif not json:
+        emit(text(lessons[topic], subject))
+    if (form is Format.html or output is not None) and not json:
+        emit(str(target))
+    say(next_command(topic))
+
+
+def format_of(form: Format | None, output: Path | None, topic: str) -> Format:
+    """Return the format: ``--format``, else html if ``-o`` ends in .html, else text.
+
+    Raises:
+        ConfigError: The file does not fit the format, or text goes to a file without a topic.
+    """
+    from vitcli.runner.errors import ConfigError
+
+    if output == Path("-"):
+        raise ConfigError("-o -: text goes to standard output without -o; a page needs a file")
+    is_page = output is not None and output.suffix.lower() in (".html", ".htm")
+    form = form or (Format.html if is_page else Format.text)
+    if output is not None and is_page != (form is Format.html):
+        raise ConfigError(
+            f"-o {output}: the name does not fit --format {form}; a page ends in .html"
+        )
+    if form is Format.text and output is not None and not topic:
+        raise ConfigError(f"-o {output}: name a topic, or write a page of all with -o explain.html")
+    return form
+
+
+def overview() -> str:
+    """Return what a Vision Transformer is, and the topics with their commands."""
+    from vitcli.runner.explain.topics import CHALLENGES, REFERENCES, TOPICS, TRANSFORMER
+
+    topics = table(["topic", "what it shows"], [[name, row.about] for name, row in TOPICS.items()])
+    lines = [
+        TRANSFORMER,
+        "",
+        topics,
+        "",
+        "What is difficult (course report, section I.C):",
+        *(f"- {challenge}: {command}" for challenge, command in CHALLENGES),
+        "",
+        "References:",
+        *(f"- {reference}" for reference in REFERENCES),
+        "",
+        f"next  vitcli explain {next(iter(TOPICS))}",
+        "page  vitcli explain --format html",
+    ]
+    return "\n".join(lines)
+
+
+def text(lesson: "Lesson", subject: "Subject") -> str:
+    """Return a topic for a terminal."""
+    tables = (
+        f"{each.caption}\n{table(each.header, each.rows, numeric=each.numeric)}"
+        for each in lesson.tables
+    )
+    facts = "\n".join(f"{name}: {value}" for name, value in subject.facts().items())
+    formula = "\n".join(f"    {line}" for line in lesson.formula_text.splitlines())
+    findings = "\n".join(f"- {finding}" for finding in lesson.findings)
+    tries = "\n".join(f"try  {command}  ({shows})" for command, shows in lesson.tries)
+    return "\n\n".join([lesson.title, lesson.idea, formula, facts, *tables, findings, tries])
+
+
+def next_command(topic: str) -> str:
+    """Return the command of the topic after this one, or of the picture of a model."""
+    from vitcli.runner.explain.topics import TOPICS
+
+    names = [*TOPICS]
+    later = names[names.index(topic) + 1 :] if topic else []
+    return f"next  vitcli explain {later[0]}" if later else "next  vitcli attn-map photo.jpg"

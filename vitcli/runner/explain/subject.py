@@ -1,0 +1,209 @@
+"""The model and the picture that the topics are shown on, with all that its layers compute.
+
+Axes: B batch (1), C channels, H W pixels, N tokens (prefix first), D embed_dim, h num_heads,
+d = D / h.
+"""
+
+import io
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor
+
+from vitcli.core.data.augment import normalize
+from vitcli.core.data.generated import GENERATED_SETS
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.block import PreNorm
+from vitcli.core.nn.softmax import Softmax
+from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.predict import Predictor, describe_model
+from vitcli.runner.run.folder import RunDir
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer:
+    """The attention of one block on the picture."""
+
+    attention: SelfAttention
+    tokens: Tensor
+    """(1, N, D), the input of attention."""
+    query: Tensor
+    """(1, h, N, d), and so are key and value."""
+    key: Tensor
+    value: Tensor
+    weights: Tensor
+    """(1, h, N, N), rows sum to 1."""
+    output: Tensor
+    """(1, N, D)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A Vision Transformer with softmax attention, and one picture."""
+
+    about: str
+    """The run and its data set."""
+    run: RunDir
+    model: VisionTransformer
+    classifies: bool
+    class_names: tuple[str, ...]
+    picture_name: str
+    pixels: Tensor
+    """(3, H, W) uint8, at the input size of the model."""
+    batch: Tensor
+    """(1, C, H, W), normalised."""
+    layers: tuple[Layer, ...]
+    last_tokens: Tensor
+    """(1, N, D), the output of the last block, before the last norm."""
+
+    @property
+    def width(self) -> int:
+        return self.layers[0].tokens.shape[-1]
+
+    @property
+    def num_heads(self) -> int:
+        return self.layers[0].query.shape[1]
+
+    @property
+    def head_width(self) -> int:
+        return self.layers[0].query.shape[-1]
+
+    @property
+    def num_tokens(self) -> int:
+        return self.layers[0].tokens.shape[1]
+
+    @property
+    def query(self) -> int:
+        """The token whose attention is shown: CLS, or the patch in the middle of the picture."""
+        if self.model.cls_token is not None:
+            return 0
+        height, width = self.model.grid_size
+        return self.model.num_prefix_tokens + height // 2 * width + width // 2
+
+    def place(self, token: int) -> tuple[int, int] | None:
+        """Return row and column of a patch, from 0; None for CLS and registers."""
+        patch = token - self.model.num_prefix_tokens
+        return divmod(patch, self.model.grid_size[1]) if patch >= 0 else None
+
+    def token_name(self, token: int) -> str:
+        """Return ``CLS``, ``register 1`` or ``row 3, column 5`` (from 1)."""
+        if place := self.place(token):
+            return f"row {place[0] + 1}, column {place[1] + 1}"
+        if token == 0 and self.model.cls_token is not None:
+            return "CLS"
+        return f"register {token + (self.model.cls_token is None)}"
+
+    def facts(self) -> dict[str, str]:
+        """Return what model and picture are, by name."""
+        rows, columns = self.model.grid_size
+        prefix = self.num_tokens - rows * columns
+        extra = f" + {prefix} without a place (CLS, registers)" if prefix else ""
+        return {
+            "model": self.about,
+            "picture": self.picture_name,
+            "tokens N": f"{self.num_tokens} = {rows} x {columns} patches{extra}",
+            "layers": str(len(self.layers)),
+            "heads": f"{self.num_heads} in each layer",
+            "width D": f"{self.width} = {self.num_heads} heads of width d = {self.head_width}",
+        }
+
+
+@torch.no_grad()
+def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
+    """Return the model of a run, and what its layers compute on a picture.
+
+    Args:
+        run: A trained run of a Vision Transformer with softmax attention.
+        image: A picture file. By default, the first test picture of the run's generated data set,
+            or of ``scenes`` if the run's data set is not generated.
+
+    Raises:
+        ConfigError: The model is of another family, or has no softmax attention, no layers or
+            only one token.
+        InputError: The run or the picture cannot be read.
+    """
+    predictor = Predictor(run, "cpu")
+    model = check_model(predictor.model, run.name)
+    data = predictor.spec.data
+    content, name = drawn_picture(data.name) if image is None else (picture_bytes(image), image)
+    with quiet_pillow():
+        seen = decode(content, name, predictor.size, predictor.in_chans)
+    batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))
+    layers, last = run_layers(model, batch)
+    return Subject(
+        about=describe_model(predictor),
+        run=run,
+        model=model,
+        classifies=predictor.spec.task.row.classifies,
+        class_names=tuple(predictor.names),
+        picture_name=str(name),
+        pixels=seen.expand(3, -1, -1) if len(seen) == 1 else seen,
+        batch=batch,
+        layers=layers,
+        last_tokens=last,
+    )
+
+
+def check_model(model: Any, name: str) -> VisionTransformer:
+    """Return the model.
+
+    Raises:
+        ConfigError: It is no Vision Transformer, or has no softmax attention, no layers or only
+            one token.
+    """
+    remedy = "name a Vision Transformer with softmax attention, such as --run cifar10-pocket"
+    if not isinstance(model, VisionTransformer):
+        raise ConfigError(f"{name}: family {model.spec.family!r} {model.no_maps}; {remedy}")
+    if not len(model.blocks):
+        raise ConfigError(f"{name}: the model has no layers, so it has no attention; {remedy}")
+    if model.token_shape.num_tokens < 2:
+        raise ConfigError(
+            f"{name}: the model has one token, so it has nothing to attend to; {remedy}"
+        )
+    if not isinstance(attention_of(model.blocks[0])[1].attend, Softmax):
+        attention = model.spec.attention
+        about = ATTENTIONS[attention].about
+        raise ConfigError(f"{name}: its attention {attention!r} is {about}; {remedy}")
+    return model
+
+
+def attention_of(block: Any) -> tuple[PreNorm, SelfAttention]:
+    """Return the attention branch of a block, and the attention in it."""
+    branch = next(iter(block.children()))
+    assert isinstance(branch, PreNorm)
+    assert isinstance(branch.inner, SelfAttention)
+    return branch, branch.inner
+
+
+def run_layers(model: VisionTransformer, batch: Tensor) -> tuple[tuple[Layer, ...], Tensor]:
+    """Return what the attention of each layer computes, and the tokens after the last block."""
+    found = []
+    stream = model.embed(batch)
+    for block in model.blocks:
+        branch, attention = attention_of(block)
+        tokens = branch.inner_input(stream)
+        query, key, value = attention.heads(tokens)
+        output, weights = attention.forward_with_weights(tokens)
+        parts = {"query": query, "key": key, "value": value, "weights": weights}
+        found.append(Layer(attention=attention, tokens=tokens, output=output, **parts))
+        stream = block(stream)
+    return tuple(found), stream
+
+
+def drawn_picture(data: str) -> tuple[bytes, str]:
+    """Return the first test picture of a generated data set as a PNG file, and its name."""
+    name = data if data in GENERATED_SETS else "scenes"
+    images = GENERATED_SETS[name].draw(10, 10)[1]
+    label = GENERATED_SETS[name].class_names[int(images.labels[0])]
+    with io.BytesIO() as file:
+        Image.fromarray(images.pixels[0].permute(1, 2, 0).numpy()).save(file, "PNG")
+        return (
+            file.getvalue(),
+            f"a drawn {label} of the data set {name} (another: --image photo.jpg)",
+        )
