@@ -180,6 +180,18 @@ def test_every_picture_gets_an_explorer_of_its_own(mapped_run):
         assert [scene["name"] for scene in page.data["scenes"]] == [path]
 
 
+def test_every_picture_gets_a_page_with_the_model_inside(mapped_run):
+    paths = [save(name, (10, 10)) for name in ("a.png", "b.png")]
+    words = ["--run", mapped_run, "--format", "html", "--live", "--layer", "1"]
+    code, out, _ = vitcli(*paths, *words)
+    assert code == 0
+    assert [line.split()[-1] for line in out.splitlines()] == ["a-live.html", "b-live.html"]
+    data = parse(Path("b-live.html").read_bytes()).data
+    assert [scene["name"] for scene in data["scenes"]] == ["b.png"]
+    assert len(data["scenes"][0]["logits"]) == 2
+    assert (data["opening"], data["about"]["layers"]) == (OPENING | {"layer": 1}, [1, 2])
+
+
 def test_a_file_name_that_is_a_script_is_a_name(mapped_run):
     name = "<img src=x onerror=alert(1)>\udcff.png"
     (scene,) = explorer(save(name, (8, 8)), "--run", mapped_run)["scenes"]
@@ -235,6 +247,13 @@ def test_the_default_method_fits_the_options(mapped_run, words, method):
         (["--format", "html", "--class", "dark"], 2, "--format html cannot show grad-rollout"),
         (["--format", "html", "--method", "gradcam"], 2, "--format html cannot show gradcam"),
         (["-o", "x.html", "--smooth"], 2, "--format html shows the patches as they are"),
+        (["--live"], 2, "--live needs --format html"),
+        (["--live", "-o", "x.npz"], 2, "--live needs --format html"),
+        (
+            ["--live", "-o", "x.html", "--fit", "pad"],
+            2,
+            "--live fits photos with crop; leave out --fit pad",
+        ),
         (["-o", "x.gif"], 2, "-o x.gif: the name does not fit any format; use .png, .svg"),
         (["-o", "y.svg", "--format", "png"], 2, "-o y.svg: the name does not fit png; use .png"),
         (["--query", "2,0"], 2, "--query takes x and y between 0 and 1"),

@@ -69,6 +69,13 @@ FormatOption = Annotated[
     typer.Option("--format", help="Format of the output.", show_default="suffix of -o, or png"),
 ]
 Smooth = Annotated[bool, typer.Option("--smooth", help="Interpolate between patches.")]
+Live = Annotated[
+    bool,
+    typer.Option(
+        "--live",
+        help="Put the model into the HTML page: it classifies the photos that you drop on it.",
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -88,6 +95,7 @@ def attn_map(
     form: FormatOption = None,
     fit: FitOption = Fit.crop,
     smooth: Smooth = False,
+    live: Live = False,
     output: Output = None,
     device: Device = "auto",
     json: Json = False,
@@ -98,6 +106,7 @@ def attn_map(
     Example:
       vitcli attn-map photo.jpg
       vitcli attn-map photo.jpg --format html
+      vitcli attn-map photo.jpg --format html --live
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.picture_files import picture_files
@@ -108,6 +117,10 @@ def attn_map(
 
     chosen = find_run(run) if run is not None else default_run()
     form = format_of(form, output)
+    if live and form is not Format.html:
+        raise ConfigError("--live needs --format html")
+    if live and fit is not Fit.crop:
+        raise ConfigError(f"--live fits photos with crop; leave out --fit {fit}")
     explainer = Explainer(
         Predictor(chosen, device),
         method=method and method.value,
@@ -125,14 +138,13 @@ def attn_map(
     files = picture_files(images, say)
     if len(files) > 1 and output is not None and is_file_name(output):
         raise ConfigError(f"-o {output}: {len(files)} pictures need a folder, not a file")
-    encode = encoder(
-        form, explainer, smooth=smooth, all_layers=parse_numbers("--layer", layer) is None
-    )
-    draw_all(files, explainer, form, encode, output, json)
+    all_layers = parse_numbers("--layer", layer) is None
+    encode = encoder(form, explainer, smooth=smooth, all_layers=all_layers, live=live)
+    draw_all(files, explainer, form, encode, output, json, kind="live" if live else None)
 
 
 def encoder(
-    form: Format, explainer: "Explainer", *, smooth: bool, all_layers: bool
+    form: Format, explainer: "Explainer", *, smooth: bool, all_layers: bool, live: bool
 ) -> "Callable[[Explanation], bytes]":
     """Return the function that encodes an explanation.
 
@@ -153,6 +165,10 @@ def encoder(
 
         if smooth:
             raise ConfigError("--format html shows the patches as they are; leave out --smooth")
+        if live:
+            from vitcli.runner.visualize.explorer.live import LiveExplorer
+
+            return LiveExplorer(explainer, all_layers=all_layers).page
         return Explorer(explainer, all_layers=all_layers).page
     from vitcli.runner.attn_map.overlay import draw
 
@@ -166,8 +182,13 @@ def draw_all(
     encode: "Callable[[Explanation], bytes]",
     output: Path | None,
     json: bool,
+    *,
+    kind: str | None,
 ) -> None:
-    """Write the map of each picture. A picture that cannot be read does not stop the others."""
+    """Write the map of each picture. A picture that cannot be read does not stop the others.
+
+    ``kind`` stands in the names of the files. Default: the method, or ``explorer`` for HTML.
+    """
     from vitcli.runner.attn_map.explain import map_metadata
     from vitcli.runner.errors import InputError, summarize_failures
     from vitcli.runner.files import commit, make_output_folder
@@ -187,7 +208,7 @@ def draw_all(
             say(f"error: {error}")
             failures.append(error)
             continue
-        target = target_of(explanation, form, output, taken)
+        target = target_of(explanation, form, output, taken, kind)
         refuse_to_replace(files, target)
         make_output_folder(target.parent)
         commit(target, content)
@@ -264,16 +285,20 @@ def is_file_name(output: Path) -> bool:
 
 
 def target_of(
-    explanation: "Explanation", form: Format, output: Path | None, taken: set[Path]
+    explanation: "Explanation",
+    form: Format,
+    output: Path | None,
+    taken: set[Path],
+    kind: str | None,
 ) -> Path:
-    """Return the file to write: ``-o``, or a file named after the picture and the method.
+    """Return the file to write: ``-o``, or a file named after the picture and ``kind``.
 
     If two pictures are called ``x.png``, the name of the second map starts with ``x-2``.
     """
     if output is not None and is_file_name(output):
         return output
     stem = "stdin" if explanation.path == "-" else Path(explanation.path).stem
-    kind = "explorer" if form is Format.html else explanation.method
+    kind = kind or ("explorer" if form is Format.html else explanation.method)
     target, number = (output or Path()) / f"{stem}-{kind}.{form}", 1
     while target in taken:
         number += 1

@@ -41,9 +41,11 @@ def explanation(method: str, **changes) -> Explanation:
         "raw": (*by_head, tokens, tokens),
     }
     maps = np.random.default_rng(0).random(shapes.get(method, (rows, columns))) / tokens
-    return Explanation(
-        path="x.png", method=method, maps=maps, batch=torch.zeros(1, 3, 8, 8), **fields
-    )
+    inputs: dict[str, Any] = {
+        "batch": torch.zeros(1, 3, 8, 8),
+        "pixels": np.zeros((3, 8, 8), np.uint8),
+    }
+    return Explanation(path="x.png", method=method, maps=maps, **inputs, **fields)
 
 
 SHAPES: dict[str, dict[str, Any]] = {

@@ -56,6 +56,8 @@ class Explanation:
     box: tuple[int, int, int, int]
     """The part of the picture that the model gets: top, left, height, width."""
     fit: str
+    pixels: np.ndarray
+    """(C, H, W) uint8: the model's input before normalisation."""
     batch: torch.Tensor
     """(1, C, H, W), normalised: the model's input."""
     label: str | None
@@ -202,6 +204,7 @@ class Explainer:
             picture=picture,
             box=box,
             fit=self.fit,
+            pixels=pixels.numpy(),
             batch=batch,
             label=predictor.names[best] if self.classifies else None,
             probability=share if self.classifies else None,

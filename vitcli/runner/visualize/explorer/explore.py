@@ -59,16 +59,21 @@ class Explorer:
 
     def scene(self, explanation: Explanation) -> Scene:
         """Return the numbers of one picture."""
-        path = explanation.path
         return make_scene(
             self.explainer.model,
             explanation.batch,
-            name=printable("stdin" if path == "-" else Path(path).name),
+            name=name_of(explanation),
             picture=explanation.picture,
             box=explanation.box,
             class_names=self.explainer.predictor.names if self.explainer.classifies else (),
             layers=self.layers,
         )
+
+
+def name_of(explanation: Explanation) -> str:
+    """Return the name of the picture that a page shows."""
+    path = explanation.path
+    return printable("stdin" if path == "-" else Path(path).name)
 
 
 def check_size(model: VisionTransformer, num_layers: int) -> None:

@@ -29,7 +29,8 @@ MAX_SHOWN = 640
 """Largest longer side of an embedded picture, in pixels."""
 LOSSLESS = 256
 """Largest longer side of a picture that is embedded as PNG; a larger one is embedded as JPEG."""
-SCRIPTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js")
+PARTS = ("numbers.js", "drawing.js", "parts.js", "explorer.js")
+SCRIPTS = (*PARTS, "start.js")
 """The files of the page's script, in the order in which they are joined."""
 
 
@@ -66,12 +67,13 @@ class Fragment:
 
 def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str = "") -> bytes:
     """Return a whole page; ``about`` is the line below the explorer."""
-    text = (
-        _environment()
-        .get_template("explorer.html")
-        .render(explorer=fragment(scenes, opening, keys="page"), title=scenes[0].name, about=about)
-    )
-    return text.encode()
+    return whole_page(fragment(scenes, opening, keys="page"), title=scenes[0].name, about=about)
+
+
+def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
+    """Return a page with one explorer; ``about`` is the line below."""
+    template = _environment().get_template("explorer.html")
+    return template.render(explorer=explorer, title=title, about=about).encode()
 
 
 def fragment(
@@ -82,16 +84,33 @@ def fragment(
     With ``keys="page"`` the explorer handles the keys of the whole page, with ``"inside"`` only
     while it has the focus.
     """
-    environment = _environment()
-    style = Markup(_source(environment, "explorer.css"))
-    script = Markup("\n".join(_source(environment, name) for name in SCRIPTS))
     opening = opening or Opening(layer=scenes[0].layers[-1])
-    data = {
-        "colours": _base64(_colours()),
-        "opening": vars(opening),
-        "scenes": [pack_scene(scene) for scene in scenes],
-    }
-    markup = environment.get_template("fragment.html").render(data=data, keys=keys)
+    data = {"scenes": [pack_scene(scene) for scene in scenes]}
+    return make_fragment(data, opening, keys=keys)
+
+
+def make_fragment(
+    data: dict[str, Any],
+    opening: Opening,
+    *,
+    keys: str,
+    template: str = "fragment.html",
+    styles: Sequence[str] = ("explorer.css",),
+    scripts: Sequence[str] = SCRIPTS,
+) -> Fragment:
+    """Return an explorer of data that its script reads; the colour map and the opening are added.
+
+    Args:
+        keys: As in ``fragment``.
+        template: The template of the markup. It, the styles and the scripts are in ``templates``.
+    """
+    environment = _environment()
+    style, script = (
+        Markup("\n".join(_source(environment, name) for name in names))
+        for names in (styles, scripts)
+    )
+    data = {"colours": to_base64(_colours()), "opening": vars(opening)} | data
+    markup = environment.get_template(template).render(data=data, keys=keys)
     return Fragment(
         markup=Markup(markup),
         style=style,
@@ -104,15 +123,9 @@ def fragment(
 def pack_scene(scene: Scene) -> dict[str, Any]:
     """Return a scene as the script reads it. The box is in shares of the picture's sides."""
     attention, rollout = (_with_read_out(scene, x) for x in (scene.attention, scene.rollout))
-    height, width = scene.picture.shape[:2]
-    top, left, tall, wide = scene.box
     attention_bytes, maxima = quantise(attention)
     rollout_bytes, rollout_maxima = quantise(rollout)
-    return {
-        "name": scene.name,
-        "picture": _picture_uri(scene.picture),
-        "size": [width, height],
-        "box": [left / width, top / height, wide / width, tall / height],
+    return pack_picture(scene.name, scene.picture, scene.box) | {
         "grid": scene.grid,
         "prefix": scene.prefix,
         "layers": scene.layers,
@@ -122,10 +135,22 @@ def pack_scene(scene: Scene) -> dict[str, Any]:
         "reader": POOLS[scene.pool].reads,
         "reading": [round(float(share), 6) for share in scene.reading],
         "classes": scene.classes,
-        "attention": _base64(attention_bytes),
-        "maxima": _base64(maxima),
-        "rollout": _base64(rollout_bytes),
-        "rolloutMaxima": _base64(rollout_maxima),
+        "attention": to_base64(attention_bytes),
+        "maxima": to_base64(maxima),
+        "rollout": to_base64(rollout_bytes),
+        "rolloutMaxima": to_base64(rollout_maxima),
+    }
+
+
+def pack_picture(name: str, picture: np.ndarray, box: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Return a picture (H, W, 3) and its box (top, left, height, width), for the script."""
+    height, width = picture.shape[:2]
+    top, left, tall, wide = box
+    return {
+        "name": name,
+        "picture": picture_uri(picture),
+        "size": [width, height],
+        "box": [left / width, top / height, wide / width, tall / height],
     }
 
 
@@ -156,16 +181,18 @@ def _colours() -> np.ndarray:
     return (255 * colormaps[CMAP](np.arange(256))[:, :3]).round().astype(np.uint8)
 
 
-def _picture_uri(picture: np.ndarray) -> str:
+def picture_uri(picture: np.ndarray) -> str:
+    """Return a picture (H, W, 3) as a data URI, with sides of at most ``MAX_SHOWN`` pixels."""
     image = Image.fromarray(picture)
     image.thumbnail((MAX_SHOWN, MAX_SHOWN), Image.Resampling.LANCZOS)
     kind = "png" if max(image.size) <= LOSSLESS else "jpeg"
     with io.BytesIO() as file:
         image.save(file, kind, quality=88, optimize=True)
-        return f"data:image/{kind};base64,{_base64(file.getvalue())}"
+        return f"data:image/{kind};base64,{to_base64(file.getvalue())}"
 
 
-def _base64(content: np.ndarray | bytes) -> str:
+def to_base64(content: np.ndarray | bytes) -> str:
+    """Return bytes, or the bytes of an array, in base64."""
     raw = content if isinstance(content, bytes) else np.ascontiguousarray(content).tobytes()
     return base64.b64encode(raw).decode()
 

@@ -12,9 +12,9 @@ class Explorer {
     this.root = root;
     const data = JSON.parse(this.part("data").textContent);
     this.colours = bytesOf(data.colours);
-    this.scenes = data.scenes.map((scene) => new Scene(scene));
-    this.stage = new Stage(this.part("stage"));
-    this.plain = new Stage(this.part("plain"));
+    this.scenes = this.makeScenes(data);
+    this.stage = this.makeStage("stage");
+    this.plain = this.makeStage("plain");
     this.edges = false;
     this.part("count").max = Scene.MAX_EDGES;
     this.numEdges = Number(this.part("count").value);
@@ -27,6 +27,14 @@ class Explorer {
     this.buildPictures();
     this.listen();
     this.choose(0);
+  }
+
+  makeScenes(data) {
+    return data.scenes.map((scene) => new Scene(scene));
+  }
+
+  makeStage(name) {
+    return new Stage(this.part(name));
   }
 
   part(className) {
@@ -111,7 +119,7 @@ class Explorer {
     canvas.addEventListener("pointermove", (event) => this.point(event, patch(event)));
     canvas.addEventListener("pointerleave", (event) => this.point(event, null));
     canvas.addEventListener("click", (event) => {
-      if (patch(event) !== null) this.pin(patch(event));
+      if (patch(event) !== null) this.click(patch(event));
     });
     const on = (name, type, act) => this.part(name).addEventListener(type, act);
     on("layer", "input", (event) => this.show(event.target.value - 1, this.head));
@@ -152,6 +160,10 @@ class Explorer {
 
   hover(event, query) {
     if (event.pointerType !== "touch") this.set({ hovered: query });
+  }
+
+  click(patch) {
+    this.pin(patch);
   }
 
   /* Pin a query, or unpin it if it is already pinned. */
@@ -377,18 +389,3 @@ class Explorer {
     });
   }
 }
-
-/* Return "CLS", "CLS and registers" or "registers". */
-function prefixText(names) {
-  const kinds = new Set(names.map((name) => (name === "CLS" ? name : "registers")));
-  return [...kinds].join(" and ");
-}
-
-function edgesText(edges) {
-  if (!edges.length) return "The picture is one patch, so there are no edges.";
-  const [least, most] = [edges.at(-1)[2], edges[0][2]].map(percent);
-  const found = `The ${edges.length} strongest edges between patches, from ${least} to ${most}`;
-  return `${found}. The dot is at the patch that gets the attention.`;
-}
-
-for (const root of document.querySelectorAll(".explorer")) new Explorer(root);

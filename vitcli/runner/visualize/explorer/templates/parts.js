@@ -119,3 +119,16 @@ class Maps {
     this.cells[layer * this.columns.length + this.columns.indexOf(head)].button.focus();
   }
 }
+
+/* Return "CLS", "CLS and registers" or "registers". */
+function prefixText(names) {
+  const kinds = new Set(names.map((name) => (name === "CLS" ? name : "registers")));
+  return [...kinds].join(" and ");
+}
+
+function edgesText(edges) {
+  if (!edges.length) return "The picture is one patch, so there are no edges.";
+  const [least, most] = [edges.at(-1)[2], edges[0][2]].map(percent);
+  const found = `The ${edges.length} strongest edges between patches, from ${least} to ${most}`;
+  return `${found}. The dot is at the patch that gets the attention.`;
+}

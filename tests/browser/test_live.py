@@ -1,0 +1,196 @@
+"""The page with a model inside computes what Python computes."""
+
+import copy
+import io
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from PIL import Image
+from scipy.special import softmax
+from torch import nn
+
+from tests.browser.live import (
+    MEAN,
+    SHIP,
+    STD,
+    batch_of,
+    bundled,
+    compute,
+    drop,
+    live_page,
+    packed,
+)
+from tests.core.specs import build
+from vitcli.core.inspect.rollout import rollouts
+from vitcli.core.spec.slots import ATTENTIONS, SLOTS
+from vitcli.runner.data.load import load_data
+from vitcli.runner.data.pictures import decode
+from vitcli.runner.errors import InputError
+from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
+
+pytestmark = pytest.mark.browser
+
+ROWS = [(slot, row) for slot in SLOTS for row in SLOTS[slot] if slot not in ("init", "attention")]
+OTHERS = {
+    "no biases": {"qkv_bias": False, "proj_bias": False, "patch_bias": False},
+    "no projection": {"attn_proj": False},
+    "layer scale": {"layer_scale_init": 0.3},
+    "norms of patches": {"patch_pre_norm": True, "patch_post_norm": True},
+    "prefix with positions": {"reg_tokens": 2, "pos_embed_prefix": True, "pos_embed": "learned"},
+    "rope and registers": {"reg_tokens": 1, "pos_embed": "rope2d"},
+    "relative and registers": {"reg_tokens": 1, "pos_embed": "relative"},
+    "seq and registers": {"reg_tokens": 2, "pool": "seq"},
+    "grey, not square": {"in_chans": 1, "img_size": (8, 24), "pos_embed": "sincos2d"},
+    "post norm, final norm": {"norm_position": "post", "final_norm": True},
+    "three classes": {"num_classes": 3},
+}
+CASES = {f"{slot} {row}": {slot: row} for slot, row in ROWS} | OTHERS
+
+
+@pytest.fixture(scope="module")
+def predictor():
+    return bundled()
+
+
+@pytest.fixture(scope="module")
+def shown(browser, tmp_path_factory, predictor):
+    """The page of the bundled model, which no test changes except for its pictures."""
+    file = tmp_path_factory.mktemp("live") / "page.html"
+    file.write_bytes(live_page(predictor))
+    opened = browser.open(file.as_uri())
+    opened.wait("document.querySelector('.explorer').dataset.logits !== undefined")
+    return opened
+
+
+def pixels_of(model) -> np.ndarray:
+    channels, height, width = model.image_shape
+    return np.random.default_rng(3).integers(0, 256, (height, width, channels), dtype=np.uint8)
+
+
+def noisy(model):
+    """Return the model with statistics of BatchNorm as after a training."""
+    generator = torch.Generator().manual_seed(0)
+    for part in model.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.running_mean.normal_(generator=generator).mul_(0.3)
+            part.running_var.uniform_(0.5, 2, generator=generator)
+    return model.float()
+
+
+@pytest.mark.parametrize("fields", CASES.values(), ids=CASES.keys())
+def test_every_row_of_every_slot_gives_the_numbers_of_python(shown, fields):
+    torch.manual_seed(0)
+    model = noisy(build(**fields))
+    pixels = pixels_of(model)
+    found = compute(shown, pixels, packed(model))
+    with torch.no_grad():
+        expected, weights = model.forward_with_weights(batch_of(pixels))
+        through = list(rollouts(weights.values(), residual=model.spec.has_residual))
+    largest = max(1.0, expected.abs().max().item())
+    assert_allclose(found["logits"], expected[0], atol=1e-4 * largest)
+    shape = (len(model.blocks), *weights[0].shape[1:])
+    attention = torch.cat(list(weights.values()))
+    assert_allclose(found["attention"].reshape(shape), attention, atol=1e-4)
+    assert_allclose(found["rollout"].reshape(-1), torch.stack(through).flatten(), atol=1e-4)
+    assert_allclose(found["lens"][-1], found["logits"])
+    assert found["reading"].sum() == pytest.approx(1)
+    assert not np.allclose(found["logits"], expected[0].roll(1), atol=1e-2), "any numbers would do"
+
+
+def test_scores_above_the_clamp_get_equal_weights(shown):
+    model = build(attn_clamp=True, depth=1, pool="mean").float()
+    with torch.no_grad():
+        model.blocks[0].attn.inner.qkv.bias[:48] = 300  # all scores are above 200,000
+    found = compute(shown, pixels_of(model), packed(model))
+    assert_allclose(found["attention"], 1 / 16, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in ATTENTIONS if name != "softmax"])
+def test_an_attention_that_the_script_does_not_know_is_not_packed(name):
+    with pytest.raises(UnknownLayerError, match=f"^attention '{name}'$"):
+        pack_model(build(attention=name), MEAN, STD)
+
+
+def test_the_logits_of_20_pictures_are_those_of_python(shown, predictor):
+    rng = np.random.default_rng(0)
+    waves = np.cumsum(np.cumsum(rng.normal(size=(10, 32, 32, 3)), axis=1), axis=2)
+    low, high = (end(waves, axis=(1, 2, 3), keepdims=True) for end in (np.min, np.max))
+    smooth = (255 * (waves - low) / (high - low)).astype(np.uint8)
+    noise = rng.integers(0, 256, (10, 32, 32, 3), dtype=np.uint8)
+    same_logits(shown, predictor, np.concatenate([smooth, noise]))
+
+
+@pytest.mark.data
+def test_the_logits_of_20_test_images_are_those_of_python(shown, predictor, real_places):
+    try:
+        images = load_data(predictor.spec.data, offline=True).test.pixels[::500]
+    except InputError as error:
+        pytest.skip(f"no CIFAR-10 on this machine: {error}")
+    same_logits(shown, predictor, images.permute(0, 2, 3, 1).numpy())
+
+
+def same_logits(shown, predictor, pictures: np.ndarray) -> None:
+    data = predictor.spec.data
+    assert len(pictures) == 20
+    for pixels in pictures:
+        found = compute(shown, pixels, logits_only=True)["logits"]
+        with torch.no_grad():
+            expected = predictor.model(batch_of(pixels, data.mean, data.std))[0].numpy()
+        assert_allclose(found, expected, atol=1e-3)
+        assert found.argmax() == expected.argmax()
+
+
+def test_a_removed_head_a_removed_patch_and_the_lens_are_those_of_python(shown, predictor):
+    model, data = copy.deepcopy(predictor.model), predictor.spec.data
+    pixels = pixels_of(model)
+    batch = batch_of(pixels, data.mean, data.std)
+    found = compute(shown, pixels, heads=("1 2",), patches=(0, 13))
+    batch[..., :4, :4] = 0
+    batch[..., 4:8, 20:24] = 0
+    size = model.spec.head_dim
+    with torch.no_grad():
+        model.blocks[1].attn.inner.proj.weight[:, 2 * size : 3 * size] = 0
+        tokens = model.embed(batch)
+        lens = []
+        for block in model.blocks:
+            tokens = block(tokens)
+            lens.append(model.forward_head(model.last_norm(tokens))[0])
+        weights = model.attention_weights(batch)
+    assert_allclose(found["lens"], torch.stack(lens), atol=1e-3)
+    assert_allclose(found["logits"], lens[-1], atol=1e-3)
+    assert not np.allclose(compute(shown, pixels)["logits"], found["logits"], atol=1e-2)
+    kept = weights[1][:, [0, 1, 3]]  # a removed head passes nothing on
+    through = list(rollouts([weights[0], kept, weights[2], weights[3]]))
+    assert_allclose(found["rollout"], torch.cat(through).flatten(), atol=1e-4)
+    without = compute(shown, pixels, heads=("0 0", "0 1", "0 2", "0 3"))["rollout"]
+    assert_allclose(without[: 64 * 64], np.eye(64).ravel(), err_msg="the residual passes all on")
+
+
+def test_a_dropped_jpeg_has_nearly_the_pixels_of_python(shown, predictor):
+    drop(shown, "copy.jpg", SHIP.read_bytes(), "image/jpeg")
+    found = np.array(shown.evaluate("[...explorers[0].scene.pixels]")).reshape(32, 32, 3)
+    expected = decode(SHIP.read_bytes(), SHIP, (32, 32), 3).permute(1, 2, 0).numpy()
+    difference = np.abs(found - expected.astype(int))
+    assert difference.mean() < 1.5
+    assert difference.max() < 30
+    ship = predictor.names.index("ship")
+    shares = [
+        softmax(compute(shown, pixels)["logits"])[ship] for pixels in (found.astype("u1"), expected)
+    ]
+    assert shares[0] == pytest.approx(shares[1], abs=0.01)
+
+
+@pytest.mark.parametrize("size", [(32, 32), (45, 33), (20, 90), (301, 208), (1000, 70), (7, 5)])
+def test_a_dropped_picture_has_the_pixels_of_python(shown, size):
+    rng = np.random.default_rng(5)
+    picture = Image.fromarray(rng.integers(0, 256, (*size, 3), dtype=np.uint8))
+    buffer = io.BytesIO()
+    picture.save(buffer, "png")
+    name = f"{size[0]}x{size[1]}.png"
+    drop(shown, name, buffer.getvalue())
+    found = np.array(shown.evaluate("[...explorers[0].scene.pixels]")).reshape(32, 32, 3)
+    expected = decode(buffer.getvalue(), name, (32, 32), 3).permute(1, 2, 0).numpy()
+    assert np.abs(found - expected.astype(int)).max() <= 1
+    assert (found == expected).mean() > 0.99

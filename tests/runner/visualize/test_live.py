@@ -1,0 +1,124 @@
+"""The page with a model inside: what it holds, what it weighs and what it refuses."""
+
+import base64
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from torch import nn
+
+from tests.core.specs import build
+from tests.explorer_page import parse
+from vitcli.core.models.build import build_model
+from vitcli.runner.attn_map.explain import Explainer
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.weights import default_run
+from vitcli.runner.files import policy_hash
+from vitcli.runner.visualize.explorer.explore import MAX_BYTES
+from vitcli.runner.visualize.explorer.live import LiveExplorer, check_weights
+from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
+
+SHIP = Path(__file__).parents[3] / "experiments" / "results" / "ship.jpg"
+SHARES = (0.5, 0.5, 0.5), (0.2, 0.2, 0.2)
+
+
+@pytest.fixture(scope="module")
+def predictor() -> Predictor:
+    return Predictor(default_run(), "cpu")
+
+
+@pytest.fixture(scope="module")
+def written(predictor) -> bytes:
+    explainer = Explainer(predictor, by_class=False, layers=[2], method="rollout")
+    return LiveExplorer(explainer, all_layers=False).page(explainer.explain(str(SHIP)))
+
+
+def test_the_page_of_the_bundled_model_is_under_two_megabytes(written):
+    assert len(written) < 2_000_000
+
+
+def test_the_page_runs_only_its_own_script_and_opens_no_connection(written):
+    found = parse(written)
+    (style,) = found.texts["style"]
+    data, script = found.texts["script"]
+    assert found.policy == (
+        f"default-src 'none'; script-src {policy_hash(script)}; style-src {policy_hash(style)};"
+        " img-src data:; base-uri 'none'; form-action 'none'"
+    )
+    addresses = re.compile(r"https?://|fetch\(|XMLHttpRequest|WebSocket|import\(|eval\(")
+    assert not addresses.search(script + style)
+    assert not addresses.search(data)
+
+
+def test_the_page_holds_the_picture_its_logits_and_the_exact_weights(written, predictor):
+    data = parse(written).data
+    (scene,) = data["scenes"]
+    pixels = np.frombuffer(base64.b64decode(scene["pixels"]), np.uint8).reshape(32, 32, 3)
+    explanation = Explainer(predictor, by_class=False).explain(str(SHIP))
+    assert (pixels == explanation.pixels.transpose(1, 2, 0)).all()
+    with torch.no_grad():
+        assert_allclose(scene["logits"], predictor.model(explanation.batch)[0], atol=1e-6)
+    halves, floats = (base64.b64decode(text) for text in data["weights"])
+    values = [np.frombuffer(halves, "<f2"), np.frombuffer(floats, "<f4")]
+    kind, place, count = data["model"]["head"][0]["weight"]
+    stored = values[kind][place : place + count].astype("f4")
+    assert (stored == predictor.model.head.weight.detach().numpy().ravel()).all()
+    assert data["opening"] == {"layer": 2, "head": None, "rollout": True, "query": None}
+    assert data["about"]["layers"] == [1, 2, 3, 4]
+
+
+def test_weights_that_half_precision_would_change_stay_in_single_precision():
+    model = build().float()
+    with torch.no_grad():
+        model.head.weight.fill_(0.1)
+        model.head.bias.fill_(0.5)
+    packed, (halves, floats) = pack_model(model, *SHARES)
+    (head,) = packed["head"]
+    assert (head["weight"][0], head["bias"][0]) == (1, 0)
+    assert np.frombuffer(floats, "<f4")[head["weight"][1]] == np.float32(0.1)
+    assert np.frombuffer(halves, "<f2")[head["bias"][1]] == 0.5
+
+
+class OwnNorm(nn.LayerNorm):
+    """A layer of a kind that the script does not know, although its parent is one that it knows."""
+
+
+def test_a_layer_of_another_class_is_refused_by_its_slot():
+    model = build(norm="layer_norm")
+    model.blocks[1].ffn.norm = OwnNorm(24)
+    with pytest.raises(UnknownLayerError, match=r"^norm 'layer_norm'$"):
+        pack_model(model, *SHARES)
+    with pytest.raises(UnknownLayerError, match=r"^in_chans 2$"):
+        pack_model(build(in_chans=2), (0.5, 0.5), (0.2, 0.2))
+
+
+def test_other_attention_and_runs_that_do_not_classify_are_refused_by_name(predictor, monkeypatch):
+    spec = predictor.spec.model.model_copy(update={"attention": "performer"})
+    explainer = Explainer(predictor, by_class=False)
+    monkeypatch.setattr(predictor, "model", build_model(spec).eval())
+    explainer.model = predictor.model
+    told = "--live: the page cannot compute attention 'performer' of cifar10-pocket; leave out"
+    with pytest.raises(ConfigError, match=told):
+        LiveExplorer(explainer, all_layers=True)
+    explainer.classifies = False
+    with pytest.raises(ConfigError, match="cifar10-pocket does not classify; leave out --live"):
+        LiveExplorer(explainer, all_layers=True)
+
+
+def test_too_many_weights_are_refused():
+    check_weights(MAX_BYTES * 3 // 4)
+    with pytest.raises(ConfigError, match=r"^--live: the weights need 64 MiB, and the limit is 32"):
+        check_weights(MAX_BYTES * 3 // 2)
+
+
+def test_logits_that_are_not_finite_are_refused(predictor):
+    explainer = Explainer(predictor, by_class=False)
+    explorer = LiveExplorer(explainer, all_layers=True)
+    explanation = explainer.explain(str(SHIP))
+    explorer.std = (float("nan"),) * 3
+    with pytest.raises(InputError, match=r"ship\.jpg: the model's logits are not finite"):
+        explorer.page(explanation)

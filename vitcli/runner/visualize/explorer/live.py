@@ -1,0 +1,146 @@
+"""The explorer's page with the model inside, which classifies photos without Python.
+
+The page holds the steps and weights of one Vision Transformer and computes its forward pass in
+JavaScript (templates/live). It also holds the logits of its first picture, computed here: if the
+browser computes others, the page says so.
+"""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from vitcli.core.data.augment import normalize
+from vitcli.core.models.vit import VisionTransformer
+from vitcli.core.spec.slots import POOLS
+from vitcli.runner.attn_map.explain import Explainer, Explanation
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.visualize.explorer.explore import MAX_BYTES, Explorer, name_of
+from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
+from vitcli.runner.visualize.explorer.page import (
+    PARTS,
+    make_fragment,
+    pack_picture,
+    to_base64,
+    whole_page,
+)
+from vitcli.runner.visualize.explorer.scene import prefix_names
+
+FOLDER = "live"
+STYLES = ("explorer.css", f"{FOLDER}/live.css")
+SCRIPTS = (
+    *PARTS,
+    *(f"{FOLDER}/{name}.js" for name in ("steps", "network", "photo", "scene", "answer", "live")),
+)
+
+
+class LiveExplorer(Explorer):
+    """Writer of pages with one model inside, and the view that each page shows first."""
+
+    def __init__(self, explainer: Explainer, *, all_layers: bool) -> None:
+        """Check the explainer's options and pack the model, before any picture is read.
+
+        Args:
+            explainer: The page opens with the last of its layers. It contains all layers.
+            all_layers: Open with the last layer of the model instead.
+
+        Raises:
+            ConfigError: The page cannot open with these options or compute this model, or would be
+                too large.
+        """
+        super().__init__(explainer, all_layers=True)
+        if not all_layers:
+            self.opening = replace(self.opening, layer=explainer.layers[-1] + 1)
+        predictor = explainer.predictor
+        if not explainer.classifies:
+            raise ConfigError(
+                f"--live shows classes, but {predictor.run.name} does not classify; leave out"
+                " --live"
+            )
+        self.model = _on_cpu(predictor)
+        mean, std = predictor.spec.data.mean, predictor.spec.data.std
+        assert mean is not None, "the configuration of a run is resolved"
+        assert std is not None
+        self.mean, self.std = mean, std
+        try:
+            packed, weights = pack_model(self.model, self.mean, self.std)
+        except UnknownLayerError as error:
+            raise ConfigError(
+                f"--live: the page cannot compute {error} of {predictor.run.name}; leave out --live"
+            ) from error
+        check_weights(sum(map(len, weights)))
+        self.packed = {"model": packed, "weights": [to_base64(part) for part in weights]}
+
+    def page(self, explanation: Explanation) -> bytes:
+        """Return the page, with the picture of the explanation as the first one."""
+        run, spec = self.explainer.predictor.run, self.explainer.predictor.spec
+        name = name_of(explanation)
+        picture = pack_picture(name, explanation.picture, explanation.box) | {
+            "pixels": to_base64(explanation.pixels.transpose(1, 2, 0)),
+            "logits": self._logits(explanation).tolist(),
+        }
+        explorer = make_fragment(
+            self.packed | {"scenes": [picture], "about": self._about()},
+            self.opening,
+            keys="page",
+            template="live_fragment.html",
+            styles=STYLES,
+            scripts=SCRIPTS,
+        )
+        about = f"{run.name}, trained on {spec.data.name}. The model is inside this page."
+        return whole_page(explorer, title=name, about=about)
+
+    def _about(self) -> dict[str, Any]:
+        """Return what the script knows of each picture before the model has seen it."""
+        model, pool = self.model, POOLS[self.model.spec.pool]
+        prefix = prefix_names(model)
+        fill = [round(255 * share) for share in self.mean]
+        return {
+            "grid": model.grid_size,
+            "prefix": prefix,
+            "layers": [layer + 1 for layer in self.layers],
+            "heads": model.spec.num_heads,
+            "readOut": 0 if pool.has_cls_token else len(prefix) + model.num_patches,
+            "pool": model.spec.pool,
+            "reader": pool.reads,
+            "classNames": self.explainer.predictor.names,
+            "fill": fill if len(fill) == 3 else 3 * fill,
+        }
+
+    @torch.no_grad()
+    def _logits(self, explanation: Explanation) -> Tensor:
+        """Return the logits of the picture, (K,).
+
+        Raises:
+            InputError: They are not finite.
+        """
+        pixels = torch.from_numpy(explanation.pixels)[None]
+        logits: Tensor = self.model(normalize(pixels, *map(torch.tensor, (self.mean, self.std))))[0]
+        if not logits.isfinite().all():
+            raise InputError(f"{name_of(explanation)}: the model's logits are not finite")
+        return logits
+
+
+def _on_cpu(predictor: Predictor) -> VisionTransformer:
+    """Return the predictor's model on the CPU, whose arithmetic the page repeats."""
+    is_there = predictor.device.type == "cpu"
+    model = predictor.model if is_there else load_model(predictor.run, "cpu")
+    assert isinstance(model, VisionTransformer)
+    return model
+
+
+def check_weights(num_bytes: int) -> None:
+    """Refuse a page with too many weights.
+
+    Raises:
+        ConfigError: The page would hold more than ``MAX_BYTES`` of them.
+    """
+    size = num_bytes * 4 // 3  # in base64
+    if size > MAX_BYTES:
+        raise ConfigError(
+            f"--live: the weights need {size / 2**20:,.0f} MiB, and the limit is"
+            f" {MAX_BYTES >> 20} MiB; leave out --live"
+        )

@@ -1,0 +1,1 @@
+for (const root of document.querySelectorAll(".explorer")) new Explorer(root);
