@@ -34,7 +34,7 @@ from xml.etree import ElementTree
 from packing import pack, unpack
 from stages import ROOT, Facts, Outcome, Part, Stage, StageRunner
 
-from vitcli.cli.ablate import parse_duration
+from vitcli.cli.engines import parse_duration
 from vitcli.runner.errors import UserError
 
 SPEED = Path(__file__).resolve().parent

@@ -13,6 +13,7 @@ from numpy.testing import assert_allclose
 from PIL import Image
 from typer.testing import CliRunner
 
+from tests.core.specs import rows
 from vitcli.cli.main import app
 from vitcli.core.inspect.statistics import attention_distance, uniform_distance
 from vitcli.runner.evaluate.predict import Predictor
@@ -132,7 +133,7 @@ def test_a_figure_that_a_model_lacks_is_reported_and_the_others_are_drawn(tiny, 
     assert "the model has no CLS" in out
 
 
-@pytest.mark.parametrize("embed", ["linear", "conv", "conv_stem", "conv_tokenizer"])
+@pytest.mark.parametrize("embed", rows("patch_embed"))
 @pytest.mark.parametrize("positions", ["relative", "sincos2d"])
 def test_every_patch_embedding_and_position_can_be_seen(tiny, here, embed, positions):
     path = make(tiny, "slots", **{"model.patch_embed": embed, "model.pos_embed": positions})

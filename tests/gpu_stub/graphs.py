@@ -37,6 +37,11 @@ OTHERS: dict[str, Fields] = {
         "model.attn_scale": "learned",
     },
     "clamped scores, batch norm": {"model.attn_clamp": True, "model.norm": "batch_norm"},
+    "locality": {
+        "model.attn_mask_diagonal": True,
+        "model.ffn": "depthwise",
+        "model.patch_embed": "shifted",
+    },
     "checkpointing": {"train.grad_checkpointing": True},
 }
 

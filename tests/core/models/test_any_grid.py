@@ -85,6 +85,7 @@ def test_a_side_that_the_patch_does_not_divide_is_refused():
         ({"attention": "linformer"}, "linformer"),
         ({"attention": "strided"}, "strided"),
         ({"attention": "local"}, "local"),
+        ({"ffn": "depthwise"}, "depthwise"),
     ],
 )
 def test_a_model_that_needs_its_grid_refuses_another(fields, name):

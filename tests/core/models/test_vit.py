@@ -10,6 +10,7 @@ from vitcli.core.inspect.cost import (
     count_parameters,
     forward_flops,
     parameters_by_part,
+    step_flops,
 )
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.vit import build_vit
@@ -26,6 +27,7 @@ OTHERS = [
     {"layer_scale_init": 1e-4},
     {"drop_path": 0.2, "attn_drop": 0.1, "proj_drop": 0.1, "pos_drop": 0.1},
     {"attn_clamp": True},
+    {"attn_mask_diagonal": True, "attn_scale": "learned"},
     {"attn_proj": False},
     {"qkv_bias": False, "proj_bias": False, "patch_bias": False},
     {"patch_pre_norm": True, "patch_post_norm": True},
@@ -52,8 +54,12 @@ def test_every_row_of_every_slot_trains(fields, fused):
     )
     assert all(step.scalars["loss"].isfinite() for step in steps)
     still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
-    # The head reads only CLS of the last block, and the prefix has no bias.
-    assert [name for name in still if name != "blocks.1.attn.inner.position.relative_table"] == []
+    # The head reads only CLS of the last block, which has no bias and which the filters pass by.
+    assert {name.removeprefix("blocks.1.") for name in still} <= {
+        "attn.inner.position.relative_table",
+        "ffn.inner.filters.conv.weight",
+        "ffn.inner.filters.conv.bias",
+    }
 
 
 COUNTS = [
@@ -107,7 +113,7 @@ def default_positions(fields: dict) -> str:
     return "learned" if fields["embed_dim"] == 64 else "sincos2d"
 
 
-D, DEPTH, HIDDEN, PATCHES = 24, 2, 96, 16
+D, DEPTH, HIDDEN, PATCHES, PIXELS = 24, 2, 96, 16, 3 * 4 * 4
 
 
 @pytest.mark.parametrize(
@@ -122,6 +128,10 @@ D, DEPTH, HIDDEN, PATCHES = 24, 2, 96, 16
         ({"pool": "mean"}, D),
         ({"norm_position": "post"}, 2 * D),
         ({"attn_scale": "learned"}, -DEPTH * 3),
+        ({"attn_mask_diagonal": True}, 0),
+        ({"ffn": "depthwise"}, -DEPTH * HIDDEN * (9 + 1)),
+        ({"patch_embed": "shifted"}, -(4 * PIXELS * D + 2 * 5 * PIXELS)),
+        ({"init": "impulse"}, 0),
         ({"layer_scale_init": 0.1}, -DEPTH * 2 * D),
     ],
     ids=str,
@@ -221,6 +231,37 @@ def test_operations_equal_the_closed_form():
     assert forward_flops(cls, (3, 16, 16)) == 2 * (patches + blocks + d)
 
 
+def test_operations_of_the_added_layers_equal_their_closed_form():
+    """A filter has 9 multiply-adds for each hidden feature, and shifted patches have 5 C channels.
+
+    The mask of the diagonal and the initial weights cost nothing.
+    """
+
+    def flops(**fields) -> int:
+        with torch.device("meta"):
+            return forward_flops(build_vit(changed(pool="mean", **fields)), (3, 16, 16))
+
+    plain = flops()
+    assert flops(ffn="depthwise") - plain == 2 * DEPTH * PATCHES * 9 * HIDDEN
+    assert flops(patch_embed="shifted") - plain == 2 * PATCHES * 4 * PIXELS * D
+    assert flops(attn_mask_diagonal=True) == flops(init="impulse") == plain
+
+
+def test_the_gradients_of_filters_cost_twice_the_forward_pass():
+    """torch's formula counts the gradient of each filter for all channels."""
+    batch = {"images": torch.empty(2, 3, 16, 16), "targets": torch.zeros(2, dtype=torch.int64)}
+
+    def flops(**fields) -> int:
+        with torch.device("meta"):
+            model = build_vit(changed(pool="mean", **fields))
+        return step_flops(classify(model).losses, batch)
+
+    assert flops(ffn="depthwise") - flops() == 2 * 3 * 2 * DEPTH * PATCHES * 9 * HIDDEN
+    assert flops(patch_embed="conv") == flops(), "a filter for each patch is a linear map"
+    added = (4 + 4 + 5) * PIXELS  # of map, gradient of the map, and gradient of its norm
+    assert flops(patch_embed="shifted") - flops() == 2 * 2 * PATCHES * added * D
+
+
 SKIPPED = [
     {},
     {"norm_position": "post", "final_norm": True},
@@ -231,6 +272,9 @@ SKIPPED = [
     {"norm": "batch_norm"},
     {"residual": "none"},
     {"ffn": "none"},
+    {"ffn": "depthwise"},
+    {"attn_mask_diagonal": True},
+    {"attn_mask_diagonal": True, "pos_embed": "relative", "reg_tokens": 1},
     {"depth": 1},
     {"depth": 0},
     {"reg_tokens": 2, "layer_scale_init": 0.5},

@@ -369,6 +369,10 @@ def test_compiled_rules_compute_the_same(name):
         ({"attention": "strided", "attn_clamp": True}, "no attn_clamp"),
         ({"attention": "linear", "attn_scale": "learned"}, "no temperature"),
         ({"attention": "local", "attn_window": 4}, "must be odd"),
+        *(
+            ({"attention": name, "attn_mask_diagonal": True}, f"'{name}' has no full matrix")
+            for name in ROWS
+        ),
     ],
 )
 def test_options_that_a_rule_does_not_support_are_refused(fields, reason):

@@ -28,9 +28,11 @@ def make(init: str, **fields) -> VisionTransformer:
     [
         {"ffn": "gelu"},
         {"ffn": "swiglu"},
+        {"ffn": "depthwise"},
         {"patch_embed": "conv"},
         {"patch_embed": "conv_stem"},
         {"patch_embed": "conv_tokenizer"},
+        {"patch_embed": "shifted"},
     ],
     ids=str,
 )

@@ -114,6 +114,7 @@ def test_kernels_compute_the_supported_ops(native, checkpointing):
         ({"attn_scale": "learned"}, {"Attention": 0}),
         ({"attn_scale": "embed_dim"}, {"Attention": 1}),
         ({"attn_clamp": True}, {"Attention": 0}),
+        ({"attn_mask_diagonal": True}, {"Attention": 0}),
         ({"attn_drop": 0.1}, {"Attention": 0}),
         ({"attention": "linformer"}, {"Attention": 0}),
         ({"pos_embed": "rope2d", "num_heads": 4}, {"Attention": 1}),
@@ -121,6 +122,7 @@ def test_kernels_compute_the_supported_ops(native, checkpointing):
         ({"num_classes": 16}, {"Linear": 10}),
         ({"embed_dim": 24}, {"Linear": 0, "AddNorm": 5}),
         ({"ffn": "relu"}, {"Gelu": 0}),
+        ({"ffn": "depthwise"}, {"Gelu": 3, "Attention": 1}),  # the last block filters no patch
     ],
     ids=str,
 )
@@ -158,6 +160,8 @@ VARIANTS = [
     {"ffn": "none"},
     {"ffn": "relu"},
     {"ffn": "swiglu"},
+    {"ffn": "depthwise", "pool": "mean"},
+    {"attn_mask_diagonal": True, "attn_scale": "learned"},
     {"num_heads": 1},
     {"attn_scale": "learned"},
     {"attn_clamp": True},
@@ -211,6 +215,8 @@ def test_a_model_learns_equally_well_with_both_backends(fields, kernels, native_
         ({"ffn": "none"}, {"attention": 2, "ffn": 0}),
         ({"ffn": "relu"}, {"attention": 2, "ffn": 0}),
         ({"ffn": "swiglu"}, {"attention": 2, "ffn": 0}),
+        ({"ffn": "depthwise"}, {"attention": 2, "ffn": 0}),
+        ({"attn_mask_diagonal": True}, {"attention": 0, "ffn": 2}),
         ({"norm": "none"}, {"attention": 2, "ffn": 2}),
         ({"norm": "rms_norm"}, {"attention": 0, "ffn": 0}),
         ({"norm_position": "post"}, {"attention": 0, "ffn": 0}),

@@ -245,6 +245,8 @@ REFUSED = {
     "model: task 'mae' .* attention 'local'": {"attention": "local"},
     "model.patch_embed: 'conv_stem'": {"patch_embed": "conv_stem"},
     "model.patch_embed: 'conv_tokenizer'": {"patch_embed": "conv_tokenizer"},
+    "model.patch_embed: 'shifted'": {"patch_embed": "shifted"},
+    "model: task 'mae' .* ffn 'depthwise'": {"ffn": "depthwise"},
     **{
         f"model.family: .* family '{name}'": {"family": name, **fields}
         for name, fields in REQUIRED.items()

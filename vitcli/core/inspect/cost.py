@@ -1,6 +1,8 @@
 """The cost of a model: parameters, operations and memory, computed on "meta" tensors."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -89,9 +91,28 @@ def step_flops(losses: Callable[[Batch], Batch], batch: Batch) -> int:
     from torch.utils.flop_counter import FlopCounterMode
 
     on_meta = {name: value.to("meta") for name, value in batch.items()}
-    with torch.device("meta"), FlopCounterMode(display=False) as counter:
+    formulas = {torch.ops.aten.convolution_backward: convolution_backward_flops}
+    counter = FlopCounterMode(display=False, custom_mapping=formulas)
+    with torch.device("meta"), counter:
         losses(on_meta)["loss"].backward()
     return int(counter.get_total_flops())
+
+
+def convolution_backward_flops(
+    grad_shape: Sequence[int],
+    x_shape: Sequence[int],
+    weight_shape: Sequence[int],
+    *rest: Any,
+    **_: Any,
+) -> int:
+    """Return the operations of the gradients of a convolution; ``rest`` as in aten.
+
+    Each gradient, of the input and of the weights, has as many as the forward pass. torch's own
+    formula multiplies those of the weights by the number of groups.
+    """
+    transposed, mask = rest[4], rest[7]
+    pixels = (x_shape if transposed else grad_shape)[2:]
+    return 2 * grad_shape[0] * math.prod(pixels) * math.prod(weight_shape) * sum(mask[:2])
 
 
 def activation_bytes(model: nn.Module, image_shape: tuple[int, int, int]) -> int:

@@ -69,12 +69,14 @@ class SelfAttention(InnerLayer):
     def softmax_scale(self) -> float | None:
         """Return the scale if attention is exactly softmax(scale q k^T) v, otherwise None.
 
-        Backends compute only this form: without bias, clamp, dropout of the weights or learned
-        scale.
+        Backends compute only this form: without bias, mask, clamp, dropout of the weights or
+        learned scale.
         """
         rule, has_bias = self.attend, type(self.position).bias is not Position.bias
         is_global = type(self).split is SelfAttention.split
-        if type(rule) is not Softmax or rule.clamp or rule.dropout or has_bias or not is_global:
+        if type(rule) is not Softmax or rule.clamp or rule.dropout or rule.masks_diagonal:
+            return None
+        if has_bias or not is_global:
             return None
         return rule.scale() if isinstance(rule.scale, HeadDimScale) else None
 

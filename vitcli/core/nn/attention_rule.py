@@ -51,9 +51,10 @@ class EmbedDimScale(HeadDimScale):
 class LearnedScale(nn.Module):
     """A learned scale for each head. Its logarithm is the parameter and starts at ln(1 / sqrt(d)).
 
-    Lee et al. 2021, https://arxiv.org/abs/2112.13492. There are two deviations. Each head has
-    its own scale; the paper learns one temperature for each layer. The diagonal is not masked; the
-    paper masks it.
+    Lee et al. 2021, https://arxiv.org/abs/2112.13492. The paper writes one temperature; the
+    authors' code has one for each head, as here. Deviation: the authors learn the scale itself,
+    which can change its sign; here it stays positive. ``attn_mask_diagonal`` is the other half of
+    Locality Self-Attention.
     """
 
     def __init__(self, embed_dim: int, num_heads: int) -> None:

@@ -188,7 +188,7 @@ def build_block(
         attention = SelfAttention(spec, shape, build_position(spec, shape))
     inners: dict[str, nn.Module] = {"attn": attention}
     if FFNS[spec.ffn].build:
-        inners["ffn"] = make(FFNS[spec.ffn], spec)
+        inners["ffn"] = make(FFNS[spec.ffn], spec, shape)
 
     def branch(inner: nn.Module) -> PreNorm:
         dim = spec.embed_dim

@@ -1,11 +1,13 @@
 """Feed-forward networks that act on each token alone: (B, N, D) -> (B, N, D).
 
+They are built for a shape of tokens, as all networks of the slot, and do not depend on it.
 Axes: B batch, N tokens, D embed_dim.
 """
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.inner import InnerLayer
 from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.spec import TokenSpec
@@ -48,7 +50,7 @@ class SwiGlu(nn.Module):
     The paper takes 2/3 of it to keep the number of parameters.
     """
 
-    def __init__(self, spec: TokenSpec) -> None:
+    def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
         super().__init__()
         self.fc1 = Linear(spec.embed_dim, 2 * spec.hidden_dim)
         self.drop1 = nn.Dropout(spec.proj_drop)
@@ -60,9 +62,9 @@ class SwiGlu(nn.Module):
         return self.drop2(self.fc2(self.drop1(F.silu(gate) * value)))
 
 
-def gelu_mlp(spec: TokenSpec) -> Mlp:
+def gelu_mlp(spec: TokenSpec, shape: TokenShape) -> Mlp:
     return Mlp(spec, Gelu())
 
 
-def relu_mlp(spec: TokenSpec) -> Mlp:
+def relu_mlp(spec: TokenSpec, shape: TokenShape) -> Mlp:
     return Mlp(spec, nn.ReLU())

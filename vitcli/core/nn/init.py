@@ -123,10 +123,13 @@ def mimetic(model: nn.Module, draws: Draws) -> None:
 
 @torch.no_grad()
 def mimetic_attention(attn: SelfAttention, qk_noise: Generator, vo_noise: Generator) -> None:
-    """Fill qkv and proj by SVD with factors of the products W_q W_k^T and W_v W_proj."""
+    """Fill qkv and proj by SVD with factors of the products W_q W_k^T and W_v W_proj.
+
+    ``mimetic_values`` fills the values' part.
+    """
     dim = attn.qkv.in_features
     head_dim = dim // attn.num_heads
-    q, k, v = attn.qkv.weight.chunk(3)  # each (D, D), rows are features of the heads
+    q, k, _ = attn.qkv.weight.chunk(3)  # each (D, D), rows are features of the heads
     alpha, beta = MIMETIC_QK
     for head in range(attn.num_heads):
         rows = slice(head * head_dim, (head + 1) * head_dim)
@@ -135,8 +138,16 @@ def mimetic_attention(attn: SelfAttention, qk_noise: Generator, vo_noise: Genera
         root = values[:head_dim].sqrt()
         q[rows] = (left[:, :head_dim] * root).mT
         k[rows] = right[:head_dim] * root[:, None]
+    mimetic_values(attn, vo_noise)
+
+
+@torch.no_grad()
+def mimetic_values(attn: SelfAttention, draws: Generator) -> None:
+    """Fill the values' part of qkv and proj with factors of W_v W_proj, similar to -I."""
+    dim = attn.qkv.in_features
+    v = attn.qkv.weight.chunk(3)[2]
     alpha, beta = MIMETIC_VO
-    noise = torch.randn(dim, dim, generator=vo_noise) / dim**0.5
+    noise = torch.randn(dim, dim, generator=draws) / dim**0.5
     left, values, right = torch.linalg.svd(alpha * noise - beta * torch.eye(dim))
     v.copy_((left * values.sqrt()).mT)
     assert isinstance(attn.proj, nn.Linear)

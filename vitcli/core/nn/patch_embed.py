@@ -6,6 +6,7 @@ Axes: B batch, C channels, H W pixels, P patch_size, N patches, D embed_dim.
 import itertools
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.make import make
@@ -54,6 +55,38 @@ class LinearPatches(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.proj(self.norm(patchify(images, self.patch_size)))
+
+
+class ShiftedPatches(nn.Module):
+    """A linear map of each patch, joined with its surroundings: (B, C, H, W) -> (B, N, D).
+
+    Shifted Patch Tokenization of Lee et al. 2021, https://arxiv.org/abs/2112.13492. The image and
+    its copies, shifted by half a patch along both diagonals, are stacked as 5 C channels. Each
+    patch of the stack is flattened, normalised by LayerNorm and mapped to D features. Pixels from
+    outside the image are 0. Half of an odd patch is rounded down.
+    """
+
+    def __init__(self, spec: PatchSpec) -> None:
+        super().__init__()
+        self.patch_size = spec.patch_size
+        length = 5 * input_channels(spec) * spec.patch_size**2
+        self.norm = nn.LayerNorm(length)
+        self.proj = Linear(length, spec.embed_dim, bias=spec.patch_bias)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.proj(self.norm(patchify(self.stack(images), self.patch_size)))
+
+    def stack(self, images: Tensor) -> Tensor:
+        """Return the image and its shifts down-right, down-left, up-right, up-left as channels.
+
+        (B, C, H, W) -> (B, 5 C, H, W)
+        """
+        height, width = images.shape[-2:]
+        half = self.patch_size // 2
+        padded = F.pad(images, (half, half, half, half))
+        starts = [(row, column) for row in (0, 2 * half) for column in (0, 2 * half)]
+        shifted = [padded[:, :, i : i + height, j : j + width] for i, j in starts]
+        return torch.cat([images, *shifted], dim=1)
 
 
 class ConvPatches(nn.Module):

@@ -1,5 +1,6 @@
 """The rule of softmax attention. Axes: B batch, N tokens (prefix first), h num_heads, d = D / h."""
 
+import torch
 from torch import Tensor
 
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
@@ -8,13 +9,20 @@ from vitcli.core.spec import TokenSpec
 
 
 class Softmax(AttentionRule):
-    """Exact softmax attention, O(N^2)."""
+    """Exact softmax attention, O(N^2).
+
+    ``masks_diagonal`` hides each token from itself, as in Locality Self-Attention: Lee et al. 2021,
+    https://arxiv.org/abs/2112.13492. Deviation: the masked score is the smallest finite number
+    instead of minus infinity. A token with others gets exactly the same weights, and a token that
+    is alone attends to itself instead of to nothing.
+    """
 
     def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
         super().__init__()
         self.scale = build_scale(spec, shape)
         self.clamp = spec.attn_clamp
         self.dropout = spec.attn_drop
+        self.masks_diagonal = spec.masks_diagonal
 
     def forward(
         self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
@@ -24,11 +32,24 @@ class Softmax(AttentionRule):
             key,
             value,
             scale=self.scale(),
-            bias=bias,
+            bias=self.mask(query, key, bias),
             clamp=self.clamp,
             dropout=self.dropout if self.training else 0.0,
             fused=fused,
         )
 
     def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+        bias = self.mask(query, key, bias)
         return attention_weights(query, key, scale=self.scale(), bias=bias, clamp=self.clamp)
+
+    def mask(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor | None:
+        """Return the bias of the scores, broadcast to (B, h, N, M), with the diagonal masked.
+
+        The queries are the first N of the M tokens.
+        """
+        if not self.masks_diagonal:
+            return bias
+        rows, columns = (torch.arange(x.shape[2], device=x.device) for x in (query, key))
+        scores = query.new_zeros(1, 1, len(rows), len(columns)) if bias is None else bias
+        hidden = torch.finfo(query.dtype).min
+        return scores.to(query.dtype).masked_fill(rows[:, None] == columns, hidden)

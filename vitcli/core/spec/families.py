@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
 from vitcli.core.spec.rows import SpecRow
-from vitcli.core.spec.slots import ATTENTIONS, POS_EMBEDS
+from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
 
 DEFAULT_FAMILY = "vit"
 
@@ -35,6 +35,8 @@ class VitSpec(AttentionSpec, PatchSpec):
     def no_other_grid(self) -> str | None:
         if ATTENTIONS[self.attention].needs_grid:
             return f"attention {self.attention!r} needs all patches of the grid"
+        if FFNS[self.ffn].needs_grid:
+            return f"ffn {self.ffn!r} needs all patches of the grid"
         if POS_EMBEDS[self.pos_embed].heads:
             return f"pos_embed {self.pos_embed!r} needs all patches of the grid"
         return None

@@ -129,6 +129,11 @@ class TokenSpec(ModelSpec):
         return "head_dim"
 
     @property
+    def masks_diagonal(self) -> bool:
+        """Return whether no token attends to itself."""
+        return False
+
+    @property
     def branch_norm(self) -> str:
         """Return the name of the row of ``NORM_POSITIONS`` for every branch."""
         return "pre"
@@ -184,9 +189,23 @@ class TokenSpec(ModelSpec):
             raise ValueError(f"patch_size {self.patch_size} does not divide {height}x{width}")
         if not self.has_residual and self.drop_path > 0:
             raise ValueError("without a residual, drop_path would erase the signal; set it to 0")
-        if INITS[self.init].factors_attention and not self.attn_proj:
+        return self
+
+    @model_validator(mode="after")
+    def _check_init(self) -> Self:
+        """Refuse parts that the scheme of the initial weights would have to fill, but cannot."""
+        row, scheme = INITS[self.init], f"init {self.init!r}"
+        if row.factors_attention and not self.attn_proj:
+            raise ValueError(f"{scheme} needs attn_proj: it fills values and projection together")
+        if row.needs_table and POS_EMBEDS[self.pos_embed].build is None:
+            able = " or ".join(repr(name) for name, each in POS_EMBEDS.items() if each.build)
             raise ValueError(
-                f"init {self.init!r} needs attn_proj: it fills values and projection together"
+                f"{scheme} needs pos_embed {able}: it shapes the attention between their vectors"
+            )
+        if row.needs_table and not ATTENTIONS[self.attention_rule].has_attention_matrix:
+            raise ValueError(
+                f"{scheme} shapes the attention between patches, which attention"
+                f" {self.attention_rule!r} does not have"
             )
         return self
 
@@ -225,6 +244,9 @@ class AttentionSpec(TokenSpec):
     """Side of the window of ``local`` in patches; an odd number."""
     attn_scale: Annotated[str, RowOf(ATTN_SCALES)] = "head_dim"
     """Divisor of the attention scores."""
+    attn_mask_diagonal: bool = False
+    """Mask the diagonal of the attention scores, so that no token attends to itself. With
+    ``attn_scale: learned``, this is Locality Self-Attention (Lee et al. 2021)."""
 
     @property
     def attention_rule(self) -> str:
@@ -233,6 +255,10 @@ class AttentionSpec(TokenSpec):
     @property
     def score_scale(self) -> str:
         return self.attn_scale
+
+    @property
+    def masks_diagonal(self) -> bool:
+        return self.attn_mask_diagonal
 
     @property
     def num_registers(self) -> int:
@@ -251,6 +277,7 @@ class AttentionSpec(TokenSpec):
             "attn_drop": self.attn_drop > 0,
             "attn_clamp": self.attn_clamp,
             "attn_scale": self.attn_scale != super().score_scale,
+            "attn_mask_diagonal": self.attn_mask_diagonal,
         }
         reasons = {
             "relative positions": f"{rule} has no matrix of scores for pos_embed"
@@ -258,6 +285,8 @@ class AttentionSpec(TokenSpec):
             "attn_drop": f"{rule} has no weights that attn_drop could drop",
             "attn_clamp": f"{rule} has no attn_clamp",
             "attn_scale": f"{rule} has no temperature; leave attn_scale out",
+            "attn_mask_diagonal": f"{rule} has no full matrix of scores whose diagonal"
+            " attn_mask_diagonal could mask",
         }
         for option, is_asked in asked.items():
             if is_asked and option not in ATTENTIONS[self.attention].takes:
@@ -297,6 +326,11 @@ class PatchSpec(TokenSpec):
     @model_validator(mode="after")
     def _check_patches(self) -> Self:
         row = PATCH_EMBEDS[self.patch_embed]
+        if self.patch_size < row.min_patch_size:
+            raise ValueError(
+                f"patch_embed {self.patch_embed!r} needs a patch_size of {row.min_patch_size} or"
+                f" more, got {self.patch_size}"
+            )
         if self.stem_width and not (row.is_stem and self.patch_size > 2):
             stems = " or ".join(sorted(repr(n) for n, each in PATCH_EMBEDS.items() if each.is_stem))
             raise ValueError(

@@ -36,6 +36,7 @@ DEFAULTS: dict[str, Any] = {
     "attn_window": 3,
     "attn_scale": "head_dim",
     "attn_clamp": False,
+    "attn_mask_diagonal": False,
     "qkv_bias": True,
     "attn_proj": True,
     "proj_bias": True,
@@ -56,7 +57,10 @@ DEFAULTS: dict[str, Any] = {
     "head": "linear",
     "init": "trunc_normal",
 }
-"""Default values of the fields of 0.7.0 that at least one family does not have today."""
+"""Default values of the fields that some families have and others do not.
+
+They are fields of 0.7.0 and later fields of complete configurations.
+"""
 
 
 def family_fields() -> Iterator[str]:
@@ -66,7 +70,7 @@ def family_fields() -> Iterator[str]:
 
 
 def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields without fields of other families that have the defaults of 0.7.0.
+    """Return the fields without fields of other families that have their defaults.
 
     Raises:
         ValueError: A field of another family has another value.

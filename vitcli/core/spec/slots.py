@@ -5,12 +5,14 @@ A new choice needs a row here and nothing else. YAML files can name it, all comm
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from vitcli.core.spec.rows import Row, Table, Target
 
 NN = "vitcli.core.nn"
-Option = Literal["attn_drop", "attn_clamp", "attn_scale", "relative positions"]
+Option = Literal[
+    "attn_drop", "attn_clamp", "attn_scale", "attn_mask_diagonal", "relative positions"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +33,7 @@ class AttentionRow(Row):
     """Whether the rule works only with all patches of the grid that the model was built for."""
 
 
-EVERY_OPTION = frozenset[Option](("attn_drop", "attn_clamp", "attn_scale", "relative positions"))
+EVERY_OPTION: frozenset[Option] = frozenset(get_args(Option))
 
 ATTENTIONS: dict[str, AttentionRow] = {
     "softmax": AttentionRow(
@@ -48,7 +50,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         time="N",
         memory="N",
         has_attention_matrix=False,
-        takes=EVERY_OPTION - {"relative positions"},
+        takes=EVERY_OPTION - {"relative positions", "attn_mask_diagonal"},
         needs_grid=True,
     ),
     "performer": AttentionRow(
@@ -183,6 +185,7 @@ class PatchEmbedRow(Row):
     is_stem: bool = False
     """Whether several convolutions reduce the image, with widths that ``stem_width`` can set."""
     has_batch_norm: bool = False
+    min_patch_size: int = 1
 
 
 PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
@@ -208,13 +211,34 @@ PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
         build=f"{NN}.patch_embed:ConvTokenizer",
         is_stem=True,
     ),
+    "shifted": PatchEmbedRow(
+        about="a linear map of each patch and its four diagonal shifts (Lee et al. 2021)",
+        build=f"{NN}.patch_embed:ShiftedPatches",
+        min_patch_size=2,
+    ),
 }
 
-FFNS: dict[str, Row] = {
-    "gelu": Row(about="two linear layers with GELU between them", build=f"{NN}.ffn:gelu_mlp"),
-    "relu": Row(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
-    "swiglu": Row(about="a gated linear unit with SiLU (Shazeer 2020)", build=f"{NN}.ffn:SwiGlu"),
-    "none": Row(about="no feed-forward branch"),
+
+@dataclass(frozen=True, kw_only=True)
+class FfnRow(Row):
+    """A feed-forward network. ``build`` takes (spec, token shape)."""
+
+    needs_grid: bool = False
+    """Whether the network works only with all patches of the grid that the model was built for."""
+
+
+FFNS: dict[str, FfnRow] = {
+    "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:gelu_mlp"),
+    "relu": FfnRow(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
+    "swiglu": FfnRow(
+        about="a gated linear unit with SiLU (Shazeer 2020)", build=f"{NN}.ffn:SwiGlu"
+    ),
+    "depthwise": FfnRow(
+        about="GELU layers with a 3x3 depthwise convolution between them (Lu et al. 2022)",
+        build=f"{NN}.depthwise:DepthwiseMlp",
+        needs_grid=True,
+    ),
+    "none": FfnRow(about="no feed-forward branch"),
 }
 
 
@@ -321,6 +345,8 @@ class InitRow(Row):
 
     factors_attention: bool = False
     """Whether the scheme factors products of attention matrices, which must be square."""
+    needs_table: bool = False
+    """Whether the scheme shapes the attention between the vectors of a table of positions."""
 
 
 INITS: dict[str, InitRow] = {
@@ -335,6 +361,12 @@ INITS: dict[str, InitRow] = {
         about="attention weights that resemble trained ones (Trockman and Kolter 2023)",
         build=f"{NN}.init:mimetic",
         factors_attention=True,
+    ),
+    "impulse": InitRow(
+        about="each head attends to one neighbour, as a random 3x3 filter (Zheng et al. 2025)",
+        build=f"{NN}.impulse:impulse",
+        factors_attention=True,
+        needs_table=True,
     ),
 }
 

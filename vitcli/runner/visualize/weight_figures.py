@@ -133,7 +133,7 @@ def filters_figure(tested: RunOnTestSet) -> RunFigure:
     model = tested.predictor.model
     weight = first_filters(model, tested.predictor.in_chans)  # (D, C, P, P)
     spec = model.spec
-    if isinstance(spec, PatchSpec) and PATCH_EMBEDS[spec.patch_embed].cuts_patches:
+    if isinstance(spec, PatchSpec) and not PATCH_EMBEDS[spec.patch_embed].is_stem:
         tiles = principal_components(weight)
         what = f"The first {len(tiles)} principal components of the {len(weight)} filters that"
         what += " embed a patch, as in figure 7 of Dosovitskiy et al. 2021."
@@ -150,13 +150,15 @@ def filters_figure(tested: RunOnTestSet) -> RunFigure:
 
 
 def first_filters(model: nn.Module, in_chans: int) -> Tensor:
-    """Return the weights of the first layer, (D, C, P, P)."""
+    """Return the weights of the first layer, (D, C, P, P); of shifted patches, those unshifted."""
     for module in model.modules():
         if isinstance(module, nn.Conv2d):
             return module.weight.detach().cpu()
         if isinstance(module, nn.Linear):
-            side = round((module.in_features / in_chans) ** 0.5)
-            return module.weight.detach().cpu().unflatten(1, (in_chans, side, side))
+            assert isinstance(model, TokenModel), "only patches enter a linear layer first"
+            side = model.spec.patch_size
+            stack = module.weight.detach().cpu().unflatten(1, (-1, side, side))
+            return stack[:, :in_chans]
     raise NoFigureError("the model has no filters")
 
 

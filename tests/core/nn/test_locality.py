@@ -1,0 +1,255 @@
+"""Layers and initial weights that look at neighbours, compared with loops over their definitions.
+
+Depthwise filters in the FFN, shifted patches, attention without the diagonal, impulse weights.
+"""
+
+import itertools
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+
+from tests.core.specs import build, changed, pictures
+from vitcli.core.inspect.maps import attention_maps
+from vitcli.core.make import make
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.impulse import draw_shifts, factor, moves
+from vitcli.core.nn.patch_embed import build_patch_embed
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec.slots import FFNS
+
+GRID = (3, 4)
+AROUND = [*itertools.product((-1, 0, 1), repeat=2)]
+
+
+def gelu(x: Tensor) -> Tensor:
+    return x * (1 + torch.erf(x / math.sqrt(2))) / 2
+
+
+def inside(row: int, column: int, grid: tuple[int, int]) -> bool:
+    return 0 <= row < grid[0] and 0 <= column < grid[1]
+
+
+# Depthwise filters in the FFN
+
+
+def depthwise(prefix: int) -> torch.nn.Module:
+    shape = TokenShape(embed_dim=24, grid_size=GRID, num_prefix_tokens=prefix)
+    return make(FFNS["depthwise"], changed(ffn="depthwise", mlp_dim=10), shape).double().eval()
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 3])
+def test_the_depthwise_ffn_equals_a_loop_over_patches_and_neighbours(prefix):
+    ffn, x = depthwise(prefix), torch.randn(2, prefix + 12, 24, dtype=torch.float64)
+    hidden = gelu(x @ ffn.fc1.weight.T + ffn.fc1.bias)
+    mixed = hidden.clone()
+    filters = ffn.filters.conv
+    for row, column in itertools.product(*map(range, GRID)):
+        total = filters.bias.expand(2, 10)
+        for down, right in AROUND:
+            if inside(row + down, column + right, GRID):
+                place = prefix + (row + down) * GRID[1] + column + right
+                total = total + filters.weight[:, 0, down + 1, right + 1] * hidden[:, place]
+        mixed[:, prefix + row * GRID[1] + column] += gelu(total)
+    assert_close(ffn(x), mixed @ ffn.fc2.weight.T + ffn.fc2.bias)
+
+
+def test_depthwise_filters_reach_the_eight_neighbours_and_no_prefix_token():
+    ffn, x = depthwise(2), torch.randn(1, 14, 24, dtype=torch.float64)
+    moved = x.clone()
+    moved[:, 2 + 5] += 1  # the patch in row 1, column 1
+    changes = (ffn(moved) - ffn(x)).abs().amax((0, 2))
+    assert (changes > 0).tolist() == [False] * 2 + 3 * [True, True, True, False]
+    moved = x.clone()
+    moved[:, 0] += 1
+    assert ((ffn(moved) - ffn(x)).abs().amax((0, 2)) > 0).tolist() == [True] + [False] * 13
+    assert_close(ffn(x[:, :1]), ffn(x)[:, :1], msg="CLS alone, as in the last block")
+
+
+# Shifted patches
+
+
+@pytest.mark.parametrize(("size", "patch"), [((16, 16), 4), ((8, 16), 2), ((6, 9), 3)])
+def test_shifted_patches_equal_a_loop_over_pixels(size, patch):
+    spec = changed(patch_embed="shifted", patch_size=patch, img_size=size)
+    embed, images = build_patch_embed(spec).double(), pictures(size=size)
+    half, columns = patch // 2, size[1] // patch
+    shifts = [(0, 0), (-half, -half), (-half, half), (half, -half), (half, half)]
+    vectors = torch.zeros(2, size[0] // patch * columns, 15 * patch**2, dtype=torch.float64)
+    for token in range(vectors.shape[1]):
+        pixels = itertools.product(shifts, range(3), range(patch), range(patch))
+        for index, ((down, right), channel, i, j) in enumerate(pixels):
+            row, column = token // columns * patch + i + down, token % columns * patch + j + right
+            if inside(row, column, size):
+                vectors[:, token, index] = images[:, channel, row, column]
+    centre = vectors - vectors.mean(-1, keepdim=True)
+    normed = centre / (centre.square().mean(-1, keepdim=True) + embed[0].norm.eps).sqrt()
+    assert_close(embed(images), normed @ embed[0].proj.weight.T + embed[0].proj.bias)
+
+
+# Attention without the diagonal
+
+
+def masked_by_hand(model: VisionTransformer, x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the output (B, N, D) and the weights (B, h, N, N) of the first attention."""
+    layer: Any = model.blocks[0].attn.inner
+    count, heads, width = x.shape[1], layer.num_heads, x.shape[2] // layer.num_heads
+    q, k, v = (x @ layer.qkv.weight.T + layer.qkv.bias).chunk(3, dim=-1)
+    bias = layer.position.bias()
+    weights = torch.zeros(len(x), heads, count, count, dtype=x.dtype)
+    out = torch.zeros_like(x)
+    for image, head, i in itertools.product(range(len(x)), range(heads), range(count)):
+        part = slice(head * width, (head + 1) * width)
+        scale = layer.attend.scale()
+        scale = scale[head, 0, 0] if isinstance(scale, Tensor) else scale
+        others = [j for j in range(count) if j != i]
+        scores = torch.stack([scale * (q[image, i, part] @ k[image, j, part]) for j in others])
+        if bias is not None:
+            scores = scores + bias[0, head, i, others]
+        weights[image, head, i, others] = scores.exp() / scores.exp().sum()
+        out[image, i, part] = weights[image, head, i] @ v[image, :, part]
+    return out @ layer.proj.weight.T + layer.proj.bias, weights
+
+
+LSA = {"attn_mask_diagonal": True, "attn_scale": "learned"}
+
+
+@pytest.mark.parametrize("fused", [True, False])
+@pytest.mark.parametrize(
+    "fields", [{}, {"pos_embed": "relative", "reg_tokens": 1}, {"attn_clamp": True}], ids=str
+)
+def test_attention_without_the_diagonal_equals_a_loop(fields, fused):
+    model = build(depth=1, **LSA, **fields)
+    layer, x = model.blocks[0].attn.inner, torch.randn(2, model.token_shape.num_tokens, 24)
+    layer.fused, x = fused, x.double()
+    out, weights = masked_by_hand(model, x)
+    assert_close(layer(x), out)
+    assert_close(layer.attention_weights(x), weights)
+    assert_close(layer.forward_first(x), out[:, :1])
+    kept = build(depth=1, **fields | {"attn_scale": "learned"})
+    kept.load_state_dict(model.state_dict())
+    assert (kept.blocks[0].attn.inner(x) - out).abs().max() > 1e-3, "a control"
+
+
+def test_maps_have_an_empty_diagonal_and_a_token_that_is_alone_attends_to_itself():
+    model = build(**LSA, reg_tokens=1)
+    for weights in model.attention_weights(pictures()).values():
+        assert weights.diagonal(dim1=-2, dim2=-1).abs().max() == 0
+        assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
+    assert attention_maps(model, pictures())[0].isfinite().all()
+    alone = build(**LSA, pool="mean").encode(pictures(), torch.tensor([[3], [7]]))
+    assert alone.isfinite().all(), "one visible patch"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_has_the_mask_too(dtype):
+    model = build_vit(changed(**LSA), seed=0).eval()
+    images = pictures().float()
+    with torch.autocast("cpu", dtype):
+        found, weights = model(images), model.attention_weights(images)
+    assert_close(found.float(), model(images), atol=0.02, rtol=0.02)
+    assert all(w.diagonal(dim1=-2, dim2=-1).abs().max() == 0 for w in weights.values())
+
+
+# Impulse weights
+
+SETTINGS = [
+    {"embed_dim": 64, "num_heads": 4, "img_size": (32, 32)},
+    {"embed_dim": 64, "num_heads": 4, "img_size": (32, 32), "pos_embed": "sincos2d"},
+    {"embed_dim": 64, "num_heads": 4, "img_size": (32, 32), "pos_embed": "sincos1d"},
+    {"embed_dim": 192, "num_heads": 3, "img_size": (32, 24), "pool": "mean"},
+    {"embed_dim": 96, "num_heads": 3, "img_size": (32, 32), "pos_embed_prefix": True},
+    {"embed_dim": 96, "num_heads": 12, "img_size": (16, 16), "reg_tokens": 2},
+]
+
+
+def hits(model: VisionTransformer, seed: int) -> list[float]:
+    """Return for each head the share of patches whose largest weight is at the head's offset.
+
+    The tokens are the positions alone. Patches at the border without this neighbour are left out.
+    """
+    grid, found = model.grid_size, []
+    tokens = torch.zeros(1, model.token_shape.num_tokens, model.spec.embed_dim)
+    first = model.num_prefix_tokens
+    assert model.pos_embed is not None
+    tokens[:, first:] = model.pos_embed()[:, -model.num_patches :].detach()
+    for index, block in enumerate(model.blocks):
+        name = f"blocks.{index}.attn.inner.qkv.weight"
+        shifts = draw_shifts(model.spec.num_heads, keyed_generator("init", seed, name))
+        attn: Any = block.attn
+        weights = attn.inner.attention_weights(attn.norm(tokens))[0]
+        for head, (down, right) in enumerate(shifts):
+            peaks = weights[head, first:, first:].argmax(-1).tolist()
+            cells = itertools.product(range(grid[0]), range(grid[1]))
+            hit = [
+                peaks[row * grid[1] + column] == (row + down) * grid[1] + column + right
+                for row, column in cells
+                if inside(row + down, column + right, grid)
+            ]
+            found.append(sum(hit) / len(hit))
+    return found
+
+
+@pytest.mark.parametrize("fields", SETTINGS, ids=str)
+def test_each_head_attends_to_its_neighbour(fields):
+    model = build_vit(changed(init="impulse", **fields), seed=3)
+    assert min(hits(model, 3)) > 0.8, hits(model, 3)
+    plain = build_vit(changed(init="trunc_normal", **fields), seed=3)
+    assert max(hits(plain, 3)) < 0.6, "a control"
+
+
+def test_offsets_are_random_and_cover_the_filter_before_one_repeats():
+    drawn = [draw_shifts(12, keyed_generator("init", seed, "a")) for seed in (0, 0, 1)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    for shifts in drawn:
+        assert sorted(shifts[:9]) == AROUND
+        assert len(set(shifts[9:])) == 3
+    model = build_vit(changed(init="impulse"), seed=0)
+    first, second = (block.attn.inner.qkv.weight for block in model.blocks)
+    assert not first.equal(second), "layers have their own offsets"
+
+
+def test_moves_equal_a_loop():
+    for down, right in AROUND:
+        found = moves(GRID, (down, right))
+        for one, other in itertools.product(range(12), repeat=2):
+            row, column = one // 4 + down, one % 4 + right
+            is_neighbour = inside(row, column, GRID) and other == row * 4 + column
+            assert found[one, other] == is_neighbour
+
+
+def test_factors_reproduce_scores_that_their_rank_allows():
+    """With as many directions as patches nothing is lost; a smaller rank loses the least."""
+    positions = torch.linalg.qr(torch.randn(40, 12, dtype=torch.float64))[0].T
+    scores = torch.randn(12, 12, dtype=torch.float64)
+    q, k = factor(positions, scores, 12)
+    assert_close((positions @ q.T) @ (positions @ k.T).T, scores)
+    q, k = factor(positions, scores, 5)
+    assert q.shape == k.shape == (5, 40)
+    lost = (positions @ q.T) @ (positions @ k.T).T - scores
+    assert_close(lost.norm(), torch.linalg.svdvals(scores)[5:].norm())
+
+
+def test_directions_of_nearly_equal_positions_are_left_out():
+    """Otherwise tiny differences between positions would need huge weights."""
+    base = torch.randn(12, 3, dtype=torch.float64) @ torch.randn(3, 40, dtype=torch.float64)
+    weak = base + 1e-3 * torch.randn(12, 40, dtype=torch.float64)
+    q, k = factor(weak, torch.eye(12, dtype=torch.float64), 8)
+    assert len(q) == len(k) <= 3
+    assert max(q.abs().max(), k.abs().max()) < 1
+
+
+def test_rows_that_no_direction_needs_start_as_usual_and_can_learn():
+    """Rows of W_q and W_k that are both zero would have no gradient."""
+    fields = {"embed_dim": 96, "num_heads": 3, "pos_embed": "sincos2d"}
+    model, plain = (
+        build_vit(changed(init=name, **fields), seed=0) for name in ("impulse", "trunc_normal")
+    )
+    ours, usual = (m.blocks[0].attn.inner.qkv.weight[:192] for m in (model, plain))
+    same = (ours == usual).all(dim=1)
+    assert 0 < same.sum() < 192
+    assert (ours.abs().amax(dim=1) > 0).all()

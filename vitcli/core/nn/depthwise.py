@@ -1,0 +1,48 @@
+"""A feed-forward network with a convolution over the grid of patches: (B, N, D) -> (B, N, D).
+
+Axes: B batch, N tokens (p prefix tokens first, then the patches in reading order), D embed_dim.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.linear import Gelu, Linear
+from vitcli.core.nn.mbconv import DepthwiseConv
+from vitcli.core.spec import TokenSpec
+
+
+class DepthwiseMlp(nn.Module):
+    """Two linear layers and a 3x3 depthwise convolution of the hidden features between them.
+
+    h = gelu(x W1 + b1) for each token, h + gelu(conv(h)) for each patch, h W2 + b2 for each token.
+    The convolution pads the grid with zeros. Prefix tokens (CLS, registers) skip it. Dropout
+    precedes and follows the second linear layer.
+
+    The feed-forward network of DHVT, Lu et al. 2022, https://arxiv.org/abs/2210.05958, with the
+    inner shortcut of the authors' code. Deviations: the paper normalises with BatchNorm after each
+    of the three layers, and multiplies CLS by a function of the mean patch instead of passing it
+    through the linear layers. Here nothing is normalised inside, so an image does not depend on its
+    batch, and CLS passes through both linear layers, so CLS does not depend on the patches here.
+    The last convolution therefore has no gradient in a model that reads only CLS.
+    """
+
+    def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
+        super().__init__()
+        self.num_prefix = shape.num_prefix_tokens
+        hidden = spec.hidden_dim
+        self.fc1 = Linear(spec.embed_dim, hidden)
+        self.act1, self.act2 = Gelu(), Gelu()
+        self.filters = DepthwiseConv(hidden, hidden, shape.grid_size, stride=1, bias=True)
+        self.drop1 = nn.Dropout(spec.proj_drop)
+        self.fc2 = Linear(hidden, spec.embed_dim)
+        self.drop2 = nn.Dropout(spec.proj_drop)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the output of all tokens, or of the prefix alone if x has no patches."""
+        hidden = self.act1(self.fc1(x))  # (B, N, hidden)
+        prefix, patches = hidden[:, : self.num_prefix], hidden[:, self.num_prefix :]
+        if patches.shape[1]:
+            patches = patches + self.act2(self.filters(patches))
+            hidden = torch.cat([prefix, patches], dim=1) if self.num_prefix else patches
+        return self.drop2(self.fc2(self.drop1(hidden)))
