@@ -16,8 +16,10 @@ def record_claims(results: Path) -> None:
     findings = {}
     for item in select([]):
         found, old = judge(item, results), before.get(item.id)
-        keeps = item.id in COMPUTATIONS and old and found and old.verdict == found.verdict
-        findings[item.id] = old if keeps and old else found
+        assert found is not None, "the folder of results is there"
+        is_computed = item.id in COMPUTATIONS
+        is_same = is_computed and old is not None and old.verdict == found.verdict
+        findings[item.id] = old if old and is_same else found
     text = json.dumps(as_record(findings), indent=1, ensure_ascii=False)
     RECORDED.write_text(f"{text}\n")
 

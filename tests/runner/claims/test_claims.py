@@ -18,6 +18,7 @@ from vitcli.runner.study.table import read_document
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "experiments" / "results"
 JUDGED = select([])
+ERRORS: dict[str, float] = {"output": 1.0, "equivariant": 0.0, "pooled": 0.0, "positions": 1.0}
 
 
 def test_every_item_of_the_sources_is_listed_once():
@@ -100,9 +101,6 @@ class OtherSpec:
     """Another model: 6 layers of width 32 with 8x8 patches."""
 
     depth, embed_dim, img_size, patch_size = 6, 32, (32, 32), 8
-
-
-ERRORS = {"output": 1.0, "equivariant": 0.0, "pooled": 0.0, "positions": 1.0}
 
 
 def study(name: str, base: float, **rows: float) -> StudyResult:

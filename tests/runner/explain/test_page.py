@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from typing import Any
 
 import pytest
 import torch
@@ -119,8 +120,8 @@ def check_change(change: str) -> None:
     load_experiment("quickstart", parse_sets([change]))
 
 
-SIZES = {"img_size": 16, "in_chans": 3, "num_classes": 3}
-TOKENS = {"embed_dim": 16, "depth": 1, "num_heads": 2, "patch_size": 4}
+SIZES: dict[str, Any] = {"img_size": 16, "in_chans": 3, "num_classes": 3}
+TOKENS: dict[str, Any] = {"embed_dim": 16, "depth": 1, "num_heads": 2, "patch_size": 4}
 
 
 @pytest.mark.parametrize(

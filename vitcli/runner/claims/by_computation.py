@@ -110,11 +110,14 @@ def attention_cost() -> Finding:
 
 
 def subspaces() -> Finding:
+    from vitcli.core.inspect.heads import attention_of
     from vitcli.runner.evaluate.weights import DEFAULT_MODEL, load_model
+    from vitcli.runner.run.folder import BUNDLED, RunDir
 
-    model = load_model(DEFAULT_MODEL)
-    width, heads = model.blocks[0].attn.inner.proj.in_features, model.blocks[0].attn.inner.num_heads
-    keys = [block.attn.inner.qkv.weight[width : 2 * width].detach() for block in model.blocks]
+    model: Any = load_model(RunDir(BUNDLED / DEFAULT_MODEL))
+    layers = [attention_of(block) for block in model.blocks]
+    heads = layers[0].num_heads
+    keys = [layer.qkv.weight.detach().chunk(3)[1] for layer in layers]
     overlaps = computed.head_overlaps(keys, heads)
     low, high = t_interval(overlaps)
     found = (

@@ -236,14 +236,11 @@ def competitive(results: Results) -> Finding:
 def fewer_labels(results: Results) -> Finding:
     """Judge CLIP-style training against training from scratch for every number of labels."""
     studies = ("study-pretraining-100", "study-pretraining", "study-pretraining-all")
-    found = [rows for name in studies if (rows := rows_of(results, name))]
+    found = [each for name in studies if (each := rows_of(results, name))]
     if len(found) < len(studies):
         return not_run(f"study-pretraining and its two others have no {MIN_SEEDS} seeds yet")
-    rows = [each["clip"] for _, each in found]
-    text = ", ".join(
-        f"{doc.name} {difference_text(row)}" for (doc, _), row in zip(found, rows, strict=True)
-    )
-    sides = {side(row) for row in rows[:2]}
+    text = ", ".join(f"{doc.name} {difference_text(rows['clip'])}" for doc, rows in found)
+    sides = {side(rows["clip"]) for _, rows in found[:2]}
     word: Word = "holds" if sides == {"above"} else "in part" if "above" in sides else "refuted"
     return with_source(found[1][0], word, f"clip against scratch: {text}")
 

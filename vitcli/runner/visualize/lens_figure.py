@@ -131,8 +131,7 @@ def _draw_examples(axes: Axes, examples: list[Example], layers: list[int]) -> No
         axes.add_artist(AnnotationBbox(picture, (-0.4, row + 0.5), frameon=False))
         for column, layer in enumerate(layers):
             name, share, is_right = example.said[layer]
-            style = {"color": BLUE, "weight": "bold"} if is_right else {"color": MUTED}
             text = f"{name}\n{100 * share:.0f} %"
-            where = {"ha": "center", "va": "center", "fontsize": 7}
-            axes.text(column + 0.5, row + 0.5, text, **where, **style)
+            drawn = axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7)
+            drawn.set(color=BLUE if is_right else MUTED, weight="bold" if is_right else "normal")
     axes.set_title("class after each layer; the true one is bold", fontsize=8, loc="left")
