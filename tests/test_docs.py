@@ -56,11 +56,15 @@ NOT_RUN = {
     r"torchrun ": "starts several processes; tests/runner/train/test_ranks.py",
     r"ray start": "starts a server",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
+    r"vitcli export .*--to (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
     r"vitcli runs export .*--to (mlflow|trackio)": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")
 ENDS = {
+    "vitcli import timm:deit_tiny_patch16_224 -e": (4, "its weights are not on this computer"),
+    "vitcli import timm:": (4, "vit.pt: not a file"),
+    "vitcli attn-map photo.jpg --model": (4, ": not a file"),
     "vitcli import vit.pt -e cifar10-tiny": (4, "vit.pt: not a file"),
     "vitcli import vit.pt": (2, "theirs.yaml: no such experiment file"),
     "vitcli train theirs.yaml": (4, "no run is called 'theirs'"),

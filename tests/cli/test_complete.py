@@ -42,6 +42,7 @@ def place(here) -> Path:
     (here / "pictures" / "train").mkdir(parents=True)
     (here / "red\x1b[31m").mkdir()
     (here / "photo.jpg").touch()
+    (here / "theirs.pt").touch()
     return here
 
 
@@ -87,6 +88,11 @@ OFFERS = {
     "vitcli experiments show ablation-pos": ["ablation-positions"],
     "vitcli bench train quick": ["quickstart"],
     "vitcli import vit.pt -e cifar10-sw": ["cifar10-swin"],
+    "vitcli import ti": ["timm:"],
+    "vitcli import theirs": ["theirs.pt"],
+    "vitcli attn-map photo.jpg --model theirs": ["theirs.pt"],
+    "vitcli export ph": ["photos"],
+    "vitcli export ph --to s": ["safetensors"],
     "vitcli eval ph": ["photos"],
     "vitcli eval qu": ["quickstart"],
     "vitcli eval quickstart/": ["quickstart/train/seed0"],

@@ -113,6 +113,7 @@ def test_the_commands_of_every_day_come_first():
         "data",
         "bench",
         "import",
+        "export",
         "doctor",
     ]
 

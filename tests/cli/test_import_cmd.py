@@ -117,6 +117,10 @@ def suggested(talk: str) -> list[str]:
         ({"qkv_bias": False, "no_embed_class": True}, ["pool=cls", "qkv_bias=false"]),
         ({"init_values": 0.1, "no_embed_class": True}, ["pool=cls", "layer_scale_init=1.0"]),
         ({"final_norm": False, "no_embed_class": True}, ["pool=cls", "final_norm=false"]),
+        (
+            {"pre_norm": True, "no_embed_class": True},
+            ["pool=cls", "pre_norm=true", "patch_bias=false"],
+        ),
     ],
     ids=str,
 )
@@ -146,7 +150,6 @@ def test_another_number_of_classes_is_named(tiny, here):
     [
         ("VisionTransformer", {"global_pool": "avg"}, "fc_norm.weight, a norm after the pooling"),
         ("VisionTransformer", {"global_pool": "map"}, "attn_pool.latent, pooling by attention"),
-        ("VisionTransformer", {"pre_norm": True}, "norm_pre.weight, a norm before the blocks"),
         ("VisionTransformer", {"qk_norm": True}, "blocks.0.attn.q_norm.weight, norms of queries"),
         ("VisionTransformerDistilled", {}, "dist_token, a distillation token"),
     ],

@@ -10,11 +10,22 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, percent, say
-from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Images, Json
+from vitcli.cli.options import (
+    ChosenRun,
+    Device,
+    Fit,
+    FitOption,
+    Images,
+    Json,
+    Offline,
+    WeightsFile,
+)
 
 if TYPE_CHECKING:
     from vitcli.runner.attn_map.explain import Explainer, Explanation
+    from vitcli.runner.evaluate.predict import Predictor
 
 
 class Method(StrEnum):
@@ -39,6 +50,16 @@ class Format(StrEnum):
     html = "html"
 
 
+ModelOption = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="FILE|timm:NAME",
+        help="Weights of a ViT of timm, instead of a run.",
+        show_default=False,
+        autocompletion=complete.weights,
+    ),
+]
 MethodOption = Annotated[
     Method | None,
     typer.Option(help="Method that computes the map.", show_default="one that fits the model"),
@@ -87,6 +108,8 @@ Output = Annotated[
 def attn_map(
     images: Images,
     run: ChosenRun = None,
+    model: ModelOption = None,
+    weights: WeightsFile = None,
     method: MethodOption = None,
     layer: Layers = "",
     head: Heads = "",
@@ -98,31 +121,32 @@ def attn_map(
     live: Live = False,
     output: Output = None,
     device: Device = "auto",
+    offline: Offline = False,
     json: Json = False,
 ) -> None:
     """Draw a model's attention over pictures.
+
+    --model takes weights of timm's ViT, DeiT, DINO or CLIP models. The name of a
+    FILE's model is guessed from its shapes; timm:NAME --weights FILE names it.
 
     \b
     Example:
       vitcli attn-map photo.jpg
       vitcli attn-map photo.jpg --format html
       vitcli attn-map photo.jpg --format html --live
+      vitcli attn-map photo.jpg --model vit.pt
     """
     from vitcli.runner.attn_map.explain import Explainer
     from vitcli.runner.data.picture_files import picture_files
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.evaluate.predict import Predictor, describe_model
-    from vitcli.runner.evaluate.weights import default_run
-    from vitcli.runner.run.folder import find_run
 
-    chosen = find_run(run) if run is not None else default_run()
     form = format_of(form, output)
     if live and form is not Format.html:
         raise ConfigError("--live needs --format html")
     if live and fit is not Fit.crop:
         raise ConfigError(f"--live fits photos with crop; leave out --fit {fit}")
     explainer = Explainer(
-        Predictor(chosen, device),
+        choose_model(run, model, weights, device, offline),
         method=method and method.value,
         layers=parse_numbers("--layer", layer),
         heads=None if head == "mean" else parse_numbers("--head", head),
@@ -132,7 +156,6 @@ def attn_map(
         fit=fit.value,
         by_class=form is not Format.html,
     )
-    say(describe_model(explainer.predictor))
     if output == Path("-"):
         raise ConfigError("-o -: a figure cannot go to standard output; name a file or a folder")
     files = picture_files(images, say)
@@ -141,6 +164,35 @@ def attn_map(
     all_layers = parse_numbers("--layer", layer) is None
     encode = encoder(form, explainer, smooth=smooth, all_layers=all_layers, live=live)
     draw_all(files, explainer, form, encode, output, json, kind="live" if live else None)
+
+
+def choose_model(
+    run: str | None, model: str | None, weights: Path | None, device: str, offline: bool
+) -> "Predictor":
+    """Return the model of ``--model`` or ``--run``, or the default run, and say which it is.
+
+    Raises:
+        ConfigError: Both options are given, or ``--weights`` without a name.
+    """
+    from vitcli.runner.errors import ConfigError
+    from vitcli.runner.evaluate.predict import Predictor, describe_model
+    from vitcli.runner.evaluate.weights import default_run
+    from vitcli.runner.run.folder import find_run
+
+    if model is None:
+        if weights is not None:
+            raise ConfigError(f"--weights {weights} needs a model: --model timm:NAME")
+        predictor = Predictor(find_run(run) if run is not None else default_run(), device)
+        say(describe_model(predictor))
+        return predictor
+    if run is not None:
+        raise ConfigError("--run and --model both name the model; leave out one of them")
+    from vitcli.runner.weights.timm_predictor import timm_predictor
+    from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
+
+    refuse_weights_option(model, weights)
+    found = find_timm(model, weights, offline=offline, on_message=say)
+    return timm_predictor(found, device, on_message=say)
 
 
 def encoder(

@@ -15,6 +15,8 @@ import typer
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec
 
+WEIGHTS = (".pt", ".pth", ".bin", ".safetensors")
+"""Suffixes of weights files."""
 BREAKS = {"=", ":"}
 """Characters at which bash splits a word that is completed."""
 
@@ -144,6 +146,16 @@ def run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 
     yield from own_runs(incomplete)
     yield from bundled_models()
+
+
+@completion
+def weights(ctx: typer.Context, incomplete: str) -> Iterator[str]:
+    """Yield the weights files that a word may mean, and the folders that may hold some."""
+    yield from (name for name in ("timm:",) if name.startswith(incomplete) and incomplete)
+    for path in sorted(Path(incomplete + "x").parent.glob("[!.]*")):
+        name = f"{path}/" if path.is_dir() else str(path)
+        if name.startswith(incomplete) and (path.is_dir() or path.suffix in WEIGHTS):
+            yield name
 
 
 @completion

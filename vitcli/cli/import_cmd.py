@@ -8,11 +8,15 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, run_folder
+from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, WeightsFile, run_folder
 
-File = Annotated[
-    Path,
-    typer.Argument(metavar="FILE", help="Weights file: .pt of torch.save, or .safetensors."),
+Source = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|timm:NAME",
+        help="Weights file: .pt of torch.save, or .safetensors; or the name of a ViT of timm.",
+        autocompletion=complete.weights,
+    ),
 ]
 As = Annotated[
     str,
@@ -29,8 +33,9 @@ Output = Annotated[
 
 
 def import_(
-    file: File,
+    source: Source,
     experiment: As,
+    weights: WeightsFile = None,
     name: RunName = None,
     output: Output = None,
     sets: Sets = None,
@@ -44,27 +49,43 @@ def import_(
     normalised as in the experiment. If the weights need another normalisation,
     set data.mean and data.std.
 
+    With timm:NAME, timm describes the model and its normalisation, and resizes
+    positions and patches to those of the experiment. timm:auto guesses the name
+    from the shapes. Without --weights, the published weights are used.
+
     \b
     Example:
       vitcli import vit.pt -e cifar10-tiny --name theirs
+      vitcli import timm:auto --weights vit.pt -e cifar10-tiny --name theirs
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.weights.convert import import_weights
+    from vitcli.runner.weights.timm_model import PREFIX
+    from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
 
     folder = run_folder(name, output)
     if folder is None:
         raise ConfigError("an imported run needs a name: --name NAME, or -o FOLDER")
-    run = import_weights(
-        file,
-        load_changed(experiment, parse_sets(sets)),
+    chosen = load_changed(experiment, parse_sets(sets))
+    refuse_weights_option(source, weights)
+    theirs = None
+    if source.startswith(PREFIX):
+        theirs = find_timm(source, weights, offline=offline, on_message=say)
+    done = import_weights(
+        theirs.file if theirs else Path(source),
+        chosen,
         folder,
+        theirs=theirs,
         data_dir=data_dir,
         offline=offline,
         on_message=say,
     )
+    run = done.run
     if json:
-        emit_json({"run": str(run.path)})
+        emit_json({"run": str(run.path), "new_head": done.has_new_head})
         return
     emit(f"run            {run.path}")
-    emit(f"next           {run.command('eval', data_dir)}")
+    train = f"train {run.path / 'config.yaml'} --name {run.path.name}-tuned --init"
+    verb = train if done.has_new_head else "eval"
+    emit(f"next           {run.command(verb, data_dir)}")

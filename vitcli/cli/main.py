@@ -21,6 +21,7 @@ from vitcli.cli import (
     eval,
     experiments,
     explain,
+    export,
     import_cmd,
     predict,
     runs,
@@ -44,7 +45,8 @@ faster on idle cores, but much slower if another program runs. 1,000 is slower o
 faster if another program runs."""
 ORDER = (
     *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
-    *("explain", "claims", "search", "runs", "experiments", "data", "bench", "import", "doctor"),
+    *("explain", "claims", "search", "runs", "experiments", "data", "bench"),
+    *("import", "export", "doctor"),
 )
 """The commands in the order of the help: first those that people use every day."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -147,6 +149,7 @@ app.command()(claims.claims)
 app.command("eval")(eval.evaluate)
 app.add_typer(experiments.commands, name="experiments")
 app.command()(explain.explain)
+app.command()(export.export)
 app.command("import")(import_cmd.import_)
 app.command()(predict.predict)
 runs.commands.command()(runs_page.page)

@@ -79,6 +79,15 @@ ChosenRun = Annotated[
 ]
 
 
+WeightsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights",
+        metavar="FILE",
+        help="Weights of timm:NAME: .pt of torch.save, or .safetensors.",
+        show_default="published ones",
+    ),
+]
 RunName = Annotated[
     str | None,
     typer.Option("--name", help="Name of the run; its folder is runs/NAME.", show_default=False),

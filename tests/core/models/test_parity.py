@@ -52,6 +52,7 @@ def scramble(model: nn.Module) -> None:
             {"mlp_layer": timm.layers.SwiGLUPacked, "act_layer": nn.SiLU},
         ),
         ({"final_norm": False}, {"final_norm": False}),
+        ({"pre_norm": True, "patch_bias": False}, {"pre_norm": True}),
         ({"pos_embed": "none"}, {"pos_embed": "none"}),
         ({"pool": "mean"}, {"global_pool": "avg", "class_token": False, "fc_norm": False}),
         ({"pos_embed_prefix": False}, {"no_embed_class": True}),

@@ -35,6 +35,7 @@ OTHERS = [
     {"depth": 0, "pool": "mean"},
     {"norm_position": "post", "final_norm": True},
     {"pos_embed_prefix": True, "reg_tokens": 1},
+    {"pre_norm": True, "patch_bias": False},
 ]
 
 

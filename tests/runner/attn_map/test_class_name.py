@@ -19,7 +19,8 @@ def predictor(names: list[str]) -> Any:
     return SimpleNamespace(
         model=build_vit(model),
         names=names,
-        run=SimpleNamespace(name="my run"),
+        run=SimpleNamespace(name="my run", exists=True),
+        classifies=True,
         spec=ExperimentSpec(model=model),
     )
 

@@ -15,6 +15,7 @@ PARTS = {
     "cls_token": "CLS token",
     "reg_tokens": "register tokens",
     "pos_embed": "positions",
+    "norm_pre": "norm before the blocks",
     "blocks.attn": "blocks: attention",
     "blocks.attn.norm": "blocks: attention norms",
     "blocks.ffn": "blocks: FFN",

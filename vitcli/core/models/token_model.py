@@ -47,6 +47,7 @@ class TokenModel(UsesBackend, ImageModel):
         self.reg_tokens = nn.Parameter(tokens) if spec.num_registers else None
         self.pos_embed = build_table(spec, self.token_shape)
         self.pos_drop = nn.Dropout(spec.pos_drop)
+        self.norm_pre = build_norm(spec, dim) if spec.has_first_norm else None
 
     def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
         """Return the patch embedding and the distance between neighbouring patches in pixels."""
@@ -112,8 +113,11 @@ class TokenModel(UsesBackend, ImageModel):
             front = torch.cat(prefix, dim=1)
             if first:
                 front = front + table[:, :first]
-            tokens = torch.cat([front.expand(len(tokens), -1, -1).to(tokens.dtype), tokens], dim=1)
-        return self.pos_drop(tokens)
+            tokens = torch.cat(
+                [front.expand(tokens.shape[0], -1, -1).to(tokens.dtype), tokens], dim=1
+            )
+        tokens = self.pos_drop(tokens)
+        return tokens if self.norm_pre is None else self.norm_pre(tokens)
 
     @property
     def num_patches(self) -> int:

@@ -22,6 +22,12 @@ class VitSpec(AttentionSpec, PatchSpec):
     """Number of transformer blocks; 0 feeds the embedded tokens to the head."""
     mlp_dim: int | None = Field(None, ge=1, le=65536)
     """Hidden width of the feed-forward network; unset uses ``mlp_ratio`` times ``embed_dim``."""
+    pre_norm: bool = False
+    """Normalisation of the embedded tokens before the first block, as in CLIP."""
+
+    @property
+    def has_first_norm(self) -> bool:
+        return self.pre_norm
 
     @property
     def hidden_dim(self) -> int:

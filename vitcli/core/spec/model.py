@@ -160,6 +160,11 @@ class TokenSpec(ModelSpec):
         return max(1, int(self.embed_dim * self.mlp_ratio))
 
     @property
+    def has_first_norm(self) -> bool:
+        """Return whether the embedded tokens are normalised before the first block."""
+        return False
+
+    @property
     def has_final_norm(self) -> bool:
         if self.final_norm is None:
             return NORM_POSITIONS[self.branch_norm].has_final_norm

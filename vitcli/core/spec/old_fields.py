@@ -56,6 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "pool": "cls",
     "head": "linear",
     "init": "trunc_normal",
+    "pre_norm": False,  # since 0.9.0; a complete configuration names it, too
 }
 """Default values of the fields that some families have and others do not.
 

@@ -30,6 +30,7 @@ from vitcli.runner.data.pictures import (
 )
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import did_you_mean, one_line
 
 OPTIONS = {
@@ -131,7 +132,7 @@ class Explainer:
                 " Transformer with --run"
             )
         self.predictor, self.model = predictor, model
-        self.classifies = predictor.spec.task.row.classifies
+        self.classifies = predictor.classifies
         # A map of one class comes from all layers, so named layers ask for another map.
         can_explain = by_class and self.classifies and layers is None
         self.method = method or _choose_method(model, query, class_name, can_explain)
@@ -141,7 +142,7 @@ class Explainer:
                 " classify; try --method rollout"
             )
         if class_name is not None and class_name not in names:
-            hint = did_you_mean(class_name, names) or _list_classes(names, predictor.run.name)
+            hint = did_you_mean(class_name, names) or _list_classes(names, predictor.run)
             raise ConfigError(f"--class {class_name}: no such class{hint}")
         given = {"layer": layers, "head": heads, "query": query, "class": class_name}
         _refuse_unused_options(self.method, given)
@@ -256,11 +257,12 @@ def _choose_method(
     return "cls" if query is not None else default_method(model, by_class=by_class)
 
 
-def _list_classes(names: Sequence[str], run: str) -> str:
+def _list_classes(names: Sequence[str], run: RunDir) -> str:
     """Return the classes of a run, or their number if they are many."""
-    if len(names) > MAX_CLASSES_LISTED:
-        return f"; {run} has {len(names)} classes: vitcli runs show {shlex.quote(run)}"
-    return f"; {run} has the classes {', '.join(names)}"
+    if len(names) <= MAX_CLASSES_LISTED:
+        return f"; {run.name} has the classes {', '.join(names)}"
+    command = f": vitcli runs show {shlex.quote(run.name)}" if run.exists else ""
+    return f"; {run.name} has {len(names)} classes{command}"
 
 
 def _refuse_unused_options(method: str, given: Mapping[str, object]) -> None:

@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.source import Images
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.evaluate import images_at_once, logits_and_labels
 from vitcli.runner.data.image_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
@@ -29,17 +31,33 @@ class Prediction:
 
 
 class Predictor:
-    """The model of a run with its pre-processing."""
+    """A trained model with its pre-processing.
 
-    def __init__(self, run: RunDir, device: str = "auto") -> None:
+    Args:
+        run: The run, or another name of the model that figures show.
+        device: The device of the model.
+        foreign: The spec and the model, if they do not come from the run. A foreign model without
+            names of classes does not classify.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        device: str = "auto",
+        foreign: tuple[ExperimentSpec, ImageModel] | None = None,
+    ) -> None:
         self.run = run
-        self.spec = run.spec()
+        self.spec = foreign[0] if foreign else run.spec()
         self.device = pick_device(device)
         model, names = self.spec.model, self.spec.data.class_names
-        if not (model.img_size and model.in_chans and names and len(names) == model.num_classes):
+        named = bool(names) and len(names or ()) == model.num_classes
+        if not (model.img_size and model.in_chans and (named or foreign)):
             raise InputError(f"{run.path}: its config.yaml does not name sizes and classes")
-        self.names, self.size, self.in_chans = names, model.img_size, model.in_chans
-        self.model = load_model(run, str(self.device))
+        self.names, self.size, self.in_chans = names or (), model.img_size, model.in_chans
+        self.classifies = named and self.spec.task.row.classifies
+        self.origin = "weights of timm" if foreign else f"trained on {self.spec.data.name}"
+        """Where the weights come from, as the page of ``attn-map`` says it."""
+        self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
     def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
         """Classify one picture file (``-`` is standard input); ``fit`` is a key of ``FITS``.
@@ -63,7 +81,7 @@ class Predictor:
         Raises:
             ConfigError: The model was not trained to classify.
         """
-        if not self.spec.task.row.classifies:
+        if not self.classifies:
             raise ConfigError(f"{self.run.name}: its task {self.spec.task.name!r} has no classes")
         size = images_at_once(self.device)
         for start in range(0, len(paths), size):

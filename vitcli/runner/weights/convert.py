@@ -1,22 +1,18 @@
 """Import of weights that another program trained, as a run."""
 
-import os
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import safetensors.torch
-from safetensors import SafetensorError
 from torch import Tensor
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.runner.data.load import describe_data, load_data
-from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.build import abstract_module, encoder_of
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import (
     Experiment,
     config_hash,
@@ -30,8 +26,22 @@ from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoi
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import is_effectively_empty
 from vitcli.runner.weights.match import match_tensors
-from vitcli.runner.weights.unpickle import SECONDS
-from vitcli.version import PACKAGE, __version__
+from vitcli.runner.weights.read import read_tensors
+from vitcli.runner.weights.timm_model import PREFIX
+from vitcli.runner.weights.timm_weights import HEAD, TimmWeights
+from vitcli.version import __version__
+
+OWN_FIELDS = ("patch_size", "drop_path", "attn_drop", "proj_drop", "pos_drop")
+"""Fields of a model that the experiment decides, also for weights of timm."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imported:
+    """A run that was made from weights."""
+
+    run: RunDir
+    has_new_head: bool = False
+    """Whether the head has initial weights, because the file has no head for these classes."""
 
 
 def import_weights(
@@ -39,15 +49,19 @@ def import_weights(
     experiment: Experiment,
     output: Path,
     *,
+    theirs: TimmWeights | None = None,
     data_dir: Path | None = None,
     offline: bool = False,
     on_message: Callable[[str], None],
-) -> RunDir:
+) -> Imported:
     """Write the weights in a file as a finished run of an experiment, without training.
 
     A ``.safetensors`` file is read in this process. Every other file is read by a child process
     with limits. The tensors are compared with the model before any image is read. The run folder is
     written only if every tensor fits the model.
+
+    With ``theirs``, the weights of ``file`` are those of a model of timm. Then timm says what the
+    model is, and resizes it to the experiment's pictures and patches.
 
     Raises:
         InputError: The file is damaged, hostile, or holds another model.
@@ -56,15 +70,22 @@ def import_weights(
     run = RunDir(output)
     if output.exists() and not (output.is_dir() and is_effectively_empty(output)):
         raise ConfigError(f"{output} already holds files; choose another --name or -o")
+    if theirs:
+        experiment = as_timm(experiment, theirs)
     described = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
     model = encoder_of(described, abstract_module(described))
-    weights = match_tensors(read_tensors(file), model, file)
+    if theirs:
+        weights = theirs.state_for(model, on_message)
+    else:
+        weights = match_tensors(read_tensors(file), model, file)
     data = load_data(
         experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
     )
     spec = resolve(experiment.spec, data)
+    has_new_head = add_new_head(weights, model, spec, on_message)
+    whose = f"those of {PREFIX}{theirs.name}" if theirs else "the experiment's"
     on_message(
-        "note: a weights file does not hold these settings; the experiment's are used:"
+        f"note: a weights file does not hold these settings; {whose} are used:"
         f" {unrecorded_fields(spec)}"
     )
     with run.lock():
@@ -77,6 +98,7 @@ def import_weights(
             "data": data.name,
             "data_hash": data.data_hash,
             "imported": file.name,
+            **({"timm": theirs.name} if theirs else {}),
             "vitcli": __version__,
             "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "seed": spec.seed,
@@ -87,7 +109,53 @@ def import_weights(
         save_checkpoint(run.checkpoints, Checkpoint(0, tensors, checkpoint_state))
         keep_weights(run.checkpoints)
         run.set_status("finished", 0, "imported")
-    return run
+    return Imported(run=run, has_new_head=has_new_head)
+
+
+def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:
+    """Return an experiment whose model and normalisation are those of a model of timm.
+
+    The experiment decides ``OWN_FIELDS`` and the size of the pictures.
+
+    Raises:
+        ConfigError: The command line sets another field of the model to another value.
+    """
+    spec, fields = experiment.spec, dict(theirs.fields)
+    for name in ("img_size", "in_chans"):
+        del fields[name]
+    fields |= {name: getattr(spec.model, name) for name in OWN_FIELDS if hasattr(spec.model, name)}
+    model = VitSpec(**fields)
+    for name in experiment.typed:
+        group, _, field = name.partition(".")
+        if group == "model" and getattr(model, field, None) != getattr(spec.model, field):
+            raise ConfigError(
+                f"-s {name}={getattr(spec.model, field)}: {PREFIX}{theirs.name} has"
+                f" {getattr(model, field, None)}; leave it out"
+            )
+    data = spec.data.replace(mean=spec.data.mean or theirs.mean, std=spec.data.std or theirs.std)
+    return replace(experiment, spec=spec.replace(model=model, data=data))
+
+
+def add_new_head(
+    weights: dict[str, Tensor],
+    model: ImageModel,
+    spec: ExperimentSpec,
+    on_message: Callable[[str], None],
+) -> bool:
+    """Add the experiment's initial head to weights without a head, and say so.
+
+    Returns:
+        Whether the weights had no head.
+    """
+    if not model.state_dict().keys() - weights.keys():
+        return False
+    fresh = encoder_of(spec, new_module(spec)).state_dict()
+    weights |= {name: fresh[name] for name in HEAD}
+    on_message(
+        f"note: the head for {spec.model.num_classes} classes is new: it has the initial weights of"
+        f" seed {spec.seed}. Train it before you read an accuracy."
+    )
+    return True
 
 
 def unrecorded_fields(spec: ExperimentSpec) -> str:
@@ -99,55 +167,3 @@ def unrecorded_fields(spec: ExperimentSpec) -> str:
 
 def _rounded(value: Any) -> Any:
     return [round(part, 4) for part in value] if isinstance(value, list) else value
-
-
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file under their names in the file.
-
-    Raises:
-        InputError: The file cannot be read, or is refused.
-    """
-    if not file.is_file():
-        raise InputError(f"{file}: not a file")
-    if file.suffix == ".safetensors":
-        return _load(file, file)
-    with tempfile.TemporaryDirectory() as scratch:
-        target = Path(scratch) / "weights.safetensors"
-        _unpickle(file, target)
-        return _load(target, file)
-
-
-def _load(path: Path, named: Path) -> dict[str, Tensor]:
-    try:
-        return dict(safetensors.torch.load_file(path))
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{named}: not a safetensors file: {error}") from error
-
-
-def _unpickle(file: Path, target: Path) -> None:
-    package = str(PACKAGE.parent)
-    command = [
-        sys.executable,
-        "-P",
-        "-m",
-        "vitcli.runner.weights.unpickle",
-        str(file.resolve()),
-        str(target),
-    ]
-    paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
-    try:
-        done = subprocess.run(
-            command,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=3 * SECONDS,
-        )
-    except subprocess.TimeoutExpired as error:
-        raise InputError(f"{file}: refused: it took more than {3 * SECONDS} s to read") from error
-    if done.returncode:
-        lines = done.stderr.decode(errors="replace").strip().splitlines()
-        reason = lines[-1] if lines and done.returncode > 0 else "it used too much memory or time"
-        raise InputError(f"{file}: refused: {reason}")

@@ -22,7 +22,6 @@ MAX_LENGTH = 60
 NOT_IN_VITCLI = {
     "dist_token": "a distillation token",
     "fc_norm.": "a norm after the pooling (timm's fc_norm=False puts it before)",
-    "norm_pre.": "a norm before the blocks",
     ".q_norm.": "norms of queries and keys",
     "attn_pool.": "pooling by attention",
 }

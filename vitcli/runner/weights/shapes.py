@@ -8,6 +8,7 @@ from vitcli.core.spec import ModelSpec, VitSpec
 from vitcli.runner.experiment.yaml_text import format_value
 
 PATCHES = "patch_embed.0.proj.weight"
+PATCH_BIAS = "patch_embed.0.proj.bias"
 ATTENTION = "blocks.0.attn.inner"
 Shapes = Mapping[str, tuple[int, ...]]
 """Name of a tensor in vitcli -> its shape."""
@@ -48,6 +49,8 @@ def model_fields(shapes: Shapes, spec: VitSpec) -> dict[str, Any]:
         "proj_bias": (f"{ATTENTION}.proj.bias" in shapes, spec.proj_bias),
         "layer_scale_init": (scale if has_scale else "null", spec.layer_scale_init or "null"),
         "final_norm": ("norm.weight" in shapes, spec.has_final_norm),
+        "pre_norm": ("norm_pre.weight" in shapes, spec.pre_norm),
+        "patch_bias": (PATCH_BIAS in shapes if PATCHES in shapes else None, spec.patch_bias),
         "reg_tokens": (_size(shapes, "reg_tokens", 1) or 0, spec.reg_tokens),
         "pool": (_pool(shapes), spec.pool),
     }

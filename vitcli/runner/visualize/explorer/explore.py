@@ -54,7 +54,7 @@ class Explorer:
     def page(self, explanation: Explanation) -> bytes:
         """Return the page about one picture."""
         predictor = self.explainer.predictor
-        about = f"Attention of {predictor.run.name}, trained on {predictor.spec.data.name}"
+        about = f"Attention of {predictor.run.name}, {predictor.origin}"
         return page([self.scene(explanation)], self.opening, about=about)
 
     def scene(self, explanation: Explanation) -> Scene:

@@ -1,0 +1,254 @@
+"""`vitcli export`: files of other programs compute what the trained model computes."""
+
+import json
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import onnxruntime
+import pytest
+import safetensors
+import safetensors.torch
+import timm
+import torch
+from huggingface_hub import ModelCard
+from typer.testing import CliRunner
+
+from tests.core.models.staged_models import FAMILIES
+from tests.core.specs import changed
+from tests.untrained_run import DATA, images, resnet, untrained_run
+from vitcli.cli.main import app
+from vitcli.core.spec import ModelSpec
+from vitcli.core.spec.families import FAMILIES as FAMILY_ROWS
+from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.weights import export, formats
+from vitcli.runner.weights.timm_names import ratio
+
+PAGE = Path(__file__).parents[2] / "docs" / "weights.md"
+MODELS: dict[str, ModelSpec] = {"vit": changed(), "resnet18": resnet(), **FAMILIES}
+ROWS = {f"attention {row}": changed(attention=row) for row in ATTENTIONS}
+
+
+def vitcli(*words: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["export", *map(str, words)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_every_family_is_exported_here():
+    assert MODELS.keys() == FAMILY_ROWS.keys()
+
+
+def quick(*names: str) -> list[Any]:
+    """All models, of which only some are exported in the default tests."""
+    return [
+        name if name in names else pytest.param(name, marks=pytest.mark.ci)
+        for name in [*MODELS, *ROWS]
+    ]
+
+
+@pytest.mark.parametrize("name", quick("vit", "resnet18"))
+def test_onnx_runtime_computes_the_logits_of_any_number_of_images(here, name):
+    run = untrained_run(here / "run", (MODELS | ROWS)[name])
+    code, out, talk = vitcli("run", "--to", "onnx")
+    assert (code, "opset          18\n" in out, "(limit 1e-04)" in out) == (0, True, True), talk
+    session = onnxruntime.InferenceSession("run.onnx")
+    for count in (1, 5):
+        pictures = images(count)
+        (found,) = session.run(["logits"], {"images": pictures.numpy()})
+        wanted = load_model(run)(pictures).detach()
+        torch.testing.assert_close(torch.from_numpy(found), wanted, atol=1e-4, rtol=0)
+    about = session.get_modelmeta().custom_metadata_map
+    assert json.loads(about["class_names"]) == list(DATA["class_names"])
+    assert json.loads(about["mean"]) == list(DATA["mean"])
+
+
+@pytest.mark.parametrize("name", quick("vit"))
+def test_a_program_of_torch_computes_the_logits(here, name):
+    run = untrained_run(here / "run", (MODELS | ROWS)[name])
+    code, _, talk = vitcli("run", "--to", "pt2", "-o", "deep/model.pt2")
+    assert code == 0, talk
+    kept = {"vitcli.json": ""}
+    program = torch.export.load("deep/model.pt2", extra_files=kept).module()
+    for count in (1, 5):
+        pictures = images(count)
+        torch.testing.assert_close(program(pictures), load_model(run)(pictures))
+    assert json.loads(kept["vitcli.json"])["output"] == "logits"
+
+
+@pytest.mark.parametrize("name", [*MODELS, *ROWS])
+def test_weights_are_read_back(here, name):
+    """A plain ViT has the names of timm, all other models have their own."""
+    run = untrained_run(here / "run", (MODELS | ROWS)[name])
+    code, out, talk = vitcli("run", "--to", "safetensors", "-o", "model.safetensors")
+    assert (code, "(limit 1e-04)" in out) == (0, True), talk
+    names = safetensors.torch.load_file("model.safetensors").keys()
+    is_plain = name in ("vit", "attention softmax")
+    assert ("names          those of timm.models.VisionTransformer(" in out) == is_plain
+    assert ("blocks.0.norm1.weight" in names) == is_plain
+    if not is_plain:
+        assert names == load_model(run).state_dict().keys()
+        field = name.replace(" ", "=") if " " in name else f"family={name}"
+        assert f"because timm's VisionTransformer has no model.{field}\n" in out
+
+
+PLAIN = [
+    {},
+    {"patch_embed": "conv", "pos_embed_prefix": True},
+    {"pool": "mean", "pos_embed": "sincos2d"},
+    {"pos_embed": "sincos1d", "pos_embed_prefix": True, "reg_tokens": 2},
+    {"pos_embed": "none", "norm": "rms_norm", "ffn": "relu"},
+    {"mlp_dim": 49, "qkv_bias": False, "layer_scale_init": 0.3},
+    {"final_norm": False, "img_size": (16, 32), "patch_size": 8},
+    {"pre_norm": True, "patch_bias": False},
+]
+
+
+@pytest.mark.parametrize("fields", PLAIN, ids=str)
+def test_timm_loads_a_plain_vit_and_computes_its_logits(here, fields):
+    run = untrained_run(here / "run", changed(**fields))
+    assert vitcli("run", "--to", "safetensors")[0] == 0
+    theirs = theirs_of("run.safetensors")
+    ours = load_model(run)
+    pictures = torch.randn(3, *ours.image_shape)
+    assert ours(pictures).abs().max() > 1e-2
+    torch.testing.assert_close(theirs(pictures), ours(pictures), atol=1e-5, rtol=1e-5)
+
+
+def theirs_of(file: str) -> torch.nn.Module:
+    """timm's model of an exported file, with the arguments that the file names."""
+    with safetensors.safe_open(file, "pt") as content:
+        arguments = json.loads(content.metadata()["timm"])
+    theirs = timm.models.VisionTransformer(**arguments).eval()
+    theirs.load_state_dict(safetensors.torch.load_file(file), strict=True)
+    return theirs
+
+
+def test_the_page_of_the_docs_loads_an_export_in_timm(here):
+    spec = load_experiment("quickstart").spec.model.replace(
+        img_size=(32, 32), in_chans=3, num_classes=5
+    )
+    run = untrained_run(here / "quickstart", spec)
+    assert vitcli("./quickstart", "--to", "safetensors", "-o", "quickstart.safetensors")[0] == 0
+    (code,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(code, names)  # noqa: S102
+    pictures = torch.randn(2, 3, 32, 32)
+    wanted = load_model(run)(pictures)
+    torch.testing.assert_close(names["model"](pictures), wanted, atol=1e-5, rtol=1e-5)
+
+
+def test_every_value_of_a_slot_is_plain_or_named(here):
+    """The tables of slots may grow; a new row must not be taken for timm's."""
+    plain = {"patch_embed": 2, "pos_embed": 4, "ffn": 2, "norm": 2}
+    tables = {"patch_embed": PATCH_EMBEDS, "pos_embed": POS_EMBEDS, "ffn": FFNS, "norm": NORMS}
+    for field, table in tables.items():
+        reasons = [export_names(changed(**{field: row})) for row in table]
+        assert sum(reason is None for reason in reasons) == plain[field]
+        assert all(reason is None or reason.startswith(f"model.{field}=") for reason in reasons)
+
+
+def export_names(spec: ModelSpec) -> str | None:
+    from vitcli.runner.weights.timm_names import not_plain
+
+    return not_plain(spec)
+
+
+@pytest.mark.parametrize(("hidden", "dim"), [(48, 24), (49, 24), (97, 48), (1, 192), (509, 511)])
+def test_timm_gets_the_hidden_width_from_the_ratio(hidden, dim):
+    assert int(dim * ratio(hidden, dim)) == hidden
+
+
+@pytest.mark.parametrize("to", ["safetensors", pytest.param("onnx", marks=pytest.mark.ci)])
+def test_a_model_without_classes_is_exported_without_its_head(here, to):
+    task = {"name": "mae", "decoder_dim": 16, "decoder_depth": 1, "decoder_num_heads": 2}
+    run = untrained_run(here / "run", changed(), task=task)
+    code, out, talk = vitcli("run", "--to", to)
+    assert (code, "output         features\n" in out) == (0, True), talk
+    pictures, ours = images(), load_model(run)
+    if to == "onnx":
+        session = onnxruntime.InferenceSession("run.onnx")
+        found = torch.from_numpy(session.run(["features"], {"images": pictures.numpy()})[0])
+    else:
+        found = theirs_of("run.safetensors")(pictures)
+    torch.testing.assert_close(found, ours.features(pictures), atol=1e-5, rtol=1e-5)
+
+
+class Doubled(torch.nn.Module):
+    """A module whose output is wrong."""
+
+    def __init__(self, inner: torch.nn.Module, factor: float) -> None:
+        super().__init__()
+        self.inner, self.factor = inner, factor
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return self.factor * self.inner(images)
+
+
+@pytest.mark.parametrize("factor", [2.0, float("nan")])
+def test_a_file_that_differs_from_the_model_is_not_written(here, monkeypatch, factor):
+    run = untrained_run(here / "run", changed())
+    kind = export.FORMATS["safetensors"]
+    wrong = replace(kind, read=lambda path, model: Doubled(load_model(run), factor))
+    monkeypatch.setitem(export.FORMATS, "safetensors", wrong)
+    code, _, talk = vitcli("run", "--to", "safetensors")
+    assert (code, Path("run.safetensors").exists()) == (6, False)
+    assert talk.startswith("error: run.safetensors: not written: logits of 1 images differ by ")
+    code, out, _ = vitcli("run", "--to", "safetensors", "--no-check")
+    assert (code, "difference     not measured (--no-check)" in out) == (0, True)
+
+
+def test_a_fixed_number_of_images_is_refused(here, monkeypatch):
+    untrained_run(here / "run", changed(depth=1))
+    monkeypatch.setattr(formats, "BATCH", torch.export.Dim.STATIC)
+    code, _, talk = vitcli("run", "--to", "onnx", "--no-check")
+    assert (code, "the tensor 'images' of the ONNX model has a fixed number" in talk) == (4, True)
+    code, _, talk = vitcli("run", "--to", "pt2")
+    assert (code, "not written: it cannot be computed: " in talk) == (6, True)
+
+
+def test_what_is_missing_is_named(here, monkeypatch):
+    untrained_run(here / "run", changed())
+    code, _, talk = vitcli("run", "--to", "onnx", "-o", "run.pt")
+    assert (code, talk) == (2, "error: -o run.pt: the file of --to onnx ends with .onnx\n")
+    monkeypatch.setattr(export, "find_spec", lambda name: None)
+    code, _, talk = vitcli("run", "--to", "onnx")
+    assert (code, talk.endswith("pip install 'vitcli[export]'\n")) == (2, True)
+    code, _, talk = vitcli("run", "--to", "card")
+    assert (code, talk.endswith("pip install 'vitcli[hub]'\n")) == (2, True)
+    assert vitcli("nowhere", "--to", "pt2")[0] == 4
+
+
+def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, monkeypatch):
+    monkeypatch.setattr(socket.socket, "connect", lambda *_: pytest.fail("no network"))
+    code, out, talk = vitcli("cifar10-pocket", "--to", "safetensors", "--json")
+    assert (code, json.loads(out)["difference"]) == (0, 0.0), talk
+    assert vitcli("cifar10-pocket", "--to", "card", "-o", "model/README.md")[0] == 0
+    card = ModelCard.load("model/README.md")
+    (result,) = card.data.eval_results
+    assert (result.metric_type, result.metric_value) == ("accuracy", 0.9012)
+    assert (result.dataset_name, result.dataset_split) == ("cifar10", "test")
+    assert card.data.model_name == "cifar10-pocket"
+    assert "| test accuracy | 90.12 %, 10,000 images |" in card.text
+
+
+def test_the_card_of_a_trained_run_reads_back_to_its_test_accuracy(copy_of_run, here):
+    folder = copy_of_run(here / "runs" / "mine", {"train.epochs": 1})
+    code, out, talk = vitcli("mine", "--to", "card")
+    assert code == 0, talk
+    wanted = json.loads((folder / "result.json").read_text())["test_accuracy"]
+    assert [each.metric_value for each in ModelCard.load("mine.md").data.eval_results] == [wanted]
+    text = Path("mine.md").read_text()
+    assert ("trained on pictures with vitcli" in text, str(here) in text) == (True, False)
+    assert out.endswith("next           vitcli export --to safetensors mine\n")
+
+
+def test_a_card_needs_a_result(here):
+    run = untrained_run(here / "run", changed())
+    (run.path / "result.json").unlink()
+    code, _, talk = vitcli("run", "--to", "card")
+    assert (code, "no 'test_accuracy' in its result.json" in talk) == (4, True)

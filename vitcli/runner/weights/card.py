@@ -1,0 +1,148 @@
+"""A model card for the Hugging Face Hub, with the numbers of a run."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from vitcli.core.spec import DATA_SETS, FAMILIES
+from vitcli.core.spec.task import Metric
+from vitcli.runner.errors import InputError
+from vitcli.runner.run.folder import headline_key
+from vitcli.runner.text import one_line, printable
+from vitcli.runner.weights.trained import TrainedModel
+
+if TYPE_CHECKING:
+    from huggingface_hub import ModelCardData
+
+TASK_TYPES = {True: "image-classification", False: "image-feature-extraction"}
+"""Whether a model classifies -> the Hub's name of its task."""
+BODY = """# {name}
+
+{kind}, {parameters:,} parameters, trained on {data} with vitcli.
+
+| | |
+|---|---|
+{rows}
+
+## Use
+
+The model takes float32 images (B, {shape}), normalised as `(pixels / 255 - mean) / std`:
+
+```python
+mean, std = {mean}, {std}
+```
+
+The output is `{output}`, (B, {width}).{classes}
+
+## Limits
+
+The numbers are those of one training. They hold for images like those of {data}.
+Other images were not measured.
+"""
+
+
+def write_card(model: TrainedModel, path: Path, opset: int) -> dict[str, str]:
+    """Write the card of a run.
+
+    Raises:
+        InputError: The run has no result, so that there is no number to state.
+    """
+    data, metric, value, split = card_data(model)
+    text = f"---\n{data.to_yaml()}\n---\n\n{body(model, metric, value, split)}"
+    path.write_text(text)
+    return {"states": f"{split} {metric.label} {metric.text(value)}"}
+
+
+def card_data(model: TrainedModel) -> tuple["ModelCardData", Metric, float, str]:
+    """Return the front matter of a run's card, its metric, the value, and the split.
+
+    Raises:
+        InputError: The run has no result.
+    """
+    from huggingface_hub import EvalResult, ModelCardData
+
+    result, metric = model.run.read("result.json"), model.spec.task.row.headline
+    key = headline_key(result, metric.name)
+    if key not in result:
+        raise InputError(
+            f"{model.run.path}: no {key!r} in its result.json, which a card states; finish the"
+            f" training: {model.run.command('train --resume')}"
+        )
+    split = "validation" if key.startswith("val_") else "test"
+    shown = EvalResult(
+        task_type=TASK_TYPES[model.classifies],
+        dataset_type=data_name(model),
+        dataset_name=data_name(model),
+        dataset_split=split,
+        metric_type=metric.name,
+        metric_name=f"{split} {metric.label}",
+        metric_value=result[key],
+    )
+    data = ModelCardData(
+        library_name="vitcli",
+        pipeline_tag=TASK_TYPES[model.classifies],
+        tags=["vitcli", model.spec.model.family, model.spec.task.name],
+        model_name=model_name(model),
+        eval_results=[shown],
+    )
+    return data, metric, result[key], split
+
+
+def model_name(model: TrainedModel) -> str:
+    """Return the name of the run without the folders around it."""
+    name = model.run.name
+    return printable(Path(name).name if Path(name).is_absolute() else name)
+
+
+def data_name(model: TrainedModel) -> str:
+    """Return the name of the data set; of your own pictures, the name of the folder alone."""
+    name = model.spec.data.name
+    return name if name in DATA_SETS else one_line(Path(name.partition(":")[2]).name, 80)
+
+
+def body(model: TrainedModel, metric: Metric, value: float, split: str) -> str:
+    """Return the text of the card below its front matter."""
+    data, names = model.spec.data, model.spec.data.class_names or ()
+    with_names = model.classifies and names
+    return BODY.format(
+        name=model_name(model),
+        kind=FAMILIES[model.spec.model.family].about,
+        parameters=model.run.read("result.json").get("parameters", 0),
+        data=data_name(model),
+        rows="\n".join(f"| {k} | {v} |" for k, v in facts(model, metric, value, split).items()),
+        shape=", ".join(map(str, model.encoder.image_shape)),
+        mean=list(data.mean or ()),
+        std=list(data.std or ()),
+        output=model.output,
+        width=model.encoder.num_classes if model.classifies else model.encoder.num_features,
+        classes=f" The classes are {json.dumps(names, ensure_ascii=False)}." if with_names else "",
+    )
+
+
+def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict[str, str]:
+    """Return the rows of the card's table; a row is left out if the run does not record it."""
+    result, meta = model.run.read("result.json"), model.run.read("meta.json")
+    count = result.get("num_test") or model.spec.data.val_split
+    found: dict[str, Any] = {
+        f"{split} {metric.label}": f"{metric.text(value)}, {count:,} images",
+        "95 % interval": _interval(metric, result.get(f"{metric.name}_interval_95")),
+        "epochs": result.get("epochs"),
+        "random seed": model.spec.seed,
+        "command": f"`{meta['command']}`" if "command" in meta else None,
+        "commit of vitcli": meta.get("commit"),
+        "torch": meta.get("torch"),
+        "hardware": meta.get("hardware"),
+    }
+    return {
+        name: printable(text).replace("|", "\\|")
+        for name, text in found.items()
+        if text not in (None, "")
+    }
+
+
+def _interval(metric: Metric, ends: Any) -> str | None:
+    """Return the interval of the test images, if the run has one."""
+    if not isinstance(ends, list) or len(ends) != 2:
+        return None
+    low, high = (metric.text(end) for end in ends)
+    return f"{low} to {high} (sampling error of the test images)"

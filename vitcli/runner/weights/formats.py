@@ -1,0 +1,148 @@
+"""The files of an export: safetensors, ONNX and torch's pt2. Each is written and read back.
+
+Axes: B batch, C channels, H W pixels.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+import torch
+from torch import Tensor
+
+from vitcli.core.models.build import build_model
+from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.slots import POS_EMBEDS
+from vitcli.runner.errors import InputError
+from vitcli.runner.weights.match import match_tensors
+from vitcli.runner.weights.names import naming_of
+from vitcli.runner.weights.read import read_tensors
+from vitcli.runner.weights.timm_names import not_plain, timm_arguments, timm_state
+from vitcli.runner.weights.trained import HEAD, INPUT, TrainedModel, as_output
+
+Facts = dict[str, str]
+"""What an export says about its file: a label and a text for each line."""
+Reloaded = Callable[[Tensor], Tensor]
+"""A model that was read back: images (B, C, H, W) -> its output."""
+TRACED = 2
+"""Number of images with which a model is traced. torch treats 0 and 1 as constants."""
+BATCH = torch.export.Dim("batch")
+
+
+def write_safetensors(model: TrainedModel, path: Path, opset: int) -> Facts:
+    """Write the weights: a plain ViT with the names of timm, other models with their own."""
+    metadata = model.metadata() | {"format": "pt"}
+    reason = not_plain(model.spec.model)
+    if reason is None:
+        arguments = timm_arguments(model)
+        metadata["timm"] = json.dumps(arguments)
+        names = f"those of timm.models.VisionTransformer({_call(arguments)})"
+    else:
+        names = f"those of vitcli, because timm's VisionTransformer has no {reason}"
+    state = timm_state(model) if reason is None else model.state()
+    tensors = {name: tensor.contiguous() for name, tensor in state.items()}
+    path.write_bytes(safetensors.torch.save(tensors, metadata))
+    return {"names": names}
+
+
+def _call(arguments: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
+
+
+def read_safetensors(path: Path, model: TrainedModel) -> Reloaded:
+    """Return the model that the weights in a file make.
+
+    Positions come from the file, also if they are constants of the model.
+    """
+    tensors, spec = read_tensors(path), model.encoder.spec
+    naming = naming_of(tensors)
+    is_constant = isinstance(spec, TokenSpec) and POS_EMBEDS[spec.pos_embed].build is not None
+    if naming.is_timm and is_constant:
+        spec = spec.replace(pos_embed="learned")
+    other = build_model(spec, seed=0).eval()
+    if not model.classifies:  # its head is not in the file, and its output does not depend on it
+        head = {k: v for k, v in other.state_dict().items() if k.startswith(HEAD)}
+        tensors |= {naming.to_file(name): tensor for name, tensor in head.items()}
+    other.load_state_dict(match_tensors(tensors, other, path))
+    return as_output(other, model.classifies)
+
+
+def write_pt2(model: TrainedModel, path: Path, opset: int) -> Facts:
+    """Write a program of ``torch.export``, for any number of images.
+
+    Raises:
+        InputError: torch cannot trace the model.
+    """
+    try:
+        program = torch.export.export(
+            model.module, (model.images(TRACED),), dynamic_shapes=({0: BATCH},)
+        )
+    except (RuntimeError, torch._dynamo.exc.TorchDynamoException) as error:
+        raise untraceable(model, error) from error
+    torch.export.save(program, path, extra_files={"vitcli.json": json.dumps(model.metadata())})
+    return {"torch": torch.__version__}
+
+
+def read_pt2(path: Path, model: TrainedModel) -> Reloaded:
+    """Return the program in a file."""
+    return torch.export.load(path).module()
+
+
+def write_onnx(model: TrainedModel, path: Path, opset: int) -> Facts:
+    """Write an ONNX model for any number of images.
+
+    Raises:
+        InputError: torch cannot export the model, or fixes the number of images.
+    """
+    try:
+        program = torch.onnx.export(
+            model.module,
+            (model.images(TRACED),),
+            dynamo=True,
+            dynamic_shapes=({0: BATCH},),
+            opset_version=opset,
+            input_names=[INPUT],
+            output_names=[model.output],
+            external_data=False,
+            verbose=False,
+        )
+    except (RuntimeError, torch.onnx.OnnxExporterError) as error:
+        raise untraceable(model, error) from error
+    assert program is not None
+    for tensor in (*program.model.graph.inputs, *program.model.graph.outputs):
+        if tensor.shape is None or isinstance(tensor.shape[0], int):
+            raise InputError(
+                f"{model.run.name}: the tensor {tensor.name!r} of the ONNX model has a fixed"
+                f" number of images: {tensor.shape}"
+            )
+    used = program.model.opset_imports[""]
+    if used != opset:
+        raise InputError(f"{model.run.name}: torch wrote opset {used}, not {opset}; try --opset 18")
+    program.model.metadata_props.update(model.metadata())
+    program.save(path)
+    return {"opset": str(used)}
+
+
+def read_onnx(path: Path, model: TrainedModel) -> Reloaded:
+    """Return the model in a file, computed by ONNX Runtime on the CPU."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+    def compute(images: Tensor) -> Tensor:
+        (output,) = session.run([model.output], {INPUT: images.numpy()})
+        return torch.from_numpy(output)
+
+    return compute
+
+
+def untraceable(model: TrainedModel, error: Exception) -> InputError:
+    """Return the error for a model that torch cannot export."""
+    reason = str(error).strip().partition("\n")[0]
+    return InputError(
+        f"{model.run.name}: torch cannot export model.family={model.spec.model.family}: {reason}"
+    )

@@ -1,0 +1,67 @@
+"""The tensors of a weights file, which may be hostile."""
+
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import safetensors.torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+from vitcli.runner.errors import InputError
+from vitcli.runner.weights.unpickle import SECONDS
+from vitcli.version import PACKAGE
+
+
+def read_tensors(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file under their names in the file.
+
+    Raises:
+        InputError: The file cannot be read, or is refused.
+    """
+    if not file.is_file():
+        raise InputError(f"{file}: not a file")
+    if file.suffix == ".safetensors":
+        return _load(file, file)
+    with tempfile.TemporaryDirectory() as scratch:
+        target = Path(scratch) / "weights.safetensors"
+        _unpickle(file, target)
+        return _load(target, file)
+
+
+def _load(path: Path, named: Path) -> dict[str, Tensor]:
+    try:
+        return dict(safetensors.torch.load_file(path))
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{named}: not a safetensors file: {error}") from error
+
+
+def _unpickle(file: Path, target: Path) -> None:
+    package = str(PACKAGE.parent)
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "vitcli.runner.weights.unpickle",
+        str(file.resolve()),
+        str(target),
+    ]
+    paths = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    try:
+        done = subprocess.run(
+            command,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            timeout=3 * SECONDS,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InputError(f"{file}: refused: it took more than {3 * SECONDS} s to read") from error
+    if done.returncode:
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        reason = lines[-1] if lines and done.returncode > 0 else "it used too much memory or time"
+        raise InputError(f"{file}: refused: {reason}")

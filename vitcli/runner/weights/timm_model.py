@@ -1,0 +1,165 @@
+"""Vision Transformers of timm: their names, and the fields of vitcli that describe them.
+
+Models are built on the device ``meta``: they have shapes and no weights.
+"""
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.text import did_you_mean
+
+PREFIX = "timm:"
+ROOMS = ("vision_transformer", "deit")
+"""The modules of timm with Vision Transformers."""
+ACTIVATIONS: dict[type[nn.Module], str] = {nn.GELU: "gelu", nn.ReLU: "relu"}
+NOT_COMPARED = ("head.", "pos_embed", "mask_token")
+"""Beginnings of the names whose shapes depend on the classes and the size of the images."""
+
+
+def require_timm() -> None:
+    """Refuse a model of timm without timm.
+
+    Raises:
+        ConfigError: timm is not installed.
+    """
+    if find_spec("timm") is None:
+        raise ConfigError("models of timm need the package timm; type: pip install 'vitcli[timm]'")
+
+
+def build_timm(name: str, **options: Any) -> Any:
+    """Return timm's model of a name on the device ``meta``.
+
+    Args:
+        name: A name of timm, such as ``deit_tiny_patch16_224``, also with a tag after a dot.
+        options: Arguments of the model that differ from those of the name.
+
+    Raises:
+        ConfigError: timm has no model of this name.
+        InputError: The model is not exactly timm's ``VisionTransformer``.
+    """
+    require_timm()
+    import timm
+
+    if not timm.is_model(name):
+        known = timm.list_models(module=list(ROOMS))
+        hint = did_you_mean(name.partition(".")[0], known)
+        raise ConfigError(f"{PREFIX}{name}: timm has no model of this name{hint}")
+    try:
+        with torch.device("meta"):
+            model = timm.create_model(name)
+            kind = type(model)
+            if kind is timm.models.VisionTransformer and options:
+                model = timm.create_model(name, **options)
+    except RuntimeError as error:  # such as an unknown tag
+        raise ConfigError(f"{PREFIX}{name}: {str(error).partition(chr(10))[0]}") from error
+    if kind is not timm.models.VisionTransformer:
+        raise InputError(
+            f"{PREFIX}{name} is a {kind.__name__} of timm; vitcli reads its VisionTransformer"
+        )
+    return model
+
+
+def vit_fields(model: Any, name: str) -> dict[str, Any]:
+    """Return the fields of ``model`` in an experiment that describe a model of timm.
+
+    Raises:
+        InputError: A part of the model has no field. The text names the argument of timm.
+    """
+    if not len(model.blocks):
+        raise InputError(f"{PREFIX}{name}: depth=0 has no blocks")
+    block = model.blocks[0]
+    norm = {"norm": "rms_norm"} if "rms" in type(block.norm1).__name__.lower() else {}
+    fields = {
+        "patch_embed": "conv",
+        "patch_size": model.patch_embed.patch_size[0],
+        "patch_bias": model.patch_embed.proj.bias is not None,
+        "img_size": tuple(model.patch_embed.img_size),
+        "in_chans": model.patch_embed.proj.in_channels,
+        "embed_dim": model.embed_dim,
+        "depth": len(model.blocks),
+        "num_heads": block.attn.num_heads,
+        "qkv_bias": block.attn.qkv.bias is not None,
+        "proj_bias": block.attn.proj.bias is not None,
+        "mlp_dim": block.mlp.fc2.in_features,
+        "ffn": _ffn(block.mlp, name),
+        "norm_eps": block.norm1.eps,
+        "layer_scale_init": 1.0 if hasattr(block.ls1, "gamma") else None,
+        "pos_embed": "none" if model.pos_embed is None else "learned",
+        "pos_embed_prefix": model.pos_embed is not None and not model.no_embed_class,
+        "reg_tokens": model.num_reg_tokens,
+        "pool": _pool(model, name),
+        "pre_norm": not isinstance(model.norm_pre, nn.Identity),
+        "final_norm": not isinstance(model.norm, nn.Identity),
+    }
+    return fields | norm
+
+
+def _ffn(mlp: nn.Module, name: str) -> str:
+    kind = type(mlp.act)
+    if type(mlp).__name__ == "GluMlp" and kind is nn.SiLU and not mlp.gate_last:
+        return "swiglu"
+    exact = getattr(mlp.act, "approximate", "none") == "none"
+    if type(mlp).__name__ != "Mlp" or kind not in ACTIVATIONS or not exact:
+        raise InputError(
+            f"{PREFIX}{name}: vitcli has no {type(mlp).__name__} with act_layer={kind.__name__}"
+        )
+    return ACTIVATIONS[kind]
+
+
+def _pool(model: Any, name: str) -> str:
+    if model.global_pool == "token" and model.cls_token is not None:
+        return "cls"
+    has_fc_norm = not isinstance(model.fc_norm, nn.Identity)
+    if model.global_pool == "avg" and model.cls_token is None and not has_fc_norm:
+        return "mean"
+    also = " with fc_norm" if has_fc_norm else ""
+    also += " with a class token" if model.cls_token is not None else ""
+    raise InputError(f"{PREFIX}{name}: vitcli has no global_pool={model.global_pool!r}{also}")
+
+
+def guess_names(tensors: Mapping[str, Tensor]) -> list[str]:
+    """Return the names of timm whose model has tensors of these names and shapes, best first.
+
+    Models for the same number of positions come first, then short names. The number of classes
+    does not count. timm's own names of tensors are needed.
+    """
+    require_timm()
+    import timm
+
+    wanted = _shapes(tensors)
+    outside = {name: shape for name, shape in wanted.items() if not name.startswith("blocks.")}
+    positions = tensors["pos_embed"].shape if "pos_embed" in tensors else None
+    found = []
+    for name in _architectures():
+        with torch.device("meta"):
+            small = timm.create_model(name, depth=0)
+            if type(small) is not timm.models.VisionTransformer or _shapes(of(small)) != outside:
+                continue
+            model = timm.create_model(name)
+        if _shapes(of(model)) == wanted:
+            has_other = model.pos_embed is not None and model.pos_embed.shape != positions
+            found.append((has_other, len(name), name))
+    return [name for _, _, name in sorted(found)]
+
+
+def _architectures() -> Iterator[str]:
+    import timm
+
+    for room in ROOMS:
+        yield from timm.list_models(module=room)
+
+
+def of(model: nn.Module) -> dict[str, Tensor]:
+    """Return the tensors of a model."""
+    return dict(model.state_dict())
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {
+        name: tensor.shape for name, tensor in tensors.items() if not name.startswith(NOT_COMPARED)
+    }

@@ -1,0 +1,97 @@
+"""A trained model that is exported.
+
+Axes: B batch, C channels, H W pixels, K classes, F features.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.run.folder import RunDir
+from vitcli.version import __version__
+
+INPUT = "images"
+HEAD = "head."
+
+
+class Features(nn.Module):
+    """Normalised images (B, C, H, W) -> the pooled features (B, F) of an encoder."""
+
+    def __init__(self, encoder: ImageModel) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.encoder.features(images)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedModel:
+    """The image model of a run in eval mode on the CPU."""
+
+    run: RunDir
+    spec: ExperimentSpec
+    encoder: ImageModel
+
+    @property
+    def classifies(self) -> bool:
+        """Return whether the head was trained. The head of other models is not exported."""
+        return self.spec.task.row.classifies
+
+    @property
+    def output(self) -> str:
+        """Return the name of the output: ``logits`` (B, K) or ``features`` (B, F)."""
+        return "logits" if self.classifies else "features"
+
+    @property
+    def module(self) -> nn.Module:
+        """Return the module that computes the output."""
+        return as_output(self.encoder, self.classifies)
+
+    def state(self) -> dict[str, Tensor]:
+        """Return the trained tensors under their names in vitcli."""
+        state = self.encoder.state_dict()
+        return {k: v for k, v in state.items() if self.classifies or not k.startswith(HEAD)}
+
+    def images(self, count: int) -> Tensor:
+        """Return random normalised images (count, C, H, W), the same in every call."""
+        generator = torch.Generator().manual_seed(count)
+        return torch.randn(count, *self.encoder.image_shape, generator=generator)
+
+    def metadata(self) -> dict[str, str]:
+        """Return what a program needs to use the file, as texts; lists and the model as JSON."""
+        data = self.spec.data
+        found: dict[str, Any] = {
+            "input": f"{INPUT}: float32 (B, C, H, W), (pixels / 255 - mean) / std",
+            "output": self.output,
+            "mean": data.mean,
+            "std": data.std,
+            "class_names": data.class_names if self.classifies else None,
+            "model": self.spec.model.model_dump(mode="json"),
+            "vitcli": __version__,
+        }
+        return {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in found.items()
+            if value is not None
+        }
+
+
+def as_output(encoder: ImageModel, classifies: bool) -> nn.Module:
+    """Return the module that computes the logits, or the features if the model has no classes."""
+    return encoder if classifies else Features(encoder).eval()
+
+
+def trained_model(run: RunDir) -> TrainedModel:
+    """Return the model of a run.
+
+    Raises:
+        InputError: The run has no undamaged checkpoint.
+    """
+    return TrainedModel(run=run, spec=run.spec(), encoder=load_model(run))
