@@ -55,8 +55,17 @@ def test_every_head_is_changed_as_the_definition_says(fields):
     assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
 
 
-def test_positions_that_add_to_the_scores_cannot_be_uniform():
-    model = build(**FIELDS, pos_embed="relative").eval()
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pos_embed": "relative"},
+        {"attn_mask_diagonal": True},
+        *({"attention": name} for name in ("local", "strided", "performer", "linear")),
+    ],
+    ids=str,
+)
+def test_attention_that_zero_queries_do_not_make_uniform_is_not_called_so(fields):
+    model = build(**FIELDS, **fields).eval()
     assert not can_be_uniform(model)
     changes = {change for *_, change, _ in logits_without_heads(model, pictures(1))}
     assert changes == {"removed"}

@@ -134,11 +134,15 @@ TOKENS: dict[str, Any] = {"embed_dim": 16, "depth": 1, "num_heads": 2, "patch_si
         ),
         (VitSpec(**SIZES, **TOKENS | {"depth": 0}), "net: the model has no layers"),
         (
+            VitSpec(**SIZES, **TOKENS, attn_mask_diagonal=True),
+            "net: attn_mask_diagonal hides each token from itself",
+        ),
+        (
             VitSpec(**SIZES, **TOKENS | {"patch_size": 16}, pool="mean"),
             "net: the model has one token",
         ),
     ],
-    ids=["resnet", "performer", "depth 0", "one token"],
+    ids=["resnet", "performer", "depth 0", "diagonal", "one token"],
 )
 def test_models_without_softmax_attention_are_refused_by_name(spec, message):
     with pytest.raises(ConfigError, match=message) as refused:

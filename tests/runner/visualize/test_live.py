@@ -13,6 +13,7 @@ from torch import nn
 from tests.core.specs import build
 from tests.explorer_page import parse
 from vitcli.core.models.build import build_model
+from vitcli.core.spec import VitSpec
 from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
@@ -83,6 +84,13 @@ def test_weights_that_half_precision_would_change_stay_in_single_precision():
     assert np.frombuffer(halves, "<f2")[head["bias"][1]] == 0.5
 
 
+FLAGS = [
+    name
+    for name, field in VitSpec.model_fields.items()
+    if field.annotation is bool and name != "attn_clamp"  # no effect on scores below 10,000
+]
+
+
 class OwnNorm(nn.LayerNorm):
     """A layer of a kind that the script does not know, although its parent is one that it knows."""
 
@@ -94,6 +102,21 @@ def test_a_layer_of_another_class_is_refused_by_its_slot():
         pack_model(model, *SHARES)
     with pytest.raises(UnknownLayerError, match=r"^in_chans 2$"):
         pack_model(build(in_chans=2), (0.5, 0.5), (0.2, 0.2))
+
+
+@pytest.mark.parametrize("field", FLAGS)
+def test_a_model_with_another_setting_is_packed_in_another_way_or_refused(field):
+    """Each flag changes what the model computes, so the page must know or refuse it."""
+    default = VitSpec.model_fields[field].default
+    packed = []
+    for value in (default, not default):
+        torch.manual_seed(0)
+        try:
+            packed.append(pack_model(build(**{field: value}).float(), *SHARES))
+        except UnknownLayerError:
+            assert value != default
+            return
+    assert packed[0] != packed[1]
 
 
 def test_other_attention_and_runs_that_do_not_classify_are_refused_by_name(predictor, monkeypatch):

@@ -201,4 +201,6 @@ def test_a_lens_counts_right_classes_and_those_of_the_last_layer():
     lens = read_lens(logits, torch.tensor([1, 1, 1, 0]))
     assert [round(mean) for mean, _ in lens.accuracy] == [25, 50, 50]
     assert lens.agreement == [75, 50, 100]
+    assert lens.settled == 0
+    assert replace(lens, agreement=[100, 20, 60, 100]).settled == 2
     assert lens.num_images == 4

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.softmax import Softmax
 
 
 def attention_of(block: nn.Module) -> SelfAttention:
@@ -19,9 +20,14 @@ def attention_of(block: nn.Module) -> SelfAttention:
 
 
 def can_be_uniform(model: VisionTransformer) -> bool:
-    """Return whether queries of zero make attention uniform: no position adds to the scores."""
-    position = attention_of(model.blocks[0]).position
-    return type(position).bias is Position.bias
+    """Return whether queries of zero make attention uniform.
+
+    They do for softmax attention to all tokens, if no position adds to the scores.
+    """
+    attention = attention_of(model.blocks[0])
+    rule = attention.attend
+    has_bias = type(attention.position).bias is not Position.bias
+    return type(rule) is Softmax and not (rule.masks_diagonal or has_bias)
 
 
 def without_head(block: nn.Module, head: int) -> nn.Module:

@@ -1,7 +1,7 @@
 """Claims that a computation decides: on random tensors with fixed seeds, on models, on schedules.
 
-Every function returns its numbers. ``verdicts.py`` turns them into verdicts, and ``vitcli explain``
-shows them. Axes: N tokens, d width of a head, B batch.
+Every function returns its numbers. ``by_computation.py`` turns them into verdicts, and ``vitcli
+explain`` shows them. Axes: N tokens, d width of a head, B batch.
 """
 
 from collections.abc import Callable, Sequence
@@ -72,16 +72,22 @@ def reach_of_attention() -> float:
     return (rows.abs().amax(-1) > 0).double().mean().item()
 
 
-def reach_of_convolution(side: int = 8) -> tuple[float, int]:
-    """Return the share of pairs of pixels with a gradient in a 3x3 convolution, and the most
-    pixels that one output depends on."""
+def reach_of_convolution(side: int = 8) -> tuple[float, int, int]:
+    """Return how far a 3x3 convolution of an image of side x side pixels reaches.
+
+    The numbers are the share of pairs (output, pixel) with a gradient, the most pixels that one
+    output depends on, and the most pixels that two outputs at least 3 pixels apart have in common.
+    """
     kernel = normal("kernel", 1, 1, 3, 3)
 
     def convolve(image: Tensor) -> Tensor:
         return nn.functional.conv2d(image.view(1, 1, side, side), kernel, padding=1).flatten()
 
     touched = torch.func.jacrev(convolve)(normal("image", side * side)).abs() > 0
-    return touched.double().mean().item(), int(touched.sum(1).max())
+    places = torch.cartesian_prod(torch.arange(side), torch.arange(side)).double()
+    is_far = torch.cdist(places, places, p=float("inf")) >= 3
+    shared = touched.double() @ touched.double().mT
+    return touched.double().mean().item(), int(touched.sum(1).max()), int(shared[is_far].max())
 
 
 def permutation_errors() -> dict[str, float]:
@@ -120,24 +126,28 @@ def attention_exponents() -> tuple[float, float]:
     return exponent(base, count(128, 64)), exponent(base, count(64, 128))
 
 
-def gradient_shares(residual: str, norm: str, depth: int = 5) -> list[float]:
-    """Return gradient norm of the first block over that of the last, for each seed, at the start.
+def gradient_shares(residual: str, norm: str) -> list[float]:
+    """Return the gradient at the first block's input over that at the last block's output.
+
+    There is a number for each seed: initial weights, the block of the training notes (no biases and
+    no output projection in attention), 5 layers.
 
     Args:
         residual: Row of ``model.residual``.
-        norm: Row of ``model.norm``; the block of the training notes has none.
-        depth: Number of blocks.
+        norm: Row of ``model.norm``; the notes' block has none.
     """
     shares = []
     for seed in SEEDS:
-        model = small_vit(seed, depth=depth, residual=residual, norm=norm)
-        images = normal(f"images {seed}", 16, 3, 32, 32).float()
-        nn.functional.cross_entropy(model(images), torch.arange(16) % 10).backward()
-        first, last = (
-            torch.stack([p.grad.norm() for p in block.parameters() if p.grad is not None]).norm()
-            for block in (model.blocks[0], model.blocks[-1])
-        )
-        shares.append((first / last).item())
+        fields = {"qkv_bias": False, "attn_proj": False, "residual": residual, "norm": norm}
+        model = small_vit(seed, depth=5, **fields)
+        first = model.embed(normal(f"images {seed}", 16, 3, 32, 32).float())
+        first = last = first.detach().requires_grad_()
+        for block in model.blocks:
+            last = block(last)
+        last.retain_grad()
+        logits = model.forward_head(model.last_norm(last))
+        nn.functional.cross_entropy(logits, torch.arange(16) % 10).backward()
+        shares.append((first.grad.norm() / last.grad.norm()).item())
     return shares
 
 
@@ -203,7 +213,7 @@ def head_overlaps(weights: Sequence[Tensor], num_heads: int) -> list[float]:
     """Return the overlap of the key subspaces of each pair of heads of each layer.
 
     The overlap is the mean squared cosine of the principal angles between the row spaces: 1 for
-    equal subspaces, d / D on average for random ones.
+    equal subspaces, 0 for orthogonal ones.
 
     Args:
         weights: Key projection of each layer, (D, D).
@@ -218,6 +228,38 @@ def head_overlaps(weights: Sequence[Tensor], num_heads: int) -> list[float]:
             for j in range(i)
         ]
     return overlaps
+
+
+def random_overlaps(layers: int, width: int, num_heads: int) -> list[float]:
+    """Return the mean ``head_overlaps`` of random weights, for each of 20 draws."""
+    means = []
+    for draw in range(20):
+        weights = normal(f"subspaces {draw}", layers, width, width)
+        found = head_overlaps(list(weights), num_heads)
+        means.append(sum(found) / len(found))
+    return means
+
+
+def untrained_reach(spec: Any, init: str) -> float:
+    """Return how far the last layer of an untrained model attends, over uniform attention.
+
+    Args:
+        spec: A ViT with softmax attention.
+        init: Row of ``model.init``. Pictures are noise; the number is the mean over 4 seeds.
+    """
+    from vitcli.core.inspect.statistics import attention_distance, uniform_distance
+    from vitcli.core.models.build import build_model
+
+    reached = []
+    for seed in SEEDS[:4]:
+        model: Any = build_model(spec.replace(init=init), seed).eval()
+        images = normal(f"noise {seed}", 8, spec.in_chans, *spec.img_size).float()
+        last = len(model.blocks) - 1
+        with torch.no_grad():
+            weights = model.attention_weights(images, [last])[last]
+        far = attention_distance(weights, model.grid_size, spec.patch_size)
+        reached.append(far.mean().item() / uniform_distance(model.grid_size, spec.patch_size))
+    return sum(reached) / len(reached)
 
 
 def rate_of_report() -> tuple[float, int]:

@@ -9,14 +9,15 @@ NORMS = "batch norm and layer norm"
 
 ITEMS = (
     Item(
-        "S1-01", "claim", "a convolution is local; its filters at two places are not related",
+        "S1-01", "claim", "a convolution is local and relates no distant places",
         CONVOLUTION, "vitcli claims S1-01 --check",
-        "an output that depends on a pixel outside the filter",
+        "an output that depends on a pixel outside the filter, or distant outputs that share one",
     ),
     Item(
         "S1-02", "claim", "a ViT captures global relations of an image", CONVOLUTION,
         "vitcli visualize cifar10-pocket --what distance",
-        "trained attention that reaches no farther than that of untrained models",
+        "trained attention that reaches no farther than untrained attention, whatever the initial"
+        " weights; in part if it depends on them",
     ),
     Item(
         "S1-03", "figure", "how one patch is related to any other", CONVOLUTION,
@@ -43,7 +44,8 @@ ITEMS = (
         "S1-09", "claim",
         "the variance of the scores grows with the width; scaled, it is about Var(Q) and Var(K)",
         SCALED, "vitcli claims S1-09 --check",
-        "scaled scores whose variance differs from that of queries and keys",
+        "a scaled variance other than that of queries and keys; in part if it is theirs for unit"
+        " variance only",
     ),
     Item(
         "S1-10", "component", "softmax of the scaled scores", SCALED, "vitcli explain attention",

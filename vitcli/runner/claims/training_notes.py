@@ -34,7 +34,8 @@ ITEMS = (
     Item(
         "S0-07", "claim", "a higher dot product means that query and key are more aligned",
         ATTENTION, "vitcli claims S0-07 --check",
-        "two keys of which the one with the higher dot product has the lower cosine",
+        "keys of equal length that dot product and cosine order differently; in part if only keys"
+        " of unequal length are",
     ),
     Item(
         "S0-08", "claim", "scaling avoids large scores", ATTENTION, "vitcli claims S0-08 --check",
@@ -78,7 +79,7 @@ ITEMS = (
     Item(
         "S0-17", "claim", "the residual connection helps gradients reach early layers", BLOCK,
         "vitcli claims S0-17 --check",
-        "gradients of the first block that are as large, against the last, without it",
+        "gradients that reach the first block as strongly without it",
     ),
     Item(
         "S0-18", "claim", "the residual connection keeps the input features", BLOCK,
@@ -87,7 +88,7 @@ ITEMS = (
     ),
     Item(
         "S0-19", "result", "5 layers of width 64", TRAINING,
-        "vitcli train cifar10-tiny --dry-run", "no model of this shape has the stated size",
+        "vitcli train cifar10-tiny --dry-run", "no experiment of this shape has the stated size",
     ),
     Item(
         "S0-20", "result", "learning rate 0.001, 50 epochs, about 15 minutes", TRAINING,
@@ -95,7 +96,8 @@ ITEMS = (
     ),
     Item(
         "S0-21", "result", "140,618 trainable parameters", TRAINING,
-        "vitcli train cifar10-tiny --dry-run", "no ViT of 5 layers and width 64 has this size",
+        "vitcli train cifar10-tiny --dry-run",
+        "no experiment of 5 layers and width 64 has this size",
     ),
     Item(
         "S0-22", "result", "accuracy about 71.51 %", TRAINING, "vitcli train cifar10-tiny",

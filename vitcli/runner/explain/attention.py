@@ -24,6 +24,8 @@ def steps(layer: Layer) -> dict[str, Tensor]:
     scores = attention_scores(layer.query, layer.key, 1.0)
     scaled = attention_scores(layer.query, layer.key, rule.scale())
     mixed = layer.weights @ layer.value
+    bias = layer.attention.position.bias()
+    biased = {} if bias is None else {"scaled scores with the bias of positions": scaled + bias}
     return {
         "tokens X": layer.tokens,
         "queries Q: what a token seeks": layer.query,
@@ -31,6 +33,7 @@ def steps(layer: Layer) -> dict[str, Tensor]:
         "values V: what a token carries": layer.value,
         "scores Q K^T": scores,
         "scaled scores": scaled,
+        **biased,
         "weights A: softmax of each row": layer.weights,
         "weighted sums A V": mixed,
         "heads side by side": merge_heads(mixed),

@@ -86,7 +86,7 @@ def _findings(subject: Subject, numbers: dict[str, Any]) -> list[str]:
     norm = subject.model.spec.norm
     largest = max(after["max_mean"], -after["min_mean"])
     return [
-        f"Before the last norm of the model, the {subject.num_tokens} tokens have means from"
+        f"After the last layer, the {subject.num_tokens} tokens have means from"
         f" {before['min_mean']:.3f} to {before['max_mean']:.3f} and standard deviations from"
         f" {before['min_deviation']:.2f} to {before['max_deviation']:.2f}. LayerNorm without γ and"
         f" β gives every token mean 0 (largest {error(largest)}) and standard deviation"

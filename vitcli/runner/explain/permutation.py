@@ -13,10 +13,10 @@ from vitcli.core.randomness import keyed_generator
 from vitcli.runner.claims.computed import permutation_errors
 from vitcli.runner.explain.drawings import bars, photo
 from vitcli.runner.explain.lesson import Drawing, Lesson, LiveTable, error
-from vitcli.runner.explain.subject import Subject, attention_of
+from vitcli.runner.explain.subject import Subject, attention_branch
 
-ROUNDING = 1e-3
-"""Differences below this share of the outputs' range are rounding errors of fp32."""
+ROUNDING = 10
+"""A change is a rounding error if it is at most this many times the change without positions."""
 
 
 class Shuffled(nn.Module):
@@ -35,7 +35,7 @@ def without_positions(model: VisionTransformer) -> VisionTransformer:
     bare = copy.deepcopy(model)
     bare.pos_embed = None
     for block in bare.blocks:
-        attention_of(block)[1].position = Position()
+        attention_branch(block)[1].position = Position()
     return bare
 
 
@@ -116,17 +116,22 @@ def _findings(subject: Subject, answers: dict[str, dict[str, Any]]) -> list[str]
     kind = "logits" if subject.classifies else "features"
     placed, bare = answers["with positions"], answers["without positions"]
     own = subject.model.spec.pos_embed
-    if placed["change"] > ROUNDING * placed["range"]:
-        effect = f"changes its {kind} by up to {placed['change']:.2f}"
+    if placed["change"] > ROUNDING * bare["change"]:
+        effect = f"changes its {kind} by up to {_size(placed['change'])}"
     elif placed["change"]:
         effect = f"changes its {kind} by {error(placed['change'])}, a rounding error"
     else:
         effect = f"does not change its {kind}"
+    convolves = (
+        ""
+        if subject.model.spec.ffn != "depthwise"
+        else (" Its FFN convolves over the grid of patches, so it depends on the order, too.")
+    )
     return [
         f"The model has positions {own!r}. Permuting its {subject.model.num_patches} patches"
         f" {effect}.",
         f"The same weights without positions: the {kind} change by {error(bare['change'])}, on a"
-        f" range of {bare['range']:.1f}.",
+        f" range of {bare['range']:.1f}.{convolves}",
         "The patches are permuted after the patch embedding and before positions are added.",
     ]
 

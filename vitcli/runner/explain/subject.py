@@ -154,8 +154,8 @@ def check_model(model: Any, name: str) -> VisionTransformer:
     """Return the model.
 
     Raises:
-        ConfigError: It is no Vision Transformer, or has no softmax attention, no layers or only
-            one token.
+        ConfigError: It is no Vision Transformer, or has no softmax attention between all tokens,
+            no layers or only one token.
     """
     remedy = "name a Vision Transformer with softmax attention, such as --run cifar10-pocket"
     if not isinstance(model, VisionTransformer):
@@ -166,14 +166,16 @@ def check_model(model: Any, name: str) -> VisionTransformer:
         raise ConfigError(
             f"{name}: the model has one token, so it has nothing to attend to; {remedy}"
         )
-    if not isinstance(attention_of(model.blocks[0])[1].attend, Softmax):
+    if not isinstance(attention_branch(model.blocks[0])[1].attend, Softmax):
         attention = model.spec.attention
         about = ATTENTIONS[attention].about
         raise ConfigError(f"{name}: its attention {attention!r} is {about}; {remedy}")
+    if model.spec.attn_mask_diagonal:
+        raise ConfigError(f"{name}: attn_mask_diagonal hides each token from itself; {remedy}")
     return model
 
 
-def attention_of(block: Any) -> tuple[PreNorm, SelfAttention]:
+def attention_branch(block: Any) -> tuple[PreNorm, SelfAttention]:
     """Return the attention branch of a block, and the attention in it."""
     branch = next(iter(block.children()))
     assert isinstance(branch, PreNorm)
@@ -186,7 +188,7 @@ def run_layers(model: VisionTransformer, batch: Tensor) -> tuple[tuple[Layer, ..
     found = []
     stream = model.embed(batch)
     for block in model.blocks:
-        branch, attention = attention_of(block)
+        branch, attention = attention_branch(block)
         tokens = branch.inner_input(stream)
         query, key, value = attention.heads(tokens)
         output, weights = attention.forward_with_weights(tokens)

@@ -20,6 +20,7 @@ from vitcli.runner.visualize.statistics import mean_and_error
 MAX_IMAGES = 500
 """Largest number of test images; every head needs two passes over them."""
 CHANGES = {"removed": "without the head", "uniform": "head attends to all tokens alike"}
+NEXT_LINE = "\n±"
 MANY = 120
 """Largest number of heads whose cells have room for a number."""
 
@@ -32,7 +33,7 @@ class HeadEffects:
     accuracy: float
     """Of the whole model on these images, in percent."""
     effects: dict[str, np.ndarray]
-    """``removed``, ``uniform`` -> mean and error, (2, L, h)."""
+    """``removed``, ``uniform`` -> mean and error, (2, L, h); one image has an infinite error."""
 
     @property
     def num_layers(self) -> int:
@@ -44,7 +45,7 @@ class HeadEffects:
             "num_images": self.num_images,
             "accuracy": self.accuracy,
             **{
-                name: {"points": values[0].tolist(), "ci95": values[1].tolist()}
+                name: {"points": values[0].tolist(), "ci95": _known(values[1])}
                 for name, values in self.effects.items()
             },
         }
@@ -56,9 +57,20 @@ class HeadEffects:
         count = int((np.abs(mean) > error).sum())
         return (
             f"Below: change in accuracy in points, n = {self.num_images:,} images. Removing head"
-            f" {head + 1} of layer {layer + 1} costs most: {mean.min():+.1f} +-"
-            f" {error[layer, head]:.1f}. For {count} of {mean.size} heads the interval excludes 0."
+            f" {head + 1} of layer {layer + 1} costs most: {mean.min():+.1f}"
+            f"{_error(error[layer, head], ' +- ')}. For {count} of {mean.size} heads the interval"
+            " excludes 0."
         )
+
+
+def _known(errors: np.ndarray) -> list[list[float | None]]:
+    """Return errors as lists, with None for an unknown error."""
+    return [[each if np.isfinite(each) else None for each in row] for row in errors.tolist()]
+
+
+def _error(error: float, sign: str) -> str:
+    """Return an error behind its sign; empty if one image gives none."""
+    return f"{sign}{error:.1f}" if np.isfinite(error) else ""
 
 
 def measure_heads(tested: RunOnTestSet) -> HeadEffects:
@@ -79,7 +91,7 @@ def measure_heads(tested: RunOnTestSet) -> HeadEffects:
     effects = {name: np.zeros((2, depth, heads)) for name, *_ in changed}
     for (name, layer, head), parts in changed.items():
         mean, error = mean_and_error(100 * (torch.cat(parts).double() - right))
-        effects[name][:, layer, head] = mean, error or 0.0
+        effects[name][:, layer, head] = mean, np.inf if error is None else error
     accuracy = 100 * right.mean().item()
     return HeadEffects(num_images=len(labels), accuracy=accuracy, effects=effects)
 
@@ -100,7 +112,7 @@ def draw_heads(figure: SubFigure, found: HeadEffects) -> None:
         for (layer, head), value in np.ndenumerate(mean if mean.size <= MANY else mean[:0]):
             is_dark = abs(value) > 0.6 * limit
             axes.annotate(
-                f"{value:+.1f}\n±{error[layer, head]:.1f}",
+                f"{value:+.1f}{_error(error[layer, head], NEXT_LINE)}",
                 (head, layer),
                 ha="center",
                 va="center",

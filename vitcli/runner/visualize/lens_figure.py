@@ -38,6 +38,12 @@ class Lens:
     """Share of images with the class of the last layer, in percent."""
     num_images: int
 
+    @property
+    def settled(self) -> int:
+        """Return the layer from which on at least half of the images have their final class."""
+        below = [i for i, share in enumerate(self.agreement) if share < 50]
+        return below[-1] + 1 if below else 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
@@ -61,7 +67,7 @@ def lens_figure(tested: RunOnTestSet) -> RunFigure:
         _example(tested.picture(i), int(labels[i]), each, names)
         for i, each in zip(index.tolist(), shares, strict=True)
     ]
-    settled = next(i for i, share in enumerate(lens.agreement) if share >= 50)
+    settled = lens.settled
     where = f"layer {settled}" if settled else "the embedded patches"
     return RunFigure(
         draw_axes=partial(_draw_lens, lens, examples),

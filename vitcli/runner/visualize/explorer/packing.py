@@ -96,6 +96,8 @@ def pack_model(
     packer = Packer(model)
     if type(model) is not VisionTransformer:
         raise packer.unknown(f"family {model.spec.family!r}")
+    if model.norm_pre is not None:
+        raise packer.unknown("pre_norm")
     if model.image_shape[0] not in (1, 3):
         raise packer.unknown(f"in_chans {model.image_shape[0]}")
     scale, shift = scale_and_shift(torch.tensor(mean), torch.tensor(std))
@@ -245,6 +247,8 @@ def _attention(packer: Packer, layer: SelfAttention, _: str) -> list[Step]:
     rule, position = layer.attend, layer.position
     if type(rule) is not Softmax:
         raise packer.unknown("attention")
+    if rule.masks_diagonal:
+        raise packer.unknown("attn_mask_diagonal")
     if type(rule.scale) not in (HeadDimScale, EmbedDimScale, LearnedScale):
         raise packer.unknown("attn_scale")
     if type(position) not in (Position, Rope2d, RelativeBias):
