@@ -83,7 +83,7 @@ def test_its_reports_show_its_error_and_no_accuracy(tiny):
     assert drawn["test_error"] == errors["long"]
     assert {"curves", "heads"} <= drawn["files"].keys()
     refused = {name for name, why in drawn["skipped"].items() if "does not classify" in why}
-    assert refused == {"confusion", "mistakes", "faithfulness", "explorer"}
+    assert refused == {"confusion", "mistakes", "logit-lens", "faithfulness", "explorer"}
     page = Path("figures/index.html").read_text()
     assert f"error {errors['long']:.4f}" in page
     assert "Loss and error by epoch" in page

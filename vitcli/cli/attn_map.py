@@ -126,8 +126,8 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    --model takes weights of timm's ViT, DeiT, DINO or CLIP models. The name of a
-    FILE's model is guessed from its shapes; timm:NAME --weights FILE names it.
+    --model takes weights of timm's Vision Transformers. The name of a FILE's model
+    is guessed from its shapes; timm:NAME --weights FILE names it.
 
     \b
     Example:

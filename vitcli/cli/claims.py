@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 Ids = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[ID]...", help="Claims to show in full, such as S2-21."),
+    typer.Argument(metavar="ID", help="Claims to show in full, such as S2-21."),
 ]
 AllItems = Annotated[
     bool,

@@ -39,9 +39,9 @@ def numpy_layer(subject, index: int) -> dict[str, np.ndarray]:
     joined = mixed.swapaxes(0, 1).reshape(len(x), -1)
     out = joined @ inner.proj.weight.detach().double().numpy().T
     out = out + inner.proj.bias.detach().double().numpy()
-    parts = [x, q, k, v, scores, scaled, weights, mixed, joined, out]
-    names = ["x", "q", "k", "v", "scores", "scaled", "weights", "mixed", "joined", "out"]
-    return dict(zip(names, parts, strict=True))
+    found = {"x": x, "q": q, "k": k, "v": v, "scores": scores, "scaled": scaled}
+    found |= {} if bias is None else {"biased": shown}
+    return found | {"weights": weights, "mixed": mixed, "joined": joined, "out": out}
 
 
 @every_subject

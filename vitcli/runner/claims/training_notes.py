@@ -74,7 +74,7 @@ ITEMS = (
     Item(
         "S0-16", "claim", "the residual connection stabilises training", BLOCK,
         "vitcli ablate ablation-cifar10-tiny --only no-residual",
-        "a training without residual connections that ends as well as with them",
+        "an interval of the difference without residual connections that lies above 0",
     ),
     Item(
         "S0-17", "claim", "the residual connection helps gradients reach early layers", BLOCK,
@@ -106,7 +106,7 @@ ITEMS = (
     Item(
         "S0-23", "claim", "more epochs would have helped", TRAINING,
         "vitcli train cifar10-tiny --epochs 100",
-        "100 epochs that end no better than 50, with the same seeds",
+        "an interval of 100 epochs minus 50, with the same seeds, below 0",
     ),
     Item(
         "S0-24", "figure", "attention map of a test image", "section 3.3",
