@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import stats
+from scipy import special
 
 from vitcli.runner.study.combinations import Cell
 from vitcli.runner.study.significance import ALPHA, holm, rounded, t_tail
@@ -65,7 +65,7 @@ def effects(parts: Sequence[str], scores: Mapping[Cell, Mapping[int, float]]) ->
     p_values = [
         min(1.0, 2 * t_tail(abs(v), s, freedom)) for v, s in zip(values, spreads, strict=True)
     ]
-    limit = float(stats.t.isf(ALPHA / 2, freedom))
+    limit = -float(special.stdtrit(freedom, ALPHA / 2))
     adjusted = holm(p_values, len(terms))
     return tuple(
         Effect(

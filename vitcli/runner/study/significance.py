@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, stats
+from scipy import optimize, special
 
 ALPHA = 0.05
 """Intervals have level 1 - ALPHA. A p-value is given only if it could be as small as ALPHA."""
@@ -46,7 +46,7 @@ def t_interval(values: Sequence[float], alpha: float = ALPHA) -> tuple[float, fl
     The width is zero if all values are equal.
     """
     mean, half = np.mean(values), standard_error(values)
-    half *= stats.t.ppf(1 - alpha / 2, len(values) - 1)
+    half *= special.stdtrit(len(values) - 1, 1 - alpha / 2)
     return rounded(mean - half), rounded(mean + half)
 
 
@@ -59,7 +59,7 @@ def t_tail(distance: float, error: float, freedom: float) -> float:
     """Return the one-sided p of a t test, for a mean ``distance`` away from the tested value."""
     if error == 0:
         return float(distance <= 0)
-    return float(stats.t.sf(distance / error, freedom))
+    return float(special.stdtr(freedom, -distance / error))
 
 
 def detectable(error: float, freedom: float, num_tests: int) -> float:
@@ -70,14 +70,14 @@ def detectable(error: float, freedom: float, num_tests: int) -> float:
         freedom: Its degrees of freedom.
         num_tests: Number of comparisons; the level is that of Holm's first step.
     """
-    limit = stats.t.ppf(1 - ALPHA / num_tests / 2, freedom)
+    limit = special.stdtrit(freedom, 1 - ALPHA / num_tests / 2)
     # The power is an average over the distribution of the estimated error.
-    limits = limit * np.sqrt(stats.chi2.ppf((np.arange(2000) + 0.5) / 2000, freedom) / freedom)
+    squares = 2 * special.gammaincinv(freedom / 2, (np.arange(2000) + 0.5) / 2000)  # chi-squared
+    limits = limit * np.sqrt(squares / freedom)
 
     def missing(shift: float) -> float:
-        return float(
-            (stats.norm.sf(limits - shift) + stats.norm.cdf(-limits - shift)).mean() - POWER
-        )
+        found = special.ndtr(shift - limits) + special.ndtr(-limits - shift)
+        return float(found.mean() - POWER)
 
     return float(error * optimize.brentq(missing, 0.0, limits[-1] + 10))
 
@@ -99,6 +99,8 @@ def sign_flip_p(differences: Sequence[float]) -> float:
     """
     if len(differences) > MAX_EXACT_PAIRS:
         return _drawn_p(np.array(differences))
+    from scipy import stats  # its import takes a second
+
     result = stats.permutation_test(
         (np.array(differences),), _mean, permutation_type="samples", n_resamples=RESAMPLES
     )

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from vitcli.core.spec.task import Metric
 from vitcli.runner.study.result import StudyResult, VariantResult
@@ -299,5 +299,5 @@ def sampling_error(doc: StudyResult) -> float | None:
     if baseline is None or not doc.num_test or doc.headline.unit != "%":
         return None
     share = baseline / 100
-    z = stats.norm.ppf(1 - ALPHA / 2)
+    z = special.ndtri(1 - ALPHA / 2)
     return rounded(100 * z * (share * (1 - share) / doc.num_test) ** 0.5)
