@@ -104,6 +104,12 @@ def test_a_layer_of_another_class_is_refused_by_its_slot():
         pack_model(build(in_chans=2), (0.5, 0.5), (0.2, 0.2))
 
 
+@pytest.mark.parametrize(("slot", "row"), [("patch_embed", "shifted"), ("ffn", "depthwise")])
+def test_rows_that_the_script_does_not_compute_are_refused_by_name(slot, row):
+    with pytest.raises(UnknownLayerError, match=f"^{slot} '{row}'$"):
+        pack_model(build(**{slot: row}).float(), *SHARES)
+
+
 @pytest.mark.parametrize("field", FLAGS)
 def test_a_model_with_another_setting_is_packed_in_another_way_or_refused(field):
     """Each flag changes what the model computes, so the page must know or refuse it."""
