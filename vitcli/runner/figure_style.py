@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colorbar import Colorbar
 from matplotlib.colors import Normalize, PowerNorm
-from matplotlib.figure import Figure, FigureBase
+from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.image import AxesImage
 from matplotlib.legend import Legend
@@ -153,7 +153,7 @@ def add_legend_beside(axes: Axes, **options: Any) -> Legend:
 
 
 def add_colour_bar(
-    figure: FigureBase, image: AxesImage, axes: Axes | np.ndarray, label: str, **options: Any
+    figure: Figure, image: AxesImage, axes: Axes | np.ndarray, label: str, **options: Any
 ) -> Colorbar:
     """Add a colour bar in the full colours, also for a map that is drawn half transparent."""
     options = {"fraction": 0.04, "pad": 0.02} | options
@@ -165,7 +165,7 @@ def add_colour_bar(
 
 
 def add_share_bar(
-    figure: FigureBase, image: AxesImage, axes: Axes | np.ndarray, **options: Any
+    figure: Figure, image: AxesImage, axes: Axes | np.ndarray, **options: Any
 ) -> None:
     """Add the colour bar of shares of attention from 0 to the largest, with five even ticks."""
     norm = image.norm

@@ -158,10 +158,10 @@ def _draw_heads(
     columns, rows = num_heads + 2, len(pictures) * len(layers)
     heights = [0.8 * rows + 0.4, *([0.42 * effects.num_layers + 0.9] if effects else [])]
     figure = Figure(figsize=(max(0.8 * columns + 1.3, 6), sum(heights)), layout="constrained")
-    above, *below = figure.subfigures(len(heights), height_ratios=heights, squeeze=False)[:, 0]
+    places = figure.add_gridspec(len(heights), 1, height_ratios=heights)
+    grid = places[0].subgridspec(rows, columns).subplots(squeeze=False)
     if effects:
-        draw_heads(below[0], effects)
-    grid = above.subplots(rows, columns, squeeze=False)
+        draw_heads(places[1], effects)
     for row, axes in enumerate(grid[:, 0]):
         bare(axes)
         if row % len(layers):
@@ -188,5 +188,5 @@ def _draw_heads(
         cmap=CMAP,
         norm=PowerNorm(0.5, vmin=0, vmax=maps.max() or 1),
     )
-    add_share_bar(above, image, grid)
+    add_share_bar(figure, image, grid)
     return figure

@@ -10,10 +10,12 @@ from typing import Any
 import numpy as np
 import torch
 from matplotlib.colors import TwoSlopeNorm
-from matplotlib.figure import SubFigure
+from matplotlib.figure import Figure
+from matplotlib.gridspec import SubplotSpec
 from torch import Tensor
 
 from vitcli.core.inspect.heads import logits_without_heads
+from vitcli.runner.figure_style import add_colour_bar
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 
@@ -96,9 +98,9 @@ def measure_heads(tested: RunOnTestSet) -> HeadEffects:
     return HeadEffects(num_images=len(labels), accuracy=accuracy, effects=effects)
 
 
-def draw_heads(figure: SubFigure, found: HeadEffects) -> None:
+def draw_heads(place: SubplotSpec, found: HeadEffects) -> None:
     """Draw a matrix of layers and heads for each kind of change, in one scale."""
-    panels = figure.subplots(1, len(found.effects), squeeze=False)[0]
+    panels = place.subgridspec(1, len(found.effects)).subplots(squeeze=False)[0]
     limit = max(max(np.abs(values[0]).max() for values in found.effects.values()), 0.1)
     norm = TwoSlopeNorm(0, -limit, limit)
     for axes, (name, (mean, error)) in zip(panels, found.effects.items(), strict=True):
@@ -119,5 +121,6 @@ def draw_heads(figure: SubFigure, found: HeadEffects) -> None:
                 fontsize=6.5,
                 color="white" if is_dark else "black",
             )
-    bar = figure.colorbar(image, ax=list(panels), fraction=0.04, pad=0.02)
-    bar.set_label("change in accuracy,\npoints")
+    figure = panels[0].figure
+    assert isinstance(figure, Figure)
+    add_colour_bar(figure, image, panels, "change in accuracy,\npoints")
