@@ -19,29 +19,33 @@ class To(StrEnum):
     card = "card"
 
 
+Format = Annotated[
+    To,
+    typer.Option(
+        help="Format: an ONNX model, weights, a program of torch.export, or a model card.",
+        show_default=False,
+    ),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="File to write.", show_default="name of the run"),
+]
+Check = Annotated[
+    bool,
+    typer.Option(
+        "--check/--no-check",
+        help="Read the file back and compare its outputs with those of the trained model.",
+    ),
+]
+Opset = Annotated[int, typer.Option(min=18, max=23, help="Version of the operators of ONNX.")]
+
+
 def export(
     run: Run,
-    to: Annotated[
-        To,
-        typer.Option(
-            help="Format: an ONNX model, weights, a program of torch.export, or a model card.",
-            show_default=False,
-        ),
-    ],
-    output: Annotated[
-        Path | None,
-        typer.Option("-o", "--output", help="File to write.", show_default="name of the run"),
-    ] = None,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check/--no-check",
-            help="Read the file back and compare its outputs with those of the trained model.",
-        ),
-    ] = True,
-    opset: Annotated[
-        int, typer.Option(min=18, max=23, help="Version of the operators of ONNX.")
-    ] = 18,
+    to: Format,
+    output: Output = None,
+    check: Check = True,
+    opset: Opset = 18,
     json: Json = False,
 ) -> None:
     """Write a model as ONNX, safetensors or pt2, or its model card.

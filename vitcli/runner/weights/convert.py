@@ -1,7 +1,7 @@
 """Import of weights that another program trained, as a run."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -88,28 +88,40 @@ def import_weights(
         f"note: a weights file does not hold these settings; {whose} are used:"
         f" {unrecorded_fields(spec)}"
     )
+    meta = {
+        "experiment": experiment.name,
+        "config_hash": config_hash(experiment.spec),
+        "data": data.name,
+        "data_hash": data.data_hash,
+        "imported": file.name,
+        **({"timm": theirs.name} if theirs else {}),
+        "vitcli": __version__,
+        "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "seed": spec.seed,
+    }
+    write_run(run, spec, weights, meta)
+    return Imported(run=run, has_new_head=has_new_head)
+
+
+def write_run(
+    run: RunDir, spec: ExperimentSpec, weights: Mapping[str, Tensor], meta: Mapping[str, Any]
+) -> None:
+    """Write the folder of a finished run with these weights.
+
+    Raises:
+        ConfigError: Another process has written files into the folder.
+    """
     with run.lock():
-        if not is_effectively_empty(output):
-            raise ConfigError(f"{output} now holds files of another process; choose another --name")
+        if not is_effectively_empty(run.path):
+            name = f"{run.path} now holds files of another process"
+            raise ConfigError(f"{name}; choose another --name")
         run.create(spec)
-        meta = {
-            "experiment": experiment.name,
-            "config_hash": config_hash(experiment.spec),
-            "data": data.name,
-            "data_hash": data.data_hash,
-            "imported": file.name,
-            **({"timm": theirs.name} if theirs else {}),
-            "vitcli": __version__,
-            "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-            "seed": spec.seed,
-        }
         commit_json(run.path / "meta.json", meta)
         checkpoint_state = {"weights": "model", "model": model_hash(spec.model)}
         tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
         save_checkpoint(run.checkpoints, Checkpoint(0, tensors, checkpoint_state))
         keep_weights(run.checkpoints)
         run.set_status("finished", 0, "imported")
-    return Imported(run=run, has_new_head=has_new_head)
 
 
 def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:
