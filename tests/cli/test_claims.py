@@ -77,6 +77,12 @@ def test_a_verdict_that_no_longer_follows_fails_the_check(monkeypatch):
     assert "S2-33: refuted, recorded holds" in talk
 
 
+def test_an_item_without_a_verdict_names_the_command_that_shows_it():
+    code, text, _ = claims("S0-01", "--check")
+    assert code == 0
+    assert text.startswith("S0-01  nothing to check: a component; vitcli train cifar10-tiny")
+
+
 def test_what_cannot_be_checked_here_is_said(here):
     code, text, _ = claims("S0-16", "--check")
     assert code == 0

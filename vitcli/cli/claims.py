@@ -117,6 +117,7 @@ def check_verdicts(
     changed = []
     for item in items:
         if not item.is_judged:
+            emit(f"{item.id}  nothing to check: a {item.kind}; {item.command} shows it")
             continue
         found = judge(item, folder if folder.is_dir() else None)
         if found is None:
