@@ -73,7 +73,7 @@ def draw(case: Case, random: np.random.Generator) -> Table:
         scores += random.normal(0, spread, size)
     if case.is_binary:  # an image is right if its score is above that of its difficulty
         difficulty = random.normal(0, 3 * scores.std(), IMAGES)
-        scores = 100.0 * (scores > difficulty)
+        scores = np.where(scores > difficulty, 100.0, 0.0)
     return scores[1:] - scores[0]
 
 
