@@ -18,6 +18,11 @@ STUDIES = {
     "study-pretraining-all": "50,000",
 }
 FIGURE = "study-pretraining.png"
+IMAGE = (
+    "![test accuracy against the number of labels, and its difference from training from scratch"
+    f" with 95 % intervals](../experiments/results/{FIGURE})"
+)
+"""The line that shows the figure, on a page of docs/."""
 
 GATES = {
     "mae": ("masked_mse", "nearest_mse", "probe_before", "probe_after"),
@@ -74,16 +79,13 @@ def means(name: str, trials: list[dict[str, Any]]) -> str:
     return ", ".join(texts)
 
 
-def compared() -> dict[str, tuple[Any, ...]]:
-    """Return number of labels -> the statistics of each variant, the baseline first."""
-    from vitcli.runner.study.statistics import compare
+def studies() -> dict[str, Any]:
+    """Return number of labels -> the result of its study, of those that have one."""
     from vitcli.runner.study.table import read_document
 
     paths = {labels: RESULTS / f"{name}.json" for name, labels in STUDIES.items()}
     return {
-        labels: compare(read_document(path.read_text()))
-        for labels, path in paths.items()
-        if path.exists()
+        labels: read_document(path.read_text()) for labels, path in paths.items() if path.exists()
     }
 
 
@@ -102,16 +104,20 @@ def cell(row: Any) -> str:
 
 def pretraining() -> str:
     """Return test accuracy by variant and number of labels, and what it shows."""
-    found = compared()
-    if not found:
+    from vitcli.runner.study.statistics import compare
+
+    docs = studies()
+    if not docs:
         return ""
+    found = {labels: compare(doc) for labels, doc in docs.items()}
     names = [row.variant for row in next(iter(found.values()))]
     head = "| variant | " + " | ".join(f"{labels} labels" for labels in found) + " |"
     rows = [head, "|---" * (len(found) + 1) + "|"]
     for name in names:
         cells = [cell(r) for each in found.values() for r in each if r.variant == name]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
-    return "\n".join([*rows, "", *verdicts(found), "", sources()])
+    picture = [IMAGE, ""] if len(docs) > 1 else []
+    return "\n".join([*rows, "", *picture, *verdicts(found), "", sources(list(docs.values()))])
 
 
 def verdicts(found: dict[str, tuple[Any, ...]]) -> list[str]:
@@ -123,30 +129,30 @@ def verdict(labels: str, rows: tuple[Any, ...]) -> str:
     """Return which variants differ from training from scratch, by intervals that exclude 0."""
     baseline, *others = rows
     known = [row for row in others if row.ci_low is not None]
-    start = f"With {labels} labels (n = {baseline.n} seeds)"
+    start = f"With {labels} labels (n = {baseline.n} seed{'s' * (baseline.n != 1)})"
     if not known:
         return f"{start}, too few seeds have finished for an interval."
-    better = [row.variant for row in known if row.ci_low > 0]
-    worse = [row.variant for row in known if row.ci_high < 0]
+    better, worse = ([r for r in known if r.ci_low > 0], [r for r in known if r.ci_high < 0])
     open_ = [row.variant for row in known if row.ci_low <= 0 <= row.ci_high]
-    parts = [
-        f"{', '.join(better)} {'is' if len(better) == 1 else 'are'} ahead of training from scratch"
-        if better
-        else "no variant is ahead of training from scratch at this compute"
-    ]
-    weak = [row.variant for row in known if row.ci_low > 0 and not row.joint_low > 0]
-    parts[0] += f" ({', '.join(weak)} only without a correction for {len(known)} rows)" * bool(weak)
-    parts += [f"{', '.join(worse)} {'is' if len(worse) == 1 else 'are'} behind"] if worse else []
+    where = "ahead of training from scratch"
+    parts = [clause(better, where, len(known)) or f"no variant is {where} at this compute"]
+    parts += [clause(worse, "behind", len(known))] if worse else []
     parts += [f"undecided: {', '.join(open_)}"] if open_ else []
     return f"{start}, {'; '.join(parts)}."
 
 
-def sources() -> str:
-    """Return n, hardware, precision and compute of all trials."""
-    from vitcli.runner.study.table import read_document
+def clause(rows: list[Any], where: str, count: int) -> str:
+    """Return that ``rows`` are ahead or behind, and which only without a correction."""
+    if not rows:
+        return ""
+    weak = [row.variant for row in rows if row.joint_low <= 0 <= row.joint_high]
+    note = f" ({', '.join(weak)} only without a correction for {count} rows)" if weak else ""
+    names, verb = ", ".join(row.variant for row in rows), "is" if len(rows) == 1 else "are"
+    return f"{names} {verb} {where}{note}"
 
-    paths = [path for name in STUDIES if (path := RESULTS / f"{name}.json").exists()]
-    docs = [read_document(path.read_text()) for path in paths]
+
+def sources(docs: list[Any]) -> str:
+    """Return n, hardware, precision and compute of all trials."""
     trials = [t for doc in docs for row in doc.rows for t in row.trials if t.state == "finished"]
     costs = [
         t.measured["train_flops"] + t.measured.get("pretrain_flops", 0)
@@ -167,39 +173,10 @@ def sources() -> str:
 
 def draw() -> None:
     """Draw accuracy against the number of labels, if there are several."""
+    from pretraining_figure import figure
+
     from vitcli.runner.figure_style import encode
 
-    if len(found := compared()) > 1:
-        (RESULTS / FIGURE).write_bytes(encode(partial(figure, found), "png"))
-
-
-def figure(found: dict[str, tuple[Any, ...]]) -> Any:
-    """Return the figure: a line for each variant, with the standard deviation over the seeds."""
-    from matplotlib.figure import Figure
-
-    from vitcli.runner.figure_style import PALETTE, add_legend_beside
-
-    drawn = Figure(figsize=(7, 4.2), layout="compressed")
-    axes = drawn.subplots()
-    names = [row.variant for row in next(iter(found.values()))]
-    counts = [int(labels.replace(",", "")) for labels in found]
-    for i, name in enumerate(names):
-        rows = [next(r for r in rows if r.variant == name) for rows in found.values()]
-        done = [(n, r) for n, r in zip(counts, rows, strict=True) if r.score_mean is not None]
-        axes.errorbar(
-            [n * 1.03 ** (i - len(names) / 2) for n, _ in done],
-            [r.score_mean for _, r in done],
-            [r.score_sd or 0.0 for _, r in done],
-            label=name,
-            color=PALETTE[i % len(PALETTE)],
-            marker="osD^vP*X"[i % 8],
-            linestyle="--" if i == 0 else "-",
-            capsize=2,
-        )
-    axes.set_xscale("log")
-    axes.set_xticks(counts, [f"{n:,}" for n in counts])
-    axes.minorticks_off()
-    axes.set_xlabel("labelled training images of CIFAR-10")
-    axes.set_ylabel("test accuracy, %")
-    add_legend_beside(axes)
-    return drawn
+    if len(docs := studies()) > 1:
+        by_count = {int(labels.replace(",", "")): doc for labels, doc in docs.items()}
+        (RESULTS / FIGURE).write_bytes(encode(partial(figure, by_count), "png"))

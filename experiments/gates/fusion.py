@@ -89,7 +89,7 @@ def failures(results: Mapping[str, Sequence[Trial]]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="by default all")
-    parser.add_argument("--seeds", type=int, default=2, help="number of random seeds")
+    parser.add_argument("--seeds", type=int, default=3, help="number of random seeds")
     parser.add_argument("--resume", action="store_true", help="keep the trainings in the file")
     parser.add_argument("-o", "--output", type=Path, default=RESULTS / "fusion.json")
     options = parser.parse_args()

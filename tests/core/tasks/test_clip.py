@@ -275,6 +275,7 @@ def test_fields_that_do_not_fit_are_refused():
     for fields, message in (
         ({"held_out_classes": ("cat",)}, "held_out_classes needs captions 'superclasses'"),
         ({"captions": "superclasses", "held_out_classes": ("cow",)}, "'cow' is not one of bird"),
+        ({"captions": "superclasses", "held_out_classes": NAMES}, "no class is left to train on"),
         ({"text_heads": 3}, "text_heads 3 does not divide text_dim 16"),
     ):
         with pytest.raises(ValueError, match=message):

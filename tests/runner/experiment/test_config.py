@@ -219,6 +219,18 @@ def test_a_one_letter_typo_in_any_field_suggests_it(field):
     assert f"did you mean '{name}'?" in failure({typo: 1})
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"task.mask_ratio": 0.5}, "'task.mask_ratio'; task.name=classify does not have it"),
+        ({"pretrain.task.sigreg_weight": 0.1}, "; pretrain.task.name=classify does not have it"),
+    ],
+    ids=str,
+)
+def test_a_field_of_another_row_is_not_suggested(changes, said):
+    assert said in failure(changes)
+
+
 def test_what_cannot_be_found_or_run_is_said(here):
     with pytest.raises(ConfigError, match=r"\./none\.yaml|none\.yaml: no such experiment file"):
         find_experiment("none.yaml")

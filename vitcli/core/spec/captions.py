@@ -74,3 +74,5 @@ class ClipSpec(TaskSpec):
             raise ValueError(
                 f"task.held_out_classes: {unknown[0]!r} is not one of {', '.join(data.class_names)}"
             )
+        if data.class_names and {*self.held_out_classes} == {*data.class_names}:
+            raise ValueError("task.held_out_classes: no class is left to train on")

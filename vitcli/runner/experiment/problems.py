@@ -1,6 +1,6 @@
 """What is wrong with an experiment, in one line: the place, the field and what was meant."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import BaseModel
@@ -67,6 +67,8 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
     if not group and last == "search":
         return "; only a file can have it, which 'vitcli search' runs"
     known = [*field_names(raw=raw), *FILE_FIELDS, *STUDY_FIELDS]
+    if ".".join((*group, last)) in known:
+        return f"; {_chosen(group, raw)} does not have it"
     own = field_names(raw=raw, only_chosen=True)
     for names in (own, known):
         siblings = [name.split(".")[-1] for name in names if name.split(".")[:-1] == group]
@@ -75,6 +77,17 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
     elsewhere = {name.split(".")[-1]: name for name in reversed(known)}
     close = closest(last, elsewhere)
     return f"; did you mean {elsewhere[close]!r}?" if close else ""
+
+
+def _chosen(group: Sequence[str], raw: Mapping[str, Any]) -> str:
+    """Return what decides which fields a group has, such as ``task.name=mae``."""
+    spec: type[BaseModel] = ExperimentSpec
+    inner: Any = raw
+    for name in group:
+        field, inner = spec.model_fields[name], inner.get(name)
+        choice, spec = choice_of(field), _specs_in(field, inner)[0]
+    assert choice is not None, "only a choice has fields of other rows"
+    return f"{'.'.join(group)}.{choice.key}={choice.name_of(inner)}"
 
 
 def field_names(

@@ -168,7 +168,7 @@ def curves(doc: StudyResult) -> Figure:
     if not ends:
         return _write_instead(figure, axes, "no finished trial yet")
     figure.set_figheight(max(4.0, 1.2 + LABEL_HEIGHT * len(ends)))
-    _name_lines(axes, ends)
+    name_lines(axes, ends)
     axes.grid(axis="y", color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
@@ -213,7 +213,7 @@ def curve(row: VariantResult, scale: float) -> tuple[np.ndarray, np.ndarray]:
     return np.array(epochs), np.array(values)
 
 
-def _name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
+def name_lines(axes: Axes, ends: Sequence[tuple[float, str, str, float]]) -> None:
     """Write each line's name beside its end; move names apart if lines end together."""
     low, high = axes.get_ylim()
     axes.set_ylim(low, high)
