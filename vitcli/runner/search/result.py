@@ -60,7 +60,7 @@ class SearchResult(Spec):
     """Trainings of some configurations with further seeds."""
     importance_evaluator: str
     importances: dict[str, float]
-    """Dotted field -> share of the score's variation; sums to 1."""
+    """Dotted field -> how much it decides a place among the best tenth; sums to 1."""
 
     @property
     def headline(self) -> Metric:
