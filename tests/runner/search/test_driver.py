@@ -80,6 +80,7 @@ def test_a_search_that_was_cut_short_asks_for_the_points_of_one_that_was_not(mad
     calm.store.study._storage.delete_study(calm.store.study._study_id)
     ROOT.rename("calm")
     for trials in (3, 7, 14):
+        make_driver().store.ask()  # killed before it told anything
         driver = search_all(trials=trials)
     assert asked(driver) == expected
     assert len(expected) == 14, "a sampler that repeats itself does not end the search"
@@ -223,6 +224,52 @@ def test_repeats_train_configurations_of_all_ranks_with_further_seeds(made):
     count = len(Engine.trained)
     search_all()
     assert len(Engine.trained) == count
+
+
+def test_repeats_are_saved_too_also_those_of_an_earlier_call(made, tmp_path):
+    write_search(repeats="{seeds: [1, 2], configurations: 3}", trials="9")
+    search_all(save=tmp_path / "saved")
+    saved = read_saved(tmp_path / "saved")
+    assert sorted(seed for _, seed in saved) == [0] * 9 + [1] * 3 + [2] * 3
+    search_all(save=tmp_path / "later")
+    assert read_saved(tmp_path / "later") == saved
+    assert len(Engine.trained) == 15
+
+
+def test_a_repeat_that_fails_is_told_and_tried_again(made):
+    write_search(repeats="{seeds: [1, 2], configurations: 3}", trials="9")
+    Engine.behave = staticmethod(
+        lambda spec: "failed" if spec.seed == 2 and len(Engine.trained) < 14 else "finished"
+    )
+    with pytest.raises(PartlyError, match="without a result: 2 repeats; try again: vitcli search"):
+        search_all()
+    Engine.behave = staticmethod(lambda spec: "finished")
+    assert len(make_result(search_all()).repeats) == 6
+
+
+def test_a_grid_tries_again_what_failed_or_was_killed_before_it_began(made):
+    write_search(sampler="grid", trials="null")
+    killed = make_driver().store.ask()[1]
+    failures = [2]
+
+    def behave(spec) -> str:
+        if spec.model.depth == 2 and spec.model.embed_dim == 32 and failures:
+            failures.pop()
+            return "failed"
+        return "finished"
+
+    Engine.behave = staticmethod(behave)
+    driver = search_all()
+    assert len(driver.results) == 24
+    assert killed in [result.point for result in driver.results.values()]
+
+
+def test_a_stricter_rule_begins_anew_and_keeps_the_trainings_that_satisfy_it(made):
+    search_all(trials=24)
+    driver = search_all(trials=24, **{"rules.max_parameters": 6400})
+    assert 0 < len(driver.results) < 24
+    assert max(result.parameters for result in driver.results.values()) == 6400
+    assert len(Engine.trained) == 24
 
 
 def test_a_changed_space_begins_anew_but_keeps_the_trainings(made):

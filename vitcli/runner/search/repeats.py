@@ -14,7 +14,10 @@ def repeat_jobs(driver: Driver) -> list[Job]:
     for verdict in repeated(driver):
         for spec in repeat_specs(driver.search, verdict):
             folder = trial_folder(verdict.config_hash, spec.seed)
-            if read_repeat(driver, verdict, spec) is None:
+            if found := read_repeat(driver, verdict, spec):
+                driver.save_new(found)
+            else:
+                driver.repeats[folder] = spec, verdict
                 driver.add_to_plan(folder, spec, verdict.point)
                 jobs.append(Job(folder))
     if jobs:

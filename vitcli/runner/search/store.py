@@ -105,7 +105,8 @@ class Store:
         """Return the number of a new trial and its point."""
         from vitcli.runner.search.samplers import make_sampler
 
-        trials = self.trials()
+        # A killed question leaves no trace, so that the same point is asked for again.
+        trials = [trial for trial in self.trials() if trial.user_attrs.get(RULE) != KILLED]
         last = [RULE in trial.user_attrs for trial in trials[-MAX_REJECTED:]]
         is_stuck = last == [True] * MAX_REJECTED
         self.study.sampler = make_sampler(self.search, len(trials), is_stuck=is_stuck)
@@ -194,6 +195,11 @@ MIN_IMPORTANCE = 10
 def is_evaluated(trial: "FrozenTrial") -> bool:
     """Return whether a trial used up a part of the search's budget."""
     return trial.state.name in ("COMPLETE", "PRUNED") or DIVERGED in trial.user_attrs
+
+
+def is_lost(trial: "FrozenTrial") -> bool:
+    """Return whether a trial says nothing about its point: it failed, or was never begun."""
+    return FAILED in trial.user_attrs or trial.user_attrs.get(RULE) == KILLED
 
 
 def _pruner(search: Search) -> "BasePruner":
