@@ -18,12 +18,12 @@ from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import ConfigError, InUseError, PartlyError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.search.attributes import REPEATED
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import INVALID, Judge
 from vitcli.runner.search.records import read_saved, save_trial, trial_folder
 from vitcli.runner.search.result import make_result
 from vitcli.runner.search.run import check_cluster, hold_search, run_search
-from vitcli.runner.search.store import REPEATED
 from vitcli.runner.study.plan import Options
 
 

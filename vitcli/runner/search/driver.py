@@ -15,6 +15,7 @@ from vitcli.runner.engines.engine import Job
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.search.attributes import FOLDER, KILLED, REPEATED, is_evaluated, is_lost
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.judge import Judge, Verdict
 from vitcli.runner.search.records import (
@@ -25,7 +26,7 @@ from vitcli.runner.search.records import (
     trial_folder,
 )
 from vitcli.runner.search.space import Point, describe_point, point_key
-from vitcli.runner.search.store import FOLDER, KILLED, REPEATED, Store, is_evaluated, is_lost
+from vitcli.runner.search.store import Store
 from vitcli.runner.study.drive import mark_failed
 from vitcli.runner.study.plan import Options
 from vitcli.runner.train.events import Ended, EpochDone, Message, TrialEvent

@@ -18,9 +18,9 @@ from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESample
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from vitcli.runner.search.attributes import is_lost
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Choices, Parameter, Point, Space, point_key
-from vitcli.runner.search.store import is_lost
 
 Distributions = dict[str, BaseDistribution]
 STARTUP_TRIALS = 10

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.search.attributes import DIVERGED, FAILED, FOLDER, KILLED, RULE, is_evaluated
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Point
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FILE = "optuna.db"
-FOLDER, RULE, FAILED, DIVERGED = "folder", "rule", "failed", "diverged"
-"""Names of attributes of a trial: its run folder, the rule that its point breaks, and why it has no
-score."""
-REPEATED = "a configuration of an earlier trial"
-KILLED = "the search was killed before the point was complete"
 
 
 def require_optuna() -> None:
@@ -190,16 +186,6 @@ EVALUATOR = "PED-ANOVA"
 """The evaluator of importances, which is Optuna's default since 2026."""
 MIN_IMPORTANCE = 10
 """Number of finished trials below which no importances are computed."""
-
-
-def is_evaluated(trial: "FrozenTrial") -> bool:
-    """Return whether a trial used up a part of the search's budget."""
-    return trial.state.name in ("COMPLETE", "PRUNED") or DIVERGED in trial.user_attrs
-
-
-def is_lost(trial: "FrozenTrial") -> bool:
-    """Return whether a trial says nothing about its point: it failed, or was never begun."""
-    return FAILED in trial.user_attrs or trial.user_attrs.get(RULE) == KILLED
 
 
 def _pruner(search: Search) -> "BasePruner":
