@@ -145,6 +145,18 @@ def test_saved_trials_replace_trainings_and_new_ones_are_saved_one_by_one(made, 
     assert Engine.trained == []
 
 
+def test_saved_trials_of_a_search_with_other_fields_get_the_fields_of_this_one(made, tmp_path):
+    search_all(save=tmp_path / "saved", trials=24)
+    space = "{model.depth: [1, 2, 3, 4], model.embed_dim: [16, 48], train.eval_every: [1, 2]}"
+    write_search("model: {num_heads: 1}\n", space=space, sampler="grid", trials="null")
+    ROOT.rename(tmp_path / "elsewhere")
+    Engine.trained.clear()
+    driver = search_all(save=tmp_path / "saved")
+    assert (len(driver.results), len(Engine.trained)) == (16, 8)
+    fields = set(driver.search.space.parameters)
+    assert all(set(trial.point) == fields for trial in driver.results.values())
+
+
 def test_saved_trials_of_another_precision_are_trained_again_and_replaced(made, tmp_path):
     saved = tmp_path / "saved"
     search_all(save=saved)

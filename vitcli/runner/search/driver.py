@@ -110,17 +110,23 @@ class Driver:
         """Return the result of a configuration, from its run folder or from a saved file."""
         assert verdict.spec is not None
         found = read_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
-        saved = self.find_saved(verdict.config_hash, verdict.spec)
+        saved = self.find_saved(verdict, verdict.spec)
         if found is None and is_pruned:
             return saved or pruned_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
         return found or saved
 
-    def find_saved(self, digest: str, spec: ExperimentSpec) -> SearchTrial | None:
-        """Return the saved result of a configuration in the precision of this machine."""
+    def find_saved(self, verdict: Verdict, spec: ExperimentSpec) -> SearchTrial | None:
+        """Return the saved result of a configuration in the precision of this machine.
+
+        It may come from a search with other fields, so it gets the point of this one.
+        """
         from vitcli.runner.machine.device import name_precision, pick_device
 
-        found = self.saved.get((digest, spec.seed))
-        if found is None or found.precision is None:
+        found = self.saved.get((verdict.config_hash, spec.seed))
+        if found is None:
+            return None
+        found = found.replace(point=dict(verdict.point))
+        if found.precision is None:
             return found
         own = name_precision(spec.train.precision, pick_device(self.options.device))
         if found.precision == own:

@@ -35,7 +35,7 @@ def repeat_specs(search: Search, verdict: Verdict) -> list[ExperimentSpec]:
 def read_repeat(driver: Driver, verdict: Verdict, spec: ExperimentSpec) -> SearchTrial | None:
     """Return the result of a repeat, from its run folder or from a saved file."""
     found = read_trial(driver.root, verdict.point, spec, verdict.sizes)
-    return found or driver.find_saved(verdict.config_hash, spec)
+    return found or driver.find_saved(verdict, spec)
 
 
 def repeated(driver: Driver) -> list[Verdict]:
