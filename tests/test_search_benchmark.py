@@ -1,11 +1,13 @@
 """The benchmark of the samplers, on tables whose structure is known."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from experiments.search import benchmark
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.records import SearchTrial, save_trial
 from vitcli.runner.search.space import point_key
@@ -59,7 +61,7 @@ def test_a_cheat_on_a_shuffled_table_is_found_out(search, additive, quick):
 
 def test_tpe_learns_too_and_every_sampler_counts_each_configuration_once(search, additive):
     for name in benchmark.SAMPLERS:
-        chosen = benchmark.with_fields(search, search.fields.replace(sampler=name))
+        chosen = replace(search, fields=search.fields.replace(sampler=name))
         best = benchmark.best_so_far(chosen, additive, 30)
         assert len(best) == 30
         assert best == sorted(best)
@@ -69,7 +71,7 @@ def test_tpe_learns_too_and_every_sampler_counts_each_configuration_once(search,
 def test_random_and_evolution_begin_with_the_same_points(search, additive):
     first = [
         benchmark.best_so_far(
-            benchmark.with_fields(search, search.fields.replace(sampler=name)), additive, 10
+            replace(search, fields=search.fields.replace(sampler=name)), additive, 10
         )
         for name in ("random", "evolution")
     ]
@@ -83,30 +85,58 @@ def test_a_shuffled_table_has_the_same_scores_elsewhere(additive):
     assert mixed != benchmark.shuffled(additive, 1)
 
 
-def test_the_table_is_read_from_saved_trials_without_the_repeats(search, tmp_path):
-    for i, point in enumerate(search.space.points()):
+def save(folder, search, point, *, seed: int = 0, score: float | None = 0.5, **fields) -> None:
+    """Save a trial of a point; ``fields`` replace those of its configuration."""
+    trial = SearchTrial(
+        point=point,
+        config_hash=config_hash(search.spec(point | fields)),
+        seed=seed,
+        state="diverged" if score is None else "finished",
+        score=score,
+        parameters=1,
+        forward_flops=1,
+    )
+    save_trial(folder, search.name, trial)
+
+
+def test_the_table_is_read_from_saved_trials_of_the_grid_alone(search, tmp_path):
+    points = [*search.space.points()][:5]
+    for i, point in enumerate(points):
         for seed in (0, 1) if i < 3 else (0,):
-            trial = SearchTrial(
-                point=point,
-                config_hash=f"{i:012x}" + 52 * "0",
-                seed=seed,
-                state="finished",
-                score=0.1 + 0.001 * i + 0.01 * seed,
-                parameters=1,
-                forward_flops=1,
-            )
-            save_trial(tmp_path, search.name, trial)
-    table = benchmark.read_table(search, tmp_path)
-    assert len(table) == 288
-    assert max(table.values()) == pytest.approx(0.1 + 0.287)
-    sd, count = benchmark.noise(tmp_path)
+            save(tmp_path, search, point, seed=seed, score=0.1 + 0.001 * i + 0.01 * seed)
+    save(tmp_path, search, points[0], score=0.99, **{"train.epochs": 50})  # another search
+    save(tmp_path, search, points[4], seed=1, score=None)
+    trials = benchmark.read_trials(search, tmp_path)
+    table = benchmark.make_table(search, trials)
+    assert sorted(table.values()) == pytest.approx([0.1, 0.101, 0.102, 0.103, 0.104])
+    sd, count = benchmark.noise(trials)
     assert count == 3
     assert sd == pytest.approx(0.01 / np.sqrt(2))
 
 
-def test_a_table_that_is_not_there_names_the_command_that_makes_it(search, tmp_path):
-    with pytest.raises(SystemExit, match=r"has 0 scores, too few; make them: vitcli search search"):
+def test_a_table_with_a_gap_names_the_command_that_fills_it(search, tmp_path):
+    save(tmp_path, search, next(search.space.points()))
+    with pytest.raises(SystemExit, match=r"has 1 of 288 trials; make the others: vitcli search se"):
         benchmark.measure(search, tmp_path, 1)
+
+
+def test_the_text_says_who_beats_random_search_and_who_does_not(search, additive, quick):
+    found = benchmark.summary(benchmark.repeat(search, additive, 4, shuffle=False), additive)
+    found["20"]["evolution"]["low"], found["40"]["evolution"]["low"] = -0.1, 0.1
+    verdicts = benchmark.verdicts(found, found)
+    shown = {
+        "configurations": 288,
+        "repetitions": 4,
+        "scores": {"best": 1.0, "sd": 0.1},
+        "seed_sd": 0.1,
+        "table": found,
+        "shuffled": found,
+    }
+    text = benchmark.text(shown | {"verdicts": verdicts})
+    assert "evolution beats random search at budgets 40 (95 %" in text
+    found["40"]["evolution"]["low"] = -0.1
+    text = benchmark.text(shown | {"verdicts": benchmark.verdicts(found, found)})
+    assert "evolution beats random search at no budget" in text
 
 
 def test_the_committed_benchmark_meets_its_claims():

@@ -14,6 +14,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -22,11 +23,13 @@ import numpy as np
 from optuna.storages import InMemoryStorage
 from scipy.stats import t as student
 
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit, sha256, to_hashed_json
+from vitcli.runner.search.attributes import REPEATED
 from vitcli.runner.search.definition import Search, load_search
-from vitcli.runner.search.records import read_saved
+from vitcli.runner.search.records import SearchTrial, read_saved
 from vitcli.runner.search.space import point_key
-from vitcli.runner.search.store import REPEATED, Store
+from vitcli.runner.search.store import Store
 
 FOLDER = Path(__file__).parent
 TRIALS, RESULT = FOLDER / "trials", FOLDER / "benchmark.json"
@@ -43,9 +46,17 @@ Table = dict[str, float]
 """``point_key`` -> score."""
 
 
-def read_table(search: Search, folder: Path) -> Table:
+def read_trials(search: Search, folder: Path) -> list[SearchTrial]:
+    """Return the saved trials of the grid and its repeats.
+
+    Trials of other searches and of an earlier version of the file are left out.
+    """
+    known = {config_hash(search.spec(point)) for point in search.space.points()}
+    return [trial for trial in read_saved(folder).values() if trial.config_hash in known]
+
+
+def make_table(search: Search, trials: Sequence[SearchTrial]) -> Table:
     """Return the scores of the search's own seed; the repeats with other seeds are left out."""
-    trials = read_saved(folder).values()
     return {
         point_key(trial.point): float(trial.score)
         for trial in trials
@@ -53,11 +64,12 @@ def read_table(search: Search, folder: Path) -> Table:
     }
 
 
-def noise(folder: Path) -> tuple[float, int]:
+def noise(trials: Sequence[SearchTrial]) -> tuple[float, int]:
     """Return the standard deviation over seeds, and the number of repeated configurations."""
     groups: dict[str, list[float]] = {}
-    for trial in read_saved(folder).values():
-        groups.setdefault(trial.config_hash, []).append(float(trial.score or 0.0))
+    for trial in trials:
+        if trial.score is not None:
+            groups.setdefault(trial.config_hash, []).append(trial.score)
     repeated = [scores for scores in groups.values() if len(scores) > 1]
     freedom = sum(len(scores) - 1 for scores in repeated)
     total = sum(np.var(scores, ddof=1) * (len(scores) - 1) for scores in repeated)
@@ -99,18 +111,11 @@ def repeat(search: Search, table: Table, repetitions: int, *, shuffle: bool) -> 
         scores = shuffled(table, seed) if shuffle else table
         for name in SAMPLERS:
             fields = search.fields.replace(sampler=name, seed=seed)
-            chosen = with_fields(search, fields)
+            chosen = replace(search, fields=fields)
             best = best_so_far(chosen, scores, max(BUDGETS))
             for budget in BUDGETS:
                 found[name][budget].append(best[min(budget, len(best)) - 1])
     return found
-
-
-def with_fields(search: Search, fields: Any) -> Search:
-    """Return the search with other fields."""
-    from dataclasses import replace
-
-    return replace(search, fields=fields)
 
 
 def interval(differences: Sequence[float]) -> tuple[float, float, float]:
@@ -159,13 +164,15 @@ def verdicts(real: Mapping[str, Any], control: Mapping[str, Any]) -> dict[str, A
 
 def measure(search: Search, folder: Path, repetitions: int) -> dict[str, Any]:
     """Return the whole benchmark as data for JSON."""
-    table = read_table(search, folder)
-    if len(table) < max(BUDGETS):
+    trials = read_trials(search, folder)
+    num_own = sum(trial.seed == search.base.seed for trial in trials)
+    if num_own < search.space.size:
         raise SystemExit(
-            f"{folder} has {len(table)} scores, too few; make them: vitcli search {NAME}"
-            f" --save {folder}"
+            f"{folder} has {num_own} of {search.space.size} trials; make the others:"
+            f" vitcli search {NAME} --save {folder}"
         )
-    sd, repeated = noise(folder)
+    table = make_table(search, trials)
+    sd, repeated = noise(trials)
     real = summary(repeat(search, table, repetitions, shuffle=False), table)
     control = summary(repeat(search, table, CONTROL * repetitions, shuffle=True), table)
     fields = search.fields
@@ -201,7 +208,9 @@ def text(result: Mapping[str, Any]) -> str:
                     line += f"  {row['difference']:+.4f} [{row['low']:+.4f}, {row['high']:+.4f}]"
                 lines.append(line)
     found = result["verdicts"]
-    lines.append(f"beats random search at budgets: {found['beats_random_at']}")
+    for name, budgets in found["beats_random_at"].items():
+        where = f"at budgets {', '.join(map(str, budgets))}" if budgets else "at no budget"
+        lines.append(f"{name} beats random search {where} (95 % interval above 0)")
     shuffled_by = found["largest_difference_shuffled_sd"]
     lines.append(f"shuffled: largest difference {shuffled_by:.3f} SD (tie below {TIE})")
     return "\n".join(lines)

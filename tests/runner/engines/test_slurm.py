@@ -14,6 +14,7 @@ from tests.runner.engines import slurm_node
 from tests.runner.engines.studies import ablate, table_of, talk, wait_for, write_study
 from vitcli.runner.engines.engine import MAX_ATTEMPTS, Cluster, Job, Setup
 from vitcli.runner.engines.node import EVENTS, NodeTrial, Place
+from vitcli.runner.engines.remote import Ticket
 from vitcli.runner.engines.slurm import FOLDER, SlurmEngine, SlurmTrial
 from vitcli.runner.errors import ResourceError
 from vitcli.runner.train.events import Ended, Event, TrialEvent, to_line
@@ -140,6 +141,12 @@ def test_a_refusal_of_sbatch_is_one_line(programs):
     Path("refuse").touch()
     with pytest.raises(ResourceError, match=r"sbatch refuses the jobs: .*invalid partition"):
         list(make().events(lambda: None))
+
+
+def test_trials_without_a_job_cancel_nothing(programs):
+    """Without numbers, ``scancel --state=PENDING`` takes every waiting job of the user."""
+    make().cancel([Ticket(job, "key") for job in JOBS])
+    assert not Path("cancelled").exists()
 
 
 @needs_submitit

@@ -57,6 +57,25 @@ def test_set_changes_the_experiment_and_the_search(here):
         ({"rules": "{max_params: 5}"}, "unknown field 'search.rules.max_params'"),
         ({"final": "{seeds: [0, 1]}"}, "the search itself trains with seed 0; choose fresh seeds"),
         ({"repeats": "{seeds: [2, 2]}"}, "search.repeats.seeds: a seed appears twice"),
+        ({"space": "{task.name: [classify, mae]}"}, "a search cannot vary 'task.name'"),
+        ({"space": "{train.init: [null, a]}"}, "a search cannot vary 'train.init'"),
+        ({"space": "{optim.lr: {low: 0.1, high: 0.2, step: 1.0}}"}, "optim.lr: has one value, 0.1"),
+        (
+            {"space": "{model.depth: {low: 1, high: 4, step: 0.5}}"},
+            "model.depth: step must be an integer, as low and high are",
+        ),
+        (
+            {"final": "{seeds: [1], changes: {train.epoch: 5}}"},
+            "made.yaml:9: unknown field 'train.epoch'; did you mean",
+        ),
+        (
+            {"final": "{seeds: [1], changes: {train: {epochs: -1}}}"},
+            "made.yaml:9: train.epochs: should be greater than",
+        ),
+        (
+            {"final": "{seeds: [1], changes: {model.depth: 3}}"},
+            "search.final.changes: the final stage cannot change 'model.depth'",
+        ),
     ],
 )
 def test_a_mistake_is_one_line_with_its_place(here, fields, told):
@@ -94,7 +113,12 @@ def test_what_makes_scores_incomparable_changes_the_name_in_the_storage(here):
     name = load_search(write_search()).study_name()
     for same in ({"search.trials": 50}, {"search.sampler": "tpe"}, {"search.seed": 4}):
         assert load_search("made.yaml", same).study_name() == name
-    for other in ({"train.epochs": 9}, {"search.cost": "parameters"}, {"seed": 5}):
+    for other in (
+        {"train.epochs": 9},
+        {"search.cost": "parameters"},
+        {"search.rules.max_parameters": 9},
+        {"seed": 5},
+    ):
         assert load_search("made.yaml", other).study_name() != name
     write_search(space=SPACE.replace("48", "64"))
     assert load_search("made.yaml").study_name() != name
@@ -112,6 +136,9 @@ def test_ranges_know_their_size_and_draw_within_it(here):
     assert steps.size == 4
     assert {steps.draw(rng) for _ in range(100)} == {2, 4, 6, 8}
     assert real.size == float("inf")
+    tenths = Range(low=0.0, high=0.3, step=0.1)
+    assert tenths.size == 4, "0.3 / 0.1 is a little below 3"
+    assert max(tenths.draw(rng) for _ in range(50)) == pytest.approx(0.3)
     assert Choices(values=("a", None, True)).text == "a, null, true"
 
 
@@ -146,4 +173,5 @@ def test_a_search_is_validated_with_its_base(here):
     assert found.ok
     assert found.detail.startswith("a search over 3 fields, 6 trials; base: ")
     assert not validate(write_search(trials="-1")).ok
+    assert validate(write_search(rules="{exclude: [{model.depth: 4}]}")).ok
     assert validate("quickstart").parameters == found.parameters

@@ -18,12 +18,12 @@ from vitcli.runner.engines.engine import Cluster
 from vitcli.runner.errors import ConfigError, InUseError, PartlyError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.search.attributes import REPEATED
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import INVALID, Judge
 from vitcli.runner.search.records import read_saved, save_trial, trial_folder
 from vitcli.runner.search.result import make_result
 from vitcli.runner.search.run import check_cluster, hold_search, run_search
-from vitcli.runner.search.store import REPEATED
 from vitcli.runner.study.plan import Options
 
 
@@ -80,6 +80,7 @@ def test_a_search_that_was_cut_short_asks_for_the_points_of_one_that_was_not(mad
     calm.store.study._storage.delete_study(calm.store.study._study_id)
     ROOT.rename("calm")
     for trials in (3, 7, 14):
+        make_driver().store.ask()  # killed before it told anything
         driver = search_all(trials=trials)
     assert asked(driver) == expected
     assert len(expected) == 14, "a sampler that repeats itself does not end the search"
@@ -142,6 +143,18 @@ def test_saved_trials_replace_trainings_and_new_ones_are_saved_one_by_one(made, 
     assert again.read() == []
     assert again.results == first.results
     assert Engine.trained == []
+
+
+def test_saved_trials_of_a_search_with_other_fields_get_the_fields_of_this_one(made, tmp_path):
+    search_all(save=tmp_path / "saved", trials=24)
+    space = "{model.depth: [1, 2, 3, 4], model.embed_dim: [16, 48], train.eval_every: [1, 2]}"
+    write_search("model: {num_heads: 1}\n", space=space, sampler="grid", trials="null")
+    ROOT.rename(tmp_path / "elsewhere")
+    Engine.trained.clear()
+    driver = search_all(save=tmp_path / "saved")
+    assert (len(driver.results), len(Engine.trained)) == (16, 8)
+    fields = set(driver.search.space.parameters)
+    assert all(set(trial.point) == fields for trial in driver.results.values())
 
 
 def test_saved_trials_of_another_precision_are_trained_again_and_replaced(made, tmp_path):
@@ -223,6 +236,52 @@ def test_repeats_train_configurations_of_all_ranks_with_further_seeds(made):
     count = len(Engine.trained)
     search_all()
     assert len(Engine.trained) == count
+
+
+def test_repeats_are_saved_too_also_those_of_an_earlier_call(made, tmp_path):
+    write_search(repeats="{seeds: [1, 2], configurations: 3}", trials="9")
+    search_all(save=tmp_path / "saved")
+    saved = read_saved(tmp_path / "saved")
+    assert sorted(seed for _, seed in saved) == [0] * 9 + [1] * 3 + [2] * 3
+    search_all(save=tmp_path / "later")
+    assert read_saved(tmp_path / "later") == saved
+    assert len(Engine.trained) == 15
+
+
+def test_a_repeat_that_fails_is_told_and_tried_again(made):
+    write_search(repeats="{seeds: [1, 2], configurations: 3}", trials="9")
+    Engine.behave = staticmethod(
+        lambda spec: "failed" if spec.seed == 2 and len(Engine.trained) < 14 else "finished"
+    )
+    with pytest.raises(PartlyError, match="without a result: 2 repeats; try again: vitcli search"):
+        search_all()
+    Engine.behave = staticmethod(lambda spec: "finished")
+    assert len(make_result(search_all()).repeats) == 6
+
+
+def test_a_grid_tries_again_what_failed_or_was_killed_before_it_began(made):
+    write_search(sampler="grid", trials="null")
+    killed = make_driver().store.ask()[1]
+    failures = [2]
+
+    def behave(spec) -> str:
+        if spec.model.depth == 2 and spec.model.embed_dim == 32 and failures:
+            failures.pop()
+            return "failed"
+        return "finished"
+
+    Engine.behave = staticmethod(behave)
+    driver = search_all()
+    assert len(driver.results) == 24
+    assert killed in [result.point for result in driver.results.values()]
+
+
+def test_a_stricter_rule_begins_anew_and_keeps_the_trainings_that_satisfy_it(made):
+    search_all(trials=24)
+    driver = search_all(trials=24, **{"rules.max_parameters": 6400})
+    assert 0 < len(driver.results) < 24
+    assert max(result.parameters for result in driver.results.values()) == 6400
+    assert len(Engine.trained) == 24
 
 
 def test_a_changed_space_begins_anew_but_keeps_the_trainings(made):

@@ -188,6 +188,8 @@ class SlurmEngine(RemoteEngine):
     def cancel(self, tickets: Sequence[Ticket]) -> None:
         """Cancel waiting jobs. Slurm sends SIGTERM to running ones: they save a checkpoint."""
         ids = [ticket.id for ticket in tickets if ticket.id]
+        if not ids:  # without numbers, scancel takes all waiting jobs of the user
+            return
         for words in (["--state=PENDING"], ["--signal=TERM"]):
             subprocess.run(["scancel", *words, *ids], capture_output=True, check=False)
 

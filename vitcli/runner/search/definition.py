@@ -30,10 +30,18 @@ from vitcli.runner.text import did_you_mean
 
 KEY = "search"
 """The field of a file that makes it a search."""
+FINAL_CHANGES = f"{KEY}.final.changes"
 MAX_GRID = 20_000
 """Most points of a grid."""
-FIXED = ("seed", "data.name", "data.val_split", "data.resize", "data.labels")
-"""Fields that no search varies: the seed, and the images that scores are compared on."""
+FIXED = (
+    "seed",
+    "task.name",
+    "train.init",
+    *(f"data.{name}" for name in ("name", "val_split", "resize", "labels", "class_names")),
+    "data.skip_bad",
+)
+"""Fields that no search varies: the seed, where a training begins, the images, and the task, whose
+headline number is compared."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +97,10 @@ class Search:
         unknown. The sampler, its seed and the number of trials may change.
         """
         space = {field: str(each) for field, each in self.space.parameters.items()}
-        key = point_key({"base": config_hash(self.base), "seed": self.base.seed, "space": space})
-        return f"{self.name}-{sha256(f'{key} {self.fields.cost}'.encode())[:8]}"
+        rules = self.fields.rules.model_dump(mode="json")
+        own = {"base": config_hash(self.base), "seed": self.base.seed, "space": space}
+        key = point_key(own | {"rules": rules, "cost": self.fields.cost})
+        return f"{self.name}-{sha256(key.encode())[:8]}"
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
@@ -173,7 +183,12 @@ def _parameter(field: str, value: Any, places: Places) -> Parameter:
         raise ConfigError(f"{where}: {describe(loc, first['type'], first)}") from error
     if given.low >= given.high or (given.log and (given.low <= 0 or given.step)):
         raise ConfigError(f"{where}: low must be below high; log needs low above 0 and no step")
-    return Range(**given.model_dump())
+    found = Range(**given.model_dump())
+    if found.is_integer and isinstance(found.step, float):
+        raise ConfigError(f"{where}: step must be an integer, as low and high are")
+    if found.size < 2:
+        raise ConfigError(f"{where}: has one value, {found.low:g}; choose a smaller step")
+    return found
 
 
 def _refuse_fields(search: Search) -> None:
@@ -185,6 +200,7 @@ def _refuse_fields(search: Search) -> None:
             raise ConfigError(f"{where}: unknown field {field!r}{did_you_mean(field, known)}")
         if field in FIXED or field.startswith("pretrain"):
             raise ConfigError(f"{where}: a search cannot vary {field!r}")
+    _refuse_final_changes(search)
     for i, pattern in enumerate(search.fields.rules.exclude):
         for field in pattern:
             if field not in search.space.parameters:
@@ -193,6 +209,19 @@ def _refuse_fields(search: Search) -> None:
                 raise ConfigError(
                     f"{where}: search.rules.exclude: {field!r} is not in the space{hint}"
                 )
+
+
+def _refuse_final_changes(search: Search) -> None:
+    """Refuse, before any training, changes with which the final stage could not train the base."""
+    if search.fields.final is None:
+        return
+    changes, places = flatten(search.fields.final.changes), search.places
+    places = Places([places.below(FINAL_CHANGES), *places.sources], places.otherwise)
+    for field in changes:
+        if field in search.space.parameters or field in FIXED:
+            problem = f"the final stage cannot change {field!r}"
+            raise ConfigError(f"{places.where((field,))}: {FINAL_CHANGES}: {problem}")
+    check(override(search.raw, changes | {"data.val_split": 0}), places)
 
 
 def _refuse_settings(search: Search) -> None:

@@ -15,6 +15,7 @@ from vitcli.runner.engines.engine import Job
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.search.attributes import FOLDER, KILLED, REPEATED, is_evaluated, is_lost
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.judge import Judge, Verdict
 from vitcli.runner.search.records import (
@@ -24,8 +25,8 @@ from vitcli.runner.search.records import (
     save_trial,
     trial_folder,
 )
-from vitcli.runner.search.space import Point, describe_point
-from vitcli.runner.search.store import FOLDER, KILLED, REPEATED, Store, is_evaluated
+from vitcli.runner.search.space import Point, describe_point, point_key
+from vitcli.runner.search.store import Store
 from vitcli.runner.study.drive import mark_failed
 from vitcli.runner.study.plan import Options
 from vitcli.runner.train.events import Ended, EpochDone, Message, TrialEvent
@@ -56,6 +57,8 @@ class Driver:
     on_event: OnEvent
     verdicts: dict[str, tuple[int, Verdict]] = field(default_factory=dict)
     """Run folder -> number of the trial and its point, for every accepted point."""
+    repeats: dict[str, tuple[ExperimentSpec, Verdict]] = field(default_factory=dict)
+    """Run folder -> configuration and its point, for every repeat that is to be trained."""
     points: dict[str, Point] = field(default_factory=dict)
     """First part of a configuration hash -> point, of failed trials too."""
     results: dict[str, SearchTrial] = field(default_factory=dict)
@@ -107,17 +110,23 @@ class Driver:
         """Return the result of a configuration, from its run folder or from a saved file."""
         assert verdict.spec is not None
         found = read_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
-        saved = self.find_saved(verdict.config_hash, verdict.spec)
+        saved = self.find_saved(verdict, verdict.spec)
         if found is None and is_pruned:
             return saved or pruned_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
         return found or saved
 
-    def find_saved(self, digest: str, spec: ExperimentSpec) -> SearchTrial | None:
-        """Return the saved result of a configuration in the precision of this machine."""
+    def find_saved(self, verdict: Verdict, spec: ExperimentSpec) -> SearchTrial | None:
+        """Return the saved result of a configuration in the precision of this machine.
+
+        It may come from a search with other fields, so it gets the point of this one.
+        """
         from vitcli.runner.machine.device import name_precision, pick_device
 
-        found = self.saved.get((digest, spec.seed))
-        if found is None or found.precision is None:
+        found = self.saved.get((verdict.config_hash, spec.seed))
+        if found is None:
+            return None
+        found = found.replace(point=dict(verdict.point))
+        if found.precision is None:
             return found
         own = name_precision(spec.train.precision, pick_device(self.options.device))
         if found.precision == own:
@@ -165,20 +174,24 @@ class Driver:
         return self.search.num_trials - len(self.store.evaluated()) - running
 
     def _note_exhaustion(self) -> None:
-        """End the search if every point of a finite space has been asked for."""
-        trials = self.store.trials()
+        """End the search if every point of a finite space has been settled."""
+        trials = [trial for trial in self.store.trials() if not is_lost(trial)]
         if len(trials) >= self.search.space.size:
-            seen = {tuple(each.params.items()) for each in trials}
+            seen = {point_key(each.params) for each in trials}
             self.is_exhausted = len(seen) >= self.search.space.size
 
     def handle(self, found: TrialEvent) -> None:
         """Tell Optuna what an event says about its trial."""
-        if found.folder not in self.verdicts:
-            return  # a repeat, which Optuna does not know
-        number, verdict = self.verdicts[found.folder]
         event = found.event
-        if isinstance(event, Ended):
-            self._end(number, found.folder, verdict, event)
+        if not isinstance(event, Ended):
+            return
+        if event.state == "failed":
+            mark_failed(RunDir(self.root / found.folder), event.reason)
+            self.failures.append(event.reason)
+        if found.folder in self.verdicts:
+            self._end(*self.verdicts[found.folder], found.folder, event)
+        elif found.folder in self.repeats:
+            self._end_repeat(*self.repeats[found.folder])
 
     def should_prune(self, found: TrialEvent) -> bool:
         """Return whether a trial should be stopped after the epoch that an event reports."""
@@ -195,7 +208,13 @@ class Driver:
             return True
         return False
 
-    def _end(self, number: int, folder: str, verdict: Verdict, event: Ended) -> None:
+    def _end_repeat(self, spec: ExperimentSpec, verdict: Verdict) -> None:
+        """Save the result of a repeat, if it has one. Optuna does not know repeats."""
+        if result := read_trial(self.root, verdict.point, spec, verdict.sizes):
+            self.failures.clear()
+            self.save_new(result)
+
+    def _end(self, number: int, verdict: Verdict, folder: str, event: Ended) -> None:
         result = self._find(verdict, is_pruned=folder in self._pruned)
         if event.state in ("finished", "diverged") and result:
             self.failures.clear()
@@ -205,13 +224,15 @@ class Driver:
             self._keep(folder, result)
             self.store.tell_pruned(number)
         elif event.state == "failed":
-            mark_failed(RunDir(self.root / folder), event.reason)
-            self.failures.append(event.reason)
             self.store.tell_failed(number, event.reason)
             del self.verdicts[folder]
 
     def _keep(self, folder: str, result: SearchTrial) -> None:
         self.results[folder] = result
+        self.save_new(result)
+
+    def save_new(self, result: SearchTrial) -> None:
+        """Write a result into the folder of ``save``, unless it comes from there."""
         saved = self.saved.get((result.config_hash, result.seed))
         if self.save and (saved is None or saved.precision != result.precision):
             save_trial(self.save, self.search.name, result)

@@ -13,7 +13,7 @@ from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.driver import Driver
 from vitcli.runner.search.judge import Judge, Verdict
-from vitcli.runner.search.space import Choices, Point
+from vitcli.runner.search.space import Choices, Point, point_key
 from vitcli.runner.search.store import FILE, Store
 from vitcli.runner.study.plan import Options, worker_count
 from vitcli.runner.text import ignore_message, quantity
@@ -68,7 +68,7 @@ def estimate_search(
     verdicts = [judge(point) for point in points]
     valid = [verdict for verdict in verdicts if verdict.spec]
     broken = [verdict for verdict in verdicts if not verdict.spec]
-    is_complete = len(points) == search.space.size
+    is_complete = len({point_key(point) for point in points}) == search.space.size
     times, num_done = _known_times(search, root, options, storage, judge)
     total = min(search.num_trials, len(valid)) if is_complete else search.num_trials
     seconds, source = _seconds_each(search, options, valid, times)

@@ -14,7 +14,10 @@ def repeat_jobs(driver: Driver) -> list[Job]:
     for verdict in repeated(driver):
         for spec in repeat_specs(driver.search, verdict):
             folder = trial_folder(verdict.config_hash, spec.seed)
-            if read_repeat(driver, verdict, spec) is None:
+            if found := read_repeat(driver, verdict, spec):
+                driver.save_new(found)
+            else:
+                driver.repeats[folder] = spec, verdict
                 driver.add_to_plan(folder, spec, verdict.point)
                 jobs.append(Job(folder))
     if jobs:
@@ -32,7 +35,7 @@ def repeat_specs(search: Search, verdict: Verdict) -> list[ExperimentSpec]:
 def read_repeat(driver: Driver, verdict: Verdict, spec: ExperimentSpec) -> SearchTrial | None:
     """Return the result of a repeat, from its run folder or from a saved file."""
     found = read_trial(driver.root, verdict.point, spec, verdict.sizes)
-    return found or driver.find_saved(verdict.config_hash, spec)
+    return found or driver.find_saved(verdict, spec)
 
 
 def repeated(driver: Driver) -> list[Verdict]:

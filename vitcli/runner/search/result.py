@@ -15,12 +15,12 @@ from vitcli.core.spec.task import TASKS, Metric
 from vitcli.runner.experiment.config import typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import commit_json
+from vitcli.runner.search.attributes import RULE
 from vitcli.runner.search.definition import shown_changes
 from vitcli.runner.search.driver import Driver
 from vitcli.runner.search.records import SearchTrial
 from vitcli.runner.search.repeats import read_repeat, repeat_specs, repeated
 from vitcli.runner.search.space import as_label
-from vitcli.runner.search.store import RULE
 from vitcli.runner.text import portable, portable_fields, quantity
 
 RESULTS = "results.json"
@@ -60,7 +60,7 @@ class SearchResult(Spec):
     """Trainings of some configurations with further seeds."""
     importance_evaluator: str
     importances: dict[str, float]
-    """Dotted field -> share of the score's variation; sums to 1."""
+    """Dotted field -> how much it decides a place among the best tenth; sums to 1."""
 
     @property
     def headline(self) -> Metric:

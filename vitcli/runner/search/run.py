@@ -48,7 +48,8 @@ def run_search(driver: Driver) -> None:
     Raises:
         InUseError: Another process runs this search.
         StoppedError: A signal stopped the search; every trial can be continued.
-        PartlyError: The time budget was used up, or trials failed one after the other.
+        PartlyError: The time budget was used up, trials failed one after the other, or a repeat
+            failed.
     """
     count = worker_count(driver.search, driver.options)
     jobs = driver.recover()
@@ -61,6 +62,9 @@ def run_search(driver: Driver) -> None:
         train_jobs(driver, jobs, count, deadline, more=driver.next_job)
     if repeats := repeat_jobs(driver):
         train_jobs(driver, repeats, count, deadline)
+        if left := repeat_jobs(driver):
+            number = quantity(len(left), "repeat")
+            raise PartlyError(f"without a result: {number}; try again: {driver.options.command}")
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESample
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
+from vitcli.runner.search.attributes import is_lost
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Choices, Parameter, Point, Space, point_key
 
@@ -135,12 +136,17 @@ class GridSampler(BaseSampler):
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the first point that no trial has; the last point if all have been taken."""
-        trials = study.get_trials(deepcopy=False)
-        taken = {point_key(each.params) for each in trials if each.number < trial.number}
-        for point in self._space.points():
-            if point_key(point) not in taken:
-                return point
+        """Return the first point that no trial has; then the first one whose trials all failed.
+
+        If there is none either, the last point.
+        """
+        trials = [each for each in study.get_trials(deepcopy=False) if each.number < trial.number]
+        taken = {point_key(each.params) for each in trials}
+        settled = {point_key(each.params) for each in trials if not is_lost(each)}
+        for known in (taken, settled):
+            for point in self._space.points():
+                if point_key(point) not in known:
+                    return point
         return point
 
     def sample_independent(

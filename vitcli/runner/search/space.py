@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import product
 from typing import Any
 
@@ -51,7 +52,8 @@ class Range:
     def size(self) -> float:
         """Return the number of values; infinity for real numbers."""
         step = self.step or (1 if self.is_integer else None)
-        return math.floor((self.high - self.low) / step) + 1 if step else math.inf
+        low, high, each = (Decimal(str(number)) for number in (self.low, self.high, step or 0))
+        return int((high - low) // each) + 1 if step else math.inf
 
     @property
     def text(self) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.search.attributes import DIVERGED, FAILED, FOLDER, KILLED, RULE, is_evaluated
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Point
 
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FILE = "optuna.db"
-FOLDER, RULE, FAILED, DIVERGED = "folder", "rule", "failed", "diverged"
-"""Names of attributes of a trial: its run folder, the rule that its point breaks, and why it has no
-score."""
-REPEATED = "a configuration of an earlier trial"
-KILLED = "the search was killed before the point was complete"
 
 
 def require_optuna() -> None:
@@ -105,7 +101,8 @@ class Store:
         """Return the number of a new trial and its point."""
         from vitcli.runner.search.samplers import make_sampler
 
-        trials = self.trials()
+        # A killed question leaves no trace, so that the same point is asked for again.
+        trials = [trial for trial in self.trials() if trial.user_attrs.get(RULE) != KILLED]
         last = [RULE in trial.user_attrs for trial in trials[-MAX_REJECTED:]]
         is_stuck = last == [True] * MAX_REJECTED
         self.study.sampler = make_sampler(self.search, len(trials), is_stuck=is_stuck)
@@ -189,11 +186,6 @@ EVALUATOR = "PED-ANOVA"
 """The evaluator of importances, which is Optuna's default since 2026."""
 MIN_IMPORTANCE = 10
 """Number of finished trials below which no importances are computed."""
-
-
-def is_evaluated(trial: "FrozenTrial") -> bool:
-    """Return whether a trial used up a part of the search's budget."""
-    return trial.state.name in ("COMPLETE", "PRUNED") or DIVERGED in trial.user_attrs
 
 
 def _pruner(search: Search) -> "BasePruner":

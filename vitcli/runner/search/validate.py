@@ -4,7 +4,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import find_experiment
 from vitcli.runner.experiment.listing import kind_of
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.judge import Judge
+from vitcli.runner.search.judge import measure_sizes
 from vitcli.runner.study.validate import Validation
 from vitcli.runner.study.validate import validate as validate_other
 from vitcli.runner.text import quantity
@@ -16,13 +16,10 @@ def validate(name: str) -> Validation:
         if kind_of(find_experiment(name)) != "search":
             return validate_other(name)
         search = load_search(name)
+        parameters = measure_sizes(search.base, False).parameters
     except ConfigError as error:
         return Validation(name=name, ok=False, detail=str(error))
     fields = quantity(len(search.space.parameters), "field")
     detail = f"a search over {fields}, {quantity(search.num_trials, 'trial')}"
-    base = Judge(search)({})
-    if base.sizes is None:
-        return Validation(name=name, ok=False, detail=f"its base: {base.detail}")
-    parameters = base.sizes.parameters
     detail += f"; base: {parameters:,} parameters"
     return Validation(name=name, ok=True, detail=detail, parameters=parameters)
