@@ -62,7 +62,12 @@ def _accuracies(
         for count, place in places.items():
             row = next(row for row in docs[count].rows if row.variant == name)
             points = [*scores(row, docs[count].headline).values()]
-            look = {"marker": "o", "markersize": 4, "markeredgewidth": 0, "alpha": 0.6}
+            look: dict[str, Any] = {
+                "marker": "o",
+                "markersize": 4,
+                "markeredgewidth": 0,
+                "alpha": 0.6,
+            }
             axes.plot([place] * len(points), points, linestyle="", color=_style(i)["color"], **look)
         ends.append((means[max(means)], name, _style(i)["color"], places[max(means)]))
     axes.set_ylabel("test accuracy, %", fontsize=SMALL_SIZE + 1)
@@ -75,15 +80,19 @@ def _differences(
     axes.axhline(0, color=INK, linewidth=1.2, linestyle=DASHES[1])
     ends = [(0.0, names[0], INK, max(found) * 1.3)]
     for i, name in enumerate(names[1:], start=1):
-        known = [(count, row) for count, row in _own(found, name) if row.difference is not None]
+        known = [
+            (count, row.difference, row)
+            for count, row in _own(found, name)
+            if row.difference is not None
+        ]
         if not known:
             continue
-        places = [count * _shift(i, names) for count, _ in known]
-        axes.plot(places, [row.difference for _, row in known], **_style(i), markersize=5)
-        for place, (_, row) in zip(places, known, strict=True):
+        places = [count * _shift(i, names) for count, _, _ in known]
+        axes.plot(places, [difference for _, difference, _ in known], **_style(i), markersize=5)
+        for place, (_, _, row) in zip(places, known, strict=True):
             if row.ci_low is not None and row.ci_high is not None:
                 axes.vlines(place, row.ci_low, row.ci_high, color=_style(i)["color"], linewidth=1.6)
-        ends.append((known[-1][1].difference, name, _style(i)["color"], places[-1]))
+        ends.append((known[-1][1], name, _style(i)["color"], places[-1]))
     axes.set_ylabel(f"accuracy minus {names[0]}, points", fontsize=SMALL_SIZE + 1)
     name_lines(axes, ends)
 

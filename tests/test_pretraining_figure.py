@@ -3,6 +3,7 @@ from one seed only, or not finished."""
 
 import json
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,7 +19,7 @@ STUDY = ROOT / "experiments" / "results" / "study-pretraining.json"
 
 
 @pytest.fixture
-def tables(monkeypatch, tmp_path) -> ModuleType:
+def tables(monkeypatch, tmp_path) -> Iterator[ModuleType]:
     """Return the module, which reads results from an empty folder."""
     monkeypatch.syspath_prepend(str(ROOT / ".ci"))
     import pretraining_tables

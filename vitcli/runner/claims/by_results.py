@@ -241,7 +241,7 @@ def competitive(results: Results) -> Finding:
 
 
 def fewer_labels(results: Results) -> Finding:
-    """Judge CLIP-style training against training from scratch for every number of labels."""
+    """Judge CLIP-style training against scratch with 100 and 1,000 labels; name all labels too."""
     studies = ("study-pretraining-100", "study-pretraining", "study-pretraining-all")
     pairs = {name: rows_of(results, name) for name in studies}
     found = [each for each in pairs.values() if each]

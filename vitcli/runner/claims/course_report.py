@@ -265,7 +265,7 @@ ITEMS = (
     Item(
         "S2-61", "claim", "contrastive training generalises better with fewer labels",
         "section VII.B", "vitcli ablate study-pretraining",
-        "an interval of the difference from scratch, at equal compute, below 0",
+        "an interval below 0 with 100 or 1,000 labels (difference from scratch at equal compute)",
     ),
     Item(
         "S2-62", "component", "CoAtNet", "section VII.C",
