@@ -80,7 +80,7 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
 
 
 def _chosen(group: Sequence[str], raw: Mapping[str, Any]) -> str:
-    """Return what decides which fields a group has, such as ``task.name=mae``."""
+    """Return what decides which fields a group has, such as ``model.family=vit``."""
     spec: type[BaseModel] = ExperimentSpec
     inner: Any = raw
     for name in group:
