@@ -71,9 +71,10 @@ FINDINGS = {
     "diverged": "Diverged with some seed, so no difference is stated: {rows}.",
 }
 """Where the difference of a row lies -> a sentence."""
+DECIDED = ("below", "above", "equivalent", "around")
 UNTESTED = (
-    "There are too few seeds for a test. So each row's own interval decides, which is not adjusted"
-    " for the number of rows."
+    "There are too few seeds for a test. So the joint intervals decide, which hold for all rows"
+    " together; they are the ones in brackets here."
 )
 
 
@@ -93,7 +94,7 @@ def study_sentences(rows: Sequence[Any], *, same_setting: bool) -> list[str]:
         for name, text in FINDINGS.items()
         if found[name]
     ]
-    if any(row.p_holm is None for row in variants if finding(row) in ("below", "above")):
+    if any(row.p_holm is None for row in variants if finding(row) in DECIDED):
         sentences.append(UNTESTED)
     return [*sentences, *_source_sentences(variants, same_setting=same_setting)]
 
@@ -101,27 +102,30 @@ def study_sentences(rows: Sequence[Any], *, same_setting: bool) -> list[str]:
 def finding(row: Any) -> str:
     """Return a key of ``FINDINGS`` for a row.
 
-    An adjusted p-value decides where the study has enough seeds for it, else the interval does.
+    An adjusted p-value decides where the study has enough seeds for it, else the joint interval.
     """
     if row.num_diverged:
         return "diverged"
-    if row.ci_low is None or row.difference is None:
+    if row.joint_low is None or row.difference is None:
         return "unknown"
+    if row.p_holm is None:
+        where = place(row.joint_low, row.joint_high, 0)
+    elif row.p_holm <= LEVEL:
+        where = "above" if row.difference > 0 else "below"
+    else:
+        where = "around"
     p_equivalent = row.p_equivalent_holm  # None without a declared margin
-    if row.p_holm is not None:
-        if row.p_holm <= LEVEL:
-            return "above" if row.difference > 0 else "below"
-        return "equivalent" if p_equivalent is not None and p_equivalent <= LEVEL else "around"
-    where = place(row.ci_low, row.ci_high, 0)
     is_equivalent = p_equivalent is not None and p_equivalent <= LEVEL
     return "equivalent" if where == "around" and is_equivalent else where
 
 
 def _with_interval(row: Any) -> str:
-    if row.ci_low is None or row.num_diverged:
+    if row.joint_low is None or row.num_diverged:
         return f"`{row.variant}`"
-    test = "" if row.p_holm is None else f", p = {row.p_holm:.3f}"
-    return f"`{row.variant}` ({row.difference:+.2f} [{row.ci_low:+.2f}, {row.ci_high:+.2f}]{test})"
+    low, high, test = row.joint_low, row.joint_high, ""
+    if row.p_holm is not None:
+        low, high, test = row.ci_low, row.ci_high, f", p = {row.p_holm:.3f}"
+    return f"`{row.variant}` ({row.difference:+.2f} [{low:+.2f}, {high:+.2f}]{test})"
 
 
 def _source_sentences(variants: Sequence[Any], *, same_setting: bool) -> list[str]:

@@ -58,6 +58,25 @@ def test_a_snapshot_shows_all_trials_and_compares_equal_seeds_at_equal_epochs():
     assert max(map(len, out.splitlines())) <= 80
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [{"epoch": 10**400}],
+        [{"test_accuracy": 1.7e308}, {"test_accuracy": -1.7e308}],
+        [{"images_per_second": 5e-324}],
+    ],
+)
+def test_numbers_that_no_training_writes_are_left_out(changes):
+    folder = make_study_folder(STATES)
+    path = folder / "no-ffn/seed1/metrics.jsonl"
+    last = json.loads(path.read_text().splitlines()[-1])
+    path.write_text(path.read_text() + "".join(f"{json.dumps(last | each)}\n" for each in changes))
+    with RunDir(STUDY / "no-ffn/seed1").lock():
+        code, out, _ = watch("parts", "--once")
+    assert code == 0
+    assert "36.00 no-ffn/seed1" in out
+
+
 def test_the_end_names_what_to_do_next():
     make_study_folder(STATES)
     assert watch("parts")[2] == "nothing is running; continue: vitcli ablate parts.yaml\n"

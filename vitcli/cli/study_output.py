@@ -57,14 +57,15 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
 
 def detectable_text(study: "Study") -> str:
     """Return the smallest difference that the seeds of a study can detect, in words."""
-    from vitcli.runner.study.significance import MIN_PAIRS, planned_detectable
+    from vitcli.runner.study.significance import MIN_PAIRS, planned_detectable, seeds_needed
 
     seeds, comparisons = len(study.seeds), max(1, len(study.variants) - 1)
     given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
     if seeds < MIN_PAIRS:
         return f"nothing ({given}); an interval needs {MIN_PAIRS} seeds"
-    size = planned_detectable(seeds, comparisons)
-    return f"differences of {size:.1f} standard deviations of paired differences ({given})"
+    size, needed = planned_detectable(seeds, comparisons), seeds_needed(comparisons)
+    few = f"; by joint intervals only, a p-value needs {needed} seeds" * (seeds < needed)
+    return f"differences of {size:.1f} standard deviations of paired differences ({given}{few})"
 
 
 def show_status(

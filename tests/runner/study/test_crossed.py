@@ -13,7 +13,9 @@ from vitcli.core.spec.task import ACCURACY
 from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross
 from vitcli.runner.study.images import ImageScores, contrast, join, read_per_image
 from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.significance import detectable, sign_flip_p
 from vitcli.runner.study.statistics import compare
+from vitcli.runner.study.table import build_details
 
 
 def random_scores(seeds=5, images=40, *, seed=0, spread=(1.0, 2.0, 0.5)):
@@ -108,6 +110,23 @@ def test_the_interval_holds_the_truth_as_often_as_it_says(seeds, ratios):
     assert 0.935 <= coverage(seeds, ratios, studies=2000) <= 0.965
 
 
+def test_the_detectable_difference_includes_the_test_images():
+    random, pairs, images, error = np.random.default_rng(0), 8, 10_000, 0.5
+    size, found = detectable(1.0, pairs, 1, images_error=error), []
+    for moved in random.normal(size, error, 300):
+        differences = random.normal(moved, 1, pairs)
+        crossed = Crossed(
+            num_seeds=pairs,
+            num_images=images,
+            mean=differences.mean(),
+            ms_seeds=images * differences.var(ddof=1),
+            ms_images=1 + pairs * images * error**2,
+            ms_residual=1,
+        )
+        found.append(max(2 * crossed.tail(crossed.mean), sign_flip_p(differences)) <= 0.05)
+    assert np.mean(found) == pytest.approx(0.8, abs=0.06)
+
+
 def save(path: Path, right: list[bool], label: int = 1) -> Path:
     labels = np.full(len(right), label)
     logits = np.zeros((len(right), 3))
@@ -166,6 +185,31 @@ def with_images(noise: float) -> StudyResult:
     zero = ImageScores({seed: 0 * row for seed, row in enumerate(scores)})
     less = doc.rows[1].replace(contrast=contrast(images, zero, ACCURACY), images=images.crossed())
     return doc.replace(rows=(doc.rows[0], less))
+
+
+def test_lost_and_won_images_are_those_of_right_and_wrong_answers():
+    doc, name = with_images(5), "lost and won images"
+    rows = [
+        row.replace(
+            trials=tuple(
+                trial.replace(measured={"test_masked_mse": trial.test_accuracy})
+                for trial in row.trials
+            )
+        )
+        for row in doc.rows
+    ]
+    errors = doc.replace(task="mae", rows=tuple(rows))
+    assert compare(errors)[1].with_images
+    assert name in [column.header for column in build_details(doc).columns]
+    assert name not in [column.header for column in build_details(errors).columns]
+    assert len(build_details(errors).notes) == len(build_details(doc).notes) - 1
+
+
+def test_the_second_table_says_how_its_limits_are_made():
+    assert "Cochran" in build_details(with_images(5)).notes[0]
+    assert (
+        "Cochran" not in build_details(make_study({"base": [0.9] * 8, "less": [0.8] * 8})).notes[0]
+    )
 
 
 def test_a_difference_must_also_hold_for_other_test_images():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.fabricated_study import make_study
+from tests.fabricated_study import make_reference, make_study
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.effects import build_effects, cell_scores, chance_score
@@ -93,6 +93,13 @@ def test_a_diverged_cell_counts_as_chance_and_is_also_left_out():
     assert table.columns[-1].header == "without diverged cells"
     assert "counted as chance (10 %)" in " ".join(table.notes)
     assert table.rows[0][-1] == "not known"  # three of four cells cannot tell effects apart
+
+
+def test_cells_are_not_compared_with_a_source():
+    doc = made().replace(reference=make_reference(dict.fromkeys(SCORES, 90.0)))
+    text = render(doc, "text")
+    assert "source" not in text.lower()
+    assert "verdict" not in text.lower()
 
 
 def test_effects_wait_for_a_second_seed():

@@ -54,6 +54,17 @@ def test_a_margin_keeps_its_day_and_the_trials_that_were_known(here):
     assert doc.margin is None
 
 
+def test_trials_that_are_not_asked_for_count_as_known(here):
+    study_with(here, "equivalence_margin: 1.0")
+    for seed in (0, 1):
+        fabricate("no-norm", seed)
+    study = load_study("mine.yaml", seeds=[0])
+    ROOT.mkdir(parents=True, exist_ok=True)
+    assert read_results(study, ROOT, ["full"]).margins[-1].num_finished == 2
+    write_plan(plan_study(study, ROOT, ("full",)), Options())
+    assert margins(study) == [(1.0, 2)]
+
+
 def test_a_change_is_printed_below_the_table(here):
     study = study_with(here, "equivalence_margin: 1.0")
     declare(study)

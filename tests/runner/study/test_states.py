@@ -339,3 +339,16 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
     with pytest.raises(InputError, match=f"{name}: cannot be read"):
         trial_states(study, ROOT)
     assert (run.path / "config.yaml").exists()
+
+
+def test_a_diverged_trial_takes_no_images_from_the_finished_ones(study):
+    for variant in CHANGES:
+        for seed in (0, 1):
+            fabricate(variant, seed)
+    both = read_results(load_study("mine.yaml", seeds=[0, 1, 2]), ROOT).rows[1]
+    diverged = fabricate("no-norm", 2, state="diverged")
+    (diverged.path / "predictions.npz").unlink()
+    row = read_results(load_study("mine.yaml", seeds=[0, 1, 2]), ROOT).rows[1]
+    assert [trial.state for trial in row.trials] == ["finished", "finished", "diverged"]
+    assert row.contrast is not None
+    assert (row.images, row.contrast) == (both.images, both.contrast)

@@ -13,6 +13,7 @@ from scipy import stats
 
 from tests.fabricated_study import make_reference, make_row, make_study, make_trial
 from vitcli.core.spec.task import ACCURACY
+from vitcli.runner.study.notes import notes
 from vitcli.runner.study.result import Margin, State
 from vitcli.runner.study.significance import (
     seeds_needed,
@@ -275,3 +276,13 @@ def test_a_row_with_a_diverged_trial_has_no_p():
     for name in rows:
         found = compare(make_study(rows | {name: ["diverged", *rows[name][1:]]}))[1]
         assert (found.p, found.p_holm, found.num_pairs) == (None, None, 8)
+
+
+@pytest.mark.parametrize("where", ["base", "less"])
+def test_more_seeds_are_not_asked_for_where_they_give_no_p(where):
+    rows: dict[str, list[float | str]] = {"base": [0.9] * 4, "less": [0.8, 0.79, 0.8, 0.8]}
+    assert compare(make_study(rows))[1].seeds_missing == 2
+    doc = make_study(rows | {where: ["diverged", *rows[where][1:]]})
+    found = compare(doc)
+    assert found[1].seeds_missing is None
+    assert "test" not in notes(doc, found)

@@ -14,10 +14,10 @@ from vitcli.core.spec.task import Metric
 from vitcli.runner.engines.drivers import other_drivers
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
-from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
+from vitcli.runner.overview.study_folder import StudyFolder, is_epoch, read_study, split_seed
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs
-from vitcli.runner.run.listing import live_state, readable_spec
+from vitcli.runner.run.listing import is_number, live_state, readable_spec
 from vitcli.runner.text import natural_key
 
 ENDED = (*RESULT_STATES, "saved")
@@ -149,7 +149,7 @@ class Watcher:
             variant=variant,
             state=state,
             reason=reason,
-            epochs=max((r["epoch"] for r in records if type(r.get("epoch")) is int), default=0),
+            epochs=max((r["epoch"] for r in records if is_epoch(r.get("epoch"))), default=0),
             planned=spec.train.epochs,
             headline=spec.task.row.headline,
             curve=_curve(records, spec),
@@ -185,7 +185,7 @@ def _curve(
     return tuple(
         (each["epoch"], value)
         for each in records
-        if type(each.get("epoch")) is int and isinstance(value := each.get(name), float)
+        if is_epoch(each.get("epoch")) and is_number(value := each.get(name))
     )
 
 
@@ -193,7 +193,7 @@ def _epoch_seconds(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> f
     """Return the duration of the last epoch; None if the files do not say."""
     images = meta.get("num_train")
     speed = records[-1].get("images_per_second") if records else None
-    if isinstance(images, int) and isinstance(speed, int | float) and speed > 0:
+    if is_number(images) and is_number(speed) and speed > 1e-9:
         return images / speed
     return None
 

@@ -18,6 +18,12 @@ from vitcli.runner.run.listing import live_state
 TRIAL_FOLDER = r"^[A-Za-z0-9_.=,+/-]{1,200}$"
 """Folder of a trial in plan.json, relative to that of the study."""
 SEED_FOLDER = re.compile(r"seed(\d+)")
+MAX_EPOCH = 10**9
+
+
+def is_epoch(value: object) -> bool:
+    """Return whether a value of a file can be a number of epochs."""
+    return type(value) is int and 0 <= value <= MAX_EPOCH
 
 
 class PlannedTrial(BaseModel):
@@ -33,7 +39,7 @@ class PlannedTrial(BaseModel):
         """Return the number of epochs; None if the plan does not say."""
         train = self.config.get("train")
         epochs = train.get("epochs") if isinstance(train, dict) else None
-        return epochs if isinstance(epochs, int) else None
+        return epochs if is_epoch(epochs) else None
 
 
 class Plan(BaseModel):

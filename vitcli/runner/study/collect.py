@@ -48,8 +48,7 @@ def read_results(
         states = trial_states(study, root, only, saved)
     parameters = known_parameters(root)
     doc = collect(study, root, states, parameters, only)
-    done = sum(state.state in RESULT_STATES for state in states.values())
-    return doc.replace(margins=declared_margins(study, root, saved, done))
+    return doc.replace(margins=declared_margins(study, root, saved))
 
 
 def known_parameters(root: Path) -> dict[str, int]:
@@ -135,11 +134,12 @@ def _with_images(
 
 def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, PerImage | None]:
     """Return what each finished trial of a row, in its chosen setting, says of each image."""
-    hashes = {trial.config_hash for trial in row.trials if trial.state == "finished"}
+    finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
     return {
         trial.spec.seed: read()
         for trial in study.trials([row.variant])
-        if (read := states[trial.folder].read_images) and trial.config_hash in hashes
+        if (read := states[trial.folder].read_images)
+        and (trial.config_hash, trial.spec.seed) in finished
     }
 
 

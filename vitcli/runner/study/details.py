@@ -15,6 +15,7 @@ def detail_columns(
 ) -> list[tuple[bool, FilledColumn]]:
     """Return whether each column is shown, and the column."""
     has_images = any(found.with_images for found in numbers)
+    has_answers = has_images and doc.headline.unit == "%"
     has_spread = any(found.seed_spread is not None for found in numbers)
     return [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
@@ -31,7 +32,7 @@ def detail_columns(
             doc.margin is not None,
             (Column("p equivalent (Holm)", "r"), lambda li: p_text(li.found.p_equivalent_holm)),
         ),
-        (has_images, (Column("lost and won images", "r"), _images)),
+        (has_answers, (Column("lost and won images", "r"), _images)),
     ]
 
 
@@ -70,8 +71,14 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
     has_images = any(found.with_images for found in numbers)
     every = {
         "joint": (
-            f"Joint interval: as the 95 % interval, at level 1 \u2212 0.05 / {m} (Bonferroni), so"
-            " that the intervals of all rows hold together."
+            f"Joint interval: at level 1 \u2212 0.05 / {m} (Bonferroni), so that the intervals of"
+            " all rows hold together."
+            + (
+                " Its limit is the mean of the t quantiles of seeds and images, weighted by their"
+                " parts of the variance (Cochran and Cox)."
+                if has_images
+                else ""
+            )
         ),
         "bootstrap": (
             f"Crossed bootstrap: 95 % percentile interval of {RESAMPLES:,} samples that draw seeds"
@@ -89,7 +96,7 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
         "below": (
             "P(below baseline): share of all pairs of a training of the variant and one of the"
             f" baseline in which the variant is lower; a tie counts one half. Its 95 % interval"
-            f" draws seeds {BOOTSTRAPS:,} times."
+            f" draws seeds {BOOTSTRAPS:,} times. With few seeds it is too narrow."
         ),
         "pairing": (
             "Seed correlation: of the scores with those of the baseline. Paired spread: standard"
@@ -98,12 +105,12 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
         ),
         "detectable": (
             f"Detectable: the difference that this many seeds find with probability {POWER} at"
-            f" level 0.05 / {m}."
+            f" level 0.05 / {m}, by p or, with too few seeds for a p, by the joint interval."
         ),
         "images": (
             "Lost and won images: test images that every seed of the baseline gets right and"
             " every seed of the variant wrong, and the reverse."
-            if has_images
+            if has_images and doc.headline.unit == "%"
             else ""
         ),
     }

@@ -11,7 +11,7 @@ from vitcli.runner.study.result import StudyResult
 
 
 def interactions(doc: StudyResult) -> Figure:
-    """Draw main effects on the diagonal and interactions beside it; grey intervals contain 0."""
+    """Draw main effects on the diagonal and interactions beside it; bold intervals exclude 0."""
     found = {frozenset(each.parts): each for each in effects(doc.parts, cell_scores(doc))}
     count = len(doc.parts)
     values = np.full((count, count), np.nan)

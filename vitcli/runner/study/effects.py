@@ -93,5 +93,8 @@ def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
     if has_diverged(doc):
         chance = chance_score(doc)
         counted = "left out" if chance is None else f"counted as chance ({chance:g} %)"
-        notes.append(f"Diverged trials are {counted}; the last column leaves their cells out.")
+        notes.append(
+            f"Diverged trials are {counted}; the last column leaves their cells out, and then"
+            " assumes that no three parts interact."
+        )
     return notes

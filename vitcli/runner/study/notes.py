@@ -51,7 +51,7 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "source": _source(doc, rows),
         "command": f"Command: {doc.command}",
     }
-    hidden = COMPARISONS if doc.parts else ()
+    hidden = (*COMPARISONS, "source") if doc.parts else ()
     return {subject: text for subject, text in every.items() if text and subject not in hidden}
 
 
@@ -89,16 +89,19 @@ def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     tested = [row.num_pairs for row in rows if row.p is not None]
     needed = seeds_needed(m)
     few = f"with {comparisons}, no p-value can reach 0.05 with fewer than {needed} paired seeds"
+    is_few = any(row.seeds_missing for row in rows)
     if not tested:
-        return f"No test: {few}."
+        return f"No test: {few}." if is_few else ""
     kind = "exact"
     if max(tested) > MAX_EXACT_PAIRS:
         kind = f"Monte Carlo ({RESAMPLES:,} draws, fixed seed; exact up to {MAX_EXACT_PAIRS} pairs)"
-    only = f"; {few}" if len(tested) < len(rows) - 1 else ""
+    only = f"; {few}" if is_few else ""
     both = any(row.with_images for row in rows)
     test = f"{kind} two-sided sign-flip permutation test of the paired differences"
     if both:
-        test = f"the larger p of two two-sided tests, the t test of the interval and the {test}"
+        test = (
+            f"the larger p of two two-sided tests, the t test of the joint interval and the {test}"
+        )
     return f"p: {test}, Holm-adjusted for {comparisons}{only}."
 
 
@@ -126,10 +129,13 @@ def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         return ""
     low, high = (f"{value:.{doc.headline.digits}f}" for value in (min(known), max(known)))
     span = low if low == high else f"{low} to {high}"
-    return (
-        f"Smallest detectable difference with these seeds: {span} (found with probability {POWER}"
-        f" at level 0.05 / {num_tests(doc)})."
+    m = num_tests(doc)
+    what = (
+        f"Difference whose joint interval, at level 1 \u2212 0.05 / {m}, would exclude 0"
+        if max(row.num_pairs for row in rows) < seeds_needed(m)
+        else f"Smallest detectable difference, at level 0.05 / {m}"
     )
+    return f"{what} with probability {POWER} with these seeds: {span}."
 
 
 def _sampling(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:

@@ -14,13 +14,12 @@ from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.files import commit_json, make_folder, make_output_folder
-from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.drive import Drive
 from vitcli.runner.study.margin import as_plan, declared_margins, read_margins
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
-from vitcli.runner.study.result import Margin
 from vitcli.runner.study.saved import save_trial
 from vitcli.runner.study.states import TrialState, trial_state
 from vitcli.runner.text import quantity
@@ -196,7 +195,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         **_request(options),
         "parameters": plan.parameters,
         "data_hash": kept_data_hash(plan),
-        "margins": as_plan(plan_margins(plan)),
+        "margins": as_plan(declared_margins(study, plan.root, plan.saved)),
         "trials": (_planned_trials(plan.root) if keep else {}) | trials,
         "saved": [folder for folder, state in plan.states.items() if state.source],
     }
@@ -208,12 +207,6 @@ def _planned_trials(root: Path) -> dict[str, Any]:
         return dict(read_plan(root)["trials"])
     except (OSError, ValueError, KeyError, TypeError):
         return {}
-
-
-def plan_margins(plan: StudyPlan) -> tuple[Margin, ...]:
-    """Return the declared margins of equivalence; one that the study file has now is the last."""
-    done = sum(state.state in RESULT_STATES for state in plan.states.values())
-    return declared_margins(plan.study, plan.root, plan.saved, done)
 
 
 def kept_data_hash(plan: StudyPlan) -> str | None:

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import optimize, special
+from scipy import special
 
 ALPHA = 0.05
 """Intervals have level 1 - ALPHA. A p-value is given only if it could be as small as ALPHA."""
@@ -22,6 +22,12 @@ MIN_PAIRS = 3
 """Fewest pairs with an interval. Two give intervals that hardly mean anything."""
 BOOTSTRAPS = 2000
 """Number of samples of the bootstrap over seeds."""
+DRAWS = 10_000
+"""Number of random studies behind the smallest detectable difference."""
+ALWAYS = -1e9
+"""A threshold that every difference passes."""
+MAX_POWER_PAIRS = 10
+"""Largest number of pairs whose sign patterns are all used for it; for more, some are drawn."""
 
 
 def rounded(value: float | np.floating) -> float:
@@ -62,29 +68,64 @@ def t_tail(distance: float, error: float, freedom: float) -> float:
     return float(special.stdtr(freedom, -distance / error))
 
 
-def detectable(error: float, freedom: float, num_tests: int) -> float:
-    """Return the difference that a two-sided t test at level ALPHA / num_tests finds with POWER.
+def detectable(spread: float, pairs: int, num_tests: int, *, images_error: float = 0.0) -> float:
+    """Return the difference that is found with probability POWER at level ALPHA / num_tests.
+
+    It is found if the joint interval excludes 0 and, with enough pairs for a p-value, the sign
+    flips agree. Both conditions hold above a threshold, whose distribution is drawn with a fixed
+    random seed. A difference of the wrong sign is not counted.
 
     Args:
-        error: Standard error of the mean difference.
-        freedom: Its degrees of freedom.
+        spread: Standard deviation of the paired differences of seeds, on the same images.
+        pairs: Number of seeds.
         num_tests: Number of comparisons; the level is that of Holm's first step.
+        images_error: Standard error of the mean difference from the choice of many test images.
     """
-    limit = special.stdtrit(freedom, 1 - ALPHA / num_tests / 2)
-    # The power is an average over the distribution of the estimated error.
-    squares = 2 * special.gammaincinv(freedom / 2, (np.arange(2000) + 0.5) / 2000)  # chi-squared
-    limits = limit * np.sqrt(squares / freedom)
-
-    def missing(shift: float) -> float:
-        found = special.ndtr(shift - limits) + special.ndtr(-limits - shift)
-        return float(found.mean() - POWER)
-
-    return float(error * optimize.brentq(missing, 0.0, limits[-1] + 10))
+    means, variances, of_images, flips = _standard_draws(pairs, num_tests)
+    of_seeds = spread**2 * variances / pairs
+    squares = of_seeds + images_error**2
+    if not squares.any():
+        return 0.0
+    p = 1 - ALPHA / num_tests / 2
+    t, z = special.stdtrit(pairs - 1, p), special.ndtri(p)
+    limits = (of_seeds * t + images_error**2 * z) / squares**0.5  # as in Crossed.careful_interval
+    moved = images_error * of_images
+    needed = np.maximum(limits - spread * means, spread * flips) - moved
+    return float(np.quantile(needed, POWER))
 
 
 def planned_detectable(num_seeds: int, num_tests: int) -> float:
     """Return ``detectable`` before any trial, in standard deviations of the paired differences."""
-    return detectable(num_seeds**-0.5, num_seeds - 1, num_tests)
+    return detectable(1.0, num_seeds, num_tests)
+
+
+@lru_cache(maxsize=32)
+def _standard_draws(
+    pairs: int, num_tests: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Return means and variances of ``pairs`` standard normal numbers, an error, a threshold.
+
+    Each is (DRAWS,). Raised by more than the threshold, the numbers pass the sign-flip test; it is
+    ALWAYS if there are too few of them for a test.
+    """
+    random = np.random.default_rng(0)
+    numbers, errors = random.standard_normal((DRAWS, pairs)), random.standard_normal(DRAWS)
+    flips = np.full(DRAWS, ALWAYS)
+    if pairs >= seeds_needed(num_tests):
+        # To flip some signs gives a smaller sum if the mean of those numbers, and that of the
+        # others, is above 0. At most ``allowed`` patterns, with that of no flip, may not.
+        if pairs <= MAX_POWER_PAIRS:
+            patterns = np.array([*itertools.product((0, 1), repeat=pairs - 1)][1:], np.float64)
+            patterns = np.pad(patterns, ((0, 0), (1, 0)))
+        else:
+            patterns = random.integers(0, 2, (2 ** (MAX_POWER_PAIRS - 1) - 1, pairs)) + 0.0
+            patterns = patterns[np.ptp(patterns, axis=1) > 0]
+        allowed = max(1, int((len(patterns) + 1) * ALPHA / num_tests + 1e-9))
+        flipped, counts = numbers @ patterns.T, patterns.sum(1)
+        others = numbers.sum(1, keepdims=True) - flipped
+        thresholds = np.maximum(-flipped / counts, -others / (pairs - counts))
+        flips = np.partition(thresholds, -allowed, axis=1)[:, -allowed]
+    return numbers.mean(1), numbers.var(1, ddof=1), errors, flips
 
 
 def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:

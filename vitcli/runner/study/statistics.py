@@ -72,13 +72,13 @@ class RowStatistics:
     """95 % percentile interval of a bootstrap over seeds and images."""
     p: float | None = None
     """Two-sided p of the mean difference: the larger of a sign-flip test over seeds and, if
-    ``with_images``, the t test of the interval."""
+    ``with_images``, the t test of the joint interval."""
     p_holm: float | None = None
     p_equivalent: float | None = None
     """p of two one-sided tests that the difference lies within the declared margin."""
     p_equivalent_holm: float | None = None
     seeds_missing: int | None = None
-    """Number of pairs that the test still needs, if there are too few."""
+    """Number of pairs that the test still needs, if there are too few and more would help."""
     below: float | None = None
     below_low: float | None = None
     below_high: float | None = None
@@ -88,7 +88,8 @@ class RowStatistics:
     pairing: float | None = None
     """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
     detectable: float | None = None
-    """Difference that this many seeds find with probability 0.8 at level 0.05 / m."""
+    """Difference that this many seeds find with probability 0.8 at level 0.05 / m: by both tests
+    of ``p``, or by the joint interval if there are too few seeds for a p."""
     effect: Effect | None = None
     source_score: float | None = None
     source_drop: float | None = None
@@ -179,7 +180,7 @@ def _compare_row(
         described,
         num_pairs=pairs,
         difference=rounded(np.mean(differences)) if differences else None,
-        seeds_missing=needed - pairs if pairs < needed else None,
+        seeds_missing=None if pairs >= needed or _has_diverged(row, baseline) else needed - pairs,
         source_drop=source_drop(doc, row.variant),
     )
     if pairs < MIN_PAIRS:
@@ -208,16 +209,16 @@ def _with_error(
     size = abs(float(np.mean(differences)))
     tail: Callable[[float], float]
     if known is None:
-        error, freedom = standard_error(differences), float(len(differences) - 1)
+        error = standard_error(differences)
         plain, joint = (t_interval(differences, alpha) for alpha in (ALPHA, ALPHA / m))
-        tail = partial(t_tail, error=error, freedom=freedom)
+        tail = partial(t_tail, error=error, freedom=len(differences) - 1)
     else:
         crossed = known.crossed
-        error, freedom, tail = crossed.error, crossed.freedom, crossed.tail
+        error, tail = crossed.error, crossed.tail
         plain, joint = crossed.interval(ALPHA), crossed.careful_interval(ALPHA / m)
     (low, high), (joint_low, joint_high) = [(rounded(a), rounded(b)) for a, b in (plain, joint)]
     is_valid = not _has_diverged(row, baseline)
-    p = sign_flip_p(differences) if is_valid and found.seeds_missing is None else None
+    p = sign_flip_p(differences) if is_valid and len(differences) >= seeds_needed(m) else None
     if p is not None and known is not None:
         p = max(p, 2 * tail(size))
     # Two one-sided tests: Schuirmann 1987, https://doi.org/10.1007/BF01068419
@@ -233,8 +234,16 @@ def _with_error(
         bootstrap_high=known.bootstrap_high if known else None,
         p=p,
         p_equivalent=tail(margin - size) if margin else None,
-        detectable=rounded(detectable(error, freedom, m)),
+        detectable=_detectable(differences, error, m),
     )
+
+
+def _detectable(differences: Sequence[float], error: float, m: int) -> float:
+    """Return the smallest detectable difference; ``error`` includes the test images, if known."""
+    of_seeds = standard_error(differences)
+    of_images = max(0.0, error**2 - of_seeds**2) ** 0.5
+    spread, pairs = of_seeds * len(differences) ** 0.5, len(differences)
+    return rounded(detectable(spread, pairs, m, images_error=of_images))
 
 
 def _conclude(

@@ -113,7 +113,7 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
 
 def _source_columns(doc: StudyResult) -> list[FilledColumn]:
     source = doc.reference.rows if doc.reference else {}
-    if not source:
+    if not source or doc.parts:  # a factorial study compares no row with the baseline
         return []
 
     def given(name: str) -> list[FilledColumn]:
