@@ -83,7 +83,6 @@ def test_the_page_and_the_text_are_written(here):
         (["scale", "--format", "text", "-o", "page.html"], 2, "a page ends in .html"),
         (["-o", "all.txt"], 2, "name a topic"),
         (["scale", "-o", "-"], 2, "without -o"),
-        (["scale", "-o", "none/page.html"], 2, "there is no folder none"),
         (["scale", "--run", "nobody"], 4, "no run is called 'nobody'"),
         (["scale", "--image", "nothing.png"], 4, "nothing.png"),
     ],

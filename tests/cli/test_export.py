@@ -252,3 +252,13 @@ def test_a_card_needs_a_result(here):
     (run.path / "result.json").unlink()
     code, _, talk = vitcli("run", "--to", "card")
     assert (code, "no 'test_accuracy' in its result.json" in talk) == (4, True)
+
+
+@pytest.mark.parametrize("number", ["test_accuracy", "num_test", "parameters"])
+def test_a_damaged_result_gives_no_card(here, number):
+    run = untrained_run(here / "run", changed())
+    result = {"test_accuracy": 0.5, "num_test": 10, "parameters": 10} | {number: "many"}
+    (run.path / "result.json").write_text(json.dumps(result))
+    code, _, talk = vitcli("run", "--to", "card")
+    assert (code, "run/result.json is damaged: " in talk, talk.count("\n")) == (4, True, 1), talk
+    assert not Path("run.md").exists()

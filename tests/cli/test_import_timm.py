@@ -205,6 +205,22 @@ def test_a_damaged_file_or_another_field_is_refused(tiny, here):
     assert (code, "no VisionTransformer of timm has exactly these tensors" in talk) == (4, True)
 
 
+@pytest.mark.parametrize(
+    ("name", "tensor", "message"),
+    [
+        ("pos_embed", torch.zeros(5), "is not timm:test_vit: timm says tuple index out of range"),
+        ("head.weight", torch.tensor(1.0), "head.weight has no place in it"),
+        ("norm.weight", torch.ones(64, dtype=torch.complex64), "norm.weight has complex numbers"),
+    ],
+)
+def test_tensors_of_an_impossible_kind_are_refused(here, name, tensor, message):
+    state = theirs().state_dict() | {name: tensor}
+    safetensors.torch.save_file(state, "weights.safetensors")
+    words = ("--model", "timm:test_vit", "--weights", "weights.safetensors")
+    code, _, talk = vitcli("attn-map", save_picture("x.png", (8, 8)), *words, "-o", "y.png")
+    assert (code, message in talk) == (4, True), talk
+
+
 def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkeypatch):
     """Offline, the cache of the Hub is read; with a network that fails, one line says so."""
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(here / "hub"))

@@ -11,14 +11,22 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.cli.map_pictures import save
+from tests.fabricated import make_run
 from vitcli.cli.main import app
 
 ADVICE = "choose another folder: -o FOLDER"
+WEIGHTS = "made/weights.safetensors"
 COMMANDS = {
     "train": (["train", "tiny.yaml"], "runs"),
     "ablate": (["ablate", "--only", "no-ffn", "--seeds", "0"], "runs"),
     "visualize": (["visualize", "cifar10-pocket", "--what", "filters"], "figures"),
     "attn-map": (["attn-map", "x.png", "-o", "maps/x.png"], "maps"),
+    "claims": (["claims", "S2-27", "-o", "made/claims.txt"], "made"),
+    "explain": (["explain", "scale", "-o", "made/scale.txt"], "made"),
+    "export": (["export", "cifar10-pocket", "--to", "safetensors", "-o", WEIGHTS], "made"),
+    "page": (["runs", "page", "mine", "-o", "made/index.html"], "made"),
+    "bench": (["bench", "attention", "-o", "made/growth.png"], "made"),
+    "trace": (["bench", "data", "--profile", "-o", "made/trace.json"], "made"),
 }
 
 
@@ -27,6 +35,8 @@ def place(tiny, here, monkeypatch):
     """Enter a folder with a picture and an experiment; no data set is read."""
     monkeypatch.setattr("vitcli.runner.visualize.run_on_test_set.load_data", lambda *_, **__: DATA)
     save("x.png", (32, 32))
+    make_run(0)
+    Path("runs").rename("mine")
 
 
 class Data:
@@ -59,7 +69,14 @@ def test_a_read_only_folder_suggests_another(command, monkeypatch):
     assert error.endswith(ADVICE)
 
 
-@pytest.mark.parametrize("command", ["train", "ablate", "attn-map"])
+@pytest.mark.parametrize("command", ["claims", "explain", "export", "page"])
+def test_a_missing_folder_is_created(command):
+    words, folder = COMMANDS[command]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert [path.name for path in Path(folder).iterdir()] == [Path(words[-1]).name]
+
+
+@pytest.mark.parametrize("command", [name for name in COMMANDS if name != "visualize"])
 def test_a_file_in_the_place_of_the_folder_suggests_another(command):
     words, folder = COMMANDS[command]
     Path(folder).touch()

@@ -52,7 +52,6 @@ def test_another_file_is_never_replaced():
     [
         (["nothing"], 4, "nothing: no such folder"),
         (["empty"], 4, "empty: holds no run"),
-        (["runs", "-o", "no/such.html"], 2, "there is no folder no"),
         (["runs", "-o", "empty"], 2, "empty: not a page of runs"),
     ],
 )

@@ -89,7 +89,7 @@ def train(
     """
     from vitcli.runner.speed.training import bench_training
 
-    require_trace(profile, output)
+    make_trace_folder(profile, output)
     work = workload(experiment, sets, device, precision)
     with work.settings():
         result = bench_training(work, rounds=rounds, seconds=seconds, on_message=say)
@@ -123,7 +123,7 @@ def data(
     """
     from vitcli.runner.speed.training import bench_data
 
-    require_trace(profile, output)
+    make_trace_folder(profile, output)
     work = workload(experiment, sets, device, None)
     result = bench_data(work, rounds=rounds, seconds=seconds)
     if profile:
@@ -211,10 +211,10 @@ def attention(
     from vitcli.runner.machine.device import pick_device
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.speed.attention import LENGTHS, MAX_SECONDS, bench_attention
-    from vitcli.runner.speed.attention_figure import draw, require_figure
+    from vitcli.runner.speed.attention_figure import draw, prepare_figure
 
     if output:
-        require_figure(output)
+        prepare_figure(output)
     wanted = parse_lengths(lengths) or LENGTHS
     warn_if_emulated(precision, device, say)
     result = bench_attention(
@@ -257,12 +257,12 @@ def workload(
     return make_workload(chosen, device, say)
 
 
-def require_trace(profile: bool, output: Path) -> None:
-    """Refuse a trace whose folder does not exist."""
-    from vitcli.runner.files import require_folder
+def make_trace_folder(profile: bool, output: Path) -> None:
+    """Create the folder of the trace before anything is measured."""
+    from vitcli.runner.files import make_output_folder
 
     if profile:
-        require_folder(output, "-o")
+        make_output_folder(output.parent)
 
 
 def profile_step(work: "Workload", step: Any, output: Path) -> dict[str, Any]:

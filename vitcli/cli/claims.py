@@ -59,12 +59,10 @@ def claims(
     from vitcli.runner.claims.judge import read_recorded, select
     from vitcli.runner.claims.render import FORMATS, count_verdicts, render
     from vitcli.runner.errors import ConfigError
-    from vitcli.runner.files import commit, require_folder
+    from vitcli.runner.files import commit, make_output_folder
 
     if form not in FORMATS:
         raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
-    if output:
-        require_folder(output, "-o")
     items, findings = select(ids or (), all_items=all_items), read_recorded()
     if check:
         check_verdicts(items, findings, results)
@@ -76,6 +74,7 @@ def claims(
     else:
         text = overview(items, findings)
     if output:
+        make_output_folder(output.parent)
         commit(output, f"{text}\n".encode())
         say(f"wrote {output}")
     else:

@@ -72,13 +72,13 @@ def explain(
     from vitcli.runner.evaluate.weights import default_run
     from vitcli.runner.explain.subject import load_subject
     from vitcli.runner.explain.topics import lesson_of
-    from vitcli.runner.files import commit, require_folder
+    from vitcli.runner.files import commit, make_output_folder
     from vitcli.runner.run.folder import find_run
 
     target = output or Path(f"explain{f'-{topic}' if topic else ''}.html")
-    if form is Format.html or output is not None:
-        require_folder(target, "-o")
     subject = load_subject(default_run() if run is None else find_run(run), image)
+    if form is Format.html or output is not None:
+        make_output_folder(target.parent)
     lessons = {name: lesson_of(name, subject) for name in names}
     if json:
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}

@@ -9,6 +9,7 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 from torch import nn
+from torch.testing import assert_close
 
 from tests.core.specs import build
 from tests.explorer_page import parse
@@ -19,6 +20,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.files import policy_hash
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.visualize.explorer.explore import MAX_BYTES
 from vitcli.runner.visualize.explorer.live import LiveExplorer, check_weights
 from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
@@ -151,3 +153,19 @@ def test_logits_that_are_not_finite_are_refused(predictor):
     explorer.std = (float("nan"),) * 3
     with pytest.raises(InputError, match=r"ship\.jpg: the model's logits are not finite"):
         explorer.page(explanation)
+
+
+def test_the_page_says_where_the_weights_come_from(predictor, written):
+    assert "cifar10-pocket, trained on cifar10. The model is inside" in written.decode()
+    foreign = Predictor(RunDir(Path("vit.pt")), "cpu", (predictor.spec, predictor.model))
+    explainer = Explainer(foreign, by_class=False)
+    page = LiveExplorer(explainer, all_layers=True).page(explainer.explain(str(SHIP)))
+    assert "vit.pt, weights of timm. The model is inside" in page.decode()
+
+
+def test_a_model_on_another_device_is_copied_and_not_read_again(predictor):
+    foreign = Predictor(RunDir(Path("vit.pt")), "cpu", (predictor.spec, predictor.model))
+    foreign.device = torch.device("meta")
+    model = LiveExplorer(Explainer(foreign, by_class=False), all_layers=True).model
+    assert model is not predictor.model
+    assert_close(model.head.weight, predictor.model.head.weight)

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit, policy_hash, require_folder
+from vitcli.runner.files import commit, make_output_folder, policy_hash
 from vitcli.runner.overview.collect import collect
 from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs
 from vitcli.runner.text import printable
@@ -32,12 +32,12 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder; train a run first: vitcli train")
     page = output or folder / PAGE
-    require_folder(page, "-o")
     if page.exists() and not is_page_of_runs(page):
         raise ConfigError(f"{page}: not a page of runs; name another file with -o")
     data = collect(folder, page)
     if not (data["runs"] or data["studies"]):
         raise InputError(f"{folder}: holds no run; train one: vitcli train")
+    make_output_folder(page.parent)
     commit(page, html(data, printable(folder.resolve().name)).encode())
     return page, data
 

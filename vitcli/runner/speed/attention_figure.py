@@ -10,7 +10,7 @@ from matplotlib.ticker import LogFormatter
 
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.figure_style import METADATA, MUTED, encode
-from vitcli.runner.files import commit, require_folder
+from vitcli.runner.files import commit, make_output_folder
 
 RULE_MARKS = (
     ("#222222", "o"),
@@ -30,15 +30,16 @@ KERNEL_LINES = {"fused": ("s", "--"), "native": ("D", ":")}
 """Marker and line of the kernels other than the plain one."""
 
 
-def require_figure(path: Path) -> None:
-    """Check the path of a figure before anything is measured.
+def prepare_figure(path: Path) -> None:
+    """Check the name of a figure and create its folder, before anything is measured.
 
     Raises:
-        ConfigError: The suffix is not a figure format, or the folder does not exist.
+        ConfigError: The suffix is not a figure format.
+        UserError: The folder cannot be created or written to.
     """
     if path.suffix[1:] not in METADATA:
         raise ConfigError(f"-o {path}: name it .{', .'.join(METADATA)}")
-    require_folder(path, "-o")
+    make_output_folder(path.parent)
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

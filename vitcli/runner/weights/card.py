@@ -45,10 +45,13 @@ def write_card(model: TrainedModel, path: Path, opset: int) -> dict[str, str]:
     """Write the card of a run.
 
     Raises:
-        InputError: The run has no result, so that there is no number to state.
+        InputError: The run has no result, so that there is no number to state, or a damaged one.
     """
     data, metric, value, split = card_data(model)
-    text = f"---\n{data.to_yaml()}\n---\n\n{body(model, metric, value, split)}"
+    try:
+        text = f"---\n{data.to_yaml()}\n---\n\n{body(model, metric, value, split)}"
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{model.run.path}/result.json is damaged: {error}") from error
     path.write_text(text)
     return {"states": f"{split} {metric.label} {metric.text(value)}"}
 

@@ -37,8 +37,8 @@ def match_tensors(
     the equivalent matrix in the other.
 
     Raises:
-        InputError: The tensors are not exactly those of the model, or are not finite. The text
-            has the names in the file, and the settings with which the model would fit.
+        InputError: The tensors are not exactly those of the model, or are complex or not finite.
+            The text has the names in the file, and the settings with which the model would fit.
     """
     naming = naming_of(state)
     found = {naming.to_vitcli(name): tensor for name, tensor in state.items()}
@@ -55,6 +55,8 @@ def match_tensors(
         hint = describe_settings(shapes, model.spec)
         raise InputError(f"{file} does not fit the model: {first_few(problems, '; ')}{hint}")
     for name, tensor in state.items():
+        if tensor.is_complex():
+            raise InputError(f"{file}: {shown(name)} has complex numbers")
         if not tensor.isfinite().all():
             raise InputError(f"{file}: {shown(name)} has values that are not finite")
     return {name: found[name].to(old.dtype).reshape(old.shape) for name, old in wanted.items()}

@@ -51,7 +51,8 @@ class TimmWeights:
     @property
     def num_classes(self) -> int:
         """Return the number of classes of the head in the file; 0 if there is no head."""
-        return len(self.tensors["head.weight"]) if "head.weight" in self.tensors else 0
+        shape = self.tensors["head.weight"].shape if "head.weight" in self.tensors else ()
+        return shape[0] if shape else 0
 
     @property
     def class_names(self) -> tuple[str, ...] | None:
@@ -86,7 +87,7 @@ class TimmWeights:
         )
         try:
             state = checkpoint_filter_fn(dict(self.tensors), theirs, adapt_layer_scale=True)
-        except (RuntimeError, KeyError, ValueError) as error:
+        except (RuntimeError, LookupError, ValueError) as error:
             raise InputError(
                 f"{self.file} is not {PREFIX}{self.name}: timm says {error}"
             ) from error

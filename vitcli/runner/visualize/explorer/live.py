@@ -5,6 +5,7 @@ JavaScript (templates/live). It also holds the logits of its first picture, comp
 browser computes others, the page says so.
 """
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,6 @@ from vitcli.core.spec.slots import POOLS
 from vitcli.runner.attn_map.explain import Explainer, Explanation
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
-from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.visualize.explorer.explore import MAX_BYTES, Explorer, name_of
 from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
 from vitcli.runner.visualize.explorer.page import (
@@ -76,7 +76,8 @@ class LiveExplorer(Explorer):
 
     def page(self, explanation: Explanation) -> bytes:
         """Return the page, with the picture of the explanation as the first one."""
-        run, spec = self.explainer.predictor.run, self.explainer.predictor.spec
+        predictor = self.explainer.predictor
+        run = predictor.run
         name = name_of(explanation)
         picture = pack_picture(name, explanation.picture, explanation.box) | {
             "pixels": to_base64(explanation.pixels.transpose(1, 2, 0)),
@@ -90,7 +91,7 @@ class LiveExplorer(Explorer):
             styles=STYLES,
             scripts=SCRIPTS,
         )
-        about = f"{run.name}, trained on {spec.data.name}. The model is inside this page."
+        about = f"{run.name}, {predictor.origin}. The model is inside this page."
         return whole_page(explorer, title=name, about=about)
 
     def _about(self) -> dict[str, Any]:
@@ -126,8 +127,9 @@ class LiveExplorer(Explorer):
 
 def _on_cpu(predictor: Predictor) -> VisionTransformer:
     """Return the predictor's model on the CPU, whose arithmetic the page repeats."""
-    is_there = predictor.device.type == "cpu"
-    model = predictor.model if is_there else load_model(predictor.run, "cpu")
+    model = predictor.model
+    if predictor.device.type != "cpu":
+        model = copy.deepcopy(model).to("cpu")
     assert isinstance(model, VisionTransformer)
     return model
 
