@@ -15,7 +15,10 @@ from typer.testing import CliRunner
 
 from tests.patience import HANG
 from vitcli.cli.main import app
+from vitcli.runner.errors import PartlyError
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.search.run import left_over
+from vitcli.runner.study.plan import Options
 
 ROOT = Path("runs/mine")
 SEARCH = """
@@ -76,6 +79,22 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     shown = json.loads(invoke("mine.yaml --status --json").stdout)
     assert shown["trials"] == found["trials"]
     assert len(shown["trials"]) == 3
+
+
+def test_a_final_stage_with_gaps_prints_its_table_and_the_next_command(search, monkeypatch):
+    monkeypatch.setattr("vitcli.runner.study.run.run_study", lambda plan, *_: plan.states)
+    found = invoke("mine.yaml -j 1 -s search.trials=1")
+    assert found.exit_code == 3
+    assert re.search(r"^winner .* 0 ", found.stdout, re.M), found.stdout
+    assert "4 of 4 trials have no result; try them again: vitcli" in found.stderr
+
+
+def test_the_final_stage_gets_what_the_trials_leave_of_the_budget():
+    options = Options(budget=60, command="vitcli search mine.yaml --budget 1m")
+    assert left_over(options, 45).budget == 15
+    assert left_over(Options(), 45).budget is None
+    with pytest.raises(PartlyError, match="vitcli search mine"):
+        left_over(options, 61)
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """`vitcli search`: train configurations of a space, choose the best, and test it once."""
 
 import shlex
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from vitcli.runner.search.result import SearchResult
     from vitcli.runner.study.plan import Options
     from vitcli.runner.study.result import StudyResult
+    from vitcli.runner.study.states import TrialState
     from vitcli.runner.train.events import TrialEvent
 
 Name = Annotated[
@@ -118,13 +120,15 @@ def run(
     as_json: bool,
 ) -> None:
     """Train, choose, write the files of the result and print it; or print the results so far."""
+    from vitcli.cli.study_output import refuse_gaps
     from vitcli.runner.search.publish import publish
     from vitcli.runner.search.result import make_result
-    from vitcli.runner.search.run import hold_search, run_search
+    from vitcli.runner.search.run import hold_search, left_over, run_search
 
     if only_status:
         show_status(open_driver(chosen, root, options, storage, None), as_json=as_json)
         return
+    begin = time.monotonic()
     with hold_search(root):
         driver = open_driver(chosen, root, options, storage, save)
         try:
@@ -138,29 +142,31 @@ def run(
             from vitcli.runner.errors import PartlyError
 
             raise PartlyError("no trial has a result, because no point of the space is valid")
-        tested = None
+        tested: StudyResult | None = None
+        states: Mapping[str, TrialState] = {}
         if not as_json:
             show_result(doc)
         if final and chosen.fields.final and doc.winner:
-            tested = run_final(chosen, doc, root, options)
+            left = left_over(options, time.monotonic() - begin)
+            tested, states = run_final(chosen, doc, root, left)
         if as_json:
             both = {"final": tested.model_dump(mode="json") if tested else None}
             emit_json(doc.model_dump(mode="json") | both)
         elif tested:
             show_final(tested)
+        refuse_gaps(states, f"try them again: {options.command}")
         say(f"report  {root / 'report.html'}")
         say(f"next    {doc.command} --status")
 
 
 def run_final(
     chosen: "Search", doc: "SearchResult", root: Path, options: "Options"
-) -> "StudyResult | None":
-    """Train base and winner with fresh seeds and test each training; return the results.
+) -> "tuple[StudyResult | None, Mapping[str, TrialState]]":
+    """Train base and winner with fresh seeds and test each training; return results and states.
 
-    None if the winner is the base.
+    The results are None if the winner is the base.
     """
     from vitcli.cli import trials
-    from vitcli.cli.study_output import refuse_gaps
     from vitcli.runner.search.final import FOLDER, load_final
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.plan import plan_study
@@ -170,7 +176,7 @@ def run_final(
     study = load_final(chosen, doc, root)
     if study is None:
         say("final   the winner is the base itself, so there is nothing to compare")
-        return None
+        return None, {}
     say(f"final   base and winner on training and validation images ({study.path})")
     names = tuple(variant.name for variant in study.variants)
     plan = plan_study(study, root / FOLDER, names)
@@ -179,8 +185,7 @@ def run_final(
     command = shlex.join(["vitcli", "ablate", str(study.path), "-o", str(root / FOLDER)])
     found = read_results(study, root / FOLDER, names).replace(command=command)
     publish(found, root / FOLDER)
-    refuse_gaps(states, f"try them again: {options.command}")
-    return found
+    return found, states
 
 
 def open_driver(

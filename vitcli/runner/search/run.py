@@ -3,6 +3,7 @@
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from vitcli.runner.engines.engine import Cancels, Engine, Job, Setup
@@ -77,6 +78,19 @@ def hold_search(root: Path) -> Iterator[None]:
     make_output_folder(root)
     with hold_folder(root, "another process is running this search"):
         yield
+
+
+def left_over(options: Options, used: float) -> Options:
+    """Return the options with what ``used`` seconds leave of the time budget.
+
+    Raises:
+        PartlyError: Nothing is left.
+    """
+    if options.budget is None:
+        return options
+    if used >= options.budget:
+        raise PartlyError(f"the budget is used up; final stage: {options.command}")
+    return replace(options, budget=options.budget - used)
 
 
 def engine_for(driver: Driver, jobs: list[Job], count: int) -> Engine:
