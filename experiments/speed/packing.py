@@ -46,7 +46,9 @@ def unpack(folder: Path, out: Path) -> None:
     contents += [b"".join(path.read_bytes() for path in pieces)] if pieces else []
     for content in contents:
         with tarfile.open(fileobj=io.BytesIO(content)) as tar:
-            tar.extractall(out, filter="data")
+            if hasattr(tarfile, "data_filter"):  # not before Python 3.11.4
+                tar.extraction_filter = tarfile.data_filter
+            tar.extractall(out)
 
 
 def archive(root: Path, paths: Iterable[Path], mode: str) -> bytes:
