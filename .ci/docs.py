@@ -18,9 +18,10 @@ from benchmark_tables import attention_growth, checkpoints, faults, launches, pe
 from claims_tables import claims, record_claims
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
-from sentences import growth_sentences, study_sentences
+from sentences import growth_sentences
 from slot_tables import slots
 from statistics_tables import simulation
+from study_tables import study, study_details, study_says, study_short
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -136,27 +137,6 @@ def passing(trial: dict[str, Any], accuracy: float) -> str:
         return f"never (seed {trial['seed']})"
     seconds = trial["train_seconds"] * epoch / trial["epochs"]
     return f"by epoch {epoch} (about {minutes(seconds)}, seed {trial['seed']})"
-
-
-def study(name: str) -> str:
-    """Return the table of a study with its footnotes, as ``vitcli ablate --format md`` does."""
-    from vitcli.runner.study.table import read_document, render
-
-    path = RESULTS / f"{name}.json"
-    return render(read_document(path.read_text()), "md") if path.exists() else ""
-
-
-def study_says(name: str) -> str:
-    """Return what the rows of a study show, as a list of sentences."""
-    from vitcli.runner.study.statistics import compare
-    from vitcli.runner.study.table import read_document
-
-    path = RESULTS / f"{name}.json"
-    if not path.exists():
-        return ""
-    doc = read_document(path.read_text())
-    said = study_sentences(compare(doc), same_setting=bool(doc.same_setting))
-    return "\n".join(f"- {sentence}" for sentence in said)
 
 
 def growth_says() -> str:
@@ -310,6 +290,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiments": experiments,
     "ablation-quickstart": partial(study, "ablation-quickstart"),
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
+    "ablation-cifar10-tiny-details": partial(study_details, "ablation-cifar10-tiny"),
+    "ablation-cifar10-tiny-short": partial(study_short, "ablation-cifar10-tiny"),
     "ablation-quickstart-says": partial(study_says, "ablation-quickstart"),
     "ablation-cifar10-tiny-says": partial(study_says, "ablation-cifar10-tiny"),
     "study-architectures-tiny-says": partial(study_says, "study-architectures-tiny"),

@@ -72,7 +72,7 @@ def test_a_change_is_printed_below_the_table(here):
     changed = study_with(here, "equivalence_margin: 2.5")
     doc = read_results(changed, ROOT)
     text = notes(doc, compare(doc))["effect"]
-    assert f"1 percentage points declared on {TODAY}, when 0 trials had a result" in text
+    assert f"1 percentage point declared on {TODAY}, when 0 trials had a result" in text
     assert f"then 2.5 percentage points declared on {TODAY}, when 1 trial had a result" in text
 
 

@@ -111,9 +111,8 @@ def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     text = "Effect: better or worse if the adjusted p is at most 0.05"
     if not doc.margins:
         return f"{text}; otherwise undecided, which is not the same as no effect."
-    unit = doc.headline.difference_unit
     history = [
-        f"{'none' if each.points is None else f'{each.points:g} {unit}'} declared on {each.date},"
+        f"{_margin(each.points, doc.headline.difference_unit)} declared on {each.date},"
         f" when {quantity(each.num_finished, 'trial')} had a result"
         for each in doc.margins
     ]
@@ -121,6 +120,12 @@ def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         f"{text}; equivalent if two one-sided t tests at 5 %, Holm-adjusted, place the difference"
         f" within the margin; otherwise undecided. Margin: {'; then '.join(history)}."
     )
+
+
+def _margin(points: float | None, unit: str) -> str:
+    if points is None:
+        return "none"
+    return f"{points:g} {unit.removesuffix('s') if points == 1 else unit}"
 
 
 def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
