@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypeGuard
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TASKS, Metric
@@ -124,7 +124,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Return whether a value is a number that a double can hold; true and false are none."""
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 

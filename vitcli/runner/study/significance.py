@@ -110,7 +110,7 @@ def _standard_draws(
     """
     random = np.random.default_rng(0)
     numbers, errors = random.standard_normal((DRAWS, pairs)), random.standard_normal(DRAWS)
-    flips = np.full(DRAWS, ALWAYS)
+    flips: NDArray[np.float64] = np.full(DRAWS, ALWAYS)
     if pairs >= seeds_needed(num_tests):
         # To flip some signs gives a smaller sum if the mean of those numbers, and that of the
         # others, is above 0. At most ``allowed`` patterns, with that of no flip, may not.
@@ -118,7 +118,8 @@ def _standard_draws(
             patterns = np.array([*itertools.product((0, 1), repeat=pairs - 1)][1:], np.float64)
             patterns = np.pad(patterns, ((0, 0), (1, 0)))
         else:
-            patterns = random.integers(0, 2, (2 ** (MAX_POWER_PAIRS - 1) - 1, pairs)) + 0.0
+            shape = (2 ** (MAX_POWER_PAIRS - 1) - 1, pairs)
+            patterns = random.integers(0, 2, shape).astype(np.float64)
             patterns = patterns[np.ptp(patterns, axis=1) > 0]
         allowed = max(1, int((len(patterns) + 1) * ALPHA / num_tests + 1e-9))
         flipped, counts = numbers @ patterns.T, patterns.sum(1)
