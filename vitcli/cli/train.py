@@ -148,9 +148,10 @@ def train(
     """
     from vitcli.runner.train.start import Request
 
+    request = Request(device=device, data_dir=data_dir, offline=offline)
     launch = read_launch()
     if launch and launch.rank:
-        follow_rank_0(launch, Request(device=device, data_dir=data_dir, offline=offline), dry_run)
+        follow_rank_0(launch, request, dry_run)
     shortcuts: dict[str, Any] = {
         "seed": seed,
         "train.epochs": epochs,
@@ -163,23 +164,14 @@ def train(
         "data.skip_bad": skip_bad or None,
     }
     changes, options = collect_changes(sets, shortcuts)
-    output = run_folder(name, output)
     chosen, output = choose_experiment(
-        experiment, changes, options, resume, output, rerun, allow_inexact
+        experiment, changes, options, resume, run_folder(name, output), rerun, allow_inexact
     )
-    request = Request(
-        device=device,
-        data_dir=data_dir,
-        offline=offline,
-        output=output,
-        resume=resume is not None,
-        rerun=rerun,
-        allow_inexact=allow_inexact,
+    request = replace(
+        request, output=output, resume=resume is not None, rerun=rerun, allow_inexact=allow_inexact
     )
-    if dry_run:
-        show_estimate(chosen, request, json, launch)
-    else:
-        run(chosen, request, json, launch)
+    go = show_estimate if dry_run else run
+    go(chosen, request, json, launch)
 
 
 def collect_changes(
