@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -79,6 +80,19 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     shown = json.loads(invoke("mine.yaml --status --json").stdout)
     assert shown["trials"] == found["trials"]
     assert len(shown["trials"]) == 3
+
+
+def test_saved_trials_and_the_saved_final_stage_are_not_trained_again(search):
+    first = json.loads(invoke("mine.yaml -j 1 --save saved --json").stdout)
+    assert len([*Path("saved/mine-final").glob("*/seed1?-*.json")]) == 4
+    shutil.rmtree(ROOT)
+    again = invoke("mine.yaml -j 1 --save saved --json")
+    assert again.exit_code == 0, again.output
+    assert "4 of 4 trials taken from saved" in again.stderr
+    assert not [*ROOT.rglob("result.json")], "nothing is trained"
+    found = json.loads(again.stdout)
+    assert found["trials"] == first["trials"]
+    assert found["final"]["rows"] == first["final"]["rows"]
 
 
 def test_a_final_stage_with_gaps_prints_its_table_and_the_next_command(search, monkeypatch):

@@ -148,7 +148,7 @@ def run(
             show_result(doc)
         if final and chosen.fields.final and doc.winner:
             left = left_over(options, time.monotonic() - begin)
-            tested, states = run_final(chosen, doc, root, left)
+            tested, states = run_final(chosen, doc, root, left, save)
         if as_json:
             both = {"final": tested.model_dump(mode="json") if tested else None}
             emit_json(doc.model_dump(mode="json") | both)
@@ -160,18 +160,18 @@ def run(
 
 
 def run_final(
-    chosen: "Search", doc: "SearchResult", root: Path, options: "Options"
+    chosen: "Search", doc: "SearchResult", root: Path, options: "Options", save: Path | None
 ) -> "tuple[StudyResult | None, Mapping[str, TrialState]]":
     """Train base and winner with fresh seeds and test each training; return results and states.
 
     The results are None if the winner is the base.
     """
-    from vitcli.cli import trials
+    from vitcli.cli.ablate import saved_trials, train
+    from vitcli.cli.study_output import announce_saved
     from vitcli.runner.search.final import FOLDER, load_final
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.plan import plan_study
     from vitcli.runner.study.publish import publish
-    from vitcli.runner.study.run import run_study
 
     study = load_final(chosen, doc, root)
     if study is None:
@@ -179,11 +179,12 @@ def run_final(
         return None, {}
     say(f"final   base and winner on training and validation images ({study.path})")
     names = tuple(variant.name for variant in study.variants)
-    plan = plan_study(study, root / FOLDER, names)
-    with trials.view(plan, options) as screen:
-        states = run_study(plan, options, screen.show)
+    saved = saved_trials(save, options) if save else None
+    plan = plan_study(study, root / FOLDER, names, saved=saved)
+    announce_saved(plan.states, saved)
+    states = train(plan, options, save)
     command = shlex.join(["vitcli", "ablate", str(study.path), "-o", str(root / FOLDER)])
-    found = read_results(study, root / FOLDER, names).replace(command=command)
+    found = read_results(study, root / FOLDER, names, saved).replace(command=command)
     publish(found, root / FOLDER)
     return found, states
 

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import Metric
+from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit, make_folder, to_hashed_json
@@ -137,18 +138,21 @@ def save_trial(folder: Path, search: str, trial: SearchTrial) -> Path:
 def read_saved(folder: Path) -> dict[tuple[str, int], SearchTrial]:
     """Return (configuration hash, seed) -> trial for every saved trial below a folder.
 
+    The trials of a final stage, which are those of a study, are left out.
+
     Raises:
         InputError: A file is damaged, or no saved trial of a search.
     """
     found = {}
     for path in sorted(folder.rglob("*.json")):
-        trial = read_saved_trial(path)
-        found[trial.config_hash, trial.seed] = trial
+        trial = None if path.name == PLAN else read_saved_trial(path)
+        if trial:
+            found[trial.config_hash, trial.seed] = trial
     return found
 
 
-def read_saved_trial(path: Path) -> SearchTrial:
-    """Return the trial in a file that ``save_trial`` wrote.
+def read_saved_trial(path: Path) -> SearchTrial | None:
+    """Return the trial in a file that ``save_trial`` wrote; None if it is a trial of a study.
 
     Raises:
         InputError: The file cannot be read, or its content is not what was written.
@@ -156,6 +160,8 @@ def read_saved_trial(path: Path) -> SearchTrial:
     try:
         content = path.read_bytes()
         value = json.loads(content)
+        if isinstance(value, dict) and "study" in value:
+            return None
         if not isinstance(value, dict) or value.get("format") != FORMAT or "trial" not in value:
             raise InputError(f"{path}: not a saved trial of a search; keep those in a folder alone")
         value.pop("sha256", None)

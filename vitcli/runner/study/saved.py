@@ -64,6 +64,8 @@ class SavedTrials:
             if path.name == PLAN:
                 continue
             record = read_saved(path)
+            if record is None:
+                continue
             found = SavedTrial(record=record, predictions=path.with_suffix(".npz"))
             self._records.setdefault((record.config_hash, record.seed), []).append(found)
         self.refused: dict[str, str] = {}
@@ -110,8 +112,10 @@ class SavedTrials:
         return thread_mismatch(record.sessions, threads)
 
 
-def read_saved(path: Path) -> TrialRecord:
+def read_saved(path: Path) -> TrialRecord | None:
     """Return the record in ``seed0.json`` after checking it and the predictions beside it.
+
+    None if the file is a trial of a search, which has no test score.
 
     Raises:
         InputError: One of the two files is missing, damaged or of a newer format.
@@ -119,6 +123,8 @@ def read_saved(path: Path) -> TrialRecord:
     try:
         content = path.read_bytes()
         value: dict[str, Any] = json.loads(content)
+        if isinstance(value, dict) and "search" in value:
+            return None
         if isinstance(value, dict) and "record" not in value:
             raise InputError(
                 f"{path}: not a saved trial; keep saved trials in a folder of their own"
