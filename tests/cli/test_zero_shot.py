@@ -58,6 +58,17 @@ def test_classes_are_given_by_name_alone(run):
     assert "none: the data set has no class of these; 24 test images" in none
 
 
+def test_a_word_that_no_caption_has_is_named(run):
+    command = f"eval {run} --zero-shot --classes"
+    done = CliRunner().invoke(app, [*shlex.split(command), "dark,red hot bright"])
+    assert done.exit_code == 0
+    assert "unknown words, because no caption of the training has them: red, hot\n" in done.stderr
+    assert (
+        "unknown words"
+        not in CliRunner().invoke(app, [*shlex.split(command), "dark,bright"]).stderr
+    )
+
+
 def test_mistakes_are_refused_in_one_line(run, tiny):
     vitcli(f"train {tiny} --epochs 0 -o plain")
     for command, message in (

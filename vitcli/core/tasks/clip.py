@@ -236,6 +236,12 @@ class ContrastiveTask(Task):
         vectors = self.class_vectors(module.eval(), prompts)
         return self._scores(module, self.embed_images(module, images), vectors)
 
+    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
+        """Return the words of the class names that the tokeniser does not know."""
+        encode = cast(ImageTextModel, module).text.encoder()
+        words = dict.fromkeys(word for name in class_names for word in split_words(name))
+        return [word for word in words if {*encode(word)} <= {UNKNOWN}]
+
     def _scores(self, module: nn.Module, images: Tensor, vectors: Tensor) -> Tensor:
         return cast(ImageTextModel, module).logit_scale.detach().exp() * images @ vectors.mT
 

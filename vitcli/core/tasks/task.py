@@ -217,6 +217,10 @@ class Task(ABC):
         """Return logits (N, K) for classes given by name; None if the task has no text."""
         return None
 
+    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
+        """Return the words of the class names that no caption of the training has."""
+        return []
+
     @abstractmethod
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
         """Return the tensors that ``measure`` needs, for every image of a split, in order.

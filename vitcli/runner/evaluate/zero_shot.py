@@ -91,11 +91,15 @@ def zero_shot_run(
     )
     images, known = trained.images(split), trained.data.class_names
     names = check_names(class_names or known)
+    task = trained.task()
     try:
-        logits = trained.task().zero_shot(trained.module, images, names)
+        logits = task.zero_shot(trained.module, images, names)
     except ValueError as error:
         raise ConfigError(f"--classes: {error}") from error
     assert logits is not None
+    if unknown := task.unknown_words(trained.module, names):
+        words = ", ".join(printable(word) for word in unknown)
+        on_message(f"unknown words, because no caption of the training has them: {words}")
     labels = own_labels(limit_images(images, trained.spec).labels, known, names)
     return summarize(run, split, names, logits.cpu(), labels.cpu(), known)
 
