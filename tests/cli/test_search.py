@@ -88,6 +88,7 @@ def test_saved_trials_and_the_saved_final_stage_are_not_trained_again(search):
     shutil.rmtree(ROOT)
     again = invoke("mine.yaml -j 1 --save saved --json")
     assert again.exit_code == 0, again.output
+    assert "3 trials taken from saved" in again.stderr
     assert "4 of 4 trials taken from saved" in again.stderr
     assert not [*ROOT.rglob("result.json")], "nothing is trained"
     found = json.loads(again.stdout)

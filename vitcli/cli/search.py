@@ -122,6 +122,7 @@ def run(
     """Train, choose, write the files of the result and print it; or print the results so far."""
     from vitcli.cli.study_output import refuse_gaps
     from vitcli.runner.search.publish import publish
+    from vitcli.runner.search.restore import restore
     from vitcli.runner.search.result import make_result
     from vitcli.runner.search.run import hold_search, left_over, run_search
 
@@ -131,6 +132,8 @@ def run(
     begin = time.monotonic()
     with hold_search(root):
         driver = open_driver(chosen, root, options, storage, save)
+        if count := restore(driver):
+            say(f"{quantity(count, 'trial')} taken from {save}")
         try:
             with view(driver):
                 run_search(driver)

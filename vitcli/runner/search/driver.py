@@ -83,7 +83,7 @@ class Driver:
             self.verdicts[folder] = (trial.number, verdict)
             self.points[folder.split("/")[1]] = verdict.point
             if result := self._find(verdict, is_pruned=trial.state.name == "PRUNED"):
-                self._keep(folder, result)
+                self._keep(trial.number, folder, result)
             else:
                 missing.append(folder)
         return missing
@@ -96,7 +96,7 @@ class Driver:
             if folder is None:
                 self.store.skip(trial.number, KILLED)
             elif folder in self.results:
-                self._tell(trial.number, self.results[folder])
+                self.tell(trial.number, self.results[folder])
         return [Job(folder) for folder in missing]
 
     def label(self, folder: str) -> str:
@@ -159,8 +159,8 @@ class Driver:
             self.verdicts[folder] = (number, verdict)
             self.points[folder.split("/")[1]] = verdict.point
             if result := self._find(verdict):
-                self._keep(folder, result)
-                self._tell(number, result)
+                self._keep(number, folder, result)
+                self.tell(number, result)
                 continue
             self.add_to_plan(folder, verdict.spec, verdict.point)
             self.write_plan()
@@ -218,18 +218,19 @@ class Driver:
         result = self._find(verdict, is_pruned=folder in self._pruned)
         if event.state in ("finished", "diverged") and result:
             self.failures.clear()
-            self._keep(folder, result)
-            self._tell(number, result)
+            self._keep(number, folder, result)
+            self.tell(number, result)
         elif event.state == "interrupted" and folder in self._pruned and result:
-            self._keep(folder, result)
+            self._keep(number, folder, result)
             self.store.tell_pruned(number)
         elif event.state == "failed":
             self.store.tell_failed(number, event.reason)
             del self.verdicts[folder]
 
-    def _keep(self, folder: str, result: SearchTrial) -> None:
-        self.results[folder] = result
-        self.save_new(result)
+    def _keep(self, number: int, folder: str, result: SearchTrial) -> None:
+        name = self.search.study_name()
+        self.results[folder] = result.replace(storage=name, number=number)
+        self.save_new(self.results[folder])
 
     def save_new(self, result: SearchTrial) -> None:
         """Write a result into the folder of ``save``, unless it comes from there."""
@@ -237,7 +238,8 @@ class Driver:
         if self.save and (saved is None or saved.precision != result.precision):
             save_trial(self.save, self.search.name, result)
 
-    def _tell(self, number: int, result: SearchTrial) -> None:
+    def tell(self, number: int, result: SearchTrial) -> None:
+        """Tell Optuna the result of a trial."""
         if result.state == "pruned":
             self.store.tell_pruned(number)
         elif result.score is None:

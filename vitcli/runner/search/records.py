@@ -30,6 +30,10 @@ class SearchTrial(Spec):
     """Dotted field -> value."""
     config_hash: str
     seed: int
+    storage: str = ""
+    """Name of the search in Optuna's storage; empty for a repeat, which is not in the storage."""
+    number: int | None = None
+    """Number of the trial there."""
     state: Literal["finished", "diverged", "pruned"]
     reason: str = ""
     score: float | None = None
@@ -103,7 +107,8 @@ def _make_record(
     meta = run.read("meta.json")
     key = f"val_{headline.name}"
     lines = [line for line in readable_metrics(run) if line.get(key) is not None]
-    facts = ("threads", "precision", "hardware", "torch", "commit", "num_train", "num_val")
+    names = ("threads", "precision", "hardware", "torch", "commit", "num_train", "num_val")
+    facts: dict[str, Any] = {name: meta.get(name) for name in names}
     return SearchTrial(
         point=dict(point),
         config_hash=digest,
@@ -117,7 +122,7 @@ def _make_record(
         train_flops=result.get("train_flops") or sizes.train_flops,
         train_seconds=result.get("train_seconds"),
         data_hash=meta.get("data_hash") or "",
-        **{name: meta.get(name) for name in facts},
+        **facts,
     )
 
 

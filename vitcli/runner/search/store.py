@@ -5,13 +5,21 @@ read from its own files. So a storage that was lost can be filled again from the
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.search.attributes import DIVERGED, FAILED, FOLDER, KILLED, RULE, is_evaluated
+from vitcli.runner.search.attributes import (
+    DIVERGED,
+    FAILED,
+    FOLDER,
+    KILLED,
+    RULE,
+    UNSAVED,
+    is_evaluated,
+)
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Point
 
@@ -110,6 +118,26 @@ class Store:
             warnings.simplefilter("ignore")  # about experimental parts of Optuna
             trial = self.study.ask(self._distributions)
         return trial.number, dict(trial.params)
+
+    def add(self, point: Point, folder: str, curve: Mapping[int, float]) -> None:
+        """Add a trial that another machine asked for; ``curve`` is (epoch -> score)."""
+        from optuna.trial import TrialState, create_trial
+
+        self.study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=point,
+                distributions=self._distributions,
+                user_attrs={FOLDER: folder},
+                intermediate_values=dict(curve),
+            )
+        )
+
+    def add_gap(self) -> None:
+        """Add a number that another machine used, and about which nothing is known."""
+        from optuna.trial import TrialState, create_trial
+
+        self.study.add_trial(create_trial(state=TrialState.FAIL, user_attrs={RULE: UNSAVED}))
 
     def skip(self, number: int, rule: str) -> None:
         """Tell that a point is not trained, and why."""
