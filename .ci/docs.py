@@ -16,8 +16,12 @@ from typing import Any
 
 from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
 from claims_tables import claims, record_claims
+from factorial_tables import beside, interactions
+from factorial_tables import draw as draw_factorial
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
+from search_tables import draw as draw_search
+from search_tables import found, samplers, samplers_say
 from sentences import growth_sentences
 from slot_tables import slots
 from statistics_tables import simulation
@@ -292,6 +296,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
     "ablation-cifar10-tiny-details": partial(study_details, "ablation-cifar10-tiny"),
     "ablation-cifar10-tiny-short": partial(study_short, "ablation-cifar10-tiny"),
+    "ablation-factorial": partial(study, "ablation-factorial"),
+    "ablation-factorial-interactions": partial(interactions, "ablation-factorial"),
+    "ablation-factorial-layernorm": partial(beside, "ablation-factorial", "no-layernorm"),
+    "samplers": samplers,
+    "samplers-say": samplers_say,
+    "search-tiny": partial(found, "search-tiny"),
     "ablation-quickstart-says": partial(study_says, "ablation-quickstart"),
     "ablation-cifar10-tiny-says": partial(study_says, "ablation-cifar10-tiny"),
     "study-architectures-tiny-says": partial(study_says, "study-architectures-tiny"),
@@ -367,7 +377,9 @@ def main() -> None:
     for path, text in stale.items():
         path.write_text(text)
     draw_forest()
+    draw_factorial("ablation-factorial")
     draw_pretraining()
+    draw_search("search-tiny")
 
 
 if __name__ == "__main__":

@@ -142,11 +142,13 @@ def verdict(labels: str, rows: tuple[Any, ...]) -> str:
 
 
 def clause(rows: list[Any], where: str, count: int) -> str:
-    """Return that ``rows`` are ahead or behind, and which only without a correction."""
+    """Return that ``rows`` are ahead or behind, and which only before the correction."""
     if not rows:
         return ""
     weak = [row.variant for row in rows if row.joint_low <= 0 <= row.joint_high]
-    note = f" ({', '.join(weak)} only without a correction for {count} rows)" if weak else ""
+    note = (
+        f" ({', '.join(weak)} only before the correction for {count} comparisons)" if weak else ""
+    )
     names, verb = ", ".join(row.variant for row in rows), "is" if len(rows) == 1 else "are"
     return f"{names} {verb} {where}{note}"
 

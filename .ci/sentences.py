@@ -73,8 +73,8 @@ FINDINGS = {
 """Where the difference of a row lies -> a sentence."""
 DECIDED = ("below", "above", "equivalent", "around")
 UNTESTED = (
-    "There are too few seeds for a test. So the joint intervals decide, which hold for all rows"
-    " together; they are the ones in brackets here."
+    "There are too few seeds for a test. So the joint intervals decide. They are shown in brackets"
+    " here, and they hold for all rows together."
 )
 
 

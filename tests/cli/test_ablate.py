@@ -71,6 +71,7 @@ def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     assert "no-norm/seed1" in result.stdout
     assert "to train  4 of 4 trials" in result.stdout
     assert re.search(r"time +about", result.stdout)
+    assert "timing 2 variants" in result.stderr
     assert re.search(r"disk +\d+ MB", result.stdout)
     assert not ROOT.exists()
 

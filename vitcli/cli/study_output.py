@@ -32,7 +32,7 @@ def show_plan(plan: "StudyPlan", options: Any) -> None:
     """Print the trials to train, their training time and disk space."""
     from vitcli.runner.study.plan import estimate_study
 
-    estimate = estimate_study(plan, options, spent_seconds=time.process_time())
+    estimate = estimate_study(plan, options, spent_seconds=time.process_time(), on_message=say)
     rows = [
         [
             trial.folder,

@@ -106,6 +106,9 @@ def test_effects_wait_for_a_second_seed():
     one = make_study({name: row[:1] for name, row in SCORES.items()}, parts=("no-norm", "one-head"))
     assert build_effects(one).rows == ()
     assert "needs two seeds" in build_effects(one).notes[0]
+    text = render(one, "text")
+    assert "No effect can be estimated yet: it needs two seeds in the cells." in text
+    assert "main effects and interactions" not in text, "no table without a row"
 
 
 @pytest.mark.parametrize("rows", [SCORES, {name: ["missing"] * 2 for name in SCORES}])

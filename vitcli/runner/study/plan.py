@@ -2,9 +2,10 @@
 
 import functools
 import heapq
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
@@ -16,6 +17,7 @@ from vitcli.runner.run.folder import RESULT_STATES, RUNS
 from vitcli.runner.study.definition import Study, Trial, model_sizes
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import TrialState, trial_states
+from vitcli.runner.text import ignore_message, quantity
 
 EXTRA_BYTES = 2_000_000
 """Approximate size of one trial's predictions, curves and pictures."""
@@ -224,8 +226,23 @@ def total_seconds(trials: Sequence[float], count: int) -> float:
     return max(busy)
 
 
+def known_seconds(plan: StudyPlan, variant: str) -> list[float]:
+    """Return the training times of the variant's trials that finished in this study."""
+    states = [plan.states[trial.folder] for trial in plan.study.trials([variant])]
+    results = [state.record.result for state in states if state.record and not state.source]
+    return [
+        result.train_seconds + result.measured.get("pretrain_seconds", 0)
+        for result in results
+        if result.train_seconds
+    ]
+
+
 def estimate_study(
-    plan: StudyPlan, options: Options, *, spent_seconds: float = 0.0
+    plan: StudyPlan,
+    options: Options,
+    *,
+    spent_seconds: float = 0.0,
+    on_message: Callable[[str], None] = ignore_message,
 ) -> StudyEstimate:
     """Return the training times of a plan.
 
@@ -236,6 +253,7 @@ def estimate_study(
         plan: The trials to train.
         options: How to train them.
         spent_seconds: What this process has taken to start; a study and its workers take it again.
+        on_message: Receives the number of variants that are measured, before this begins.
     """
     import torch
 
@@ -245,19 +263,15 @@ def estimate_study(
     torch.set_num_threads(plan.study.threads)
     device_type = pick_device(options.device).type
     seconds: dict[str, float] = {}
-    for name in {trial.variant for trial in plan.trials}:
-        trials = plan.study.trials([name])
-        states = [plan.states[trial.folder] for trial in trials]
-        own = [state.record for state in states if state.record and not state.source]
-        known = [
-            record.result.train_seconds + record.result.measured.get("pretrain_seconds", 0)
-            for record in own
-            if record.result.train_seconds
-        ]
-        experiment = Experiment(plan.study.name, trials[0].spec, plan.study.path, variant=name)
-        compiling = COMPILE_SECONDS * trials[0].spec.train.compiles_on(device_type)
+    known = {trial.variant: known_seconds(plan, trial.variant) for trial in plan.trials}
+    if unknown := sum(not times for times in known.values()):
+        on_message(f"timing {quantity(unknown, 'variant')} on random images")
+    for name, times in known.items():
+        spec = plan.study.trials([name])[0].spec
+        experiment = Experiment(plan.study.name, spec, plan.study.path, variant=name)
+        compiling = COMPILE_SECONDS * spec.train.compiles_on(device_type)
         seconds[name] = compiling + (
-            sum(known) / len(known) if known else make_estimate(experiment, options.device).seconds
+            fmean(times) if times else make_estimate(experiment, options.device).seconds
         )
     count = max(1, min(worker_count(plan.study, options), len(plan.trials)))
     total = total_seconds([seconds[trial.variant] for trial in plan.trials], count)

@@ -6,7 +6,7 @@ import json
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from vitcli.core.spec.task import Metric
@@ -39,7 +39,11 @@ def render(doc: StudyResult, form: str, width: int | None = None, *, details: bo
         return to_json(doc)
     tables = [build(doc)]
     if doc.parts:
-        tables.append(build_effects(doc))
+        found = build_effects(doc)
+        if found.rows:
+            tables.append(found)
+        else:
+            tables[0] = replace(tables[0], notes=(*found.notes, *tables[0].notes))
     elif details:
         tables.append(build_details(doc))
     if form == "text":
