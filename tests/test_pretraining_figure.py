@@ -90,9 +90,9 @@ def test_a_sentence_says_which_verdicts_hold_for_all_rows_together(tables):
         row("e", -1, 1),
     )
     assert tables.verdict("100", rows) == (
-        "With 100 labels (n = 3 seeds), a, b are ahead of training from scratch (b only without a"
-        " correction for 5 rows); c, d are behind (d only without a correction for 5 rows);"
-        " undecided: e."
+        "With 100 labels (n = 3 seeds), a, b are ahead of training from scratch (b only before"
+        " the correction for 5 comparisons); c, d are behind (d only before the correction for 5"
+        " comparisons); undecided: e."
     )
     assert tables.verdict("100", (rows[0], rows[3])) == (
         "With 100 labels (n = 3 seeds), no variant is ahead of training from scratch at this"

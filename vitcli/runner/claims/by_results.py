@@ -17,7 +17,7 @@ from vitcli.runner.study.table import read_document
 MIN_SEEDS = 3
 """Number of seeds from which an interval is a verdict."""
 NOT_RUN = "not run: {}"
-NO_GPU = NOT_RUN.format("300 epochs need a GPU")
+NO_GPU = NOT_RUN.format("the training needs a GPU")
 
 
 class Results:

@@ -43,4 +43,4 @@ class Finding:
     found: str
     """The measured or computed numbers, with interval and sample size where there is one; or the
     reason why there is no verdict."""
-    hardware: str = "any (computed)"
+    hardware: str = "computed, on any CPU"
