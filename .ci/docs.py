@@ -21,7 +21,7 @@ from factorial_tables import draw as draw_factorial
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
 from search_tables import draw as draw_search
-from search_tables import found, samplers, samplers_say
+from search_tables import final, found, samplers, samplers_say
 from sentences import growth_sentences
 from slot_tables import slots
 from statistics_tables import simulation
@@ -302,6 +302,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "samplers": samplers,
     "samplers-say": samplers_say,
     "search-tiny": partial(found, "search-tiny"),
+    "search-tiny-final": partial(final, "search-tiny"),
     "ablation-quickstart-says": partial(study_says, "ablation-quickstart"),
     "ablation-cifar10-tiny-says": partial(study_says, "ablation-cifar10-tiny"),
     "study-architectures-tiny-says": partial(study_says, "study-architectures-tiny"),

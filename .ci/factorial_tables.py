@@ -50,11 +50,14 @@ def interactions(name: str) -> str:
 
 
 def on_log_odds(doc: "StudyResult", scores: "Scores", clear: "list[Effect]") -> str:
-    """Return which of these interactions remain on a scale that has no floor at 0 %."""
+    """Return which of these interactions remain on a scale that has no floor at chance level."""
+    from vitcli.runner.study.effects import chance_score
     from vitcli.runner.study.factorial import effects
 
+    chance = chance_score(doc)
+    assert chance is not None, "a table of accuracies"
     odds = {
-        cell: {seed: math.log(y / (100 - y)) for seed, y in found.items()}
+        cell: {seed: math.log((y - chance) / (100 - y)) for seed, y in found.items()}
         for cell, found in scores.items()
     }
     again = {each.parts: each for each in effects(doc.parts, odds)}
@@ -65,8 +68,11 @@ def on_log_odds(doc: "StudyResult", scores: "Scores", clear: "list[Effect]") -> 
     ]
     lost = [" x ".join(f"`{part}`" for part in each.parts) for each in clear if each not in remain]
     kept = f"{len(remain)} of these" if lost else "all of these"
-    text = f"On the scale of log-odds, {kept} interactions remain (same sign, p at most {LEVEL:g})"
-    return f"{text}; not {join_words(lost)}." if lost else f"{text}."
+    text = (
+        f"On the scale log((accuracy - {chance:g}) / (100 - accuracy)), without a floor at chance"
+        f" level, {kept} interactions remain (same sign, p at most {LEVEL:g})"
+    )
+    return f"{text}. Undecided there: {join_words(lost)}." if lost else f"{text}."
 
 
 def explained(doc: "StudyResult", scores: "Scores") -> str:

@@ -5,9 +5,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sentences import study_sentences
+
 from vitcli.runner.figure_style import encode
 from vitcli.runner.search.figures import pareto
 from vitcli.runner.search.result import SearchResult, best_rows, notes
+from vitcli.runner.study.statistics import compare
+from vitcli.runner.study.table import read_document, render
 from vitcli.runner.text import join_words
 
 FOLDER = Path(__file__).resolve().parents[1] / "experiments" / "search"
@@ -80,6 +84,13 @@ def found(name: str) -> str:
     lines = [header, ["---"] * len(header), *rows]
     table = "\n".join(f"| {' | '.join(each)} |" for each in lines)
     return "\n".join([table, "", *(f"- {note}" for note in notes(doc))])
+
+
+def final(name: str) -> str:
+    """Return the table of the final stage of a search, and what it shows."""
+    doc = read_document((FOLDER / f"{name}-final.json").read_text())
+    said = study_sentences(compare(doc), same_setting=False)
+    return "\n".join([render(doc, "md"), "", *(f"- {sentence}" for sentence in said)])
 
 
 def draw(name: str) -> None:

@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 
 from tests.patience import HANG
 from vitcli.cli.main import app
-from vitcli.runner.errors import PartlyError
+from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.search.final import refuse_other_winner
 from vitcli.runner.search.run import left_over
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options
 
 ROOT = Path("runs/mine")
@@ -58,8 +60,8 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     assert "not a valid configuration (" in first.stdout
     assert "The search reads no test image." in first.stdout
     assert re.search(r"^winner +[\d,]+ +2 ", first.stdout, re.M)
-    assert first.stderr.endswith(
-        "report  runs/mine/report.html\nnext    vitcli search mine.yaml --status\n"
+    assert re.search(
+        r"^report  runs/mine/report.html\nnext    vitcli .* --status\Z", first.stderr.rstrip(), re.M
     )
     trials = [RunDir(path.parent) for path in ROOT.glob("trials/*/seed0/result.json")]
     assert len(trials) == len([*Path("saved/mine").glob("*.json")]) == 3
@@ -94,6 +96,24 @@ def test_saved_trials_and_the_saved_final_stage_are_not_trained_again(search):
     found = json.loads(again.stdout)
     assert found["trials"] == first["trials"]
     assert found["final"]["rows"] == first["final"]["rows"]
+    status = invoke("mine.yaml --save saved --status --json")
+    assert json.loads(status.stdout)["trials"] == first["trials"]
+    refused = invoke("mine.yaml --status")
+    assert refused.exit_code == 2
+    assert f"add --save {Path('saved').resolve()}" in refused.stderr
+
+
+def test_a_saved_final_stage_refuses_another_winner(search):
+    assert invoke("mine.yaml -j 1 --save saved -s search.trials=1").exit_code == 0
+    path = ROOT / "mine-final.yaml"
+    refuse_other_winner(load_study(str(path)), Path("saved"))
+    text = path.read_text()
+    other = re.sub(r"(model.depth: )(\d)", lambda found: f"{found[1]}{3 - int(found[2])}", text)
+    assert other != text
+    path.write_text(other)
+    with pytest.raises(ConfigError, match="saved/mine-final/winner has tested another winner"):
+        refuse_other_winner(load_study(str(path)), Path("saved"))
+    refuse_other_winner(load_study(str(path)), None)
 
 
 def test_a_final_stage_with_gaps_prints_its_table_and_the_next_command(search, monkeypatch):

@@ -105,7 +105,12 @@ def search(
         return
     if status and not (storage or (root / FILE).is_file()):
         raise ConfigError(f"{root}: there is no such search yet; leave out --status")
-    run(chosen, root, options, storage, save, only_status=status, final=final, as_json=json)
+    if status:
+        driver = open_driver(chosen, root, options, storage, save)
+        driver.save = None  # the saved results are read, and no file is written
+        show_status(driver, as_json=json)
+        return
+    run(chosen, root, options, storage, save, final=final, as_json=json)
 
 
 def run(
@@ -115,20 +120,16 @@ def run(
     storage: str | None,
     save: Path | None,
     *,
-    only_status: bool,
     final: bool,
     as_json: bool,
 ) -> None:
-    """Train, choose, write the files of the result and print it; or print the results so far."""
+    """Train, choose, write the files of the result and print it."""
     from vitcli.cli.study_output import refuse_gaps
+    from vitcli.runner.search.history import restore
     from vitcli.runner.search.publish import publish
-    from vitcli.runner.search.restore import restore
     from vitcli.runner.search.result import make_result
     from vitcli.runner.search.run import hold_search, left_over, run_search
 
-    if only_status:
-        show_status(open_driver(chosen, root, options, storage, None), as_json=as_json)
-        return
     begin = time.monotonic()
     with hold_search(root):
         driver = open_driver(chosen, root, options, storage, save)
@@ -159,7 +160,7 @@ def run(
             show_final(tested)
         refuse_gaps(states, f"try them again: {options.command}")
         say(f"report  {root / 'report.html'}")
-        say(f"next    {doc.command} --status")
+        say(f"next    {options.command} --status")
 
 
 def run_final(
@@ -171,7 +172,7 @@ def run_final(
     """
     from vitcli.cli.ablate import saved_trials, train
     from vitcli.cli.study_output import announce_saved
-    from vitcli.runner.search.final import FOLDER, load_final
+    from vitcli.runner.search.final import FOLDER, load_final, refuse_other_winner
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.plan import plan_study
     from vitcli.runner.study.publish import publish
@@ -183,6 +184,7 @@ def run_final(
     say(f"final   base and winner on training and validation images ({study.path})")
     names = tuple(variant.name for variant in study.variants)
     saved = saved_trials(save, options) if save else None
+    refuse_other_winner(study, save)
     plan = plan_study(study, root / FOLDER, names, saved=saved)
     announce_saved(plan.states, saved)
     states = train(plan, options, save)
@@ -195,14 +197,23 @@ def run_final(
 def open_driver(
     chosen: "Search", root: Path, options: "Options", storage: str | None, save: Path | None
 ) -> "Driver":
-    """Return the driver of a search, with its storage and its saved results."""
+    """Return the driver of a search, with its storage and its saved results.
+
+    Raises:
+        ConfigError: Results of this search are saved in a folder, and no folder is given.
+    """
     from vitcli.runner.search.driver import Driver
+    from vitcli.runner.search.history import require_saved
     from vitcli.runner.search.judge import Judge
     from vitcli.runner.search.records import read_saved
     from vitcli.runner.search.store import Store
-    from vitcli.runner.text import ignore_message
+    from vitcli.runner.train.events import Message
 
-    return Driver(
+    def show(found: "TrialEvent") -> None:
+        if isinstance(found.event, Message):
+            say(found.event.text)
+
+    driver = Driver(
         search=chosen,
         root=root,
         options=options,
@@ -210,8 +221,10 @@ def open_driver(
         judge=Judge(chosen),
         saved=read_saved(save) if save else {},
         save=save,
-        on_event=ignore_message,
+        on_event=show,
     )
+    require_saved(driver)
+    return driver
 
 
 @contextmanager

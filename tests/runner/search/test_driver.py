@@ -133,7 +133,8 @@ def test_a_run_of_another_configuration_in_the_folder_is_no_result(made):
 
 def test_saved_trials_replace_trainings_and_new_ones_are_saved_one_by_one(made, tmp_path):
     seen = []
-    Engine.on_job = staticmethod(lambda folder: seen.append(len([*tmp_path.glob("saved/*/*")])))
+    saved = tmp_path / "saved"
+    Engine.on_job = staticmethod(lambda folder: seen.append(len([*saved.glob("*/*.json")])))
     first = search_all(save=tmp_path / "saved")
     assert seen == [0, 1, 2, 3, 4, 5], "each is saved before the next one begins"
     assert len(read_saved(tmp_path / "saved")) == 6

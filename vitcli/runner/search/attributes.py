@@ -10,7 +10,6 @@ FOLDER, RULE, FAILED, DIVERGED = "folder", "rule", "failed", "diverged"
 score."""
 REPEATED = "a configuration of an earlier trial"
 KILLED = "the search was killed before the point was complete"
-UNSAVED = "asked for on another machine, without a saved result"
 
 
 def is_evaluated(trial: "FrozenTrial") -> bool:
@@ -20,4 +19,4 @@ def is_evaluated(trial: "FrozenTrial") -> bool:
 
 def is_lost(trial: "FrozenTrial") -> bool:
     """Return whether a trial says nothing about its point: it failed, or was never begun."""
-    return FAILED in trial.user_attrs or trial.user_attrs.get(RULE) in (KILLED, UNSAVED)
+    return FAILED in trial.user_attrs or trial.user_attrs.get(RULE) == KILLED

@@ -83,7 +83,7 @@ class Driver:
             self.verdicts[folder] = (trial.number, verdict)
             self.points[folder.split("/")[1]] = verdict.point
             if result := self._find(verdict, is_pruned=trial.state.name == "PRUNED"):
-                self._keep(trial.number, folder, result)
+                self._keep(folder, result)
             else:
                 missing.append(folder)
         return missing
@@ -96,7 +96,7 @@ class Driver:
             if folder is None:
                 self.store.skip(trial.number, KILLED)
             elif folder in self.results:
-                self.tell(trial.number, self.results[folder])
+                self._tell(trial.number, self.results[folder])
         return [Job(folder) for folder in missing]
 
     def label(self, folder: str) -> str:
@@ -136,6 +136,13 @@ class Driver:
             self._say(f"saved trials in {found.precision} are not used: this search is in {own}")
         return None
 
+    def is_refused(self, point: Point) -> bool:
+        """Return whether a point has a saved result, but in a precision of another machine."""
+        verdict = self.judge(point)
+        if verdict.spec is None or (verdict.config_hash, verdict.spec.seed) not in self.saved:
+            return False
+        return self.find_saved(verdict, verdict.spec) is None
+
     def next_job(self) -> Job | None:
         """Ask for points until one must be trained; None if the search has enough.
 
@@ -159,8 +166,8 @@ class Driver:
             self.verdicts[folder] = (number, verdict)
             self.points[folder.split("/")[1]] = verdict.point
             if result := self._find(verdict):
-                self._keep(number, folder, result)
-                self.tell(number, result)
+                self._keep(folder, result)
+                self._tell(number, result)
                 continue
             self.add_to_plan(folder, verdict.spec, verdict.point)
             self.write_plan()
@@ -218,19 +225,18 @@ class Driver:
         result = self._find(verdict, is_pruned=folder in self._pruned)
         if event.state in ("finished", "diverged") and result:
             self.failures.clear()
-            self._keep(number, folder, result)
-            self.tell(number, result)
+            self._keep(folder, result)
+            self._tell(number, result)
         elif event.state == "interrupted" and folder in self._pruned and result:
-            self._keep(number, folder, result)
+            self._keep(folder, result)
             self.store.tell_pruned(number)
         elif event.state == "failed":
             self.store.tell_failed(number, event.reason)
             del self.verdicts[folder]
 
-    def _keep(self, number: int, folder: str, result: SearchTrial) -> None:
-        name = self.search.study_name()
-        self.results[folder] = result.replace(storage=name, number=number)
-        self.save_new(self.results[folder])
+    def _keep(self, folder: str, result: SearchTrial) -> None:
+        self.results[folder] = result
+        self.save_new(result)
 
     def save_new(self, result: SearchTrial) -> None:
         """Write a result into the folder of ``save``, unless it comes from there."""
@@ -238,8 +244,7 @@ class Driver:
         if self.save and (saved is None or saved.precision != result.precision):
             save_trial(self.save, self.search.name, result)
 
-    def tell(self, number: int, result: SearchTrial) -> None:
-        """Tell Optuna the result of a trial."""
+    def _tell(self, number: int, result: SearchTrial) -> None:
         if result.state == "pruned":
             self.store.tell_pruned(number)
         elif result.score is None:

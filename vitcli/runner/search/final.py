@@ -15,6 +15,7 @@ from vitcli.runner.files import commit
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.result import SearchResult
 from vitcli.runner.study.definition import Study, load_study
+from vitcli.runner.study.saved import read_saved
 
 FOLDER = "final"
 BASE, WINNER = "base", "winner"
@@ -48,12 +49,30 @@ def write_final(search: Search, doc: SearchResult, root: Path) -> Path:
     if path.exists() and (root / FOLDER).exists():
         earlier = read_mapping(path).data.get("variants", {}).get(WINNER)
         if earlier != fields["variants"][WINNER]:
-            raise ConfigError(
-                f"{root / FOLDER} has tested another winner; who has seen a test score must not"
-                " choose again. Keep the search and its winner, or start anew with -o FOLDER"
-            )
+            raise _tested(root / FOLDER)
     commit(path, dump(fields).encode())
     return path
+
+
+def refuse_other_winner(study: Study, save: Path | None) -> None:
+    """Refuse to test a winner if the saved final stage in ``save`` tested another one.
+
+    Raises:
+        ConfigError: It did.
+    """
+    own = {trial.config_hash for trial in study.trials() if trial.variant == WINNER}
+    folder = save / study.name / WINNER if save else Path()
+    saved = map(read_saved, sorted(folder.glob("*.json"))) if save else ()
+    if any(record and record.config_hash not in own for record in saved):
+        raise _tested(folder)
+
+
+def _tested(folder: Path) -> ConfigError:
+    return ConfigError(
+        f"{folder} has tested another winner; who has seen a test score must not choose again."
+        " Keep the search and its winner, or begin a new search with -o FOLDER, and with another"
+        " --save FOLDER if you use one"
+    )
 
 
 def load_final(search: Search, doc: SearchResult, root: Path) -> Study | None:

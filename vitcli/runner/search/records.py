@@ -30,10 +30,6 @@ class SearchTrial(Spec):
     """Dotted field -> value."""
     config_hash: str
     seed: int
-    storage: str = ""
-    """Name of the search in Optuna's storage; empty for a repeat, which is not in the storage."""
-    number: int | None = None
-    """Number of the trial there."""
     state: Literal["finished", "diverged", "pruned"]
     reason: str = ""
     score: float | None = None
@@ -84,10 +80,12 @@ def read_trial(
 
 def pruned_trial(
     root: Path, point: Mapping[str, Any], spec: ExperimentSpec, sizes: Any
-) -> SearchTrial:
-    """Return the record of a trial that was stopped early, from its run folder."""
+) -> SearchTrial | None:
+    """Return the record of a trial that was stopped early; None if it has no run folder."""
     digest, headline = config_hash(spec), spec.task.row.headline
     run = RunDir(root / trial_folder(digest, spec.seed))
+    if not run.read("meta.json"):
+        return None
     found = _make_record(run, point, digest, spec.seed, sizes, headline, None, {})
     last = found.curve[-1][1] if found.curve else None
     epochs = found.curve[-1][0] if found.curve else 0

@@ -212,7 +212,7 @@ def notes(doc: SearchResult) -> list[str]:
         f"Score: {doc.headline.label} on the validation split after the last epoch, one training"
         " each. The search reads no test image.",
         "The best of many scores is too high: chance is part of why it was chosen.",
-        f"* no other trial has a better score and fewer {cost_label(doc.cost_name)}.",
+        f"* Pareto front: every trial with a better score has more {cost_label(doc.cost_name)}.",
     ]
     if doc.skipped:
         rules = "; ".join(f"{rule} ({count:,})" for rule, count in doc.skipped.items())

@@ -13,6 +13,7 @@ from vitcli.runner.files import make_output_folder
 from vitcli.runner.run.folder import hold_folder
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.driver import MAX_FAILURES, Driver
+from vitcli.runner.search.history import write_history
 from vitcli.runner.search.repeats import repeat_jobs
 from vitcli.runner.study.drive import error_of
 from vitcli.runner.study.plan import Options, worker_count
@@ -58,6 +59,7 @@ def run_search(driver: Driver) -> None:
     driver.begin_plan()
     while len(jobs) < count and (job := driver.next_job()):
         jobs.append(job)
+    write_history(driver)
     deadline = time.monotonic() + driver.options.budget if driver.options.budget else None
     if jobs:
         train_jobs(driver, jobs, count, deadline, more=driver.next_job)
@@ -139,6 +141,7 @@ def train_jobs(
                     engine.stop()
                 if not engine.stopping and (job := more()):
                     engine.add(job)
+                write_history(driver)
     _raise_unless_done(driver, stop.number, is_late=is_late)
 
 

@@ -8,18 +8,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.search.attributes import (
-    DIVERGED,
-    FAILED,
-    FOLDER,
-    KILLED,
-    RULE,
-    UNSAVED,
-    is_evaluated,
-)
+from vitcli.runner.search.attributes import DIVERGED, FAILED, FOLDER, KILLED, RULE, is_evaluated
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Point
 
@@ -30,6 +22,8 @@ if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 FILE = "optuna.db"
+ORIGIN = "saved"
+"""Name of an attribute of the search."""
 
 
 def require_optuna() -> None:
@@ -119,25 +113,28 @@ class Store:
             trial = self.study.ask(self._distributions)
         return trial.number, dict(trial.params)
 
-    def add(self, point: Point, folder: str, curve: Mapping[int, float]) -> None:
-        """Add a trial that another machine asked for; ``curve`` is (epoch -> score)."""
+    def thaw(self, record: Mapping[str, Any]) -> "FrozenTrial":
+        """Return the trial of a record in the history of a search."""
         from optuna.trial import TrialState, create_trial
 
-        self.study.add_trial(
-            create_trial(
-                state=TrialState.RUNNING,
-                params=point,
-                distributions=self._distributions,
-                user_attrs={FOLDER: folder},
-                intermediate_values=dict(curve),
-            )
+        return create_trial(
+            state=TrialState[record["state"]],
+            values=record["values"],
+            params=record["params"],
+            distributions={name: self._distributions[name] for name in record["params"]},
+            user_attrs=record["user_attrs"],
+            system_attrs=record["system_attrs"],
+            intermediate_values=dict(record["curve"]),
         )
 
-    def add_gap(self) -> None:
-        """Add a number that another machine used, and about which nothing is known."""
-        from optuna.trial import TrialState, create_trial
+    def add(self, trials: "Sequence[FrozenTrial]", origin: str) -> None:
+        """Add trials of another machine, whose results are in the folder ``origin``."""
+        self.study.set_user_attr(ORIGIN, origin)
+        self.study.add_trials(trials)
 
-        self.study.add_trial(create_trial(state=TrialState.FAIL, user_attrs={RULE: UNSAVED}))
+    def origin(self) -> str:
+        """Return the folder of the results of trials of another machine; empty without such."""
+        return str(self.study.user_attrs.get(ORIGIN, ""))
 
     def skip(self, number: int, rule: str) -> None:
         """Tell that a point is not trained, and why."""
@@ -164,8 +161,13 @@ class Store:
         self._end(number, "FAIL", {FAILED: reason})
 
     def report(self, number: int, epoch: int, score: float) -> bool:
-        """Note the score after an epoch; return whether the trial should be pruned."""
+        """Note the score after an epoch; return whether the trial should be pruned.
+
+        A trial whose result was lost and trained again is not pruned.
+        """
         storage, trial_id = self.study._storage, self._trial_id(number)
+        if storage.get_trial(trial_id).state.is_finished():
+            return False
         storage.set_trial_intermediate_value(trial_id, epoch, score)
         return self.study.pruner.prune(self.study, storage.get_trial(trial_id))
 

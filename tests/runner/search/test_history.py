@@ -1,0 +1,174 @@
+"""A search continues on a machine that has only its saved trials and its history."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.runner.search import made_up
+from tests.runner.search.made_up import (
+    Engine,
+    asked,
+    make_driver,
+    search_all,
+)
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.search.attributes import KILLED
+from vitcli.runner.search.driver import Driver
+from vitcli.runner.search.history import history_path, require_saved, restore
+from vitcli.runner.search.records import read_saved, save_trial
+from vitcli.runner.search.run import run_search
+from vitcli.runner.search.space import point_key
+
+SAMPLERS: dict[str, dict[str, Any]] = {
+    "random": {},
+    "evolution": {"population": 5, "sample_size": 3},
+    "tpe": {},
+    "nsga2": {"population": 4, "cost": "parameters"},
+}
+
+
+@pytest.fixture
+def move(monkeypatch) -> Callable[[str], None]:
+    """Return what moves to another machine: there is no storage of the search and no run folder."""
+
+    def to(name: str) -> None:
+        monkeypatch.setattr(made_up, "ROOT", Path(name))
+        Engine.trained.clear()
+        Engine.cancelled.clear()
+
+    return to
+
+
+def questions(driver: Driver) -> list[Any]:
+    """Return what the storage knows about each trial, except its times."""
+    return [
+        (t.state, t.params, t.values, t.user_attrs, t.intermediate_values)
+        for t in driver.store.trials()
+    ]
+
+
+@pytest.mark.parametrize("pruning", ["none", "median", "halving"])
+@pytest.mark.parametrize("sampler", SAMPLERS)
+def test_a_search_continues_elsewhere_as_it_would_have_here(made, move, tmp_path, sampler, pruning):
+    if pruning != "none" and sampler == "nsga2":
+        pytest.skip("a search with two objectives cannot prune")
+    fields = {"sampler": sampler, "pruning": pruning} | SAMPLERS[sampler]
+    Engine.behave = staticmethod(lambda spec: "diverged" if spec.model.depth == 1 else "finished")
+    whole = search_all(trials=20, **fields)
+    states = [result.state for result in whole.results.values()]
+    assert ("pruned" in states) == (pruning != "none")
+    move("second")
+    search_all(save=tmp_path / "saved", trials=14, **fields)
+    move("third")
+    driver = make_driver(save=tmp_path / "saved", trials=20, **fields)
+    assert restore(driver) == 14
+    run_search(driver)
+    assert asked(driver) == asked(whole)
+    assert questions(driver) == questions(whole)
+    assert driver.results == whole.results
+    assert len(Engine.trained) == 6
+    assert restore(driver) == 0, "the storage has every trial of the history"
+
+
+def test_a_killed_question_and_an_interrupted_restore_change_nothing(made, move, tmp_path):
+    whole = search_all(trials=20)
+    move("second")
+    search_all(save=tmp_path / "saved", trials=6)
+    killed = make_driver(save=tmp_path / "saved", trials=14)
+    number, _ = killed.store.ask()
+    killed.store.skip(number, KILLED)
+    run_search(killed)
+    move("third")
+    driver = make_driver(save=tmp_path / "saved", trials=20)
+    lines = history_path(tmp_path / "saved", driver.search).read_text().splitlines()[1:4]
+    driver.store.add([driver.store.thaw(json.loads(line)) for line in lines], "saved")
+    assert restore(driver) == 14 - sum('"COMPLETE"' in line for line in lines)
+    run_search(driver)
+    assert asked(driver) == asked(whole)
+
+
+def test_a_trial_without_a_saved_result_is_trained_again_and_not_pruned(made, move, tmp_path):
+    fields = {"sampler": "tpe", "pruning": "median", "trials": 16}
+    whole = search_all(save=tmp_path / "saved", **fields)
+    states = {result.config_hash: result.state for result in whole.results.values()}
+    pruned = next(digest for digest, state in states.items() if state == "pruned")
+    move("second")
+    (lost,) = (tmp_path / "saved" / "made").glob(f"{pruned[:12]}-*.json")
+    lost.unlink()
+    driver = make_driver(save=tmp_path / "saved", **fields)
+    assert restore(driver) == 16
+    run_search(driver)
+    assert len(Engine.trained) == 1
+    assert lost.is_file()
+    (again,) = (each for each in driver.results.values() if each.config_hash == pruned)
+    assert again.state == "finished"
+    assert len(driver.results) == 16
+
+
+def test_another_search_another_precision_or_other_points_are_not_restored(made, move, tmp_path):
+    saved = tmp_path / "saved"
+    search_all(save=saved, trials=6)
+    move("second")
+    assert restore(make_driver(save=saved, rules={"max_parameters": 10_000})) == 0
+    said = []
+    driver = make_driver(save=tmp_path / "tf32", trials=6)
+    driver.on_event = lambda found: said.append(found.event.text)
+    for trial in read_saved(saved).values():
+        save_trial(tmp_path / "tf32", "made", trial.replace(precision="tf32"))
+    kept = history_path(tmp_path / "tf32", driver.search)
+    kept.write_bytes(history_path(saved, driver.search).read_bytes())
+    driver.saved = read_saved(tmp_path / "tf32")
+    assert restore(driver) == 0
+    (text,) = said
+    assert text.startswith("saved trials in tf32 are not used: this search is in ")
+    search_all(trials=2, seed=7)
+    assert restore(make_driver(save=saved, trials=6)) == 0
+
+
+def test_two_searches_share_a_folder_and_both_are_restored(made, move, tmp_path):
+    saved = tmp_path / "saved"
+    first = search_all(save=saved, trials=4)
+    other = {"rules": {"max_parameters": 15_000}, "trials": 8}
+    second = search_all(save=saved, **other)
+    move("second")
+    for whole, fields in ((first, {"trials": 4}), (second, other)):
+        driver = make_driver(save=saved, **fields)
+        assert restore(driver) == len(whole.results)
+        run_search(driver)
+        assert driver.results == whole.results
+    assert not Engine.trained
+
+
+def test_without_the_folder_of_its_results_a_search_is_not_trained_again(made, move, tmp_path):
+    saved = tmp_path / "saved"
+    search_all(save=saved, trials=4)
+    require_saved(make_driver(trials=4))
+    move("second")
+    restore(make_driver(save=saved, trials=4))
+    require_saved(make_driver(save=saved, trials=4))
+    with pytest.raises(ConfigError, match=f"results of this search are in {saved}; add --save"):
+        require_saved(make_driver(trials=4))
+
+
+def test_a_damaged_history_is_refused(made, move, tmp_path):
+    saved = tmp_path / "saved"
+    driver = search_all(save=saved, trials=4)
+    path = history_path(saved, driver.search)
+    path.write_text(path.read_text().replace("COMPLETE", "PRUNED", 1))
+    move("second")
+    with pytest.raises(InputError, match=r"\.jsonl: damaged; restore it, or delete it"):
+        restore(make_driver(save=saved))
+
+
+def test_a_restored_search_of_a_small_space_ends_when_every_point_is_known(made, move, tmp_path):
+    search_all(save=tmp_path / "saved", trials=14)
+    move("second")
+    driver = make_driver(save=tmp_path / "saved", trials=500)
+    assert restore(driver) == 14
+    run_search(driver)
+    points = {point_key(each.params) for each in driver.store.trials() if each.params}
+    assert len(points) == driver.search.space.size
+    assert len(driver.results) == 24
