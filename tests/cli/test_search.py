@@ -18,9 +18,10 @@ from tests.patience import HANG
 from vitcli.cli.main import app
 from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.search.final import refuse_other_winner
+from vitcli.runner.search.definition import load_search
+from vitcli.runner.search.final import load_final
+from vitcli.runner.search.result import SearchResult
 from vitcli.runner.search.run import left_over
-from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options
 
 ROOT = Path("runs/mine")
@@ -41,7 +42,10 @@ search:
 
 
 def invoke(command: str):
-    return CliRunner().invoke(app, ["search", *shlex.split(command)])
+    words = ["search", *shlex.split(command)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", ["vitcli", *words])
+        return CliRunner().invoke(app, words)
 
 
 @pytest.fixture
@@ -60,8 +64,9 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     assert "not a valid configuration (" in first.stdout
     assert "The search reads no test image." in first.stdout
     assert re.search(r"^winner +[\d,]+ +2 ", first.stdout, re.M)
-    assert re.search(
-        r"^report  runs/mine/report.html\nnext    vitcli .* --status\Z", first.stderr.rstrip(), re.M
+    assert first.stderr.endswith(
+        "\nreport  runs/mine/report.html"
+        "\nnext    vitcli search mine.yaml -j 1 --save saved --status\n"
     )
     trials = [RunDir(path.parent) for path in ROOT.glob("trials/*/seed0/result.json")]
     assert len(trials) == len([*Path("saved/mine").glob("*.json")]) == 3
@@ -106,14 +111,20 @@ def test_saved_trials_and_the_saved_final_stage_are_not_trained_again(search):
 def test_a_saved_final_stage_refuses_another_winner(search):
     assert invoke("mine.yaml -j 1 --save saved -s search.trials=1").exit_code == 0
     path = ROOT / "mine-final.yaml"
-    refuse_other_winner(load_study(str(path)), Path("saved"))
     text = path.read_text()
-    other = re.sub(r"(model.depth: )(\d)", lambda found: f"{found[1]}{3 - int(found[2])}", text)
-    assert other != text
-    path.write_text(other)
+    chosen = load_search("mine.yaml", {"search.trials": 1})
+    doc = SearchResult.model_validate_json((ROOT / "results.json").read_text())
+    shutil.rmtree(ROOT / "final")
+    assert load_final(chosen, doc, ROOT, Path("saved")) is not None
+    point = dict(doc.winner.point)
+    other = doc.winner.replace(point=point | {"model.depth": 3 - point["model.depth"]})
     with pytest.raises(ConfigError, match="saved/mine-final/winner has tested another winner"):
-        refuse_other_winner(load_study(str(path)), Path("saved"))
-    refuse_other_winner(load_study(str(path)), None)
+        load_final(chosen, doc.replace(trials=[other]), ROOT, Path("saved"))
+    assert path.read_text() == text, "no file names the refused winner"
+    path.unlink()
+    with pytest.raises(ConfigError, match="saved/mine-final/winner has tested another winner"):
+        load_final(chosen, doc.replace(trials=[other]), ROOT, Path("saved"))
+    assert not path.exists()
 
 
 def test_a_final_stage_with_gaps_prints_its_table_and_the_next_command(search, monkeypatch):

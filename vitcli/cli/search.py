@@ -172,19 +172,18 @@ def run_final(
     """
     from vitcli.cli.ablate import saved_trials, train
     from vitcli.cli.study_output import announce_saved
-    from vitcli.runner.search.final import FOLDER, load_final, refuse_other_winner
+    from vitcli.runner.search.final import FOLDER, load_final
     from vitcli.runner.study.collect import read_results
     from vitcli.runner.study.plan import plan_study
     from vitcli.runner.study.publish import publish
 
-    study = load_final(chosen, doc, root)
+    study = load_final(chosen, doc, root, save)
     if study is None:
         say("final   the winner is the base itself, so there is nothing to compare")
         return None, {}
     say(f"final   base and winner on training and validation images ({study.path})")
     names = tuple(variant.name for variant in study.variants)
     saved = saved_trials(save, options) if save else None
-    refuse_other_winner(study, save)
     plan = plan_study(study, root / FOLDER, names, saved=saved)
     announce_saved(plan.states, saved)
     states = train(plan, options, save)

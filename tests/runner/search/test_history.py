@@ -15,12 +15,24 @@ from tests.runner.search.made_up import (
     search_all,
 )
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.search.attributes import KILLED
+from vitcli.runner.search.attributes import FOLDER, KILLED
+from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.driver import Driver
-from vitcli.runner.search.history import history_path, require_saved, restore
+from vitcli.runner.search.history import (
+    history_path,
+    read_history,
+    require_saved,
+    restore,
+    write_history,
+)
+from vitcli.runner.search.judge import Verdict
 from vitcli.runner.search.records import read_saved, save_trial
 from vitcli.runner.search.run import run_search
+from vitcli.runner.search.samplers import youngest
 from vitcli.runner.search.space import point_key
+from vitcli.runner.search.store import Store
+
+COMMITTED = Path(__file__).parents[3] / "experiments/search/trials"
 
 SAMPLERS: dict[str, dict[str, Any]] = {
     "random": {},
@@ -84,7 +96,7 @@ def test_a_killed_question_and_an_interrupted_restore_change_nothing(made, move,
     move("third")
     driver = make_driver(save=tmp_path / "saved", trials=20)
     lines = history_path(tmp_path / "saved", driver.search).read_text().splitlines()[1:4]
-    driver.store.add([driver.store.thaw(json.loads(line)) for line in lines], "saved")
+    driver.store.add([json.loads(line) for line in lines])
     assert restore(driver) == 14 - sum('"COMPLETE"' in line for line in lines)
     run_search(driver)
     assert asked(driver) == asked(whole)
@@ -99,13 +111,80 @@ def test_a_trial_without_a_saved_result_is_trained_again_and_not_pruned(made, mo
     (lost,) = (tmp_path / "saved" / "made").glob(f"{pruned[:12]}-*.json")
     lost.unlink()
     driver = make_driver(save=tmp_path / "saved", **fields)
-    assert restore(driver) == 16
+    assert restore(driver) == 15
     run_search(driver)
     assert len(Engine.trained) == 1
     assert lost.is_file()
     (again,) = (each for each in driver.results.values() if each.config_hash == pruned)
     assert again.state == "finished"
     assert len(driver.results) == 16
+
+
+@pytest.mark.parametrize("state", ["diverged", "failed"])
+def test_a_lost_trial_that_ends_badly_does_not_end_the_search(made, move, tmp_path, state):
+    search_all(save=tmp_path / "saved", trials=6)
+    move("second")
+    next(iter((tmp_path / "saved" / "made").glob("*.json"))).unlink()
+    Engine.behave = staticmethod(lambda spec: state)
+    driver = make_driver(save=tmp_path / "saved", trials=6)
+    assert restore(driver) == 5
+    run_search(driver)
+    assert len(Engine.trained) == 1
+
+
+def test_a_point_that_is_no_longer_valid_is_left_out(made, move, tmp_path):
+    search_all(save=tmp_path / "saved", trials=6)
+    move("second")
+    driver = make_driver(save=tmp_path / "saved", trials=6)
+    restore(driver)
+    gone = driver.store.evaluated()[2].params
+    judge = driver.judge
+    driver.judge = lambda point: (
+        Verdict(point=point, rule="invalid") if point == gone else judge(point)
+    )
+    run_search(driver)
+    assert len(driver.results) == 5
+
+
+def test_trials_that_ended_out_of_order_keep_their_order(made, move, tmp_path):
+    """Evolution knows the youngest trials by the time at which they ended."""
+    fields = {"sampler": "evolution", "population": 3, "sample_size": 2, "trials": 12}
+    begun = make_driver(save=tmp_path / "saved", **fields)
+    numbers = [begun.store.ask()[0] for _ in range(4)]
+    for number in reversed(numbers):
+        begun.store.tell(number, [0.1 * number])
+    write_history(begun)
+    before = [trial.number for trial in youngest(begun.store.trials(), 3)]
+    assert before == [2, 1, 0]
+    move("second")
+    lines = history_path(tmp_path / "saved", begun.search).read_text().splitlines()[1:]
+    driver = make_driver(save=tmp_path / "saved", **fields)
+    driver.store.add([json.loads(line) for line in lines])
+    assert [trial.number for trial in youngest(driver.store.trials(), 3)] == before
+
+
+@pytest.mark.parametrize("sampler", ["evolution", "tpe"])
+def test_a_search_returns_to_the_machine_that_was_killed(made, move, tmp_path, sampler):
+    fields = {"sampler": sampler, "pruning": "median", "population": 4, "sample_size": 2}
+    whole = search_all(trials=20, **fields)
+    move("second")
+    search_all(save=tmp_path / "saved", trials=8, **fields)
+    killed = make_driver(save=tmp_path / "saved", trials=14, **fields)
+    killed.recover()
+    killed.begin_plan()
+    killed.next_job()
+    write_history(killed)
+    second = made_up.ROOT
+    move("third")
+    away = make_driver(save=tmp_path / "saved", trials=14, **fields)
+    assert restore(away) == 8
+    run_search(away)
+    move(str(second))
+    back = make_driver(save=tmp_path / "saved", trials=20, **fields)
+    assert restore(back) == 6
+    run_search(back)
+    assert asked(back) == asked(whole)
+    assert questions(back) == questions(whole)
 
 
 def test_another_search_another_precision_or_other_points_are_not_restored(made, move, tmp_path):
@@ -125,7 +204,11 @@ def test_another_search_another_precision_or_other_points_are_not_restored(made,
     (text,) = said
     assert text.startswith("saved trials in tf32 are not used: this search is in ")
     search_all(trials=2, seed=7)
-    assert restore(make_driver(save=saved, trials=6)) == 0
+    kept = history_path(saved, driver.search)
+    content = kept.read_bytes()
+    with pytest.raises(ConfigError, match=f"{kept}: this file has other trials than the search"):
+        restore(make_driver(save=saved, trials=6))
+    assert kept.read_bytes() == content
 
 
 def test_two_searches_share_a_folder_and_both_are_restored(made, move, tmp_path):
@@ -147,7 +230,10 @@ def test_without_the_folder_of_its_results_a_search_is_not_trained_again(made, m
     search_all(save=saved, trials=4)
     require_saved(make_driver(trials=4))
     move("second")
-    restore(make_driver(save=saved, trials=4))
+    driver = make_driver(save=saved, trials=4)
+    history_path(saved, driver.search).unlink()
+    run_search(driver)
+    assert not Engine.trained
     require_saved(make_driver(save=saved, trials=4))
     with pytest.raises(ConfigError, match=f"results of this search are in {saved}; add --save"):
         require_saved(make_driver(trials=4))
@@ -172,3 +258,13 @@ def test_a_restored_search_of_a_small_space_ends_when_every_point_is_known(made,
     points = {point_key(each.params) for each in driver.store.trials() if each.params}
     assert len(points) == driver.search.space.size
     assert len(driver.results) == 24
+
+
+def test_the_committed_history_has_a_result_for_each_of_its_trials(tmp_path):
+    search = load_search("search-tiny")
+    store = Store(search, tmp_path)
+    store.add(read_history(history_path(COMMITTED, search)))
+    folders = {trial.user_attrs[FOLDER].split("/")[1] for trial in store.evaluated()}
+    found = {digest[:12] for digest, _ in read_saved(COMMITTED / search.name)}
+    assert len(store.evaluated()) == search.num_trials
+    assert folders == found

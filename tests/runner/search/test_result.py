@@ -183,7 +183,7 @@ def test_who_has_seen_a_test_score_does_not_choose_again(made):
     write_final(driver.search, doc, ROOT)
     (ROOT / "final").mkdir()
     write_final(driver.search, doc, ROOT)
-    with pytest.raises(ConfigError, match="has tested another winner; who has seen a test score"):
+    with pytest.raises(ConfigError, match="has tested another winner, or this one with"):
         write_final(driver.search, doc.replace(trials=doc.ranked[1:]), ROOT)
 
 

@@ -68,7 +68,7 @@ class Driver:
     failures: list[str] = field(default_factory=list)
     """The reasons of failed trials since the last one that did not fail."""
     _pruned: set[str] = field(default_factory=set)
-    _refused: set[str] = field(default_factory=set)
+    refused: set[str] = field(default_factory=set)
     """Precisions of saved trials that are not used, as this machine trains in another one."""
 
     def read(self) -> list[str]:
@@ -80,6 +80,8 @@ class Driver:
             if folder is None or not (is_running or is_evaluated(trial)):
                 continue
             verdict = self.judge(dict(trial.params))
+            if verdict.spec is None:
+                continue  # another version of vitcli trained this point
             self.verdicts[folder] = (trial.number, verdict)
             self.points[folder.split("/")[1]] = verdict.point
             if result := self._find(verdict, is_pruned=trial.state.name == "PRUNED"):
@@ -131,17 +133,15 @@ class Driver:
         own = name_precision(spec.train.precision, pick_device(self.options.device))
         if found.precision == own:
             return found
-        if found.precision not in self._refused:
-            self._refused.add(found.precision)
+        if found.precision not in self.refused:
+            self.refused.add(found.precision)
             self._say(f"saved trials in {found.precision} are not used: this search is in {own}")
         return None
 
-    def is_refused(self, point: Point) -> bool:
-        """Return whether a point has a saved result, but in a precision of another machine."""
+    def find_point(self, point: Point) -> SearchTrial | None:
+        """Return the saved result of a point in the precision of this machine."""
         verdict = self.judge(point)
-        if verdict.spec is None or (verdict.config_hash, verdict.spec.seed) not in self.saved:
-            return False
-        return self.find_saved(verdict, verdict.spec) is None
+        return self.find_saved(verdict, verdict.spec) if verdict.spec else None
 
     def next_job(self) -> Job | None:
         """Ask for points until one must be trained; None if the search has enough.
@@ -237,6 +237,8 @@ class Driver:
     def _keep(self, folder: str, result: SearchTrial) -> None:
         self.results[folder] = result
         self.save_new(result)
+        if self.save and not RunDir(self.root / folder).path.exists():
+            self.store.note_origin(str(self.save.resolve()))
 
     def save_new(self, result: SearchTrial) -> None:
         """Write a result into the folder of ``save``, unless it comes from there."""

@@ -54,31 +54,41 @@ def write_final(search: Search, doc: SearchResult, root: Path) -> Path:
     return path
 
 
-def refuse_other_winner(study: Study, save: Path | None) -> None:
-    """Refuse to test a winner if the saved final stage in ``save`` tested another one.
-
-    Raises:
-        ConfigError: It did.
-    """
+def _refuse_other_winner(study: Study, save: Path) -> None:
     own = {trial.config_hash for trial in study.trials() if trial.variant == WINNER}
-    folder = save / study.name / WINNER if save else Path()
-    saved = map(read_saved, sorted(folder.glob("*.json"))) if save else ()
+    folder = save / study.name / WINNER
+    saved = map(read_saved, sorted(folder.glob("*.json")))
     if any(record and record.config_hash not in own for record in saved):
         raise _tested(folder)
 
 
 def _tested(folder: Path) -> ConfigError:
     return ConfigError(
-        f"{folder} has tested another winner; who has seen a test score must not choose again."
-        " Keep the search and its winner, or begin a new search with -o FOLDER, and with another"
-        " --save FOLDER if you use one"
+        f"{folder} has tested another winner, or this one with other settings; who has seen a test"
+        " score must not choose again. Keep the search and its winner, or begin a new search with"
+        " -o FOLDER, and with another --save FOLDER if you use one"
     )
 
 
-def load_final(search: Search, doc: SearchResult, root: Path) -> Study | None:
-    """Return the study of the final stage; None if the winner is the base itself."""
+def load_final(
+    search: Search, doc: SearchResult, root: Path, save: Path | None = None
+) -> Study | None:
+    """Return the study of the final stage; None if the winner is the base itself.
+
+    Raises:
+        ConfigError: Another winner was tested, here or in the saved final stage in ``save``.
+    """
     winner = doc.winner
     assert winner is not None
     if winner.point == doc.base:
         return None
-    return load_study(str(write_final(search, doc, root)))
+    path = root / f"{search.name}-final.yaml"
+    before = path.read_bytes() if path.exists() else None
+    study = load_study(str(write_final(search, doc, root)))
+    try:
+        if save:
+            _refuse_other_winner(study, save)
+    except ConfigError:
+        path.unlink() if before is None else path.write_bytes(before)
+        raise
+    return study

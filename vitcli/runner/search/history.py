@@ -34,7 +34,11 @@ def write_history(driver: "Driver") -> None:
     if not driver.save:
         return
     path = history_path(driver.save, driver.search)
-    lines = "".join(f"{json.dumps(_record(trial))}\n" for trial in driver.store.trials())
+    trials = driver.store.trials()
+    done = [trial for trial in trials if trial.datetime_complete]
+    order = {t.number: i for i, t in enumerate(sorted(done, key=lambda t: t.datetime_complete))}
+    records = (_record(trial) | {"ended": order.get(trial.number)} for trial in trials)
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
     header = {"format": FORMAT, "sha256": sha256(lines.encode())}
     make_folder(path.parent)
     commit(path, f"{json.dumps(header)}\n{lines}".encode())
@@ -64,15 +68,15 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         if json.loads(header) != {"format": FORMAT, "sha256": sha256(lines.encode())}:
             raise ValueError
         return [json.loads(line) for line in lines.splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(f"{path}: damaged; restore it, or delete it") from error
 
 
 def require_saved(driver: "Driver") -> None:
-    """Refuse to train again what has its results in a folder that is not given.
+    """Refuse to train again what has its results in a folder of ``--save`` only.
 
     Raises:
-        ConfigError: Trials of the storage were restored from a folder, and no folder is given.
+        ConfigError: Results of this search came from such a folder, and no folder is given.
     """
     origin = driver.store.origin()
     if origin and not driver.save:
@@ -84,22 +88,30 @@ def require_saved(driver: "Driver") -> None:
 def restore(driver: "Driver") -> int:
     """Add to the storage what the history knows beyond it; return the number of results added.
 
-    Nothing is added if the storage has other points, or if the saved trials are in a precision
-    that this machine does not use.
+    Nothing is added if the saved trials are in a precision that this machine does not use.
 
     Raises:
+        ConfigError: The storage has other trials than the history.
         InputError: The history is damaged.
     """
     store = driver.store
     if not driver.save:
         return 0
-    records = read_history(history_path(driver.save, driver.search))
-    known = [portable_fields(trial.params) for trial in store.trials()]
-    if [record["params"] for record in records[: len(known)]] != known:
+    path = history_path(driver.save, driver.search)
+    records, known = read_history(path), store.trials()
+    both = list(zip(records, known, strict=False))
+    if any(record["params"] != portable_fields(trial.params) for record, trial in both):
+        raise ConfigError(
+            f"{path}: this file has other trials than the search in {driver.root}; name another"
+            " folder with --save, or delete the file"
+        )
+    new = records[len(known) :]
+    ended = [t for record, t in both if t.state.name == "RUNNING" and record["ended"] is not None]
+    done = [*ended, *(trial for trial in store.thaw(new) if is_evaluated(trial))]
+    found = [trial for trial in done if driver.find_point(trial.params)]
+    if driver.refused or not found:
         return 0
-    added = [store.thaw(record) for record in records[len(known) :]]
-    done = [trial for trial in added if is_evaluated(trial)]
-    if not done or any(driver.is_refused(trial.params) for trial in done):
-        return 0
-    store.add(added, str(driver.save.resolve()))
-    return len(done)
+    for trial in ended:
+        store.finish(trial.number, records[trial.number])
+    store.add(new)
+    return len(found)

@@ -6,6 +6,7 @@ read from its own files. So a storage that was lost can be filled again from the
 
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -113,27 +114,51 @@ class Store:
             trial = self.study.ask(self._distributions)
         return trial.number, dict(trial.params)
 
-    def thaw(self, record: Mapping[str, Any]) -> "FrozenTrial":
-        """Return the trial of a record in the history of a search."""
+    def thaw(self, records: Sequence[Mapping[str, Any]]) -> "list[FrozenTrial]":
+        """Return the trials of records in the history of a search.
+
+        They end now, in the order in which they ended on the first machine.
+        """
         from optuna.trial import TrialState, create_trial
 
-        return create_trial(
-            state=TrialState[record["state"]],
-            values=record["values"],
-            params=record["params"],
-            distributions={name: self._distributions[name] for name in record["params"]},
-            user_attrs=record["user_attrs"],
-            system_attrs=record["system_attrs"],
-            intermediate_values=dict(record["curve"]),
-        )
+        trials, now = [], datetime.now()
+        for record in records:
+            trial = create_trial(
+                state=TrialState[record["state"]],
+                values=record["values"],
+                params=record["params"],
+                distributions={name: self._distributions[name] for name in record["params"]},
+                user_attrs=record["user_attrs"],
+                system_attrs=record["system_attrs"],
+                intermediate_values=dict(record["curve"]),
+            )
+            if trial.state.is_finished():
+                trial.datetime_complete = now + timedelta(microseconds=record["ended"])
+            trials.append(trial)
+        return trials
 
-    def add(self, trials: "Sequence[FrozenTrial]", origin: str) -> None:
-        """Add trials of another machine, whose results are in the folder ``origin``."""
-        self.study.set_user_attr(ORIGIN, origin)
-        self.study.add_trials(trials)
+    def add(self, records: Sequence[Mapping[str, Any]]) -> None:
+        """Add the trials of records."""
+        self.study.add_trials(self.thaw(records))
+
+    def finish(self, number: int, record: Mapping[str, Any]) -> None:
+        """End a running trial as another machine ended it."""
+        (trial,), storage = self.thaw([record]), self.study._storage
+        trial_id = self._trial_id(number)
+        for epoch, score in trial.intermediate_values.items():
+            storage.set_trial_intermediate_value(trial_id, epoch, score)
+        for name, value in trial.system_attrs.items():
+            storage.set_trial_system_attr(trial_id, name, value)
+        self._note(number, trial.user_attrs)
+        storage.set_trial_state_values(trial_id, trial.state, trial.values)
+
+    def note_origin(self, folder: str) -> None:
+        """Note the folder of saved results that have no run folder here."""
+        if self.origin() != folder:
+            self.study.set_user_attr(ORIGIN, folder)
 
     def origin(self) -> str:
-        """Return the folder of the results of trials of another machine; empty without such."""
+        """Return the folder of saved results that have no run folder here; empty without such."""
         return str(self.study.user_attrs.get(ORIGIN, ""))
 
     def skip(self, number: int, rule: str) -> None:
@@ -166,7 +191,7 @@ class Store:
         A trial whose result was lost and trained again is not pruned.
         """
         storage, trial_id = self.study._storage, self._trial_id(number)
-        if storage.get_trial(trial_id).state.is_finished():
+        if self.trials()[number].state.is_finished():
             return False
         storage.set_trial_intermediate_value(trial_id, epoch, score)
         return self.study.pruner.prune(self.study, storage.get_trial(trial_id))
@@ -178,8 +203,9 @@ class Store:
     def _end(self, number: int, state: str, attributes: dict[str, str]) -> None:
         from optuna.trial import TrialState
 
-        self._note(number, attributes)
-        self.study.tell(number, state=TrialState[state], skip_if_finished=True)
+        if not self.trials()[number].state.is_finished():
+            self._note(number, attributes)
+            self.study.tell(number, state=TrialState[state])
 
     def _note(self, number: int, attributes: dict[str, str]) -> None:
         for name, text in attributes.items():
