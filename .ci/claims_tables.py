@@ -1,13 +1,15 @@
 """The tables of docs/claims.md, and the file of recorded verdicts that they are made from."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 
 def record_claims(results: Path) -> None:
     """Judge every claim and result and record the verdicts.
 
-    A computed verdict that stays the same keeps its text: the last digits differ between machines.
+    A computed verdict that stays the same keeps its numbers: the last digits differ between
+    machines.
     """
     from vitcli.runner.claims.by_computation import COMPUTATIONS
     from vitcli.runner.claims.judge import RECORDED, as_record, judge, read_recorded, select
@@ -19,7 +21,7 @@ def record_claims(results: Path) -> None:
         assert found is not None, "the folder of results is there"
         is_computed = item.id in COMPUTATIONS
         is_same = is_computed and old is not None and old.verdict == found.verdict
-        findings[item.id] = old if old and is_same else found
+        findings[item.id] = replace(found, found=old.found) if old and is_same else found
     text = json.dumps(as_record(findings), indent=1, ensure_ascii=False)
     RECORDED.write_text(f"{text}\n")
 

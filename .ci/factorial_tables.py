@@ -56,6 +56,8 @@ def on_log_odds(doc: "StudyResult", scores: "Scores", clear: "list[Effect]") -> 
 
     chance = chance_score(doc)
     assert chance is not None, "a table of accuracies"
+    if any(not chance < y < 100 for found in scores.values() for y in found.values()):
+        return "A trial is not above chance level, so no scale without a floor is possible."
     odds = {
         cell: {seed: math.log((y - chance) / (100 - y)) for seed, y in found.items()}
         for cell, found in scores.items()

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"
 SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect")
 """Columns of the table in README."""
+BRIEF = ("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]")
+"""Columns of the tables in docs/parts.md, whose studies have too few seeds for a p-value."""
+BRIEF_NOTES = ("training", "environment", "command")
 
 
 def document(name: str) -> "StudyResult":
@@ -30,20 +33,36 @@ def study(name: str) -> str:
 
 def study_short(name: str) -> str:
     """Return the columns of a study that README shows, and the length of its trainings."""
+    doc = document(name)
+    seeds = max(len(row.trials) for row in doc.rows)
+    return f"{_columns(doc, SHORT)}\n\n{seeds} seeds, {doc.epochs} epochs on {doc.data}."
+
+
+def study_brief(name: str) -> str:
+    """Return the columns that docs/parts.md shows, how the trials ran, and what the rows show."""
+    from vitcli.runner.study.notes import notes
+    from vitcli.runner.study.statistics import compare
+
+    doc = document(name)
+    every = notes(doc, compare(doc))
+    table = _columns(doc, BRIEF, tuple(every[subject] for subject in BRIEF_NOTES))
+    return f"{table}\n\n**What the table shows:**\n\n{study_says(name)}"
+
+
+def _columns(doc: "StudyResult", headers: tuple[str, ...], notes: tuple[str, ...] = ()) -> str:
+    """Return some columns of the table of a study, with these footnotes only."""
     from vitcli.runner.study.formats import to_markdown
     from vitcli.runner.study.table import build
 
-    doc = document(name)
     full = build(doc)
-    chosen = [i for i, column in enumerate(full.columns) if column.header in SHORT]
+    chosen = [i for i, column in enumerate(full.columns) if column.header in headers]
     table = replace(
         full,
         columns=tuple(full.columns[i] for i in chosen),
         rows=tuple(tuple(row[i] for i in chosen) for row in full.rows),
-        notes=(),
+        notes=notes,
     )
-    seeds = max(len(row.trials) for row in doc.rows)
-    return f"{to_markdown(table).strip()}\n\n{seeds} seeds, {doc.epochs} epochs on {doc.data}."
+    return to_markdown(table).strip()
 
 
 def study_details(name: str) -> str:
@@ -61,3 +80,29 @@ def study_says(name: str) -> str:
     doc = document(name)
     said = study_sentences(compare(doc), same_setting=bool(doc.same_setting))
     return "\n".join(f"- {sentence}" for sentence in said)
+
+
+def classification_says(name: str) -> str:
+    """Return what a short training can say about the accuracies that the source states."""
+    from vitcli.runner.study.statistics import compare
+    from vitcli.runner.text import join_words, quantity
+
+    doc = document(name)
+    base, *variants = compare(doc)
+    known = [row for row in variants if row.num_pairs]
+    gaps = [f"`{row.variant}` is {_away(row.difference)} `{base.variant}`" for row in known]
+    drops = [f"{_away(row.source_drop)} it" for row in known]
+    stated = [f"{row.source_score:.1f}" for row in (base, *known)]
+    seeds = min(row.num_pairs for row in known)
+    without = "" if known[0].joint_low is not None else ", too few for an interval"
+    return (
+        f"After {quantity(doc.epochs, 'epoch')}, {join_words(gaps)}"
+        f" ({quantity(seeds, 'seed')}{without}). After the 300 epochs of the course report, they"
+        f" are {join_words(drops)}. {quantity(doc.epochs, 'epoch')} show who learns faster, not who"
+        f" ends ahead. So this table neither confirms nor refutes {join_words(stated)} %."
+    )
+
+
+def _away(points: float | None) -> str:
+    assert points is not None
+    return f"{abs(points):.2f} points {'behind' if points < 0 else 'ahead of'}"

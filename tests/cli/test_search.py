@@ -93,6 +93,10 @@ def test_saved_trials_and_the_saved_final_stage_are_not_trained_again(search):
     first = json.loads(invoke("mine.yaml -j 1 --save saved --json").stdout)
     assert len([*Path("saved/mine-final").glob("*/seed1?-*.json")]) == 4
     shutil.rmtree(ROOT)
+    assert (
+        "\ntrials     0 of 3 trials to train\n" in invoke("mine.yaml --dry-run --save saved").stdout
+    )
+    assert not ROOT.exists()
     again = invoke("mine.yaml -j 1 --save saved --json")
     assert again.exit_code == 0, again.output
     assert "3 trials taken from saved" in again.stderr

@@ -51,7 +51,8 @@ Save = Annotated[
     typer.Option(
         metavar="FOLDER",
         help="Also write each result into this folder, in small files that you can commit. Trials"
-        " with a result in the folder are not trained again.",
+        " with a result in the folder are not trained again. The folder also gets the history of"
+        " the search, from which another machine continues.",
         show_default=False,
     ),
 ]
@@ -101,7 +102,7 @@ def search(
     root = output or RUNS / chosen.name
     check_cluster(chosen, options)
     if dry_run:
-        show_plan(chosen, root, options, storage, as_json=json)
+        show_plan(chosen, root, options, storage, save, as_json=json)
         return
     if status and not (storage or (root / FILE).is_file()):
         raise ConfigError(f"{root}: there is no such search yet; leave out --status")

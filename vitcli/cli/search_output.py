@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 
 
 def show_plan(
-    chosen: "Search", root: Path, options: "Options", storage: str | None, *, as_json: bool
+    chosen: "Search",
+    root: Path,
+    options: "Options",
+    storage: str | None,
+    save: Path | None,
+    *,
+    as_json: bool,
 ) -> None:
     """Print the size of the space, the share of valid points and the cost of the search."""
     from vitcli.runner.search.estimate import estimate_search
 
-    found = estimate_search(chosen, root, options, storage)
+    found = estimate_search(chosen, root, options, storage, save)
     if as_json:
         emit_json(found.as_json())
         return

@@ -1,6 +1,8 @@
 """A search continues on a machine that has only its saved trials and its history."""
 
 import json
+import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ from tests.runner.search.made_up import (
     asked,
     make_driver,
     search_all,
+    write_run,
 )
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.search.attributes import FOLDER, KILLED
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.driver import Driver
@@ -31,6 +35,7 @@ from vitcli.runner.search.run import run_search
 from vitcli.runner.search.samplers import youngest
 from vitcli.runner.search.space import point_key
 from vitcli.runner.search.store import Store
+from vitcli.runner.train.events import Ended, TrialEvent
 
 COMMITTED = Path(__file__).parents[3] / "experiments/search/trials"
 
@@ -163,17 +168,20 @@ def test_trials_that_ended_out_of_order_keep_their_order(made, move, tmp_path):
     assert [trial.number for trial in youngest(driver.store.trials(), 3)] == before
 
 
+@pytest.mark.parametrize("is_asked", [True, False])
+@pytest.mark.parametrize("pruning", ["median", "halving"])
 @pytest.mark.parametrize("sampler", ["evolution", "tpe"])
-def test_a_search_returns_to_the_machine_that_was_killed(made, move, tmp_path, sampler):
-    fields = {"sampler": sampler, "pruning": "median", "population": 4, "sample_size": 2}
+def test_a_search_returns_to_the_machine_that_was_killed(
+    made, move, tmp_path, sampler, pruning, is_asked
+):
+    fields = {"sampler": sampler, "pruning": pruning, "population": 4, "sample_size": 2}
     whole = search_all(trials=20, **fields)
     move("second")
     search_all(save=tmp_path / "saved", trials=8, **fields)
     killed = make_driver(save=tmp_path / "saved", trials=14, **fields)
-    killed.recover()
-    killed.begin_plan()
-    killed.next_job()
-    write_history(killed)
+    begin(killed, 1 if is_asked else 0)
+    if not is_asked:
+        killed.store.study.ask()  # the trial has no point yet
     second = made_up.ROOT
     move("third")
     away = make_driver(save=tmp_path / "saved", trials=14, **fields)
@@ -187,28 +195,102 @@ def test_a_search_returns_to_the_machine_that_was_killed(made, move, tmp_path, s
     assert questions(back) == questions(whole)
 
 
-def test_another_search_another_precision_or_other_points_are_not_restored(made, move, tmp_path):
-    saved = tmp_path / "saved"
-    search_all(save=saved, trials=6)
+def begin(driver: Driver, number: int) -> list[str]:
+    """Ask for points without training them; return their run folders."""
+    driver.recover()
+    driver.begin_plan()
+    jobs = [driver.next_job() for _ in range(number)]
+    write_history(driver)
+    return [job.folder for job in jobs if job]
+
+
+def test_trials_that_ended_on_another_machine_keep_their_order(made, move, tmp_path):
+    fields = {"sampler": "evolution", "population": 3, "sample_size": 2, "trials": 12}
+    search_all(save=tmp_path / "saved", **fields | {"trials": 6})
+    folders = begin(make_driver(save=tmp_path / "saved", **fields), 3)
+    first = made_up.ROOT
     move("second")
-    assert restore(make_driver(save=saved, rules={"max_parameters": 10_000})) == 0
-    said = []
-    driver = make_driver(save=tmp_path / "tf32", trials=6)
-    driver.on_event = lambda found: said.append(found.event.text)
-    for trial in read_saved(saved).values():
-        save_trial(tmp_path / "tf32", "made", trial.replace(precision="tf32"))
-    kept = history_path(tmp_path / "tf32", driver.search)
-    kept.write_bytes(history_path(saved, driver.search).read_bytes())
-    driver.saved = read_saved(tmp_path / "tf32")
-    assert restore(driver) == 0
-    (text,) = said
-    assert text.startswith("saved trials in tf32 are not used: this search is in ")
-    search_all(trials=2, seed=7)
-    kept = history_path(saved, driver.search)
+    away = make_driver(save=tmp_path / "saved", **fields)
+    restore(away)
+    away.recover()
+    for folder in reversed(folders):
+        finish(away, folder)
+    write_history(away)
+    before = [trial.number for trial in youngest(away.store.trials(), 3)]
+    assert before != sorted(before)
+    move(str(first))
+    back = make_driver(save=tmp_path / "saved", **fields)
+    assert restore(back) == 3
+    assert [trial.number for trial in youngest(back.store.trials(), 3)] == before
+
+
+def finish(driver: Driver, folder: str) -> None:
+    """Train a trial to its end."""
+    spec = driver.verdicts[folder][1].spec
+    assert spec is not None
+    write_run(driver.root / folder, spec, config_hash(spec))
+    driver.handle(TrialEvent(folder, Ended(state="finished")))
+
+
+def test_a_history_in_another_precision_is_refused_and_kept(made, move, tmp_path):
+    saved = tmp_path / "saved"
+    kept = history_path(saved, search_all(save=saved, trials=6).search)
     content = kept.read_bytes()
-    with pytest.raises(ConfigError, match=f"{kept}: this file has other trials than the search"):
+    for trial in read_saved(saved).values():
+        save_trial(saved, "made", trial.replace(precision="tf32"))
+    move("second")
+    with pytest.raises(ConfigError, match=f"{kept}: this history has trials in tf32; name another"):
         restore(make_driver(save=saved, trials=6))
     assert kept.read_bytes() == content
+    kept.unlink()
+    said = []
+    driver = make_driver(save=saved, trials=6)
+    driver.on_event = lambda found: said.append(getattr(found.event, "text", ""))
+    run_search(driver)
+    assert said[0].startswith("saved trials in tf32 are not used: this search is in ")
+    assert len(Engine.trained) == 6
+
+
+def test_other_trials_than_those_of_the_history_are_refused(made, move, tmp_path):
+    saved = tmp_path / "saved"
+    kept = history_path(saved, search_all(save=saved, trials=6).search)
+    content = kept.read_bytes()
+    move("second")
+    search_all(trials=2, seed=7)
+    with pytest.raises(ConfigError, match=f"{kept}: this history has other trials than second"):
+        restore(make_driver(save=saved, trials=6))
+    assert kept.read_bytes() == content
+
+
+@pytest.mark.parametrize("change", [{"seed": 5}, {"sampler": "tpe"}, {"rules": {"exclude": []}}])
+def test_another_sampler_asks_for_its_own_points_and_takes_saved_results(
+    made, move, tmp_path, change
+):
+    saved = tmp_path / "saved"
+    first = search_all(save=saved, trials=14)
+    move("second")
+    alone = search_all(trials=10, **change)
+    move("third")
+    driver = make_driver(save=saved, trials=10, **change)
+    is_same = change == {"rules": {"exclude": []}}
+    assert restore(driver) == (14 if is_same else 0)
+    run_search(driver)
+    assert asked(driver) == asked(first if is_same else alone)
+    assert len(driver.results) == (14 if is_same else 10)
+    assert set(Engine.trained) == set(driver.results) - set(first.results)
+
+
+def test_a_history_whose_results_are_lost_is_trained_again(made, move, tmp_path):
+    saved = tmp_path / "saved"
+    whole = search_all(save=saved, trials=6)
+    for path in (saved / "made").glob("*.json"):
+        path.unlink()
+    move("second")
+    driver = make_driver(save=saved, trials=6)
+    assert restore(driver) == 0
+    run_search(driver)
+    assert driver.results == whole.results
+    assert len(Engine.trained) == 6
 
 
 def test_two_searches_share_a_folder_and_both_are_restored(made, move, tmp_path):
@@ -235,8 +317,32 @@ def test_without_the_folder_of_its_results_a_search_is_not_trained_again(made, m
     run_search(driver)
     assert not Engine.trained
     require_saved(make_driver(save=saved, trials=4))
-    with pytest.raises(ConfigError, match=f"results of this search are in {saved}; add --save"):
-        require_saved(make_driver(trials=4))
+    for other in (None, tmp_path / "typo"):
+        with pytest.raises(ConfigError, match=f"results of this search are in {saved}; add --save"):
+            require_saved(make_driver(save=other, trials=4))
+    shutil.copytree(saved, tmp_path / "moved")
+    require_saved(make_driver(save=tmp_path / "moved", trials=4))
+
+
+def test_a_trial_that_began_here_and_ended_elsewhere_is_not_trained_again(made, move, tmp_path):
+    saved = tmp_path / "my saved"
+    search_all(save=saved, trials=4)
+    killed = make_driver(save=saved, trials=5)
+    (folder,) = begin(killed, 1)
+    spec = killed.verdicts[folder][1].spec
+    write_run(killed.root / folder, spec, config_hash(spec), state="interrupted", epochs=1)
+    first = made_up.ROOT
+    move("second")
+    away = make_driver(save=saved, trials=5)
+    restore(away)
+    run_search(away)
+    move(str(first))
+    back = make_driver(save=saved, trials=5)
+    assert restore(back) == 1
+    run_search(back)
+    assert not Engine.trained
+    with pytest.raises(ConfigError, match=f"add --save {shlex.quote(str(saved))}"):
+        require_saved(make_driver(trials=5))
 
 
 def test_a_damaged_history_is_refused(made, move, tmp_path):

@@ -185,6 +185,11 @@ def test_who_has_seen_a_test_score_does_not_choose_again(made):
     write_final(driver.search, doc, ROOT)
     with pytest.raises(ConfigError, match="has tested another winner, or this one with"):
         write_final(driver.search, doc.replace(trials=doc.ranked[1:]), ROOT)
+    write_search(final="{seeds: [10, 11, 12], changes: {train.epochs: 5}}")
+    write_final(make_driver().search, doc, ROOT)
+    write_search(final="{seeds: [10, 11], changes: {train.epochs: 6}}")
+    with pytest.raises(ConfigError, match="has tested another winner, or this one with other set"):
+        write_final(make_driver().search, doc, ROOT)
 
 
 def test_a_winner_that_is_the_base_needs_no_final_stage(made):

@@ -100,23 +100,28 @@ def layer_norm(results: Results) -> Finding:
     return Finding(word, f"{exact}; stability: {loss.found}", loss.hardware)
 
 
+PATCHES = {"patch-2": "above", "patch-8": "below", "patch-16": "below"}
+"""Row -> where its difference from ``patch-4`` lies if larger patches are less accurate."""
+
+
 def patch_size(results: Results) -> Finding:
     """Judge both halves: larger patches cost less, and they are less accurate."""
     found = rows_of(results, "ablation-patch-size")
     if found is None:
         return not_run(f"ablation-patch-size has no {MIN_SEEDS} seeds yet")
     doc, rows = found
-    larger = [rows["patch-8"], rows["patch-16"]]
-    text = ", ".join(f"{row.variant} {difference_text(row)}" for row in larger)
-    sides = {side(row) for row in larger}
+    text = ", ".join(f"{name} {difference_text(rows[name])}" for name in PATCHES)
+    agree = {name: side(rows[name]) == where for name, where in PATCHES.items()}
+    differ = {name: side(rows[name]) not in (where, "around") for name, where in PATCHES.items()}
     cost = {row.variant: row.forward_flops or 0 for row in doc.rows}
-    is_cheaper = 0 < max(cost[row.variant] for row in larger) < cost["patch-4"]
+    sizes = ("patch-2", "patch-4", "patch-8", "patch-16")
+    is_cheaper = all(cost[small] > cost[large] > 0 for small, large in itertools.pairwise(sizes))
     word: Word = "in part"
-    if sides == {"below"} and is_cheaper:
-        word = "holds"
-    elif sides == {"above"} or not is_cheaper:
+    if not is_cheaper or all(differ.values()):
         word = "refuted"
-    operations = ", ".join(f"{name} {1e-6 * count:.1f}" for name, count in cost.items())
+    elif all(agree.values()):
+        word = "holds"
+    operations = ", ".join(f"{name} {1e-6 * cost[name]:.1f}" for name in sizes)
     return with_source(doc, word, f"against patch-4: {text}; MFLOP: {operations}")
 
 
@@ -129,7 +134,7 @@ def heavy_augmentation(results: Results) -> Finding:
     low, high = t_interval(pair)
     word: Word = "holds" if low > 0 else "refuted" if high < 0 else "undecided"
     text = f"heavy minus none {sum(pair) / len(pair):+.2f} [{low:.2f}, {high:.2f}] points"
-    return with_source(doc, word, f"{text}; 5 epochs cannot speak for 300")
+    return with_source(doc, word, f"{text}, over seeds alone; 5 epochs cannot speak for 300")
 
 
 def paired(doc: StudyResult, first: str, second: str) -> list[float]:
@@ -182,7 +187,7 @@ def ranking(results: Results) -> Finding:
         texts.append(f"{first} - {second} [{low:+.2f}, {high:+.2f}]")
         wrong, right = wrong + (low > 0), right + (high < 0)
     word: Word = "refuted" if wrong else "holds" if right == len(texts) else "undecided"
-    return with_source(doc, word, f"differences in accuracy: {', '.join(texts)}")
+    return with_source(doc, word, f"differences in accuracy, over seeds alone: {', '.join(texts)}")
 
 
 def neighbours() -> list[tuple[str, str]]:

@@ -184,7 +184,7 @@ ITEMS = (
     Item(
         "S2-42", "claim", "larger patches cost less but hurt accuracy", "section V.A",
         "vitcli ablate ablation-patch-size",
-        "larger patches that cost as much, or whose interval lies above 0",
+        "larger patches that cost as much, or are more accurate than smaller ones at every size",
     ),
     Item(
         "S2-43", "claim", "heavy augmentation is crucial", "section V.A",

@@ -102,6 +102,12 @@ class Search:
         key = point_key(own | {"rules": rules, "cost": self.fields.cost})
         return f"{self.name}-{sha256(key.encode())[:8]}"
 
+    def history_name(self) -> str:
+        """Return a name that also changes with what decides which points are asked for."""
+        names = ("seed", "population", "sample_size", "pruning")
+        own = {name: getattr(self.fields, name) for name in names}
+        return f"{self.study_name()}-{self.fields.sampler}-{sha256(point_key(own).encode())[:8]}"
+
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     """Read and check a search by name or path.

@@ -108,14 +108,26 @@ class Driver:
         point = describe_point(self.points.get(digest, {}), self.search.space.short_names())
         return f"{digest[:8]}{again} {point}".rstrip()
 
+    def lacks_result(self) -> bool:
+        """Return whether a trial counts that has no result, neither here nor in a saved file."""
+        return any(
+            self._find(verdict, is_pruned=trial.state.name == "PRUNED") is None
+            for trial in self.store.evaluated()
+            if (verdict := self.judge(dict(trial.params))).spec
+        )
+
     def _find(self, verdict: Verdict, *, is_pruned: bool = False) -> SearchTrial | None:
         """Return the result of a configuration, from its run folder or from a saved file."""
         assert verdict.spec is not None
-        found = read_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
-        saved = self.find_saved(verdict, verdict.spec)
-        if found is None and is_pruned:
-            return saved or pruned_trial(self.root, verdict.point, verdict.spec, verdict.sizes)
-        return found or saved
+        where = self.root, verdict.point, verdict.spec, verdict.sizes
+        if found := read_trial(*where):
+            return found
+        saved, pruned = self.find_saved(verdict, verdict.spec), None
+        if is_pruned:
+            pruned = pruned_trial(*where)
+        if self.save and saved and saved != pruned:
+            self.store.note_origin(str(self.save.resolve()))
+        return saved or pruned
 
     def find_saved(self, verdict: Verdict, spec: ExperimentSpec) -> SearchTrial | None:
         """Return the saved result of a configuration in the precision of this machine.
@@ -237,8 +249,6 @@ class Driver:
     def _keep(self, folder: str, result: SearchTrial) -> None:
         self.results[folder] = result
         self.save_new(result)
-        if self.save and not RunDir(self.root / folder).path.exists():
-            self.store.note_origin(str(self.save.resolve()))
 
     def save_new(self, result: SearchTrial) -> None:
         """Write a result into the folder of ``save``, unless it comes from there."""

@@ -12,7 +12,9 @@ import numpy as np
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.driver import Driver
+from vitcli.runner.search.history import restore
 from vitcli.runner.search.judge import Judge, Verdict
+from vitcli.runner.search.records import read_saved
 from vitcli.runner.search.space import Choices, Point, point_key
 from vitcli.runner.search.store import FILE, Store
 from vitcli.runner.study.plan import Options, worker_count
@@ -60,16 +62,19 @@ class SearchEstimate:
 
 
 def estimate_search(
-    search: Search, root: Path, options: Options, storage: str | None
+    search: Search, root: Path, options: Options, storage: str | None, save: Path | None = None
 ) -> SearchEstimate:
-    """Return the estimate of a search: what its storage says is done, and what is left."""
+    """Return the estimate of a search: what its storage says is done, and what is left.
+
+    If there is no storage yet, the history in ``save`` says what is done.
+    """
     judge = Judge(search)
     points = drawn_points(search)
     verdicts = [judge(point) for point in points]
     valid = [verdict for verdict in verdicts if verdict.spec]
     broken = [verdict for verdict in verdicts if not verdict.spec]
     is_complete = len({point_key(point) for point in points}) == search.space.size
-    times, num_done = _known_times(search, root, options, storage, judge)
+    times, num_done = _known_times(search, root, options, storage, save, judge)
     total = min(search.num_trials, len(valid)) if is_complete else search.num_trials
     seconds, source = _seconds_each(search, options, valid, times)
     repeats = search.fields.repeats
@@ -105,21 +110,32 @@ def spread_by_size(valid: list[Verdict]) -> list[Verdict]:
 
 
 def _known_times(
-    search: Search, root: Path, options: Options, storage: str | None, judge: Judge
+    search: Search,
+    root: Path,
+    options: Options,
+    storage: str | None,
+    save: Path | None,
+    judge: Judge,
 ) -> tuple[list[float], int]:
     """Return the training times of finished trials, and the number of trials that are done."""
-    if not (storage or (root / FILE).is_file()):
+    is_stored = bool(storage or (root / FILE).is_file())
+    if not (is_stored or save):
         return [], 0
+    from optuna.storages import InMemoryStorage
+
     driver = Driver(
         search=search,
         root=root,
         options=options,
-        store=Store(search, root, storage),
+        store=Store(search, root, storage, None if is_stored else InMemoryStorage()),
         judge=judge,
-        saved={},
-        save=None,
+        saved=read_saved(save) if save else {},
+        save=save,
         on_event=ignore_message,
     )
+    if not is_stored:
+        restore(driver)
+    driver.save = None  # an estimate writes no file
     driver.read()
     times = [result.train_seconds for result in driver.results.values()]
     return [seconds for seconds in times if seconds], len(driver.store.evaluated())

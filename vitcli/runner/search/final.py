@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.config import flatten, override
-from vitcli.runner.experiment.yaml_text import dump, read_mapping
+from vitcli.runner.experiment.config import check, config_hash, flatten, override
+from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.result import SearchResult
@@ -23,43 +23,44 @@ BASE, WINNER = "base", "winner"
 
 def final_fields(search: Search, point: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the study of the final stage."""
-    final = search.fields.final
-    assert final is not None
-    fields = override(search.raw, flatten(final.changes) | {"data.val_split": 0})
+    assert search.fields.final is not None
+    fields = _base_fields(search)
     fields.pop("seed", None)
     return {
         "question": f"is the winner of the search {search.name} better than its base?",
         **fields,
-        "seeds": list(final.seeds),
+        "seeds": list(search.fields.final.seeds),
         "threads": search.threads,
         "variants": {BASE: {}, WINNER: dict(point)},
     }
 
 
-def write_final(search: Search, doc: SearchResult, root: Path) -> Path:
+def _base_fields(search: Search) -> dict[str, Any]:
+    assert search.fields.final is not None
+    return override(search.raw, flatten(search.fields.final.changes) | {"data.val_split": 0})
+
+
+def write_final(search: Search, doc: SearchResult, root: Path, save: Path | None = None) -> Path:
     """Write the study of the final stage beside the results; return its path.
 
     Raises:
-        ConfigError: The test images have been read for another winner, so that this search must
-            not choose again.
+        ConfigError: The test images have been read for another winner or with other settings, here
+            or in the saved final stage in ``save``, so that this search must not choose again.
     """
     assert doc.winner is not None
+    point = doc.winner.point
+    own = config_hash(check(override(_base_fields(search), point), search.places))
     path = root / f"{search.name}-final.yaml"
-    fields = final_fields(search, doc.winner.point)
     if path.exists() and (root / FOLDER).exists():
-        earlier = read_mapping(path).data.get("variants", {}).get(WINNER)
-        if earlier != fields["variants"][WINNER]:
+        earlier = load_study(str(path)).trials()
+        if any(trial.variant == WINNER and trial.config_hash != own for trial in earlier):
             raise _tested(root / FOLDER)
-    commit(path, dump(fields).encode())
-    return path
-
-
-def _refuse_other_winner(study: Study, save: Path) -> None:
-    own = {trial.config_hash for trial in study.trials() if trial.variant == WINNER}
-    folder = save / study.name / WINNER
+    folder = (save or root) / path.stem / WINNER
     saved = map(read_saved, sorted(folder.glob("*.json")))
-    if any(record and record.config_hash not in own for record in saved):
+    if any(record and record.config_hash != own for record in saved):
         raise _tested(folder)
+    commit(path, dump(final_fields(search, point)).encode())
+    return path
 
 
 def _tested(folder: Path) -> ConfigError:
@@ -76,19 +77,9 @@ def load_final(
     """Return the study of the final stage; None if the winner is the base itself.
 
     Raises:
-        ConfigError: Another winner was tested, here or in the saved final stage in ``save``.
+        ConfigError: As ``write_final``.
     """
-    winner = doc.winner
-    assert winner is not None
-    if winner.point == doc.base:
+    assert doc.winner is not None
+    if doc.winner.point == doc.base:
         return None
-    path = root / f"{search.name}-final.yaml"
-    before = path.read_bytes() if path.exists() else None
-    study = load_study(str(write_final(search, doc, root)))
-    try:
-        if save:
-            _refuse_other_winner(study, save)
-    except ConfigError:
-        path.unlink() if before is None else path.write_bytes(before)
-        raise
-    return study
+    return load_study(str(write_final(search, doc, root, save)))

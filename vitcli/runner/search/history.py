@@ -1,18 +1,20 @@
 """The history of a search beside its saved trials, from which another machine continues.
 
 The history is Optuna's storage as text, one trial per line: its point, its state, the score after
-each epoch, and what the sampler and the pruner noted. A storage that has none or only the first of
-these trials gets the others. So a sampler proposes what it would have proposed on the first
-machine.
+each epoch, and what the sampler and the pruner noted. The trials that a storage lacks are added to
+it. So a sampler proposes what it would have proposed on the first machine. Each sampler and each of
+its seeds has a history of its own.
 """
 
 import json
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, make_folder, sha256
-from vitcli.runner.search.attributes import is_evaluated
+from vitcli.runner.search.attributes import FOLDER, is_evaluated
 from vitcli.runner.search.definition import Search
 from vitcli.runner.text import portable_fields
 
@@ -26,7 +28,7 @@ FORMAT = 1
 
 def history_path(folder: Path, search: Search) -> Path:
     """Return the file of a search's history; the suffix is not that of saved trials."""
-    return folder / search.name / f"{search.study_name()}.jsonl"
+    return folder / search.name / f"{search.history_name()}.jsonl"
 
 
 def write_history(driver: "Driver") -> None:
@@ -35,8 +37,8 @@ def write_history(driver: "Driver") -> None:
         return
     path = history_path(driver.save, driver.search)
     trials = driver.store.trials()
-    done = [trial for trial in trials if trial.datetime_complete]
-    order = {t.number: i for i, t in enumerate(sorted(done, key=lambda t: t.datetime_complete))}
+    done = sorted((t.datetime_complete, t.number) for t in trials if t.datetime_complete)
+    order = {number: i for i, (_, number) in enumerate(done)}
     records = (_record(trial) | {"ended": order.get(trial.number)} for trial in trials)
     lines = "".join(f"{json.dumps(record)}\n" for record in records)
     header = {"format": FORMAT, "sha256": sha256(lines.encode())}
@@ -73,25 +75,26 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def require_saved(driver: "Driver") -> None:
-    """Refuse to train again what has its results in a folder of ``--save`` only.
+    """Refuse to train a trial again whose result is in another folder of ``--save``.
 
     Raises:
-        ConfigError: Results of this search came from such a folder, and no folder is given.
+        ConfigError: Results came from such a folder, which is not given now.
     """
     origin = driver.store.origin()
-    if origin and not driver.save:
+    is_given = driver.save is not None and str(driver.save.resolve()) == origin
+    if origin and not is_given and driver.lacks_result():
         raise ConfigError(
-            f"{driver.root}: results of this search are in {origin}; add --save {origin}"
+            f"{driver.root}: results of this search are in {origin}; add"
+            f" --save {shlex.quote(origin)}"
         )
 
 
 def restore(driver: "Driver") -> int:
     """Add to the storage what the history knows beyond it; return the number of results added.
 
-    Nothing is added if the saved trials are in a precision that this machine does not use.
-
     Raises:
-        ConfigError: The storage has other trials than the history.
+        ConfigError: The storage has other trials than the history, or the history has trials in a
+            precision that this machine does not use.
         InputError: The history is damaged.
     """
     store = driver.store
@@ -100,18 +103,32 @@ def restore(driver: "Driver") -> int:
     path = history_path(driver.save, driver.search)
     records, known = read_history(path), store.trials()
     both = list(zip(records, known, strict=False))
-    if any(record["params"] != portable_fields(trial.params) for record, trial in both):
+    if any(_differs(record, trial) for record, trial in both):
         raise ConfigError(
-            f"{path}: this file has other trials than the search in {driver.root}; name another"
-            " folder with --save, or delete the file"
+            f"{path}: this history has other trials than {driver.root}; add -o FOLDER to continue"
+            " the history in a new folder, or name another folder with --save"
         )
     new = records[len(known) :]
-    ended = [t for record, t in both if t.state.name == "RUNNING" and record["ended"] is not None]
-    done = [*ended, *(trial for trial in store.thaw(new) if is_evaluated(trial))]
-    found = [trial for trial in done if driver.find_point(trial.params)]
-    if driver.refused or not found:
-        return 0
-    for trial in ended:
-        store.finish(trial.number, records[trial.number])
+    ended = [
+        trial.number
+        for record, trial in both
+        if trial.state.name == "RUNNING" and record["ended"] is not None
+    ]
+    ended.sort(key=lambda number: int(records[number]["ended"]))
+    added = store.thaw([*(records[number] for number in ended), *new])
+    found = [trial for trial in added if is_evaluated(trial) and driver.find_point(trial.params)]
+    if records and driver.refused:
+        raise ConfigError(
+            f"{path}: this history has trials in {' and '.join(sorted(driver.refused))}; name"
+            " another folder with --save"
+        )
+    for number in ended:
+        store.finish(number, records[number])
     store.add(new)
     return len(found)
+
+
+def _differs(record: Mapping[str, Any], trial: "FrozenTrial") -> bool:
+    """Return whether a trial has another point; a driver may be killed before it has any."""
+    is_asked = trial.state.name != "RUNNING" or FOLDER in trial.user_attrs
+    return is_asked and bool(record["params"] != portable_fields(trial.params))

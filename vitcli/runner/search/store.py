@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 FILE = "optuna.db"
 ORIGIN = "saved"
-"""Name of an attribute of the search."""
+"""Attribute of the search: the folder of ``--save`` with results that have no run folder here."""
 
 
 def require_optuna() -> None:
@@ -145,6 +145,11 @@ class Store:
         """End a running trial as another machine ended it."""
         (trial,), storage = self.thaw([record]), self.study._storage
         trial_id = self._trial_id(number)
+        known = storage.get_trial(trial_id).params
+        for name, each in trial.distributions.items():
+            if name not in known:
+                value = each.to_internal_repr(trial.params[name])
+                storage.set_trial_param(trial_id, name, value, each)
         for epoch, score in trial.intermediate_values.items():
             storage.set_trial_intermediate_value(trial_id, epoch, score)
         for name, value in trial.system_attrs.items():
