@@ -25,7 +25,13 @@ from search_tables import final, found, samplers, samplers_say
 from sentences import growth_sentences
 from slot_tables import slots
 from statistics_tables import simulation
-from study_tables import study, study_details, study_says, study_short
+from study_tables import (
+    study,
+    study_brief,
+    study_details,
+    study_says,
+    study_short,
+)
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -36,6 +42,8 @@ STATED = {
     "cifar10-tiny-native": "none",
     "cifar10-tiny-fast": "71.51 % (training notes)",
 }
+COMPARED = ("ablation-norm",)
+"""Studies of docs/parts.md."""
 STATED_ACCURACY = 0.7151
 """Test accuracy stated by the training notes, after 50 epochs."""
 
@@ -296,6 +304,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
     "ablation-cifar10-tiny-details": partial(study_details, "ablation-cifar10-tiny"),
     "ablation-cifar10-tiny-short": partial(study_short, "ablation-cifar10-tiny"),
+    **{name: partial(study_brief, name) for name in COMPARED},
     "ablation-factorial": partial(study, "ablation-factorial"),
     "ablation-factorial-interactions": partial(interactions, "ablation-factorial"),
     "ablation-factorial-layernorm": partial(beside, "ablation-factorial", "no-layernorm"),

@@ -1,6 +1,7 @@
 """`vitcli claims`: what it prints, writes and checks."""
 
 import json
+import re
 from dataclasses import replace
 
 import pytest
@@ -21,14 +22,16 @@ def test_the_overview_has_a_line_for_each_claim_and_counts_the_verdicts():
     assert code == 0
     assert len(text.splitlines()) == 42
     assert "next: vitcli claims S0-07" in talk
-    for word in {finding.verdict for finding in read_recorded().values()}:
-        assert word in talk
+    counted = [int(number) for number in re.findall(r"\d+", talk.partition("next")[0])]
+    assert counted[0] == 41 == sum(counted[1:])
+    assert " are refuted" in talk
     assert len(claims("--all")[1].splitlines()) == 125
 
 
 def test_a_claim_is_shown_in_full():
     code, text, _ = claims("S2-33")
     assert code == 0
+    assert claims("s2-33", "S2-33")[1] == text
     for part in (
         "refuted",
         "6,347,082",
@@ -46,7 +49,7 @@ def test_formats(tmp_path):
     table = claims("S2-33", "S0-01", "--format", "md")[1]
     assert "| S2-33 | about 5.7 million parameters | refuted |" in table
     path = tmp_path / "claims.html"
-    assert claims("--all", "--format", "html", "-o", str(path))[0] == 0
+    assert claims("--all", "-o", str(path))[0] == 0
     page = path.read_text()
     assert all(name in page for name in ITEMS)
     assert "default-src 'none'" in page
@@ -58,7 +61,9 @@ def test_formats(tmp_path):
     [
         (["S2-99"], "no claim 'S2-99'; did you mean"),
         (["--format", "pdf"], "choose one of text, md, json, html"),
-        (["--check", "--results", "nowhere"], "--results nowhere: no such folder"),
+        (["--check", "--format", "json"], "--check prints text only"),
+        (["--results", "experiments/results"], "--results: add --check"),
+        (["--format", "json", "-o", "claims.html"], "the name does not fit --format json"),
     ],
 )
 def test_a_mistake_is_one_line(words, text):
@@ -68,7 +73,8 @@ def test_a_mistake_is_one_line(words, text):
 
 
 def test_a_verdict_that_no_longer_follows_fails_the_check(monkeypatch):
-    assert claims("S2-33", "--check")[0] == 0
+    code, _, talk = claims("S2-33", "--check")
+    assert (code, talk) == (0, "1 of 1 checked; no verdict differs from the recorded one\n")
     recorded = read_recorded()
     changed = recorded | {"S2-33": replace(recorded["S2-33"], verdict="holds")}
     monkeypatch.setattr(judge, "read_recorded", lambda: changed)
@@ -80,10 +86,28 @@ def test_a_verdict_that_no_longer_follows_fails_the_check(monkeypatch):
 def test_an_item_without_a_verdict_names_the_command_that_shows_it():
     code, text, _ = claims("S0-01", "--check")
     assert code == 0
-    assert text.startswith("S0-01  nothing to check: a component; vitcli train cifar10-tiny")
+    assert text.startswith("S0-01  is a component and has no verdict; to see it, type: vitcli tra")
 
 
 def test_what_cannot_be_checked_here_is_said(here):
-    code, text, _ = claims("S0-16", "--check")
-    assert code == 0
-    assert "S0-16  not checked: its results are not in experiments/results" in text
+    code, text, talk = claims("S0-16", "--check")
+    assert (code, text) == (4, "S0-16  not checked: it needs result files\n")
+    assert "1 of 1 not checked; there is no folder experiments/results, type --results" in talk
+    code, _, talk = claims("S0-16", "S2-33", "--check")
+    assert code == 3
+    assert "1 of 2 not checked" in talk
+    assert claims("--check", "--results", "nowhere")[0] == 4
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"null", b"[]", b"{}", b"7", b"[" * 9999])
+@pytest.mark.parametrize(
+    ("name", "item"),
+    [("ablation-cifar10-tiny", "S0-16"), ("visualize-cifar10-pocket", "S2-46")],
+)
+def test_a_damaged_result_file_is_named(here, name, item, content):
+    path = here / f"{name}.json"
+    path.write_bytes(content)
+    code, text, talk = claims(item, "S2-33", "--check", "--results", str(here))
+    assert code == 3, talk
+    assert f"{item}  not checked: {path}: damaged; restore it, or delete it\n" in text
+    assert "S2-33  refuted" in text

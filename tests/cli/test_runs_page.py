@@ -30,7 +30,8 @@ def test_the_page_lies_in_the_folder_and_can_be_written_again():
         code, out, err = vitcli("page")
         assert (code, out) == (0, "page    runs/index.html\nholds   2 runs and 1 study\n")
         address = Path("runs/index.html").resolve().as_uri()
-        assert err == f"damaged: quickstart/train/seed0\nnext: open {address} in a browser\n"
+        damaged = "damaged: quickstart/train/seed0: config.yaml cannot be read"
+        assert err == f"{damaged}\nnext: open {address} in a browser\n"
     found = json.loads(vitcli("page", "runs/parts", "-o", "parts.html", "--json")[1])
     assert found == {"page": "parts.html", "runs": 1, "studies": 1, "damaged": []}
     assert Path("parts.html").read_text().startswith("<!DOCTYPE html>")

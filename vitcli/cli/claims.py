@@ -17,9 +17,19 @@ Ids = Annotated[
 ]
 AllItems = Annotated[
     bool,
-    typer.Option("--all", help="Also list what the sources show or define, with its command."),
+    typer.Option(
+        "--all",
+        help="Also list components, options, figures and theory, with commands that show them.",
+    ),
 ]
-Form = Annotated[str, typer.Option("--format", help="Format: text, md, json or html.")]
+Form = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        help="Format: text, md, json or html.",
+        show_default="suffix of -o, or text",
+    ),
+]
 Output = Annotated[
     Path | None,
     typer.Option("-o", "--output", help="File to write.", show_default="standard output"),
@@ -43,7 +53,7 @@ Results = Annotated[
 def claims(
     ids: Ids = None,
     all_items: AllItems = False,
-    form: Form = "text",
+    form: Form = None,
     output: Output = None,
     check: Check = False,
     results: Results = None,
@@ -54,15 +64,18 @@ def claims(
     Example:
       vitcli claims
       vitcli claims S2-21 --check
-      vitcli claims --all --format html -o claims.html
+      vitcli claims --all -o claims.html
     """
     from vitcli.runner.claims.judge import read_recorded, select
-    from vitcli.runner.claims.render import FORMATS, count_verdicts, render
+    from vitcli.runner.claims.render import count_verdicts, render
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.files import commit, make_output_folder
 
-    if form not in FORMATS:
-        raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
+    if check and (form or output):
+        raise ConfigError("--check prints text only; leave out --format and -o")
+    if results and not check:
+        raise ConfigError("--results: add --check, which reads the result files")
+    form = format_of(form, output)
     items, findings = select(ids or (), all_items=all_items), read_recorded()
     if check:
         check_verdicts(items, findings, results)
@@ -80,7 +93,25 @@ def claims(
     else:
         emit(text, wrap=form == "text")
     if form == "text" and not ids:
-        say(f"{count_verdicts(findings)}; next: vitcli claims {items[0].id}")
+        say(f"{count_verdicts(findings)}\nnext: vitcli claims {items[0].id}")
+
+
+def format_of(form: str | None, output: Path | None) -> str:
+    """Return the format: ``--format``, else the one that the suffix of ``-o`` names, else text.
+
+    Raises:
+        ConfigError: There is no such format, or the suffix names another one.
+    """
+    from vitcli.runner.claims.render import FORMATS
+    from vitcli.runner.errors import ConfigError
+
+    if form and form not in FORMATS:
+        raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
+    suffix = output.suffix.lower().removeprefix(".") if output else ""
+    named = suffix if suffix in FORMATS else None
+    if form and named and form != named:
+        raise ConfigError(f"-o {output}: the name does not fit --format {form}")
+    return form or named or "text"
 
 
 def overview(items: "Sequence[Item]", findings: "Mapping[str, Finding]") -> str:
@@ -106,24 +137,43 @@ def in_full(item: "Item", finding: "Finding | None") -> str:
 def check_verdicts(
     items: "Sequence[Item]", recorded: "Mapping[str, Finding]", results: Path | None
 ) -> None:
-    """Judge items again and print each verdict; raise CheckError if a recorded one differs."""
+    """Judge items again and print each verdict.
+
+    Raises:
+        CheckError: A recorded verdict differs.
+        InputError: There are no result files, or none can be read.
+        PartlyError: Some verdicts could not be judged again.
+    """
     from vitcli.runner.claims.judge import judge
-    from vitcli.runner.errors import CheckError, ConfigError
+    from vitcli.runner.errors import CheckError, InputError, PartlyError
 
     folder = results or Path("experiments/results")
     if results and not folder.is_dir():
-        raise ConfigError(f"--results {results}: no such folder")
-    changed = []
+        raise InputError(f"--results {results}: no such folder")
+    changed, failed, count = [], [], 0
     for item in items:
         if not item.is_judged:
-            emit(f"{item.id}  nothing to check: a {item.kind}; {item.command} shows it")
+            emit(f"{item.id}  is a {item.kind} and has no verdict; to see it, type: {item.command}")
             continue
-        found = judge(item, folder if folder.is_dir() else None)
+        count += 1
+        try:
+            found = judge(item, folder if folder.is_dir() else None)
+        except InputError as error:
+            emit(f"{item.id}  not checked: {error}")
+            failed.append(item.id)
+            continue
         if found is None:
-            emit(f"{item.id}  not checked: its results are not in {folder}")
+            emit(f"{item.id}  not checked: it needs result files")
+            failed.append(item.id)
             continue
         emit(f"{item.id}  {found.verdict}: {found.found}")
         if found.verdict != recorded[item.id].verdict:
             changed.append(f"{item.id}: {found.verdict}, recorded {recorded[item.id].verdict}")
     if changed:
         raise CheckError("; ".join(changed))
+    if failed:
+        kind = PartlyError if len(failed) < count else InputError
+        here = "" if folder.is_dir() else f"; there is no folder {folder}, type --results FOLDER"
+        raise kind(f"{len(failed)} of {count} not checked{here}")
+    if count:
+        say(f"{count} of {count} checked; no verdict differs from the recorded one")

@@ -32,14 +32,14 @@ def page(
 
     path, data = write_page(folder, output)
     runs, studies = data["runs"], len(data["studies"])
-    damaged = [run["name"] for run in runs if run["state"] == "damaged"]
+    damaged = {run["name"]: run["reason"] for run in runs if run["state"] == "damaged"}
     if json:
-        counts = {"runs": len(runs), "studies": studies, "damaged": damaged}
+        counts = {"runs": len(runs), "studies": studies, "damaged": [*damaged]}
         emit_json({"page": str(path), **counts})
         return
     emit(f"page    {path}")
     words = "1 study" if studies == 1 else f"{studies:,} studies"
     emit(f"holds   {quantity(len(runs), 'run')} and {words}")
-    for name in damaged:
-        say(f"damaged: {name}")
+    for name, reason in damaged.items():
+        say(f"damaged: {name}: {reason}")
     say(f"next: open {path.resolve().as_uri()} in a browser")

@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 import typer
 
+from vitcli.cli.attn_map import parse_point
 from vitcli.cli.main import app
 from vitcli.runner.claims import by_results, computed
 from vitcli.runner.claims.by_computation import COMPUTATIONS
@@ -16,6 +18,7 @@ from vitcli.runner.claims.by_results import FROM_RESULTS, Results
 from vitcli.runner.claims.judge import ITEMS, judge, read_recorded, select
 from vitcli.runner.experiment.config import find_experiment
 from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document
 
 ROOT = Path(__file__).parents[3]
@@ -66,6 +69,10 @@ def test_every_command_exists(item):
     assert {word for word in words if word.startswith("-")} <= options
     if command.name in ("train", "ablate", "search") and words and words[0][0] != "-":
         assert find_experiment(words[0])
+    if "--query" in words:
+        point = parse_point(words[words.index("--query") + 1])
+        assert point is not None
+        assert all(0 <= share <= 1 for share in point)
     if command.name == "claims":
         assert {word for word in words if word not in options} <= set(ITEMS)
 
@@ -251,6 +258,25 @@ def test_contrastive_training_must_win_with_few_labels(scores, verdict):
 )
 def test_larger_patches_must_cost_less(costs, verdict):
     assert FROM_RESULTS["S2-42"](patches((70, 50, 40), costs)).verdict == verdict
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "text"),
+    [
+        ({"p_holm": 0.04}, "above", "+1.00 [+0.20, +1.80] points, p = 0.040"),
+        ({"p_holm": 0.0004}, "above", "+1.00 [+0.20, +1.80] points, p < 0.001"),
+        ({"p_holm": 0.06}, "around", "+1.00 [+0.20, +1.80] points, p = 0.060"),
+        ({"p_holm": None}, "around", "+1.00 [\u22120.50, +2.50] points"),
+        ({"p_holm": None, "joint_low": 0.1}, "above", "+1.00 [+0.10, +2.50] points"),
+        ({"difference": None}, "around", None),
+    ],
+)
+def test_a_side_is_decided_as_in_the_table_of_the_study(changes, where, text):
+    row = compare(study("ablation-norm", 60.0, other=60.0))[1]
+    known = {"difference": 1.0, "ci_low": 0.2, "ci_high": 1.8, "joint_low": -0.5, "joint_high": 2.5}
+    row = replace(row, **known | changes)
+    assert by_results.side(row) == where
+    assert text is None or by_results.difference_text(row) == text
 
 
 @pytest.mark.parametrize(

@@ -118,6 +118,13 @@ def test_a_damaged_run_is_shown_as_damaged(name, content, reason):
     assert found["y"]["state"] == "finished"
 
 
+def test_an_imported_run_needs_no_result():
+    run = make_run(0, folder=RUNS / "x")
+    (run.path / "result.json").unlink()
+    commit_json(run.path / "meta.json", run.read("meta.json") | {"imported": "vit.pt"})
+    assert (runs()["x"]["state"], runs()["x"]["reason"]) == ("finished", "")
+
+
 @pytest.mark.parametrize(
     "value", [7, -1e308, 10**400, True, None, [], {"a": 1}, "\x1b\ud800", ["x"]]
 )

@@ -21,8 +21,8 @@ def span(values: Sequence[float], digits: int = 2) -> str:
 def dot_product() -> Finding:
     plain, equal = computed.misordered_share(), computed.misordered_share(equal_norms=True)
     found = (
-        f"{equal:.1%} of pairs of keys of equal length have the higher dot product and the lower"
-        f" cosine, and {plain:.1%} of pairs of normal keys of width 64 (n = 20,000 pairs)"
+        f"the key with the higher dot product has the lower cosine in {equal:.1%} of pairs of equal"
+        f" length, and in {plain:.1%} of pairs of normal keys of width 64 (n = 20,000 pairs)"
     )
     return Finding("refuted" if equal else "in part" if plain else "holds", found)
 
@@ -58,9 +58,10 @@ def gradient_flow() -> Finding:
         cases[norm] = [computed.gradient_shares(residual, norm) for residual in ("add", "none")]
     (kept, lost), (normed, normed_lost) = cases.values()
     found = (
-        f"gradient at the input of 5 blocks over that at their output, in the notes' block:"
-        f" {span(kept)} with residuals, {span(lost)} without. With LayerNorm: {span(normed)}"
-        f" with, {span(normed_lost)} without (initial weights, n = {len(kept)} seeds)"
+        f"gradient at the input of 5 blocks, divided by that at their output: {span(kept)} with"
+        f" residual connections, {span(lost)} without (block of the training notes). With"
+        f" LayerNorm: {span(normed)} with residual connections, {span(normed_lost)} without"
+        f" (initial weights, n = {len(kept)} seeds)"
     )
     helps = [min(with_it) > max(without) for with_it, without in cases.values()]
     return Finding("holds" if all(helps) else "in part" if any(helps) else "refuted", found)
@@ -100,10 +101,10 @@ def variances() -> Finding:
 
 def batch_norm() -> Finding:
     batch, layer = (computed.norm_errors(n) for n in (computed.batch_norm, computed.layer_norm))
-    names = {"alone": "a batch of 1", "padded": "padded sequences", "divided": "half of the batch"}
-    parts = ", ".join(f"{text} {batch[name]:.2f}" for name, text in names.items())
+    names = {"alone": "a batch of 1", "padded": "padding", "divided": "half of the batch"}
+    parts = ", ".join(f"{batch[name]:.2f} with {text}" for name, text in names.items())
     found = (
-        f"change of a batch norm's output of variance 1, RMS: {parts}. Layer norm: at most"
+        f"RMS change of the output, which has variance 1. Batch norm: {parts}. Layer norm: at most"
         f" {max(layer.values()):.0f}. A batch norm over ranks needs their sums in every layer"
     )
     return holds_if(min(batch.values()) > 0.01 and max(layer.values()) == 0, found)

@@ -2,16 +2,18 @@
 
 import itertools
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from vitcli.runner.claims.item import Finding, Word
-from vitcli.runner.study.cells import interval, signed
+from vitcli.runner.errors import InputError
+from vitcli.runner.study.cells import interval, p_text, signed
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.significance import t_interval
-from vitcli.runner.study.statistics import RowStatistics, compare, scores
+from vitcli.runner.study.significance import ALPHA, t_interval
+from vitcli.runner.study.statistics import RowStatistics, compare, num_tests, scores
 from vitcli.runner.study.table import read_document
 
 MIN_SEEDS = 3
@@ -28,16 +30,44 @@ class Results:
         self._studies: dict[str, StudyResult | None] = {}
 
     def study(self, name: str) -> StudyResult | None:
-        """Return the result of a study; None if there is no such file."""
+        """Return the result of a study; None if there is no such file.
+
+        Raises:
+            InputError: The file is damaged.
+        """
         if name not in self._studies:
             path = self.folder / f"{name}.json"
-            self._studies[name] = read_document(path.read_text()) if path.exists() else None
+            with whole(path):
+                self._studies[name] = read_document(path.read_text()) if path.exists() else None
         return self._studies[name]
 
     def figures(self, name: str) -> dict[str, Any] | None:
-        """Return the numbers of ``vitcli visualize`` for a run; None if there is no such file."""
+        """Return the numbers of ``vitcli visualize`` for a run; None if there is no such file.
+
+        Raises:
+            InputError: The file is damaged.
+        """
         path = self.folder / f"visualize-{name}.json"
-        return dict(json.loads(path.read_text())) if path.exists() else None
+        if not path.exists():
+            return None
+        with whole(path):
+            found = dict(json.loads(path.read_text()))
+            if not found["distance"]["claims"]:
+                raise ValueError("no claims")
+        return found
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[None]:
+    """Turn the errors of a damaged file into one that names the file."""
+    try:
+        yield
+    except (InputError, OSError, ValueError, TypeError, KeyError, RecursionError) as error:
+        raise InputError(f"{path}: damaged; restore it, or delete it") from error
+
+
+def too_few(study: str) -> str:
+    return f"some variants of {study} have fewer than {MIN_SEEDS} finished seeds"
 
 
 def not_run(reason: str) -> Finding:
@@ -62,15 +92,30 @@ def rows_of(results: Results, name: str) -> tuple[StudyResult, dict[str, RowStat
 
 
 def difference_text(row: RowStatistics) -> str:
-    """Return a difference with its interval: ``-8.7 [-9.5, -7.9] points``."""
-    return f"{signed(row.difference, 2)} {interval(row.ci_low, row.ci_high, 2)} points"
+    """Return a difference with what decides its side: ``-8.7 [-9.5, -7.9] points, p = 0.039``.
+
+    Without a p-value, the interval is the joint one.
+    """
+    if row.p_holm is None:
+        return f"{signed(row.difference, 2)} {interval(row.joint_low, row.joint_high, 2)} points"
+    p = p_text(row.p_holm)
+    sign = "" if p.startswith("<") else "= "
+    plain = interval(row.ci_low, row.ci_high, 2)
+    return f"{signed(row.difference, 2)} {plain} points, p {sign}{p}"
 
 
 def side(row: RowStatistics) -> str:
-    """Return where the interval of a difference lies: ``below``, ``above`` or ``around`` 0."""
-    if row.ci_low is None or row.ci_high is None:
+    """Return where a difference lies: ``below``, ``above`` or ``around`` 0.
+
+    As in the table of its study, the p-value that is adjusted for all rows decides; with too few
+    seeds for it, the joint interval does.
+    """
+    if row.difference is None or row.joint_low is None or row.joint_high is None:
         return "around"
-    return "above" if row.ci_low > 0 else "below" if row.ci_high < 0 else "around"
+    if row.p_holm is not None:
+        is_clear = row.p_holm <= ALPHA
+        return "around" if not is_clear else "above" if row.difference > 0 else "below"
+    return "above" if row.joint_low > 0 else "below" if row.joint_high < 0 else "around"
 
 
 def expects_loss(study: str, variant: str) -> Callable[[Results], Finding]:
@@ -79,7 +124,7 @@ def expects_loss(study: str, variant: str) -> Callable[[Results], Finding]:
     def judge(results: Results) -> Finding:
         found = rows_of(results, study)
         if found is None or variant not in found[1]:
-            return not_run(f"{study} has no {MIN_SEEDS} finished seeds of every row")
+            return not_run(too_few(study))
         doc, row = found[0], found[1][variant]
         words: dict[str, Word] = {"below": "holds", "above": "refuted", "around": "undecided"}
         return with_source(doc, words[side(row)], f"{variant} {difference_text(row)}")
@@ -108,7 +153,7 @@ def patch_size(results: Results) -> Finding:
     """Judge both halves: larger patches cost less, and they are less accurate."""
     found = rows_of(results, "ablation-patch-size")
     if found is None:
-        return not_run(f"ablation-patch-size has no {MIN_SEEDS} seeds yet")
+        return not_run(too_few("ablation-patch-size"))
     doc, rows = found
     text = ", ".join(f"{name} {difference_text(rows[name])}" for name in PATCHES)
     agree = {name: side(rows[name]) == where for name, where in PATCHES.items()}
@@ -130,8 +175,8 @@ def heavy_augmentation(results: Results) -> Finding:
     doc = results.study("ablation-augmentation")
     pair = paired(doc, "heavy", "none") if doc else []
     if doc is None or len(pair) < MIN_SEEDS:
-        return not_run(f"ablation-augmentation has no {MIN_SEEDS} seeds yet")
-    low, high = t_interval(pair)
+        return not_run(too_few("ablation-augmentation"))
+    low, high = t_interval(pair, ALPHA / num_tests(doc))
     word: Word = "holds" if low > 0 else "refuted" if high < 0 else "undecided"
     text = f"heavy minus none {sum(pair) / len(pair):+.2f} [{low:.2f}, {high:.2f}] points"
     return with_source(doc, word, f"{text}, over seeds alone; 5 epochs cannot speak for 300")
@@ -149,11 +194,11 @@ def losses_of_report(results: Results) -> Finding:
     """List the verdict of each row of the ablation table."""
     found = rows_of(results, "ablation-cifar10-tiny")
     if found is None:
-        return not_run(f"ablation-cifar10-tiny has no {MIN_SEEDS} seeds yet")
+        return not_run(too_few("ablation-cifar10-tiny"))
     doc, rows = found
     judged = [row for row in rows.values() if row.source_drop is not None and row.num_pairs]
     text = "; ".join(
-        f"{row.variant} {difference_text(row)}, stated {row.source_drop:.1f}: {row.verdict}"
+        f"{row.variant} {difference_text(row)}, {row.verdict} (stated {row.source_drop:.1f})"
         for row in judged
     )
     verdicts = {row.verdict for row in judged}
@@ -180,10 +225,10 @@ def ranking(results: Results) -> Finding:
     """Judge each pair of neighbours in the stated order by their paired difference."""
     doc = results.study("ablation-cifar10-tiny")
     if doc is None or min(len(paired(doc, a, b)) for a, b in neighbours()) < MIN_SEEDS:
-        return not_run(f"ablation-cifar10-tiny has no {MIN_SEEDS} seeds yet")
+        return not_run(too_few("ablation-cifar10-tiny"))
     texts, wrong, right = [], 0, 0
     for first, second in neighbours():
-        low, high = t_interval(paired(doc, first, second))
+        low, high = t_interval(paired(doc, first, second), ALPHA / len(neighbours()))
         texts.append(f"{first} - {second} [{low:+.2f}, {high:+.2f}]")
         wrong, right = wrong + (low > 0), right + (high < 0)
     word: Word = "refuted" if wrong else "holds" if right == len(texts) else "undecided"
@@ -202,7 +247,8 @@ def stated_accuracy(results: Results) -> Finding:
     values = list(scores(doc.rows[0], doc.headline).values())
     text = ", ".join(f"{value:.2f} %" for value in values)
     if len(values) < MIN_SEEDS:
-        return with_source(doc, "undecided", f"{text} against 71.51 %; no interval over seeds")
+        text = f"{text} against 71.51 %; fewer than {MIN_SEEDS} seeds give no interval"
+        return with_source(doc, "undecided", text)
     low, high = t_interval(values)
     word: Word = "holds" if low <= 71.51 <= high else "refuted"
     return with_source(doc, word, f"{text}, [{low:.2f}, {high:.2f}] against 71.51 %")
@@ -253,7 +299,7 @@ def fewer_labels(results: Results) -> Finding:
     text = ", ".join(f"{doc.name} {difference_text(rows['clip'])}" for doc, rows in found)
     if missing := [name for name, each in pairs.items() if not each]:
         so_far = f"; so far {text}" if found else ""
-        return not_run(f"{' and '.join(missing)} have no {MIN_SEEDS} seeds yet{so_far}")
+        return not_run(f"{too_few(' and '.join(missing))}{so_far}")
     sides = {side(rows["clip"]) for _, rows in found[:2]}
     word: Word = "undecided"
     if "above" in sides:
@@ -389,6 +435,6 @@ FROM_RESULTS: dict[str, Judge] = {
     "S2-51": ranking,
     "S2-61": fewer_labels,
     "S2-68": limits,
-    "S2-74": waits("it sums up S2-02, S2-41, S2-42 and S2-68; see those"),
+    "S2-74": waits("this claim combines S2-02, S2-41, S2-42 and S2-68; see their verdicts"),
 }
 """Id of a claim or a result -> the function that judges it from result files."""

@@ -79,7 +79,7 @@ ITEMS = (
         "S2-18", "claim",
         "LayerNorm stabilises training, and is independent of batch size and sequence length",
         "section II.B", "vitcli ablate ablation-cifar10-tiny --only no-layernorm",
-        "an output that changes with the batch; in part if no loss without LayerNorm is measured",
+        "an output that changes with the batch; in part if removing LayerNorm costs no accuracy",
     ),
     Item(
         "S2-19", "component", "residual connections", "section II.B",

@@ -21,16 +21,17 @@ RECORDED = Path(__file__).with_name("recorded.json")
 
 
 def select(ids: Sequence[str], *, all_items: bool = False) -> list[Item]:
-    """Return the items with these ids; without ids, the judged items or all.
+    """Return the items with these ids, each once; without ids, the judged items or all.
 
     Raises:
         ConfigError: There is no such id.
     """
-    for name in ids:
+    names = dict.fromkeys(name.upper() for name in ids)
+    for name in names:
         if name not in ITEMS:
             raise ConfigError(f"no claim {name!r}{did_you_mean(name, ITEMS)}; see vitcli claims")
-    if ids:
-        return [ITEMS[name] for name in ids]
+    if names:
+        return [ITEMS[name] for name in names]
     return [item for item in ITEMS.values() if all_items or item.is_judged]
 
 

@@ -21,7 +21,7 @@ ITEMS = (
     ),
     Item(
         "S1-03", "figure", "how one patch is related to any other", CONVOLUTION,
-        "vitcli attn-map photo.jpg --query 3,3",
+        "vitcli attn-map photo.jpg --query 0.5,0.5",
     ),
     Item(
         "S1-04", "theory", "an image becomes a sequence of embedded patches", CONVOLUTION,

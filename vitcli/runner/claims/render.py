@@ -8,15 +8,29 @@ from typing import Any
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
 from vitcli.runner.claims.item import SOURCES, Finding, Item
+from vitcli.runner.text import join_words
 
 Findings = Mapping[str, Finding]
 FORMATS = ("text", "md", "json", "html")
 
 
+COUNTED = {
+    "holds": ("holds", "hold"),
+    "in part": ("holds in part", "hold in part"),
+    "refuted": ("is refuted", "are refuted"),
+    "undecided": ("is undecided", "are undecided"),
+    "no verdict": ("has no verdict", "have no verdict"),
+}
+"""Verdict -> how a sentence says it of one claim, and of several."""
+
+
 def count_verdicts(findings: Findings) -> str:
-    """Return how many verdicts there are of each kind: ``16 hold, 1 is refuted``."""
+    """Return how many verdicts there are: ``Of 9 claims and results, 8 hold and 1 is refuted.``"""
     counts = Counter(finding.verdict for finding in findings.values())
-    return ", ".join(f"{count} {word}" for word, count in counts.most_common())
+    parts = [
+        f"{counts[word]} {COUNTED[word][counts[word] > 1]}" for word in COUNTED if counts[word]
+    ]
+    return f"Of {counts.total()} claims and results, {join_words(parts)}."
 
 
 def as_markdown(items: Sequence[Item], findings: Findings) -> str:

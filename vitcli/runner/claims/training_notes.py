@@ -34,8 +34,8 @@ ITEMS = (
     Item(
         "S0-07", "claim", "a higher dot product means that query and key are more aligned",
         ATTENTION, "vitcli claims S0-07 --check",
-        "keys of equal length that dot product and cosine order differently; in part if only keys"
-        " of unequal length are",
+        "two keys of equal length that dot product and cosine rank differently; in part if this"
+        " happens only to keys of unequal length",
     ),
     Item(
         "S0-08", "claim", "scaling avoids large scores", ATTENTION, "vitcli claims S0-08 --check",
@@ -79,12 +79,12 @@ ITEMS = (
     Item(
         "S0-17", "claim", "the residual connection helps gradients reach early layers", BLOCK,
         "vitcli claims S0-17 --check",
-        "gradients that reach the first block as strongly without it",
+        "gradients that are as strong in the first block without residual connections",
     ),
     Item(
         "S0-18", "claim", "the residual connection keeps the input features", BLOCK,
         "vitcli claims S0-18 --check",
-        "an input that is read as well from the last tokens of a model without it",
+        "a model without residual connections whose last tokens predict the patches as well",
     ),
     Item(
         "S0-19", "result", "5 layers of width 64", TRAINING,
@@ -101,7 +101,7 @@ ITEMS = (
     ),
     Item(
         "S0-22", "result", "accuracy about 71.51 %", TRAINING, "vitcli train cifar10-tiny",
-        "an interval over seeds that excludes 71.51 %",
+        "an interval over at least 3 seeds that excludes 71.51 %",
     ),
     Item(
         "S0-23", "claim", "more epochs would have helped", TRAINING,

@@ -84,7 +84,8 @@ def read_files(run: RunDir) -> tuple[ExperimentSpec | None, list[dict[str, Any]]
     for name in FILES:
         if name.endswith(".json") and (run.path / name).exists() and not run.read(name):
             problems.append(f"{name} is damaged")
-    if run.status()["state"] == "finished" and not (run.path / "result.json").exists():
+    is_trained = run.status()["state"] == "finished" and not run.read("meta.json").get("imported")
+    if is_trained and not (run.path / "result.json").exists():
         problems.append("result.json is missing")
     return spec, records, problems
 
