@@ -7,14 +7,14 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from vitcli.runner.claims.item import SOURCES, Finding, Item
+from vitcli.runner.claims.item import SOURCES, Finding, Item, Word
 from vitcli.runner.text import join_words
 
 Findings = Mapping[str, Finding]
 FORMATS = ("text", "md", "json", "html")
 
 
-COUNTED = {
+COUNTED: dict[Word, tuple[str, str]] = {
     "holds": ("holds", "hold"),
     "in part": ("holds in part", "hold in part"),
     "refuted": ("is refuted", "are refuted"),
