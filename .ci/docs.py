@@ -26,6 +26,7 @@ from sentences import growth_sentences
 from slot_tables import slots
 from statistics_tables import simulation
 from study_tables import (
+    classification_says,
     study,
     study_brief,
     study_details,
@@ -305,6 +306,10 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-cifar10-tiny-details": partial(study_details, "ablation-cifar10-tiny"),
     "ablation-cifar10-tiny-short": partial(study_short, "ablation-cifar10-tiny"),
     **{name: partial(study_brief, name) for name in COMPARED},
+    "classification-cifar10-short": partial(study, "classification-cifar10-short"),
+    "classification-cifar10-short-says": partial(
+        classification_says, "classification-cifar10-short"
+    ),
     "ablation-factorial": partial(study, "ablation-factorial"),
     "ablation-factorial-interactions": partial(interactions, "ablation-factorial"),
     "ablation-factorial-layernorm": partial(beside, "ablation-factorial", "no-layernorm"),

@@ -90,19 +90,14 @@ def classification_says(name: str) -> str:
     doc = document(name)
     base, *variants = compare(doc)
     known = [row for row in variants if row.num_pairs]
-    gaps = [f"`{row.variant}` is {_away(row.difference)} `{base.variant}`" for row in known]
-    drops = [f"{_away(row.source_drop)} it" for row in known]
+    ours = [f"{row.difference:+.2f} points for `{row.variant}`" for row in known]
+    theirs = [f"{row.source_drop:+.2f}" for row in known]
     stated = [f"{row.source_score:.1f}" for row in (base, *known)]
-    seeds = min(row.num_pairs for row in known)
-    without = "" if known[0].joint_low is not None else ", too few for an interval"
+    seeds, epochs = min(row.num_pairs for row in known), quantity(doc.epochs, "epoch")
+    few = "" if known[0].joint_low is not None else ", too few for an interval"
     return (
-        f"After {quantity(doc.epochs, 'epoch')}, {join_words(gaps)}"
-        f" ({quantity(seeds, 'seed')}{without}). After the 300 epochs of the course report, they"
-        f" are {join_words(drops)}. {quantity(doc.epochs, 'epoch')} show who learns faster, not who"
-        f" ends ahead. So this table neither confirms nor refutes {join_words(stated)} %."
+        f"After {epochs}, the difference from `{base.variant}` is {join_words(ours)}"
+        f" ({quantity(seeds, 'seed')}{few}). The course report states {join_words(theirs)} points"
+        f" after 300 epochs. {epochs} show who learns faster, not who ends ahead. So this table"
+        f" neither confirms nor refutes {join_words(stated)} %."
     )
-
-
-def _away(points: float | None) -> str:
-    assert points is not None
-    return f"{abs(points):.2f} points {'behind' if points < 0 else 'ahead of'}"

@@ -15,6 +15,7 @@ from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import ALPHA, t_interval
 from vitcli.runner.study.statistics import RowStatistics, compare, num_tests, scores
 from vitcli.runner.study.table import read_document
+from vitcli.runner.text import quantity
 
 MIN_SEEDS = 3
 """Number of seeds from which an interval is a verdict."""
@@ -77,7 +78,7 @@ def not_run(reason: str) -> Finding:
 def with_source(doc: StudyResult, verdict: Word, found: str) -> Finding:
     """Return a verdict with the study, its length, its fewest seeds and its hardware."""
     count = min(row.n for row in compare(doc))
-    setting = f"{doc.name}: {doc.epochs} epochs, n = {count} seeds"
+    setting = f"{doc.name}: {quantity(doc.epochs, 'epoch')}, n = {quantity(count, 'seed')}"
     return Finding(verdict, f"{found} ({setting})", "; ".join(doc.hardware))
 
 
@@ -385,7 +386,7 @@ def limits(results: Results) -> Finding:
         only["gap"] + only["gap_ci95"] < mixed["gap"] - mixed["gap_ci95"],
     ]
     text = (
-        f"N^2 and no prior: computed, as S2-09 and S2-21; data: S2-41 has {data}. Explanation:"
+        f"N^2 and no prior: computed, as S2-09 and S2-21; data: S2-41, {data}. Explanation:"
         f" insertion minus deletion of patches, {maps} (n = {doc['faithfulness']['n']} images)"
     )
     word: Word = "holds" if all(parts) else "in part" if any(parts) else "refuted"
