@@ -88,12 +88,16 @@ def explain(subject: Subject) -> Lesson:
             f"{', the shape of the input' if kept else ''}, so layers can be stacked.",
             f"Cross-attention is the general form: queries may come from other tokens. Here"
             f" {output.shape[1]} queries read {subject.num_tokens} tokens: weights"
-            f" {shape(crossed.shape)}, output {shape(output.shape)}. With queries of the same"
-            f" picture, this is self-attention (largest difference {error(cross_error)}).",
+            f" {shape(crossed.shape)}, output {shape(output.shape)}. If the queries come"
+            f" from the same tokens, the result equals self-attention (largest difference"
+            f" {error(cross_error)}).",
         ],
         tries=[
             ("vitcli attn-map photo.jpg --method raw", "the matrix A of each layer and head"),
-            ("vitcli train quickstart -s model.num_heads=1 --dry-run", "one head, equal size"),
+            (
+                "vitcli train quickstart -s model.num_heads=1 --dry-run",
+                "one head of the same total width",
+            ),
             ("vitcli bench attention", "time and memory of each kind of attention"),
         ],
         numbers={
