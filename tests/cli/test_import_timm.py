@@ -310,7 +310,7 @@ def test_the_advice_for_another_number_of_classes_works(tiny, here):
     code, _, talk = vitcli("import", file, "-e", tiny, "-o", "mine")
     assert code == 4
     advice = talk.partition("make a new head: vitcli ")[2].replace("EXPERIMENT", str(tiny))
-    code, _, talk = vitcli(*shlex.split(advice), "-o", "mine")
+    code, _, talk = vitcli(*shlex.split(advice))
     assert (code, "note: the head for 2 classes is new" in talk) == (0, True), talk
 
 

@@ -55,8 +55,8 @@ def import_(
     """Create a run from weights that another program trained.
 
     A .pt file is read in a separate process with limits on memory and time. Images are
-    normalised as in the experiment. If the weights need another normalisation,
-    set data.mean and data.std.
+    normalised as in the experiment, or as an export of vitcli states. If the weights
+    need another normalisation, set data.mean and data.std.
 
     With timm:NAME, timm describes the model and its normalisation, and resizes
     positions and patches to those of the experiment. timm:auto guesses the name

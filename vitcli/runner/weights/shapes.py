@@ -31,7 +31,8 @@ def describe_settings(shapes: Shapes, spec: ModelSpec, timm_file: str = "") -> s
     classes = _size(shapes, "head.weight", 0)
     if classes not in (None, spec.num_classes):
         numbers = f"\nthe file has {classes} classes, the data set has {spec.num_classes}"
-        retry = f"vitcli import timm:auto --weights {shlex.quote(timm_file)} -e EXPERIMENT"
+        weights = f"--weights {shlex.quote(timm_file)}"
+        retry = f"vitcli import timm:auto {weights} -e EXPERIMENT --name NAME"
         return (
             f"{numbers}; if timm has this model, make a new head: {retry}" if timm_file else numbers
         )

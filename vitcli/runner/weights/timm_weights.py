@@ -15,8 +15,14 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import VitSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import one_line
-from vitcli.runner.weights.match import first_few, match_tensors, refuse_unknown_parts, shown
+from vitcli.runner.text import join_words, one_line
+from vitcli.runner.weights.match import (
+    MAX_NAMES,
+    first_few,
+    match_tensors,
+    refuse_unknown_parts,
+    shown,
+)
 from vitcli.runner.weights.names import naming_of
 from vitcli.runner.weights.read import read_metadata, read_tensors
 from vitcli.runner.weights.shapes import has_vit_attention
@@ -210,7 +216,8 @@ def guess_name(tensors: Mapping[str, Tensor], file: Path, on_message: Listener) 
         raise InputError(f"{file}: {describe_unknown(tensors, file)}")
     first, *others = names
     verb = "has" if len(others) == 1 else "have"
-    same = f"; {first_few(others)} {verb} the same shapes" if others else ""
+    named = join_words(others) if 0 < len(others) <= MAX_NAMES else first_few(others)
+    same = f"; {named} {verb} the same shapes" if others else ""
     on_message(
         f"note: the shapes fit {PREFIX}{first}{same}. To choose another model, or a tag with its"
         f" own mean and std: {PREFIX}NAME --weights {file}"
