@@ -87,3 +87,19 @@ def test_a_screenshot_is_a_picture(visit, scene, tmp_path):
     shown = visit(page([scene]), size=(400, 300))
     shown.screenshot(Path(tmp_path / "x.png"))
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(("depth", "above"), [(3, "13.5rem"), (12, "13.5rem"), (12, "26rem")])
+def test_the_titles_of_the_columns_do_not_overlap(visit, depth, above):
+    """Many layers make narrow cells; the page with a model leaves them less height."""
+    shown = visit(page([scene_of(make_model(depth=depth))]), size=(1280, 800))
+    shown.evaluate(f"document.querySelector('.halves').style.setProperty('--above', {above!r})")
+    state(shown)
+    mean, rollout = shown.evaluate(
+        "[...document.querySelectorAll('.maps .word')].map(word => {"
+        " const range = document.createRange(); range.selectNodeContents(word);"
+        " const box = range.getBoundingClientRect(); return [box.left, box.right, box.height]; })"
+    )
+    assert mean[1] + 2 <= rollout[0], (mean, rollout)
+    is_turned = rollout[2] > rollout[1] - rollout[0]
+    assert is_turned == (depth == 12)

@@ -76,6 +76,25 @@ def test_a_dry_run_says_what_it_takes_and_trains_nothing(study):
     assert not ROOT.exists()
 
 
+def test_a_dry_run_says_that_the_data_is_missing(here):
+    """The same note as that of a training."""
+    dry = "--dry-run --data-dir nowhere"
+    study = invoke(f"ablation-cifar10-tiny --only baseline --seeds 0 {dry}")
+    train = CliRunner().invoke(app, ["train", "cifar10-tiny", *dry.split()])
+    note = "note: the training would stop here: cifar10 is not in nowhere"
+    assert (study.stderr.count(note), train.stderr.count(note)) == (1, 1), study.stderr
+
+
+def test_what_a_study_can_detect_is_said_in_sentences(study):
+    assert "detects   no difference with 1 seed; an interval needs 3 seeds" in (
+        invoke("mine.yaml --dry-run --seeds 0").stdout
+    )
+    assert (
+        "standard deviations of the paired differences on (3 seeds, 1 comparison). Joint intervals"
+        " decide; p-values need 6 seeds.\n" in invoke("mine.yaml --dry-run --seeds 0-2").stdout
+    )
+
+
 def test_status_is_a_word_for_each_trial(study):
     result = invoke("mine.yaml --status --seeds 0-1,7")
     assert result.exit_code == 0

@@ -77,6 +77,9 @@ def test_the_page_and_the_text_are_written(here):
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
+        (["scale", "--image", ""], 2, "--image is empty; is a shell variable unset?"),
+        (["scale", "--json", "--format", "html"], 2, "--json prints numbers, not a file; leave"),
+        (["scale", "--json", "-o", "x.txt"], 2, "leave out --format html and -o"),
         (["attentoin"], 2, "did you mean 'attention'?"),
         (["zebra"], 2, "the topics are patches, attention,"),
         (["scale", "--format", "html", "-o", "page.txt"], 2, "a page ends in .html"),

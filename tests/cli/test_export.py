@@ -262,3 +262,21 @@ def test_a_damaged_result_gives_no_card(here, number):
     code, _, talk = vitcli("run", "--to", "card")
     assert (code, "run/result.json is damaged: " in talk, talk.count("\n")) == (4, True, 1), talk
     assert not Path("run.md").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        (["--to", "safetensors", "--opset", 20], 2, "--opset is an option of --to onnx; leave it"),
+        (["--to", "safetensors", "-o", ""], 2, "-o is empty; is a shell variable unset?"),
+    ],
+)
+def test_an_option_without_effect_is_refused(here, words, code, message):
+    found, _, talk = vitcli("cifar10-pocket", *words)
+    assert (found, message in talk, talk.count("\n")) == (code, True, 1), talk
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "x/" * 3000, "y" * 200])
+def test_a_long_name_is_cut_in_the_error(here, name):
+    code, _, talk = vitcli(name, "--to", "safetensors")
+    assert (code, "no run is called '" in talk, len(talk) < 200) == (4, True, True), talk

@@ -1,10 +1,12 @@
 """`vitcli import`: other programs' weights become a run; hostile files run nothing."""
 
 import argparse
+import errno
 import io
 import os
 import pickle
 import re
+import tempfile
 import zipfile
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from tests.core.models.test_parity import scramble
 from vitcli.cli.main import app
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.unpickle import REFUSED, check_archive, find_state
 
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
@@ -133,7 +136,7 @@ def test_an_error_suggests_the_settings_with_which_the_model_fits(tiny, here, fi
     assert ("num_heads" in talk) == ("embed_dim" in fields)
     code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *words)
     assert code == 0, talk
-    assert "note: a weights file does not hold these settings" in talk
+    assert "does not state these settings; values from the experiment are used: model.num_" in talk
     assert "model.num_heads=2, model.norm_eps=1e-06, data.mean=[" in talk
     images = torch.randn(3, 3, fields.get("img_size", 8), fields.get("img_size", 8))
     torch.testing.assert_close(load_model("mine")(images), model(images), atol=1e-5, rtol=1e-5)
@@ -141,8 +144,9 @@ def test_an_error_suggests_the_settings_with_which_the_model_fits(tiny, here, fi
 
 def test_another_number_of_classes_is_named(tiny, here):
     file = save(theirs(num_classes=7))
-    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS)
-    assert (code, "\nthe file has 7 classes, the data set has 2\n" in talk) == (4, True), talk
+    code, _, talk = vitcli(file, "-e", tiny, "-o", "mine")
+    assert (code, "\nthe file has 7 classes, the data set has 2; if timm has" in talk) == (4, True)
+    assert "-s model" not in talk, "no setting helps"
 
 
 @pytest.mark.parametrize(
@@ -227,6 +231,18 @@ def with_pickle(content: bytes) -> bytes:
     return out.getvalue()
 
 
+def saved_before_torch_1_6() -> bytes:
+    out = io.BytesIO()
+    torch.save({"weight": torch.zeros(2)}, out, _use_new_zipfile_serialization=False)
+    return out.getvalue()
+
+
+def exported_program() -> bytes:
+    out = io.BytesIO()
+    torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.zeros(2),)), out)
+    return out.getvalue()
+
+
 HOSTILE = {
     **{how: saved({"weight": Canary(how)}) for how in ("system", "getattr")},
     "options": saved({"weight": torch.zeros(2), "args": argparse.Namespace(lr=1)}),
@@ -238,9 +254,17 @@ NO_ARCHIVES = {
     "bare pickle": pickle.dumps({"weight": Canary("system")}),
     "deflated": deflated(saved({"weight": torch.zeros(64 << 18)})),
     "large pickle": with_pickle(b"\x80\x02" + b"N0" * (9 << 20) + b"N."),
-    "empty": b"",
-    "text": b"hello",
-    "cut": saved({"weight": torch.zeros(100)})[:-40],
+}
+STARTS = {
+    "empty": (b"", "the file is empty"),
+    "cut": (saved({"weight": torch.zeros(100)})[:-40], "the file is cut short; copy it again"),
+    "text": (b"hello", "not a weights file (.pt or .safetensors)"),
+    "yaml": (b"name: tiny\n", "not a weights file (.pt or .safetensors)"),
+    "jpeg": (b"\xff\xd8\xff\xe0\x00\x10JFIF", "not a weights file (.pt or .safetensors)"),
+    "onnx": (b"\x08\x0a\x12\x07pytorch", "not a weights file (.pt or .safetensors)"),
+    "safetensors": (safetensors.torch.save({}), "let its name end with .safetensors"),
+    "old": (saved_before_torch_1_6(), "convert this older one: torch.save(torch.load(OLD, "),
+    "pt2": (exported_program(), "a program of torch.export (pt2), which has no state dict"),
 }
 
 
@@ -256,6 +280,14 @@ def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
     )
     assert not Path("mine").exists()
     assert not Path("canary").exists()
+
+
+@pytest.mark.parametrize("name", STARTS)
+def test_a_file_that_torch_save_did_not_write_is_refused_with_what_it_is(tiny, here, name):
+    content, message = STARTS[name]
+    (here / "vit.pt").write_bytes(content)
+    code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")
+    assert (code, message in talk, talk.count("\n")) == (4, True, 1), talk
 
 
 @pytest.mark.parametrize("name", [*NO_ARCHIVES, *HOSTILE])
@@ -294,7 +326,10 @@ def test_the_canary_sings(here):
 
 def test_a_folder_is_refused(tiny, here):
     (here / "dcp").mkdir()
-    assert vitcli("dcp", "-e", tiny, "-o", "mine")[0] == 4
+    code, _, talk = vitcli("dcp", "-e", tiny, "-o", "mine")
+    assert (code, talk) == (4, "error: dcp: a folder, not a weights file\n")
+    code, _, talk = vitcli("", "-e", tiny, "-o", "mine")
+    assert (code, talk) == (2, "error: FILE is empty; is a shell variable unset?\n")
 
 
 def test_weights_that_are_not_finite_are_refused(tiny, here):
@@ -302,3 +337,38 @@ def test_weights_that_are_not_finite_are_refused(tiny, here):
     torch.nn.init.constant_(model.head.bias, float("nan"))
     code, _, talk = vitcli(save(model), "-e", tiny, "-o", "mine", *FIELDS)
     assert (code, "head.bias has values that are not finite" in talk) == (4, True)
+
+
+def test_an_export_of_vitcli_states_its_settings(tiny, here):
+    """Its mean and std are used, unless the experiment has its own; nothing else is missing."""
+    words = ("-s", "data.mean=[0.1, 0.2, 0.3]", "-s", "data.std=[1, 2, 3]", *FIELDS)
+    assert vitcli(save(theirs()), "-e", tiny, "-o", "first", *words)[0] == 0
+    exported = CliRunner().invoke(app, ["export", "first", "--to", "safetensors"])
+    assert exported.exit_code == 0, exported.stderr
+    code, _, talk = vitcli("first.safetensors", "-e", tiny, "-o", "second", *FIELDS)
+    assert (code, "note:" in talk) == (0, False), talk
+    data = RunDir(Path("second")).spec().data
+    assert (data.mean, data.std) == ((0.1, 0.2, 0.3), (1.0, 2.0, 3.0))
+    other = ("-s", "data.mean=[0.5, 0.5, 0.5]", "-s", "model.norm_eps=0.1")
+    code, _, talk = vitcli("first.safetensors", "-e", tiny, "-o", "third", *FIELDS, *other)
+    assert code == 0, talk
+    assert "note: the weights file states other values; values from the experiment" in talk
+    assert "norm_eps=0.1 (file: 1e-06), data.mean=[0.5, 0.5, 0.5] (file: [0.1, 0.2, 0.3])" in talk
+
+
+@pytest.mark.parametrize("mean", ["[1, 2", "[]x", '{"a": 1}', '"abc"', "[1e999, 0, 0]"])
+def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean):
+    metadata = {"vitcli": "1", "model": "{}", "mean": mean, "std": "[1, 1, 1]"}
+    safetensors.torch.save_file(theirs().state_dict(), "vit.safetensors", metadata)
+    code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS)
+    assert (code, "metadata" in talk, talk.count("\n")) == (4, True, 1), talk
+
+
+def test_a_folder_that_cannot_be_written_to_is_named(tiny, here, monkeypatch):
+    def refuse(*_, dir: Path, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(dir))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    code, _, talk = vitcli(save(theirs()), "-e", tiny, "-o", "mine", *FIELDS)
+    reason = "cannot write to mine (Read-only file system); choose another place with -o\n"
+    assert (code, talk.endswith(reason)) == (5, True), talk

@@ -115,7 +115,10 @@ def test_timm_resizes_patches_and_positions_and_each_is_reported(tiny, here):
     code, _, talk = vitcli("import", "timm:auto", "--weights", file, "-e", tiny, "-o", "mine")
     assert code == 0, talk
     lines = talk.splitlines()
-    assert lines[0].startswith("note: the shapes fit timm:test_vit; another model or tag")
+    assert lines[0] == (
+        "note: the shapes fit timm:test_vit. To choose another model, or a tag with its own mean"
+        " and std: timm:NAME --weights weights.safetensors"
+    )
     assert "resized: pos_embed (1, 101, 64) -> (1, 5, 64)" in lines
     assert "resized: patch_embed.proj.weight (64, 3, 16, 16) -> (64, 3, 4, 4)" in lines
     wanted = by_timm("test_vit", file, img_size=8, patch_size=4)
@@ -163,6 +166,7 @@ REFUSED = [
     ("timm:auto", 2, "timm:auto needs a file: timm:auto --weights FILE"),
     ("timm:test_vat", 2, "timm has no model of this name; did you mean 'test_vit'?"),
     ("timm:test_vit.no_tag", 2, "Invalid pretrained tag (no_tag)"),
+    ("timm:", 2, "timm: needs the name of a model; is a shell variable unset?"),
     ("timm:resnet18", 4, "timm:resnet18 is a ResNet of timm"),
     ("timm:deit_tiny_distilled_patch16_224", 4, "is a VisionTransformerDistilled of timm"),
 ]
@@ -298,3 +302,41 @@ def test_options_of_the_model_that_clash_are_refused(here):
     assert (code, "has 1000 classes\n" in talk) == (2, True), talk
     code, _, talk = vitcli("attn-map", picture, "--model", "timm:test_vit")
     assert (code, "its weights are not on this computer" in talk) == (4, True)
+
+
+def test_the_advice_for_another_number_of_classes_works(tiny, here):
+    """Without timm's name no new head is made, so the error names the way that makes one."""
+    file = save(theirs(num_classes=7))
+    code, _, talk = vitcli("import", file, "-e", tiny, "-o", "mine")
+    assert code == 4
+    advice = talk.partition("make a new head: vitcli ")[2].replace("EXPERIMENT", str(tiny))
+    code, _, talk = vitcli(*shlex.split(advice))
+    assert (code, "note: the head for 2 classes is new" in talk) == (0, True), talk
+
+
+def error_of_model(model: str) -> str:
+    """The error of attn-map for weights."""
+    code, _, talk = vitcli("attn-map", save_picture("x.png", (8, 8)), "--model", model)
+    assert code == (4 if model else 2), talk
+    return talk
+
+
+def test_weights_without_a_name_in_timm_are_told_apart(here):
+    """A plain ViT becomes a run first; an export has its run; other files cannot be drawn."""
+    plain = timm.models.VisionTransformer(img_size=8, patch_size=4, embed_dim=12, num_heads=2)
+    talk = error_of_model(save(plain, "plain.safetensors"))
+    run = "make a run: vitcli import plain.safetensors -e EXPERIMENT --name NAME; then use --run"
+    assert ("has exactly these tensors" in talk, run in talk) == (True, True), talk
+    assert "not a Vision Transformer with" in error_of_model(save(timm.create_model("resnet18")))
+    words = ("export", "cifar10-pocket", "--to", "safetensors")
+    assert vitcli(*words)[0] == 0
+    talk = error_of_model("cifar10-pocket.safetensors")
+    assert "an export of vitcli, and no model of timm; use its run with --run, or make" in talk
+
+
+def test_a_model_that_is_a_run_or_empty_is_refused(here):
+    assert error_of_model("cifar10-pocket").endswith(
+        "--model cifar10-pocket: not a file; for a run: --run cifar10-pocket\n"
+    )
+    assert error_of_model("absent").endswith("absent: not a file\n")
+    assert error_of_model("").endswith("--model is empty; is a shell variable unset?\n")

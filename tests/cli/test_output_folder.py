@@ -14,7 +14,7 @@ from tests.cli.map_pictures import save
 from tests.fabricated import make_run
 from vitcli.cli.main import app
 
-ADVICE = "choose another folder: -o FOLDER"
+ADVICE = "choose another place with -o"
 WEIGHTS = "made/weights.safetensors"
 COMMANDS = {
     "train": (["train", "tiny.yaml"], "runs"),

@@ -296,3 +296,9 @@ def test_a_mistake_is_refused_before_anything_is_read(run, words, code, message)
     assert message in talk
     assert out == ""
     assert not Path("figures").exists()
+
+
+@pytest.mark.parametrize("what", ["", ","])
+def test_an_empty_list_of_figures_is_refused(here, what):
+    code, _, talk = vitcli("cifar10-pocket", "--what", what)
+    assert (code, talk) == (2, "error: --what is empty; is a shell variable unset?\n")

@@ -21,6 +21,7 @@ from vitcli.cli.options import (
     Json,
     Offline,
     WeightsFile,
+    refuse_empty,
 )
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ def attn_map(
 ) -> None:
     """Draw a model's attention over pictures.
 
-    --model takes weights of timm's Vision Transformers. The name of a FILE's model
-    is guessed from its shapes; timm:NAME --weights FILE names it.
+    --model takes weights of timm's Vision Transformers. For a FILE, vitcli guesses the
+    timm model from the shapes of its tensors. To name the model: timm:NAME --weights FILE.
 
     \b
     Example:
@@ -187,12 +188,32 @@ def choose_model(
         return predictor
     if run is not None:
         raise ConfigError("--run and --model both name the model; leave out one of them")
+    refuse_empty("--model", model)
     from vitcli.runner.weights.timm_predictor import timm_predictor
     from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
 
     refuse_weights_option(model, weights)
+    refuse_run(model)
     found = find_timm(model, weights, offline=offline, on_message=say)
     return timm_predictor(found, device, on_message=say)
+
+
+def refuse_run(model: str) -> None:
+    """Refuse the name of a run as ``--model``.
+
+    Raises:
+        InputError: ``model`` is not a file, but names a run.
+    """
+    from vitcli.runner.errors import InputError, UserError
+    from vitcli.runner.run.folder import find_run
+
+    if Path(model).is_file():
+        return
+    try:
+        run = find_run(model)
+    except UserError:
+        return
+    raise InputError(f"--model {model}: not a file; for a run: --run {run.name}")
 
 
 def encoder(

@@ -8,7 +8,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.cli.options import ChosenRun, Json
+from vitcli.cli.options import ChosenRun, Json, refuse_empty
 
 if TYPE_CHECKING:
     from vitcli.runner.explain.lesson import Lesson
@@ -62,9 +62,13 @@ def explain(
       vitcli explain scale
       vitcli explain --format html
     """
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.explain.topics import TOPICS, check_topic
 
     names = [check_topic(topic)] if topic else list(TOPICS)
+    refuse_empty("--image", image)
+    if json and (form is Format.html or output is not None):
+        raise ConfigError("--json prints numbers, not a file; leave out --format html and -o")
     form = format_of(form, output, topic)
     if form is Format.text and not topic and not json:
         emit(overview())

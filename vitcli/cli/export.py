@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from vitcli.cli.console import emit, emit_json
-from vitcli.cli.options import Json, Run
+from vitcli.cli.options import Json, Run, refuse_empty
 
 
 class To(StrEnum):
@@ -37,7 +37,10 @@ Check = Annotated[
         help="Read the file back and compare its outputs with those of the trained model.",
     ),
 ]
-Opset = Annotated[int, typer.Option(min=18, max=23, help="Version of the operators of ONNX.")]
+Opset = Annotated[
+    int | None,
+    typer.Option(min=18, max=23, help="Version of the operators of ONNX.", show_default="18"),
+]
 
 
 def export(
@@ -45,7 +48,7 @@ def export(
     to: Format,
     output: Output = None,
     check: Check = True,
-    opset: Opset = 18,
+    opset: Opset = None,
     json: Json = False,
 ) -> None:
     """Write a model as ONNX, safetensors or pt2, or its model card.
@@ -57,11 +60,15 @@ def export(
     Example:
       vitcli export cifar10-pocket --to safetensors
     """
+    from vitcli.runner.errors import ConfigError
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.weights.export import BATCHES, LIMIT, export_run
+    from vitcli.runner.weights.export import BATCHES, LIMIT, OPSET, export_run
 
+    if opset is not None and to is not To.onnx:
+        raise ConfigError(f"--opset is an option of --to onnx; leave it out with --to {to}")
+    refuse_empty("-o", output and output.name)
     found = find_run(run)
-    done = export_run(found, to.value, output, check=check, opset=opset)
+    done = export_run(found, to.value, output, check=check, opset=opset or OPSET)
     following = To.safetensors if to is To.card else To.card
     if json:
         emit_json(

@@ -8,7 +8,16 @@ import typer
 from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed
 from vitcli.cli.console import emit, emit_json, say
-from vitcli.cli.options import DataDir, Json, Offline, RunName, Sets, WeightsFile, run_folder
+from vitcli.cli.options import (
+    DataDir,
+    Json,
+    Offline,
+    RunName,
+    Sets,
+    WeightsFile,
+    refuse_empty,
+    run_folder,
+)
 
 Source = Annotated[
     str,
@@ -46,8 +55,8 @@ def import_(
     """Create a run from weights that another program trained.
 
     A .pt file is read in a separate process with limits on memory and time. Images are
-    normalised as in the experiment. If the weights need another normalisation,
-    set data.mean and data.std.
+    normalised as in the experiment, or as an export of vitcli states. If the weights
+    need another normalisation, set data.mean and data.std.
 
     With timm:NAME, timm describes the model and its normalisation, and resizes
     positions and patches to those of the experiment. timm:auto guesses the name
@@ -68,6 +77,7 @@ def import_(
     if folder is None:
         raise ConfigError("an imported run needs a name: --name NAME, or -o FOLDER")
     chosen = load_changed(experiment, parse_sets(sets))
+    refuse_empty("FILE", source)
     refuse_weights_option(source, weights)
     theirs = None
     if source.startswith(PREFIX):

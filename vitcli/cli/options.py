@@ -94,6 +94,18 @@ RunName = Annotated[
 ]
 
 
+def refuse_empty(option: str, value: object) -> None:
+    """Refuse an empty value of an option.
+
+    Raises:
+        ConfigError: The value is an empty text.
+    """
+    if value == "":
+        from vitcli.runner.errors import ConfigError
+
+        raise ConfigError(f"{option} is empty; is a shell variable unset?")
+
+
 def run_folder(name: str | None, output: Path | None) -> Path | None:
     """Return the run folder that ``--name`` or ``-o`` names; None without both.
 

@@ -29,9 +29,14 @@ def announce_saved(states: "Mapping[str, TrialState]", saved: "SavedTrials | Non
 
 
 def show_plan(plan: "StudyPlan", options: Any) -> None:
-    """Print the trials to train, their training time and disk space."""
+    """Print the trials to train, their training time and disk space, and missing data sets."""
     from vitcli.runner.study.plan import estimate_study
+    from vitcli.runner.train.dry_run import missing_data_note
 
+    if options.cluster.engine == "local":
+        for name in dict.fromkeys(trial.spec.data.name for trial in plan.trials):
+            if note := missing_data_note(name, options.data_dir, options.offline):
+                say(note)
     estimate = estimate_study(plan, options, spent_seconds=time.process_time(), on_message=say)
     rows = [
         [
@@ -60,12 +65,15 @@ def detectable_text(study: "Study") -> str:
     from vitcli.runner.study.significance import MIN_PAIRS, planned_detectable, seeds_needed
 
     seeds, comparisons = len(study.seeds), max(1, len(study.variants) - 1)
-    given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
     if seeds < MIN_PAIRS:
-        return f"nothing ({given}); an interval needs {MIN_PAIRS} seeds"
+        return f"no difference with {quantity(seeds, 'seed')}; an interval needs {MIN_PAIRS} seeds"
+    given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
     size, needed = planned_detectable(seeds, comparisons), seeds_needed(comparisons)
-    few = f"; by joint intervals only, a p-value needs {needed} seeds" * (seeds < needed)
-    return f"differences of {size:.1f} standard deviations of paired differences ({given}{few})"
+    few = f" Joint intervals decide; p-values need {needed} seeds." if seeds < needed else ""
+    return (
+        f"differences from {size:.1f} standard deviations of the paired differences on"
+        f" ({given}).{few}"
+    )
 
 
 def show_status(

@@ -21,6 +21,7 @@ from vitcli.cli.options import (
     RunName,
     Sets,
     SkipBad,
+    refuse_empty,
     run_folder,
 )
 from vitcli.runner.machine.launch import Launch, read_launch
@@ -208,8 +209,7 @@ def choose_experiment(
     from vitcli.runner.train.start import resume_experiment
 
     for option, value in {"EXPERIMENT": experiment, "--resume": resume}.items():
-        if value == "":
-            raise ConfigError(f"{option} is empty; is a shell variable unset?")
+        refuse_empty(option, value)
     if changes.get("train.init") == "" or (output is not None and not output.name):
         raise ConfigError("--init and -o need a name; is a shell variable unset?")
     if resume in (None, "auto"):

@@ -8,7 +8,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.console import emit, emit_json, say, table
-from vitcli.cli.options import DataDir, Device, Json, Offline
+from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Runs = Annotated[
     ),
 ]
 What = Annotated[
-    str,
+    str | None,
     typer.Option(
         metavar="FIGURES", help="Figures to draw, such as curves,heads.", show_default="all"
     ),
@@ -44,7 +44,7 @@ NumImages = Annotated[int, typer.Option(min=1, help="Number of test images to av
 
 def visualize(
     runs: Runs,
-    what: What = "",
+    what: What = None,
     form: Form = FigureFormat.png,
     output: Output = Path("figures"),
     num_images: NumImages = 500,
@@ -67,7 +67,8 @@ def visualize(
     from vitcli.runner.visualize.render import check_names
     from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 
-    names = check_names([name for name in what.split(",") if name])
+    refuse_empty("--what", what and what.strip(","))
+    names = check_names([name for name in (what or "").split(",") if name])
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
     # Of several runs, --data-dir concerns those whose data set is searched in folders.
     searched = [run for run in found if run.read("meta.json").get("data") in CATALOGUE]

@@ -79,7 +79,7 @@ def make_output_folder(path: Path) -> None:
     except OSError as error:
         is_file = isinstance(error, FileExistsError | NotADirectoryError)
         raise (ConfigError if is_file else ResourceError)(
-            f"cannot write to {path} ({error.strerror}); choose another folder: -o FOLDER"
+            f"cannot write to {path} ({error.strerror}); choose another place with -o"
         ) from error
 
 

@@ -54,6 +54,14 @@ def cross_attention(layer: Layer, count: int = NUM_CROSS) -> tuple[Tensor, Tenso
     return weights, attention.proj(merge_heads(weights @ layer.value))
 
 
+TRIES = [
+    ("vitcli attn-map photo.jpg --method raw", "the matrix A of each layer and head"),
+    ("vitcli train quickstart -s model.num_heads=1 --dry-run", "one head of the same total width"),
+    ("vitcli bench attention", "time and memory of each kind of attention"),
+]
+"""Commands that show more, and what each shows."""
+
+
 def explain(subject: Subject) -> Lesson:
     layer, found = subject.layers[-1], steps(subject.layers[-1])
     crossed, output = cross_attention(layer)
@@ -88,14 +96,11 @@ def explain(subject: Subject) -> Lesson:
             f"{', the shape of the input' if kept else ''}, so layers can be stacked.",
             f"Cross-attention is the general form: queries may come from other tokens. Here"
             f" {output.shape[1]} queries read {subject.num_tokens} tokens: weights"
-            f" {shape(crossed.shape)}, output {shape(output.shape)}. With queries of the same"
-            f" picture, this is self-attention (largest difference {error(cross_error)}).",
+            f" {shape(crossed.shape)}, output {shape(output.shape)}. If the queries come"
+            f" from the same tokens, the result equals self-attention (largest difference"
+            f" {error(cross_error)}).",
         ],
-        tries=[
-            ("vitcli attn-map photo.jpg --method raw", "the matrix A of each layer and head"),
-            ("vitcli train quickstart -s model.num_heads=1 --dry-run", "one head, equal size"),
-            ("vitcli bench attention", "time and memory of each kind of attention"),
-        ],
+        tries=TRIES,
         numbers={
             "layer": len(subject.layers),
             "steps": parts,

@@ -84,11 +84,13 @@ def explain(subject: Subject) -> Lesson:
 
 def _findings(subject: Subject, numbers: dict[str, Any]) -> list[str]:
     vector = ", ".join(f"{value:.1f}" for value in numbers["example"])
+    query = numbers["query"]
+    token = f"the token in {query}," if query.startswith("row") else query
     return [
         "The example of the lecture notes: with e1 = (1, 0, 0), e2 = (0, 1, 0), e3 = (0, 0, 1), the"
         f" row [0.2 0.3 0.5] gives ({vector}).",
-        f"The model: the token {numbers['query']} in layer {numbers['layer']}, head"
-        f" {numbers['head']}, the head with its sharpest row. Its {len(numbers['largest'])} largest"
+        f"The row of {token} in layer {numbers['layer']}. Head {numbers['head']} is shown because"
+        f" its weights are the most concentrated. The {len(numbers['largest'])} largest"
         f" weights sum to {1 - numbers['rest']:.3f} and the other"
         f" {subject.num_tokens - len(numbers['largest'])} to {numbers['rest']:.3f}.",
         f"Adding up all {subject.num_tokens} weighted values one by one gives the head's output;"

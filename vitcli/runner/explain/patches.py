@@ -101,8 +101,8 @@ def _findings(subject: Subject, numbers: dict[str, Any]) -> list[str]:
     name = subject.model.spec.patch_embed
     whose = "the model's own weights" if numbers["is_own"] else "random weights of these sizes"
     found = [
-        f"Flatten and multiply equals a convolution with kernel and stride"
-        f" {numbers['patch_size']}: the largest difference is"
+        "Flattening each patch and multiplying it by a matrix equals a convolution with kernel size"
+        f" {numbers['patch_size']} and stride {numbers['patch_size']}: the largest difference is"
         f" {error(numbers['convolution_error'])} ({whose}, fp32).",
     ]
     if not numbers["is_own"]:

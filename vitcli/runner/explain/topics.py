@@ -41,10 +41,10 @@ TOPICS: dict[str, Row] = {
 """Topic -> what it explains, and its function of a ``Subject``. In the order of the page."""
 
 TRANSFORMER = (
-    "A Vision Transformer cuts an image into patches and makes a vector, a token, of each patch."
-    " Its blocks repeat two steps: attention lets every token read every other token, and a small"
-    " network changes each token alone. Each step adds its result to its input. At the end, one"
-    " token or the mean of all tokens is classified."
+    "A Vision Transformer cuts an image into patches and turns each patch into a vector, called"
+    " a token. Its blocks repeat two steps: attention lets every token read every other token, and"
+    " a small network changes each token alone. Each step adds its result to its input. At the"
+    " end, one token or the mean of all tokens is classified."
 )
 CHALLENGES = (
     ("the cost of attention grows with the square of the number of tokens", "vitcli explain graph"),

@@ -17,6 +17,7 @@ from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
 from vitcli.runner.experiment.yaml_text import FAST_LOADER, read_mapping
 from vitcli.runner.files import commit, commit_json, make_folder, sha256
+from vitcli.runner.text import shorten
 from vitcli.version import PACKAGE
 
 RUNS = Path("runs")
@@ -36,6 +37,8 @@ FILES = (
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
 CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
+MAX_ECHO = 100
+"""Number of characters that an error repeats of a name that no run has."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
 RESULT_STATES: tuple[State, ...] = ("finished", "diverged")
 """The states of a run that has a result; such a run is not trained again."""
@@ -301,6 +304,11 @@ def find_run(text: str) -> RunDir:
     """
     if not text:
         raise ConfigError("the name of a run is empty; is a shell variable unset?")
+    try:
+        Path(text).exists()
+    except OSError as error:  # such as a name that is too long
+        name = shorten(text, MAX_ECHO)
+        raise InputError(f"no run is called {name!r}: {error.strerror}") from error
     for folder in (Path(text), RUNS / text):
         if (folder / "config.yaml").is_file():
             return RunDir(folder)
@@ -315,7 +323,7 @@ def find_run(text: str) -> RunDir:
         return RunDir(BUNDLED / text)
     if Path(text).is_dir():
         raise InputError(f"{text}: not a run folder (no config.yaml)")
-    raise InputError(f"no run is called {text!r} ('vitcli runs ls' lists them)")
+    raise InputError(f"no run is called {shorten(text, MAX_ECHO)!r} ('vitcli runs ls' lists them)")
 
 
 def bundled_models() -> list[str]:

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import DataSpec
@@ -54,12 +55,17 @@ def dry_run(
 
 def _read(spec: DataSpec, request: Request, on_message: Callable[[str], None]) -> DataSet | None:
     """Return the data set; None, after a note, if the training would have to download it."""
-    name, place = spec.name, request.data_dir
+    if note := missing_data_note(spec.name, request.data_dir, request.offline):
+        on_message(note)
+        return None
+    return load_data(spec, data_dir=request.data_dir, offline=True, on_message=on_message)
+
+
+def missing_data_note(name: str, place: Path | None, offline: bool) -> str:
+    """Return what a training would do without its data set; empty if the data set is here."""
     if name not in CATALOGUE or find_source(name, place):
-        return load_data(spec, data_dir=place, offline=True, on_message=on_message)
-    if place or is_offline(request.offline):
-        on_message(f"note: the training would stop here: {missing_data_error(name, place)}")
-    else:
-        megabytes = CATALOGUE[name].download_bytes / 1e6
-        on_message(f"note: the training would first download {name} ({megabytes:.0f} MB)")
-    return None
+        return ""
+    if place or is_offline(offline):
+        return f"note: the training would stop here: {missing_data_error(name, place)}"
+    megabytes = CATALOGUE[name].download_bytes / 1e6
+    return f"note: the training would first download {name} ({megabytes:.0f} MB)"

@@ -22,7 +22,7 @@ from vitcli.runner.figure_style import (
     draw_map_grid,
     wrap_text,
 )
-from vitcli.runner.text import one_line
+from vitcli.runner.text import one_line, quantity
 from vitcli.runner.visualize.figure import RunFigure, source_of, three_layers
 from vitcli.runner.visualize.head_effects import HeadEffects, draw_heads, measure_heads
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
@@ -138,11 +138,12 @@ def heads_figure(tested: RunOnTestSet) -> RunFigure:
     return RunFigure(
         draw_axes=partial(_draw_heads, pictures, maps, layers, effects),
         title="Attention by layer and head",
-        summary=f"What {who} to in layers {rows}: each head, and the mean of the heads. All maps"
-        f" share one square-root scale. {effects.summary() if effects else ''}".rstrip(),
-        details=f"The images are the first test image of each of the first {len(pictures)}"
+        summary=f"Maps (n = {quantity(len(pictures), 'test image')}): what {who} to in layers"
+        f" {rows}; each head, and the mean of the heads. All maps share one square-root scale."
+        f" {effects.summary() if effects else ''}".rstrip(),
+        details=f"The maps are of the first test image of each of the first {len(pictures)}"
         " classes. Intervals are of paired differences over images.",
-        source=source_of(tested, len(pictures)),
+        source=source_of(tested),
         numbers=effects.as_numbers() if effects else {},
     )
 

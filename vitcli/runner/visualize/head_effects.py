@@ -16,6 +16,7 @@ from torch import Tensor
 
 from vitcli.core.inspect.heads import logits_without_heads
 from vitcli.runner.figure_style import add_colour_bar
+from vitcli.runner.text import quantity
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
 from vitcli.runner.visualize.statistics import mean_and_error
 
@@ -53,15 +54,19 @@ class HeadEffects:
         }
 
     def summary(self) -> str:
-        """Return which head matters most, and how many changes exclude 0."""
+        """Return what the tables show, which head matters most, and how many changes exclude 0."""
         mean, error = self.effects["removed"]
         layer, head = np.unravel_index(mean.argmin(), mean.shape)
         count = int((np.abs(mean) > error).sum())
+        cost = (
+            f"Removing head {head + 1} of layer {layer + 1} costs most: {-mean.min():.1f}"
+            f"{_error(error[layer, head], ' +- ')} points."
+        )
         return (
-            f"Below: change in accuracy in points, n = {self.num_images:,} images. Removing head"
-            f" {head + 1} of layer {layer + 1} costs most: {mean.min():+.1f}"
-            f"{_error(error[layer, head], ' +- ')}. For {count} of {mean.size} heads the interval"
-            " excludes 0."
+            f"Tables (n = {quantity(self.num_images, 'test image')}): change in accuracy in points;"
+            " left, without the head; right, with a head that attends to all tokens alike."
+            f" {cost if mean.min() < 0 else 'No removed head lowers the accuracy.'} In the left"
+            f" table, the interval of {quantity(count, 'head')} of {mean.size} excludes 0."
         )
 
 

@@ -1,4 +1,4 @@
-"""The class that each layer would say, if it were the last (logit lens).
+"""The class predicted from each layer's features, with the final norm and head (logit lens).
 
 Axes: n images, L layers, K classes.
 """
@@ -30,7 +30,7 @@ PICTURE = 30
 
 @dataclass(frozen=True, kw_only=True)
 class Lens:
-    """What each layer would say; index 0 is for the embedded patches."""
+    """The predictions from each layer; index 0 is for the embedded patches."""
 
     accuracy: list[tuple[float, float | None]]
     """Share of right classes after each layer in percent, and half of its 95 % interval."""
@@ -47,7 +47,7 @@ class Lens:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """A picture with the class and the probability that each layer would give."""
+    """A picture with the class and the probability predicted from each layer."""
 
     picture: np.ndarray
     said: list[tuple[str, float, bool]]
@@ -55,7 +55,7 @@ class Example:
 
 
 def lens_figure(tested: RunOnTestSet) -> RunFigure:
-    """Return a figure of accuracy by layer, and of the classes that the layers would say."""
+    """Return a figure of accuracy by layer, and of the classes predicted from each layer."""
     tested.require_classifier()
     model, labels = tested.vit, tested.data.test.labels
     logits = torch.cat([logits_by_layer(model, x).cpu() for _, x in tested.batches(tested.sample)])
@@ -71,9 +71,9 @@ def lens_figure(tested: RunOnTestSet) -> RunFigure:
     where = f"layer {settled}" if settled else "the embedded patches"
     return RunFigure(
         draw_axes=partial(_draw_lens, lens, examples),
-        title="The class that each layer would say",
-        summary="Last norm, pooling and head of the whole model, applied after each layer; 0 is for"
-        f" the embedded patches. From {where} on, at least half of the images have their final"
+        title="The class predicted from each layer's features",
+        summary="Final norm, pooling and head of the whole model, applied after each layer; 0 is"
+        f" for the embedded patches. From {where} on, at least half of the images have their final"
         " class.",
         details="The head was trained for the last layer only, so a low accuracy of an early layer"
         " does not mean that it knows nothing. The pictures are the first test image of their"
@@ -117,9 +117,17 @@ def _draw_lens(lens: Lens, examples: list[Example]) -> Figure:
     left, right = figure.subplots(1, 2, width_ratios=[3.4, len(shown) + 0.8])
     means = np.array([mean for mean, _ in lens.accuracy])
     errors = np.array([error or 0 for _, error in lens.accuracy])
-    left.errorbar(layers, means, errors, color=BLUE, marker="o", markersize=4, label="right class")
+    left.errorbar(
+        layers,
+        means,
+        errors,
+        color=BLUE,
+        marker="o",
+        markersize=4,
+        label="agrees with the true class",
+    )
     style = {"color": VERMILION, "linestyle": DASHES[1]}
-    left.plot(layers, lens.agreement, **style, label="class of the last layer")
+    left.plot(layers, lens.agreement, **style, label="agrees with the model's final class")
     left.set(xlabel="after layer", ylabel="share of images, %", ylim=(0, 105))
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     left.legend(loc="lower left", bbox_to_anchor=(0, 1), frameon=False, fontsize=8)

@@ -1,5 +1,6 @@
 """Import of weights that another program trained, as a run."""
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -11,9 +12,10 @@ from torch import Tensor
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.runner.data.load import describe_data, load_data
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import (
+    STATISTICS,
     Experiment,
     config_hash,
     fit_to_data,
@@ -21,18 +23,21 @@ from vitcli.runner.experiment.config import (
     model_hash,
 )
 from vitcli.runner.experiment.resolve import resolve
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import is_effectively_empty
 from vitcli.runner.weights.match import match_tensors
-from vitcli.runner.weights.read import read_tensors
+from vitcli.runner.weights.read import read_metadata, read_tensors
 from vitcli.runner.weights.timm_model import PREFIX
 from vitcli.runner.weights.timm_weights import HEAD, TimmWeights
 from vitcli.version import __version__
 
 OWN_FIELDS = ("patch_size", "drop_path", "attn_drop", "proj_drop", "pos_drop")
 """Fields of a model that the experiment decides, also for weights of timm."""
+
+UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
+"""Settings that change a model's output, but not its tensors."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +79,20 @@ def import_weights(
         experiment = as_timm(experiment, theirs)
     described = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
     model = encoder_of(described, abstract_module(described))
+    stated: dict[str, Any] = {}
     if theirs:
         weights = theirs.state_for(model, on_message)
     else:
         weights = match_tensors(read_tensors(file), model, file)
+        stated = stated_settings(file)
+        experiment = normalize_as(experiment, stated, file)
     data = load_data(
         experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
     )
     spec = resolve(experiment.spec, data)
     has_new_head = add_new_head(weights, model, spec, on_message)
-    whose = f"those of {PREFIX}{theirs.name}" if theirs else "the experiment's"
-    on_message(
-        f"note: a weights file does not hold these settings; {whose} are used:"
-        f" {unrecorded_fields(spec)}"
-    )
+    whose = f"{PREFIX}{theirs.name}" if theirs else "the experiment"
+    report_settings(spec, stated, whose, on_message)
     meta = {
         "experiment": experiment.name,
         "config_hash": config_hash(experiment.spec),
@@ -110,7 +115,9 @@ def write_run(
 
     Raises:
         ConfigError: Another process has written files into the folder.
+        ResourceError: The folder cannot be created or written to.
     """
+    make_output_folder(run.path)
     with run.lock():
         if not is_effectively_empty(run.path):
             name = f"{run.path} now holds files of another process"
@@ -148,6 +155,39 @@ def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:
     return replace(experiment, spec=spec.replace(model=model, data=data))
 
 
+def stated_settings(file: Path) -> dict[str, Any]:
+    """Return those of ``UNRECORDED`` that an export of vitcli states; {} for other files.
+
+    Raises:
+        InputError: The metadata of the export is damaged.
+    """
+    metadata = read_metadata(file)
+    if "vitcli" not in metadata:
+        return {}
+    try:
+        model = json.loads(metadata["model"])
+        values = {f"model.{name}": value for name, value in model.items()}
+        values |= {f"data.{name}": json.loads(metadata[name]) for name in STATISTICS}
+    except (LookupError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(f"{file}: its metadata is not that of an export of vitcli") from error
+    return {name: values[name] for name in UNRECORDED if name in values}
+
+
+def normalize_as(experiment: Experiment, stated: Mapping[str, Any], file: Path) -> Experiment:
+    """Return an experiment with the mean and std of a file, unless it has its own.
+
+    Raises:
+        InputError: The values of the file are no mean or std.
+    """
+    data = experiment.spec.data
+    values = {name: getattr(data, name) or stated.get(f"data.{name}") for name in STATISTICS}
+    try:
+        spec = experiment.spec.replace(data=data.replace(**values))
+    except ValueError as error:
+        raise InputError(f"{file}: mean or std in its metadata is damaged") from error
+    return replace(experiment, spec=spec)
+
+
 def add_new_head(
     weights: dict[str, Tensor],
     model: ImageModel,
@@ -170,11 +210,38 @@ def add_new_head(
     return True
 
 
-def unrecorded_fields(spec: ExperimentSpec) -> str:
-    """Return the settings that change a model's output, but that weights do not show."""
-    names = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
+def report_settings(
+    spec: ExperimentSpec,
+    stated: Mapping[str, Any],
+    whose: str,
+    on_message: Callable[[str], None],
+) -> None:
+    """Report the values of ``UNRECORDED`` that the file does not state, or that differ from it.
+
+    Args:
+        spec: The experiment of the run.
+        stated: The values in the file.
+        whose: What the values come from.
+        on_message: Receives the reports.
+    """
     values = flatten(spec.model_dump(mode="json"))
-    return ", ".join(f"{name}={_rounded(values[name])}" for name in names if name in values)
+    used = {name: values[name] for name in UNRECORDED if name in values}
+    missing = [f"{name}={_rounded(value)}" for name, value in used.items() if name not in stated]
+    other = [
+        f"{name}={_rounded(value)} (file: {_rounded(stated[name])})"
+        for name, value in used.items()
+        if name in stated and stated[name] != value
+    ]
+    if missing:
+        on_message(
+            f"note: the weights file does not state these settings; values from {whose} are used:"
+            f" {', '.join(missing)}"
+        )
+    if other:
+        on_message(
+            f"note: the weights file states other values; values from {whose} are used:"
+            f" {', '.join(other)}"
+        )
 
 
 def _rounded(value: Any) -> Any:

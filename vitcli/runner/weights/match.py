@@ -52,7 +52,7 @@ def match_tensors(
     refuse_unknown_parts(state, file)
     shapes = {name: tuple(tensor.shape) for name, tensor in found.items()}
     if problems := find_differences(shapes, model, naming):
-        hint = describe_settings(shapes, model.spec)
+        hint = describe_settings(shapes, model.spec, str(file) if naming.is_timm else "")
         raise InputError(f"{file} does not fit the model: {first_few(problems, '; ')}{hint}")
     for name, tensor in state.items():
         if tensor.is_complex():

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import safetensors.torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
@@ -21,6 +21,8 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     Raises:
         InputError: The file cannot be read, or is refused.
     """
+    if file.is_dir():
+        raise InputError(f"{file}: a folder, not a weights file")
     if not file.is_file():
         raise InputError(f"{file}: not a file")
     if file.suffix == ".safetensors":
@@ -29,6 +31,14 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         target = Path(scratch) / "weights.safetensors"
         _unpickle(file, target)
         return _load(target, file)
+
+
+def read_metadata(file: Path) -> dict[str, str]:
+    """Return the metadata of an undamaged safetensors file; {} for other files."""
+    if file.suffix != ".safetensors":
+        return {}
+    with safe_open(file, framework="pt") as content:
+        return dict(content.metadata() or {})
 
 
 def _load(path: Path, named: Path) -> dict[str, Tensor]:

@@ -1,6 +1,7 @@
 """The fields of a ViT that the shapes of its tensors tell."""
 
-from collections.abc import Mapping
+import shlex
+from collections.abc import Collection, Mapping
 from math import isqrt
 from typing import Any
 
@@ -14,13 +15,27 @@ Shapes = Mapping[str, tuple[int, ...]]
 """Name of a tensor in vitcli -> its shape."""
 
 
-def describe_settings(shapes: Shapes, spec: ModelSpec) -> str:
+def describe_settings(shapes: Shapes, spec: ModelSpec, timm_file: str = "") -> str:
     """Return the second line of an error: what to change so that the model fits the tensors.
 
-    The text is empty if the shapes do not tell.
+    The text is empty if the shapes do not tell. No setting helps if the number of classes differs.
+    Then the text suggests a new head, which weights of timm can get.
+
+    Args:
+        shapes: The shapes of the tensors.
+        spec: The model.
+        timm_file: The file, if its names are those of timm.
     """
-    if not isinstance(spec, VitSpec) or f"{ATTENTION}.qkv.weight" not in shapes:
+    if not isinstance(spec, VitSpec) or not has_vit_attention(shapes):
         return ""
+    classes = _size(shapes, "head.weight", 0)
+    if classes not in (None, spec.num_classes):
+        numbers = f"\nthe file has {classes} classes, the data set has {spec.num_classes}"
+        weights = f"--weights {shlex.quote(timm_file)}"
+        retry = f"vitcli import timm:auto {weights} -e EXPERIMENT --name NAME"
+        return (
+            f"{numbers}; if timm has this model, make a new head: {retry}" if timm_file else numbers
+        )
     fields = model_fields(shapes, spec) | position_fields(shapes, spec)
     parts = []
     if fields:
@@ -28,10 +43,12 @@ def describe_settings(shapes: Shapes, spec: ModelSpec) -> str:
         parts.append(f"to fit the file, add: {words}")
     if "model.embed_dim" in fields:
         parts.append("set model.num_heads too, which a weights file does not hold")
-    classes = _size(shapes, "head.weight", 0)
-    if classes not in (None, spec.num_classes):
-        parts.append(f"the file has {classes} classes, the data set has {spec.num_classes}")
     return "\n" + "; ".join(parts) if parts else ""
+
+
+def has_vit_attention(names: Collection[str]) -> bool:
+    """Return whether tensors, under their names in vitcli, have the attention of a plain ViT."""
+    return f"{ATTENTION}.qkv.weight" in names
 
 
 def model_fields(shapes: Shapes, spec: VitSpec) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 Axes of tensors: C channels, P patch_size, N tokens, D embed_dim, K classes.
 """
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +15,17 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import VitSpec
 from vitcli.runner.data.find import is_offline
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.text import one_line
-from vitcli.runner.weights.match import first_few, match_tensors, refuse_unknown_parts, shown
+from vitcli.runner.text import join_words, one_line
+from vitcli.runner.weights.match import (
+    MAX_NAMES,
+    first_few,
+    match_tensors,
+    refuse_unknown_parts,
+    shown,
+)
 from vitcli.runner.weights.names import naming_of
-from vitcli.runner.weights.read import read_tensors
+from vitcli.runner.weights.read import read_metadata, read_tensors
+from vitcli.runner.weights.shapes import has_vit_attention
 from vitcli.runner.weights.timm_model import (
     PREFIX,
     build_timm,
@@ -169,6 +177,8 @@ def find_timm(
     name = source.removeprefix(PREFIX) if source.startswith(PREFIX) else GUESS
     if not source.startswith(PREFIX):
         file = Path(source)
+    if not name:
+        raise ConfigError(f"{PREFIX} needs the name of a model; is a shell variable unset?")
     if file is None:
         if name == GUESS:
             raise ConfigError(f"{PREFIX}{GUESS} needs a file: {PREFIX}{GUESS} --weights FILE")
@@ -203,18 +213,31 @@ def guess_name(tensors: Mapping[str, Tensor], file: Path, on_message: Listener) 
     refuse_unknown_parts(tensors, file)
     names = guess_names(tensors)
     if not names:
-        some = first_few([f"{shown(k)} {tuple(v.shape)}" for k, v in tensors.items()])
-        raise InputError(
-            f"{file}: no VisionTransformer of timm has exactly these tensors ({some}); name the"
-            f" model: {PREFIX}NAME --weights {file}"
-        )
+        raise InputError(f"{file}: {describe_unknown(tensors, file)}")
     first, *others = names
-    also = f"; also possible: {first_few(others)}" if others else ""
+    verb = "has" if len(others) == 1 else "have"
+    named = join_words(others) if 0 < len(others) <= MAX_NAMES else first_few(others)
+    same = f"; {named} {verb} the same shapes" if others else ""
     on_message(
-        f"note: the shapes fit {PREFIX}{first}{also}; another model or tag, with its own mean and"
-        f" std: {PREFIX}NAME --weights {file}"
+        f"note: the shapes fit {PREFIX}{first}{same}. To choose another model, or a tag with its"
+        f" own mean and std: {PREFIX}NAME --weights {file}"
     )
     return first
+
+
+def describe_unknown(tensors: Mapping[str, Tensor], file: Path) -> str:
+    """Return why timm has no model of these tensors, and how to use them."""
+    run = f"make a run: vitcli import {shlex.quote(str(file))} -e EXPERIMENT --name NAME"
+    if "vitcli" in read_metadata(file):
+        return f"an export of vitcli, and no model of timm; use its run with --run, or {run}"
+    naming = naming_of(tensors)
+    some = first_few([f"{shown(k)} {tuple(v.shape)}" for k, v in tensors.items()])
+    if not has_vit_attention([naming.to_vitcli(name) for name in tensors]):
+        return f"not a Vision Transformer with the names of timm or vitcli ({some})"
+    return (
+        f"no VisionTransformer of timm has exactly these tensors ({some})\n{run}; then use --run"
+        f" NAME. If timm converts the names: {PREFIX}NAME --weights {file}"
+    )
 
 
 def hub_file(name: str, offline: bool, on_message: Listener) -> Path:

@@ -25,6 +25,9 @@ MAX_PICKLE = 16 << 20
 MAX_DEPTH = 4
 SECONDS = 60
 REFUSED = 4
+ZIP_START = b"PK"
+PICKLE_START = 0x80
+PICKLE_PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 WEIGHT_KEYS = ("state_dict", "model_state_dict", "model", "ema", "net", "weights")
 """Keys under which training programs save weights."""
 SAVE = "torch.save(model.state_dict(), 'weights.pt')"
@@ -75,10 +78,9 @@ def check_archive(file: IO[bytes]) -> None:
         with zipfile.ZipFile(file) as archive:
             entries = archive.infolist()
     except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
-        raise ValueError(
-            "not a file of torch.save, which is a ZIP since torch 1.6; convert an older file:"
-            " torch.save(torch.load(OLD, weights_only=True), NEW)"
-        ) from error
+        raise ValueError(describe_start(file)) from error
+    if any(entry.filename.endswith("/archive_format") for entry in entries):
+        raise ValueError("a program of torch.export (pt2), which has no state dict")
     if len(entries) > MAX_ENTRIES:
         raise ValueError(f"more than {MAX_ENTRIES:,} parts")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
@@ -88,6 +90,24 @@ def check_archive(file: IO[bytes]) -> None:
     pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
         raise ValueError(f"it must hold exactly one data.pkl, of at most {MAX_PICKLE >> 20} MiB")
+
+
+def describe_start(file: IO[bytes]) -> str:
+    """Return what a file that is no ZIP archive is, judged by its first bytes."""
+    file.seek(0)
+    start = file.read(9)
+    if not start:
+        return "the file is empty"
+    if start.startswith(ZIP_START):
+        return "the file is cut short; copy it again"
+    if start[0] == PICKLE_START and start[1:2] in PICKLE_PROTOCOLS:
+        return (
+            "a file of torch.save is a ZIP since torch 1.6; convert this older one:"
+            " torch.save(torch.load(OLD, weights_only=True), NEW)"
+        )
+    if start.endswith(b"{"):  # after the length of its header in 8 bytes
+        return "it looks like a safetensors file; let its name end with .safetensors"
+    return "not a weights file (.pt or .safetensors)"
 
 
 def limit_resources(size: int) -> None:

@@ -71,7 +71,6 @@ class Maps {
       this.columns.map((head) => this.cell(layer, head)),
     );
     const [, , wide, tall] = scene.box;
-    table.classList.toggle("crowded", scene.heads > 8);
     table.style.setProperty("--maps", this.columns.length);
     table.style.setProperty("--layers", scene.layers.length);
     table.style.setProperty("--cell-ratio", (wide * scene.size[0]) / (tall * scene.size[1]));
@@ -79,8 +78,12 @@ class Maps {
   }
 
   titles() {
-    const title = (head) =>
-      element("span", ...(Number.isInteger(head) ? ["title", head + 1] : ["title word", head]));
+    const title = (head) => {
+      if (Number.isInteger(head)) return element("span", "title", head + 1);
+      const made = element("span", "title word");
+      made.append(element("span", "", head));
+      return made;
+    };
     return [element("span", "title"), ...this.columns.map(title)];
   }
 
