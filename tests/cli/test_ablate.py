@@ -90,7 +90,7 @@ def test_what_a_study_can_detect_is_said_in_sentences(study):
         invoke("mine.yaml --dry-run --seeds 0").stdout
     )
     assert (
-        "standard deviations of the paired differences on (3 seeds, 1 comparison). Joint intervals"
+        "standard deviations of the paired differences (3 seeds, 1 comparison). Joint intervals"
         " decide; p-values need 6 seeds.\n" in invoke("mine.yaml --dry-run --seeds 0-2").stdout
     )
 

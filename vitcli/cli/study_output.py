@@ -71,7 +71,7 @@ def detectable_text(study: "Study") -> str:
     size, needed = planned_detectable(seeds, comparisons), seeds_needed(comparisons)
     few = f" Joint intervals decide; p-values need {needed} seeds." if seeds < needed else ""
     return (
-        f"differences from {size:.1f} standard deviations of the paired differences on"
+        f"differences of at least {size:.1f} standard deviations of the paired differences"
         f" ({given}).{few}"
     )
 
