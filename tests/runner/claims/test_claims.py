@@ -12,10 +12,11 @@ import typer
 
 from vitcli.cli.attn_map import parse_point
 from vitcli.cli.main import app
-from vitcli.runner.claims import by_results, computed
+from vitcli.runner.claims import by_figures, by_studies, computed
 from vitcli.runner.claims.by_computation import COMPUTATIONS
-from vitcli.runner.claims.by_results import FROM_RESULTS, Results
+from vitcli.runner.claims.by_results import FROM_RESULTS
 from vitcli.runner.claims.judge import ITEMS, judge, read_recorded, select
+from vitcli.runner.claims.result_files import Results
 from vitcli.runner.experiment.config import find_experiment
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
@@ -181,7 +182,7 @@ def test_a_claim_about_a_loss_follows_from_the_interval(rows, verdict):
     ],
 )
 def test_the_ranking_follows_from_paired_differences_of_neighbours(scores, verdict):
-    names = (name.replace("-", "_") for name in by_results.ORDER)
+    names = (name.replace("-", "_") for name in by_studies.ORDER)
     made = Made(study("ablation-cifar10-tiny", 90.0, **dict(zip(names, scores, strict=True))))
     assert FROM_RESULTS["S2-51"](made).verdict == verdict
 
@@ -275,8 +276,8 @@ def test_a_side_is_decided_as_in_the_table_of_the_study(changes, where, text):
     row = compare(study("ablation-norm", 60.0, other=60.0))[1]
     known = {"difference": 1.0, "ci_low": 0.2, "ci_high": 1.8, "joint_low": -0.5, "joint_high": 2.5}
     row = replace(row, **known | changes)
-    assert by_results.side(row) == where
-    assert text is None or by_results.difference_text(row) == text
+    assert by_studies.side(row) == where
+    assert text is None or by_studies.difference_text(row) == text
 
 
 @pytest.mark.parametrize(
@@ -288,7 +289,7 @@ def test_a_side_is_decided_as_in_the_table_of_the_study(changes, where, text):
     ],
 )
 def test_what_several_models_show_gives_one_word(verdicts, word):
-    assert by_results._of_claims(verdicts) == word
+    assert by_figures._of_claims(verdicts) == word
 
 
 @pytest.mark.parametrize(
@@ -301,7 +302,7 @@ def test_what_several_models_show_gives_one_word(verdicts, word):
     ],
 )
 def test_the_rows_of_a_table_give_one_word(verdicts, word):
-    assert by_results.of_rows(verdicts) == word
+    assert by_studies.of_rows(verdicts) == word
 
 
 def test_without_results_nothing_that_needs_them_has_a_verdict():

@@ -48,7 +48,8 @@ def judge(item: Item, results: Path | None) -> Finding | None:
         results: Folder of result files; None if there is none.
     """
     from vitcli.runner.claims.by_computation import COMPUTATIONS
-    from vitcli.runner.claims.by_results import FROM_RESULTS, Results
+    from vitcli.runner.claims.by_results import FROM_RESULTS
+    from vitcli.runner.claims.result_files import Results
 
     if item.id in COMPUTATIONS:
         return COMPUTATIONS[item.id]()
