@@ -71,6 +71,7 @@ ENDS = {
     "vitcli eval theirs": (4, "no run is called 'theirs'"),
     "vitcli data get cifar10 --from": (4, "cifar-10-python.tar.gz"),
     "vitcli data get cifar10": NO_CIFAR,
+    "vitcli claims --check": (3, "there is no folder experiments/results"),
     "vitcli runs rm quickstart": (2, "type --yes"),
     "vitcli runs page runs/ablation-quickstart": (4, "no such folder"),
     "vitcli runs watch ablation-quickstart": (4, "'vitcli ablate STUDY' starts a study"),

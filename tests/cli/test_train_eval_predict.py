@@ -208,7 +208,7 @@ def test_options_set_the_fields_that_they_name(here):
         (["eval", ""], 2, "name of a run is empty"),
         (["predict", "photo.jpg", "--run", ""], 2, "name of a run is empty"),
         (["attn-map", "photo.jpg", "--run", ""], 2, "name of a run is empty"),
-        (["eval", "x" * 300], 2, "File name too long"),
+        (["eval", "x" * 300], 4, "File name too long"),
         (["train", "-o", "/dev/null/x"], 2, "/dev/null/x"),
         (["eval", "nowhere"], 4, "no run is called 'nowhere'"),
         (["predict", "x.png"], 4, "x.png: cannot be opened"),
