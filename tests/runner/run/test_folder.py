@@ -129,6 +129,11 @@ def test_a_printed_command_takes_no_run_for_an_option():
     assert RunDir(Path("-dash")).command("eval") == "vitcli eval ./-dash"
 
 
+def test_a_name_that_is_too_long_is_cut_in_the_error(here):
+    with pytest.raises(InputError, match=r"no run is called 'x{49}\.{3}x{48}': File name too long$"):
+        find_run("x" * 300)
+
+
 def test_a_plain_name_names_a_folder_under_runs():
     assert named_folder("my pets") == RUNS / "my pets"
     for name in (" ", "a/b", "..", "auto", "quickstart", "a\nb"):

@@ -6,7 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -305,7 +305,8 @@ def find_run(text: str) -> RunDir:
     if not text:
         raise ConfigError("the name of a run is empty; is a shell variable unset?")
     try:
-        Path(text).exists()
+        with suppress(FileNotFoundError, NotADirectoryError):
+            Path(text).stat()
     except OSError as error:  # such as a name that is too long
         name = shorten(text, MAX_ECHO)
         raise InputError(f"no run is called {name!r}: {error.strerror}") from error
