@@ -130,7 +130,7 @@ def test_a_printed_command_takes_no_run_for_an_option():
 
 
 def test_a_name_that_is_too_long_is_cut_in_the_error(here):
-    with pytest.raises(InputError, match=r"no run is called 'x{49}\.{3}x{48}': File name too long$"):
+    with pytest.raises(InputError, match=r"'x{49}\.{3}x{48}': File name too long$"):
         find_run("x" * 300)
 
 
