@@ -62,7 +62,7 @@ def move(monkeypatch) -> Callable[[str], None]:
 def questions(driver: Driver) -> list[Any]:
     """Return what the storage knows about each trial, except its times."""
     return [
-        (t.state, t.params, t.values, t.user_attrs, t.intermediate_values)
+        (t.state, t.params, t.values, t.user_attrs, t.system_attrs, t.intermediate_values)
         for t in driver.store.trials()
     ]
 
