@@ -55,10 +55,11 @@ def write_final(search: Search, doc: SearchResult, root: Path, save: Path | None
         earlier = load_study(str(path)).trials()
         if any(trial.variant == WINNER and trial.config_hash != own for trial in earlier):
             raise _tested(root / FOLDER)
-    folder = (save or root) / path.stem / WINNER
-    saved = map(read_saved, sorted(folder.glob("*.json")))
-    if any(record and record.config_hash != own for record in saved):
-        raise _tested(folder)
+    if save:
+        folder = save / path.stem / WINNER
+        saved = map(read_saved, sorted(folder.glob("*.json")))
+        if any(record and record.config_hash != own for record in saved):
+            raise _tested(folder)
     commit(path, dump(final_fields(search, point)).encode())
     return path
 
