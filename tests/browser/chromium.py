@@ -26,6 +26,8 @@ for wanted, end in zip((3, 4), ends):
 os.execvp(sys.argv[3], sys.argv[3:])
 """
 """A program that starts Chromium with the pipes on descriptors 3 (commands) and 4 (answers)."""
+TYPED = {"Enter": "\r"}
+"""The text of a key whose name is longer than one character."""
 CODES = {" ": "Space", "[": "BracketLeft", "]": "BracketRight", "?": "Slash"}
 
 
@@ -196,7 +198,8 @@ class Page:
 
     def press(self, key: str) -> None:
         """Press a key by its name in JavaScript, such as ``a`` or ``ArrowLeft``."""
-        text = {"text": key} if len(key) == 1 else {}
+        typed = TYPED.get(key, key)
+        text = {"text": typed} if len(typed) == 1 else {}
         code = CODES.get(key, key if len(key) > 1 else f"Key{key.upper()}")
         self.call("Input.dispatchKeyEvent", type="keyDown", key=key, code=code, **text)
         self.call("Input.dispatchKeyEvent", type="keyUp", key=key, code=code)

@@ -26,9 +26,10 @@ RUN = """(() => {{
   const removed = {{heads: new Set({heads}), patches: new Set({patches})}};
   const found = network.run(pixels, removed);
   if ({logits_only}) return {{logits: [...found.logits]}};
-  const sizes = {{layers: network.blocks.length, heads: network.heads, tokens: network.tokens,
-    residual: network.residual}};
-  const through = rollouts(found.attention, sizes, removed.heads);
+  const heads = [...Array(network.heads).keys()];
+  const isKept = (layer, head) => !removed.heads.has(`${{layer}} ${{head}}`);
+  const kept = network.blocks.map((_, layer) => heads.filter((head) => isKept(layer, head)));
+  const through = rollouts(found.attention, network, kept);
   return {{logits: [...found.logits], lens: found.lens.map(each => [...each]),
     attention: [...found.attention], reading: [...found.reading], rollout: [...through]}};
 }})()"""

@@ -89,7 +89,7 @@ def test_keys_choose_patch_layer_and_head(visit, scene):
     assert text(shown, "announcement").startswith("row 4, column 3, layer 2, head 2: most to row ")
     shown.press("r")
     close_to(values(shown), scene.rollout[1, token])
-    for key, layer in (("]", "3"), ("]", "3"), ("PageUp", "2"), ("PageUp", "1"), ("[", "1")):
+    for key, layer in (("]", "3"), ("]", "3"), ("[", "2"), ("[", "1"), ("[", "1")):
         shown.press(key)
         assert state(shown)["layer"] == layer
     shown.press("h")

@@ -196,3 +196,19 @@ def test_a_dropped_picture_has_the_pixels_of_python(shown, size):
     expected = decode(buffer.getvalue(), name, (32, 32), 3).permute(1, 2, 0).numpy()
     assert np.abs(found - expected.astype(int)).max() <= 1
     assert (found == expected).mean() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("kind", "mode"),
+    [("png", "RGBA"), ("png", "LA"), ("png", "P"), ("png", "L"), ("gif", "P"), ("webp", "RGB")],
+)
+def test_other_lossless_files_have_the_pixels_of_python_too(shown, kind, mode):
+    rng = np.random.default_rng(6)
+    colours = Image.fromarray(rng.integers(0, 256, (45, 33, 4), dtype=np.uint8), "RGBA")
+    buffer = io.BytesIO()
+    colours.convert(mode).save(buffer, kind, **({"lossless": True} if kind == "webp" else {}))
+    name = f"{mode}.{kind}"
+    drop(shown, name, buffer.getvalue(), f"image/{kind}")
+    found = np.array(shown.evaluate("[...explorers[0].scene.pixels]")).reshape(32, 32, 3)
+    expected = decode(buffer.getvalue(), name, (32, 32), 3).permute(1, 2, 0).numpy()
+    assert np.abs(found - expected.astype(int)).max() <= 1

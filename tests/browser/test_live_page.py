@@ -70,6 +70,8 @@ def test_heads_and_patches_are_removed_and_restored_by_keys(visit, content):
     assert np.abs(two - one).max() > 1e-3
     chips = "[...document.querySelectorAll('.chip')].map(chip => chip.textContent)"
     assert shown.evaluate(chips) == ["layer 4, head 2", "row 5, column 5"]
+    assert text(shown, "announcement").endswith(" %"), "the sentence names both answers"
+    assert "; with nothing removed: ship, " in text(shown, "announcement")
     label = "document.querySelectorAll('.map')[19].getAttribute('aria-label')"
     assert shown.evaluate(label) == "layer 4, head 2, removed"
     shown.press("u")
@@ -117,6 +119,84 @@ def test_photos_are_added_kept_and_classified_again(visit, content):
     assert shown.console_messages() == []
 
 
+def test_a_head_that_is_removed_while_a_picture_loads_is_removed_from_it_too(visit, content):
+    shown = visit(content)
+    whole = logits(shown)
+    drop(shown, "noise.png", png())
+    shown.evaluate(
+        "document.querySelector('.picture').click();"
+        "document.dispatchEvent(new KeyboardEvent('keydown', {key: 'X'}))"
+    )
+    shown.wait("document.querySelector('.explorer').dataset.scene === '0'")
+    assert np.abs(logits(shown) - whole).max() > 1e-3
+    assert text(shown, "announcement").startswith("ship.jpg: "), "the chosen picture is announced"
+
+
+def test_the_mean_names_its_number_of_heads_and_a_layer_without_heads_attends_to_nothing(
+    visit, content
+):
+    shown = visit(content)
+    for key in "1Xh":
+        shown.press(key)
+    state(shown)
+    assert text(shown, "where") == "layer 4, mean of 3 heads"
+    for key in "2X3X4Xh":
+        shown.press(key)
+    state(shown)
+    assert text(shown, "where") == "layer 4, all heads removed"
+    assert text(shown, "strongest") == ""
+    told = "layer 4, all heads removed: most to no patch"
+    assert text(shown, "announcement").endswith(told)
+    shown.press("e")
+    state(shown)
+    assert text(shown, "edge-note") == "No patch attends to another one."
+
+
+def test_the_focus_stays_where_a_user_of_the_keyboard_expects_it(visit, content):
+    shown = visit(content)
+
+    def focused() -> str:
+        state(shown)
+        return shown.evaluate("document.activeElement.textContent")
+
+    for key in ("X", "ArrowUp", "x"):
+        shown.press(key)
+    state(shown)
+    shown.evaluate("document.querySelector('.chip').focus()")
+    x, y = middle(shown, ".stage")
+    shown.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+    assert focused() == "layer 4, head 2", "a new drawing keeps the focus"
+    shown.press("Enter")
+    assert focused() == "row 5, column 5", "the next part of the list"
+    shown.press("Enter")
+    assert focused() == "Remove patches"
+    shown.press("X")
+    shown.evaluate("document.querySelector('.restore').focus()")
+    shown.press("Enter")
+    assert focused() == "Remove patches"
+    shown.evaluate("document.querySelector('.open').focus()")
+    drop(shown, "noise.png", png())
+    assert focused() == "Choose a photo"
+
+
+def test_the_oldest_photos_go_and_the_picture_that_is_compared_stays(visit, content):
+    shown = visit(content)
+    for i in range(13):
+        drop(shown, f"{i}.png", png((32, 32)))
+    names = "[...document.querySelectorAll('.picture')].map((button) => button.title)"
+    assert shown.evaluate(names) == ["ship.jpg", *(f"{i}.png" for i in range(2, 13))]
+
+
+def test_dropped_text_changes_nothing(visit, content):
+    shown = visit(content)
+    drop(shown, "x.png", b"no picture")
+    shown.evaluate(
+        "document.dispatchEvent(new DragEvent('drop', {dataTransfer: new DataTransfer()}))"
+    )
+    assert text(shown, "complaint").startswith("x.png: this browser cannot read it")
+    assert shown.console_messages() == []
+
+
 @pytest.mark.parametrize(
     ("name", "content_of_file", "told"),
     [
@@ -139,4 +219,8 @@ def test_a_browser_with_other_logits_is_named(visit, content):
     wrong = content.replace(b'"epsilon": 1e-06', b'"epsilon": 1.0')
     assert wrong != content
     shown = visit(wrong)
-    assert text(shown, "check").startswith("This browser computes other logits than Python")
+    told = "This browser computes different logits from Python's: the difference is"
+    assert text(shown, "warning").startswith(told)
+    assert text(shown, "check") == ""
+    drop(shown, "noise.png", png())
+    assert text(shown, "warning").startswith(told), "the answer of every photo is wrong"

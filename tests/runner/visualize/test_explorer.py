@@ -17,8 +17,12 @@ from tests.explorer_page import attention, parse
 from vitcli.core.inspect.rollout import rollout
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.spec import model_spec
+from vitcli.runner.attn_map.explain import Explainer
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.visualize.explorer.explore import MAX_BYTES, attention_bytes, check_size
+from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.weights import default_run
+from vitcli.runner.visualize.explorer.explore import Explorer, attention_bytes
+from vitcli.runner.visualize.explorer.live import LiveExplorer
 from vitcli.runner.visualize.explorer.page import MAX_SHOWN, Opening, fragment, page, quantise
 from vitcli.runner.visualize.explorer.scene import Scene, make_scene
 
@@ -143,17 +147,27 @@ def test_a_vit_of_six_layers_and_eight_heads_is_under_two_megabytes():
     assert abs(small - attention_bytes(model, 6)) < 100_000
 
 
+def explainer_of(**fields: Any) -> Explainer:
+    """Return an explainer of the bundled run with another model."""
+    explainer = Explainer(Predictor(default_run(), "cpu"), by_class=False)
+    sizes = {"in_chans": 3, "num_classes": 5, "patch_size": 16, "embed_dim": 16}
+    explainer.model = build_vit(model_spec(**(sizes | fields)))
+    explainer.heads = tuple(range(fields["num_heads"]))
+    explainer.layers = (fields["depth"] - 1,)
+    return explainer
+
+
 def test_a_large_model_is_refused_with_what_to_type():
-    sizes: dict[str, Any] = {"in_chans": 3, "num_classes": 5, "patch_size": 16, "embed_dim": 16}
-    base = build_vit(model_spec(img_size=(224, 224), depth=12, num_heads=8, **sizes))
-    check_size(base, 12)
-    large = build_vit(model_spec(img_size=(384, 384), depth=24, num_heads=16, **sizes))
-    assert attention_bytes(large, 24) > 4 * MAX_BYTES
+    Explorer(explainer_of(img_size=(224, 224), depth=12, num_heads=8), all_layers=True)
+    large = explainer_of(img_size=(384, 384), depth=24, num_heads=16)
     with pytest.raises(ConfigError, match=r"24 layers needs 174 MiB, .* such as --layer -1"):
-        check_size(large, 24)
-    check_size(large, 1)
+        Explorer(large, all_layers=True)
+    with pytest.raises(ConfigError, match=r"^--live: the attention of .* 174 MiB.*out --live"):
+        LiveExplorer(large, all_layers=True)
+    Explorer(large, all_layers=False)
+    huge = explainer_of(img_size=(1024, 1024), depth=1, num_heads=8)
     with pytest.raises(ConfigError, match=r"1 layer needs .*; use --format png or npz"):
-        check_size(build_vit(model_spec(img_size=(1024, 1024), depth=1, num_heads=8, **sizes)), 1)
+        Explorer(huge, all_layers=True)
 
 
 @pytest.mark.parametrize(

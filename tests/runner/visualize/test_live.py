@@ -1,6 +1,7 @@
 """The page with a model inside: what it holds, what it weighs and what it refuses."""
 
 import base64
+import copy
 import re
 from pathlib import Path
 
@@ -21,8 +22,7 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import default_run
 from vitcli.runner.files import policy_hash
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.visualize.explorer.explore import MAX_BYTES
-from vitcli.runner.visualize.explorer.live import LiveExplorer, check_weights
+from vitcli.runner.visualize.explorer.live import LiveExplorer
 from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
 
 SHIP = Path(__file__).parents[3] / "experiments" / "results" / "ship.jpg"
@@ -140,10 +140,14 @@ def test_other_attention_and_runs_that_do_not_classify_are_refused_by_name(predi
         LiveExplorer(explainer, all_layers=True)
 
 
-def test_too_many_weights_are_refused():
-    check_weights(MAX_BYTES * 3 // 4)
-    with pytest.raises(ConfigError, match=r"^--live: the weights need 64 MiB, and the limit is 32"):
-        check_weights(MAX_BYTES * 3 // 2)
+def test_too_many_weights_are_refused(predictor):
+    explainer = Explainer(predictor, by_class=False)
+    explainer.predictor = copy.copy(predictor)
+    explainer.predictor.model = copy.deepcopy(predictor.model)
+    explainer.predictor.model.head = nn.Linear(4_000, 3_200)
+    told = r"^--live: the weights need 67 MiB, and the limit is 32 MiB; leave out --live"
+    with pytest.raises(ConfigError, match=told):
+        LiveExplorer(explainer, all_layers=True)
 
 
 def test_logits_that_are_not_finite_are_refused(predictor):

@@ -43,12 +43,26 @@ class Explorer:
         is_by_head = explainer.method == "head" and not explainer.average_heads
         self.explainer = explainer
         self.layers = tuple(range(len(model.blocks))) if all_layers else explainer.layers
-        check_size(model, len(self.layers))
+        self.check_attention()
         self.opening = Opening(
             layer=self.layers[-1] + 1,
             head=explainer.heads[0] + 1 if are_heads_named or is_by_head else None,
             rollout=explainer.method == "rollout",
             query=explainer.query,
+        )
+
+    def check_attention(self) -> None:
+        """Refuse a page with too much attention.
+
+        Raises:
+            ConfigError: The page would hold more than ``MAX_BYTES`` of attention.
+        """
+        model, layers = self.explainer.model, len(self.layers)
+        fits = attention_bytes(model, 1) <= MAX_BYTES
+        check_size(
+            f"--format html: the attention of {quantity(layers, 'layer')} needs",
+            attention_bytes(model, layers),
+            "name fewer layers, such as --layer -1" if fits else "use --format png or npz",
         )
 
     def page(self, explanation: Explanation) -> bytes:
@@ -76,23 +90,15 @@ def name_of(explanation: Explanation) -> str:
     return printable("stdin" if path == "-" else Path(path).name)
 
 
-def check_size(model: VisionTransformer, num_layers: int) -> None:
-    """Refuse a page with too much attention.
+def check_size(need: str, num_bytes: int, advice: str) -> None:
+    """Refuse a page with too many bytes; ``need`` says what needs them.
 
     Raises:
-        ConfigError: The page would hold more than ``MAX_BYTES`` of attention.
+        ConfigError: There are more than ``MAX_BYTES``.
     """
-    size = attention_bytes(model, num_layers)
-    if size > MAX_BYTES:
-        advice = (
-            "name fewer layers, such as --layer -1"
-            if attention_bytes(model, 1) <= MAX_BYTES
-            else "use --format png or npz"
-        )
-        layers = quantity(num_layers, "layer")
+    if num_bytes > MAX_BYTES:
         raise ConfigError(
-            f"--format html: the attention of {layers} needs {size / 2**20:,.0f} MiB, and the"
-            f" limit is {MAX_BYTES >> 20} MiB; {advice}"
+            f"{need} {num_bytes / 2**20:,.0f} MiB, and the limit is {MAX_BYTES >> 20} MiB; {advice}"
         )
 
 

@@ -18,7 +18,12 @@ from vitcli.core.spec.slots import POOLS
 from vitcli.runner.attn_map.explain import Explainer, Explanation
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
-from vitcli.runner.visualize.explorer.explore import MAX_BYTES, Explorer, name_of
+from vitcli.runner.visualize.explorer.explore import (
+    Explorer,
+    attention_bytes,
+    check_size,
+    name_of,
+)
 from vitcli.runner.visualize.explorer.packing import UnknownLayerError, pack_model
 from vitcli.runner.visualize.explorer.page import (
     PARTS,
@@ -71,8 +76,14 @@ class LiveExplorer(Explorer):
             raise ConfigError(
                 f"--live: the page cannot compute {error} of {predictor.run.name}; leave out --live"
             ) from error
-        check_weights(sum(map(len, weights)))
+        num_bytes = sum(map(len, weights)) * 4 // 3  # in base64
+        check_size("--live: the weights need", num_bytes, "leave out --live")
         self.packed = {"model": packed, "weights": [to_base64(part) for part in weights]}
+
+    def check_attention(self) -> None:
+        """Refuse a model whose attention is too large for a browser; the page has all layers."""
+        size = attention_bytes(self.explainer.model, len(self.layers))
+        check_size("--live: the attention of all layers needs", size, "leave out --live")
 
     def page(self, explanation: Explanation) -> bytes:
         """Return the page, with the picture of the explanation as the first one."""
@@ -132,17 +143,3 @@ def _on_cpu(predictor: Predictor) -> VisionTransformer:
         model = copy.deepcopy(model).to("cpu")
     assert isinstance(model, VisionTransformer)
     return model
-
-
-def check_weights(num_bytes: int) -> None:
-    """Refuse a page with too many weights.
-
-    Raises:
-        ConfigError: The page would hold more than ``MAX_BYTES`` of them.
-    """
-    size = num_bytes * 4 // 3  # in base64
-    if size > MAX_BYTES:
-        raise ConfigError(
-            f"--live: the weights need {size / 2**20:,.0f} MiB, and the limit is"
-            f" {MAX_BYTES >> 20} MiB; leave out --live"
-        )

@@ -107,7 +107,6 @@ def pack_model(
         "size": model.image_shape[1:],
         "grid": model.grid_size,
         "width": model.spec.embed_dim,
-        "mean": mean,
         "scale": scale.flatten().tolist(),
         "shift": shift.flatten().tolist(),
         "embed": packer.steps(model.patch_embed, "patch_embed"),

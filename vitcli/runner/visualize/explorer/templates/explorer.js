@@ -50,12 +50,13 @@ class Explorer {
     const scene = this.scenes[index];
     const image = new Image();
     image.src = scene.picture;
-    this.wanted = index;
+    this.wanted = scene;
     await image.decode();
-    if (this.wanted !== index) return;
+    if (this.wanted !== scene) return;
+    this.prepare(scene);
     this.hovered = this.probe = null;
     if (this.scene && !this.scene.hasTokensOf(scene)) this.pinned = null;
-    this.index = index;
+    this.index = this.scenes.indexOf(scene);
     this.scene = scene;
     this.layer = Math.min(Math.max(this.layer, 0), scene.layers.length - 1);
     if (Number.isInteger(this.head) && this.head >= scene.heads) this.head = MEAN;
@@ -68,6 +69,9 @@ class Explorer {
     this.maps = new Maps(this.part("maps"), this);
     this.update();
   }
+
+  /* Complete the numbers of a scene before it is shown. Here they are complete. */
+  prepare() {}
 
   // --- parts that depend on the scene
 
@@ -82,12 +86,12 @@ class Explorer {
       button.append(image);
       return button;
     });
-    row.replaceChildren(...this.pictures);
+    row.querySelectorAll(".picture").forEach((button) => button.remove());
+    row.prepend(...this.pictures);
   }
 
   buildPrediction() {
     const [best, ...others] = this.scene.classes; // empty if the model does not classify
-    const inPercent = (probability) => `${(100 * probability).toFixed(1)}\u00a0%`;
     const rest = others.map(([name, value]) => `${name} ${inPercent(value)}`).join(", ");
     this.part("prediction").replaceChildren(
       element("strong", "", best ? best[0] : ""),
@@ -105,7 +109,7 @@ class Explorer {
       return made;
     };
     this.part("head").replaceChildren(
-      option(MEAN, `mean of ${this.scene.heads}`),
+      option(MEAN, "mean"),
       ...Array.from({ length: this.scene.heads }, (_, i) => option(i, `${i + 1}`)),
       option(ROLLOUT, "rollout"),
     );
@@ -240,18 +244,14 @@ class Explorer {
   }
 
   keys() {
-    const previousLayer = () => this.show(this.layer - 1, this.head);
-    const nextLayer = () => this.show(this.layer + 1, this.head);
     const keys = {
       ArrowUp: () => this.walk(-1, 0),
       ArrowDown: () => this.walk(1, 0),
       ArrowLeft: () => this.walk(0, -1),
       ArrowRight: () => this.walk(0, 1),
       Escape: () => this.set({ pinned: null }),
-      "[": previousLayer,
-      PageUp: previousLayer,
-      "]": nextLayer,
-      PageDown: nextLayer,
+      "[": () => this.show(this.layer - 1, this.head),
+      "]": () => this.show(this.layer + 1, this.head),
       ",": () => this.moveAcross(-1),
       ".": () => this.moveAcross(1),
       h: () => this.show(this.layer, MEAN),
@@ -361,18 +361,19 @@ class Explorer {
     if (this.head === ROLLOUT) {
       return `rollout through ${number > 1 ? `layers 1 to ${number}` : "layer 1"}`;
     }
-    const head = this.head === MEAN ? `mean of ${this.scene.heads} ${this.scene.heads > 1 ? "heads" : "head"}` : `head ${this.head + 1}`;
-    return `layer ${number}, ${head}`;
+    if (this.head !== MEAN) return `layer ${number}, head ${this.head + 1}`;
+    const count = this.scene.keptHeads(this.layer).length;
+    if (count === 0) return `layer ${number}, all heads removed`;
+    return `layer ${number}, mean of ${count} ${count > 1 ? "heads" : "head"}`;
   }
 
   /* Tell a screen reader the result of a key. */
   speak() {
     const { scene } = this;
     const row = scene.attends(this.layer, this.head, this.query);
-    const [most] = scene.strongest(row, 1);
+    const most = scene.strongest(row, 1).map((patch) => `${scene.nameOf(patch)}, ${percent(row[patch])}`);
     this.part("announcement").textContent =
-      `${scene.nameOf(this.query)}, ${this.where()}: most to ${scene.nameOf(most)}, ` +
-      percent(row[most]);
+      `${scene.nameOf(this.query)}, ${this.where()}: most to ${most[0] ?? "no patch"}`;
   }
 
   report(row, edges) {

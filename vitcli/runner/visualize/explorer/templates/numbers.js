@@ -58,8 +58,16 @@ class Scene {
     const at = (index) => (layer * this.heads + index) * this.queries + query;
     if (head === ROLLOUT) rollout.addTo(row, layer * this.queries + query, 1);
     else if (head !== MEAN) heads.addTo(row, at(head), 1);
-    else for (let i = 0; i < this.heads; i += 1) heads.addTo(row, at(i), 1 / this.heads);
+    else {
+      const kept = this.keptHeads(layer);
+      for (const each of kept) heads.addTo(row, at(each), 1 / kept.length);
+    }
     return row;
+  }
+
+  /* Return the heads whose mean is shown. */
+  keptHeads() {
+    return [...Array(this.heads).keys()];
   }
 
   /* Return the largest share of a patch in a row. */
@@ -87,16 +95,16 @@ class Scene {
       for (let query = this.first; query < this.tokens; query += 1) {
         const row = this.attends(layer, head, query);
         for (let key = this.first; key < this.tokens; key += 1) {
-          if (key !== query) found.push([query, key, row[key]]);
+          if (key !== query && row[key] > 0) found.push([query, key, row[key]]);
         }
       }
       return found.sort((a, b) => b[2] - a[2]).slice(0, Scene.MAX_EDGES);
     }).slice(0, count);
   }
 
-  /* Return the patches with the largest shares, largest first. */
+  /* Return the patches with the largest shares, largest first. No patch has the share 0. */
   strongest(row, count) {
-    const patches = [...row.keys()].slice(this.first);
+    const patches = [...row.keys()].slice(this.first).filter((patch) => row[patch] > 0);
     return patches.sort((a, b) => row[b] - row[a] || a - b).slice(0, count);
   }
 
@@ -130,6 +138,11 @@ class Scene {
   }
 }
 Scene.MAX_EDGES = 100;
+
+/* Return a probability in per cent, with one decimal. */
+function inPercent(probability) {
+  return `${(100 * probability).toFixed(1)}\u00a0%`;
+}
 
 /* Return a share in per cent, with two decimals below 10 % and one above. */
 function percent(share) {

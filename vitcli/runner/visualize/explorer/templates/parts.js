@@ -130,7 +130,7 @@ function prefixText(names) {
 }
 
 function edgesText(edges) {
-  if (!edges.length) return "The picture is one patch, so there are no edges.";
+  if (!edges.length) return "No patch attends to another one.";
   const [least, most] = [edges.at(-1)[2], edges[0][2]].map(percent);
   const found = `The ${edges.length} strongest edges between patches, from ${least} to ${most}`;
   return `${found}. The dot is at the patch that gets the attention.`;

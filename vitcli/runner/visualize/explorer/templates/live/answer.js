@@ -69,51 +69,66 @@ class Answer {
     this.part("lens").replaceChildren(...rows);
   }
 
+  /* List what is removed. The buttons are built again only if the list changes, so that they keep the
+     focus; the focus of a button that goes moves to its neighbour. */
   drawRemoved() {
     const { explorer } = this;
     const { scene } = explorer;
-    const heads = [...explorer.removed].sort().map((key) => {
-      const [layer, head] = key.split(" ").map(Number);
-      return [`layer ${scene.layers[layer]}, head ${head + 1}`, () => explorer.toggleHead(layer, head)];
-    });
+    const removed = [...explorer.removed].map((key) => key.split(" ").map(Number));
+    const heads = removed.sort((a, b) => a[0] - b[0] || a[1] - b[1]).map(([layer, head]) => [
+      `layer ${scene.layers[layer]}, head ${head + 1}`,
+      () => explorer.toggleHead(layer, head),
+    ]);
     const patches = [...scene.patches].sort((a, b) => a - b).map((patch) => {
       const token = scene.first + patch;
       return [scene.nameOf(token), () => explorer.togglePatch(token)];
     });
-    const chips = [...heads, ...patches].map(([name, act]) => {
+    const parts = [...heads, ...patches];
+    const list = parts.map(([name]) => name).join("; ");
+    if (list === this.list) return;
+    this.list = list;
+    const [row, restore] = [this.part("chips"), this.part("restore")];
+    const focused = [...row.children].indexOf(document.activeElement);
+    const chips = parts.map(([name, act]) => {
       const button = buttonOf("chip", `Restore ${name}`, act);
       button.textContent = name;
       return button;
     });
-    this.part("chips").replaceChildren(...chips);
-    this.part("restore").hidden = chips.length === 0;
+    const hasFocus = focused >= 0 || (document.activeElement === restore && chips.length === 0);
+    row.replaceChildren(...chips);
+    restore.hidden = chips.length === 0;
+    if (hasFocus) (chips[focused] ?? chips.at(-1) ?? this.part("remove-patches")).focus();
   }
 
-  /* Compare with Python's logits, which the page holds for the picture it was written with. */
+  /* Compare with Python's logits, which the page holds for its first picture. */
   drawCheck() {
-    const { scene } = this.explorer;
-    const expected = scene.logits;
-    this.part("check").textContent = "";
-    if (!expected) return;
-    const differences = expected.map((logit, i) => Math.abs(logit - scene.whole.logits[i]));
-    const largest = Math.max(...differences);
-    const size = Math.max(1, ...expected.map(Math.abs));
-    const isWrong = !(largest <= Answer.TOLERANCE * size); // NaN is wrong too
-    this.part("check").classList.toggle("wrong", isWrong);
-    this.part("check").textContent = isWrong
-      ? `This browser computes other logits than Python: the difference is ${largest.toPrecision(2)}. Do not trust this page.`
-      : `The logits of the whole picture equal Python's up to ${largest.toExponential(0)}.`;
+    const { scene, scenes } = this.explorer;
+    this.difference ??= differenceOf(scenes[0]);
+    const { largest, isWrong } = this.difference;
+    this.part("check").textContent =
+      isWrong || scene !== scenes[0]
+        ? ""
+        : `The logits of the whole picture equal Python's up to ${largest.toExponential(0)}.`;
+    if (!isWrong || this.part("warning").textContent) return;
+    this.part("warning").textContent =
+      `This browser computes different logits from Python's: the difference is ${largest.toPrecision(2)}. ` +
+      "Do not trust this page.";
   }
 }
-Answer.TOLERANCE = 1e-3;
 
-function inPercent(share) {
-  return `${(100 * share).toFixed(1)}\u00a0%`;
+const TOLERANCE = 1e-3;
+
+/* The largest difference between the logits of this browser and Python's, of the whole picture. */
+function differenceOf(scene) {
+  scene.whole ??= scene.timed();
+  const largest = Math.max(...scene.logits.map((logit, i) => Math.abs(logit - scene.whole.logits[i])));
+  const size = Math.max(1, ...scene.logits.map(Math.abs));
+  return { largest, isWrong: !(largest <= TOLERANCE * size) }; // NaN is wrong too
 }
 
 /* A change of a share in percentage points. */
 function points(change) {
   const text = (100 * Math.abs(change)).toFixed(1);
-  if (text === "0.0") return "\u00b10.0";
-  return `${change < 0 ? "\u2212" : "+"}${text}`;
+  const sign = text === "0.0" ? "\u00b1" : change < 0 ? "\u2212" : "+";
+  return `${sign}${text}\u00a0points`;
 }

@@ -25,21 +25,27 @@ class LiveExplorer extends Explorer {
     return new LiveStage(this.part(name));
   }
 
-  choose(index) {
-    this.scenes[index].compute(this.removed);
-    return super.choose(index);
+  /* Also tell a screen reader the answer. */
+  async choose(index) {
+    await super.choose(index);
+    if (this.scene) this.say(this.sentence());
+  }
+
+  /* Compute with what is removed by now: heads can be removed while the picture loads. */
+  prepare(scene) {
+    scene.compute(this.removed);
   }
 
   // --- photos
 
+  /* The row also holds the button that adds photos. */
   buildPictures() {
     super.buildPictures();
-    this.adder ??= this.part("add"); // building the row takes it out of the page
     this.part("pictures").hidden = false;
-    this.part("pictures").append(this.adder);
   }
 
-  /* Add photo files, newest last, and show the last one that can be read. */
+  /* Add photo files, newest last, and show the last one that can be read. Above MAX_PHOTOS, the oldest
+     photos go; the first picture stays, because it is compared with Python. */
   async add(files) {
     const complaints = [];
     for (const file of files) {
@@ -52,10 +58,10 @@ class LiveExplorer extends Explorer {
     }
     this.part("complaint").textContent = complaints.join(" ");
     if (complaints.length === files.length) return;
-    while (this.scenes.length > MAX_PHOTOS) this.scenes.shift();
+    const spare = Math.max(0, this.scenes.length - MAX_PHOTOS);
+    this.scenes.splice(1, spare);
     this.buildPictures();
     await this.choose(this.scenes.length - 1);
-    this.say(this.sentence());
   }
 
   /* The headline; the list of classes below the picture names the others. */
@@ -88,7 +94,7 @@ class LiveExplorer extends Explorer {
     document.addEventListener("dragleave", (event) => this.drag(event, false));
     document.addEventListener("drop", (event) => {
       this.drag(event, false);
-      this.add([...event.dataTransfer.files]);
+      if (event.dataTransfer?.files.length) this.add([...event.dataTransfer.files]);
     });
   }
 
@@ -185,7 +191,7 @@ class LiveExplorer extends Explorer {
     const [first] = likeliest(scene.before, 1);
     const now = `${scene.name}: ${name}, ${inPercent(share)}`;
     if (!scene.changes) return now;
-    return `${now}; whole: ${scene.classNames[first]}, ${inPercent(scene.before[first])}`;
+    return `${now}; with nothing removed: ${scene.classNames[first]}, ${inPercent(scene.before[first])}`;
   }
 
   report(row, edges) {

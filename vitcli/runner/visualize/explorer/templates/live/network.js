@@ -241,12 +241,12 @@ class Network {
 
 /* Return the attention rollout up to each layer, (layers, N, N): Abnar and Zuidema 2020.
 
-   A removed head passes nothing on, so it is not in the mean over heads. */
-function rollouts(attention, { layers, heads, tokens, residual }, removed) {
+   `keptHeads` lists the heads of each layer that are not removed. A removed head passes nothing on, so
+   it is not in the mean over heads. */
+function rollouts(attention, { heads, tokens, residual }, keptHeads) {
   const size = tokens * tokens;
-  const made = new Float32Array(layers * size);
-  for (let layer = 0; layer < layers; layer += 1) {
-    const kept = [...Array(heads).keys()].filter((head) => !removed.has(`${layer} ${head}`));
+  const made = new Float32Array(keptHeads.length * size);
+  for (const [layer, kept] of keptHeads.entries()) {
     const mixed = new Float32Array(size);
     for (const head of kept) {
       const from = (layer * heads + head) * size;

@@ -41,6 +41,14 @@ async function readPhoto(file, size, channels) {
   } catch {
     throw new Error(`${name}: this browser cannot read it as a picture; try PNG or JPEG.`);
   }
+  try {
+    return toPhoto(name, bitmap, size, channels);
+  } finally {
+    bitmap.close();
+  }
+}
+
+function toPhoto(name, bitmap, size, channels) {
   const { width, height } = bitmap;
   if (width * height > MAX_PIXELS) throw new Error(`${name}: over ${MAX_PIXELS / 1e6} megapixels; save a smaller copy.`);
   if (Math.max(width, height) > MAX_RATIO * Math.min(width, height)) {
@@ -49,9 +57,7 @@ async function readPhoto(file, size, channels) {
   const pixels = fit(boxOf(bitmap, size), size, channels);
   const [top, left, tall, wide] = centralBox(height, width, size);
   const box = [left / width, top / height, wide / width, tall / height];
-  const photo = { name, pixels, box, size: [width, height], picture: copyToShow(bitmap) };
-  bitmap.close();
-  return photo;
+  return { name, pixels, box, size: [width, height], picture: copyToShow(bitmap) };
 }
 
 /* Draw a part of a picture on white, and return the canvas. */

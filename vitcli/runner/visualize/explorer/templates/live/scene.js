@@ -49,9 +49,9 @@ class LiveScene extends Scene {
   }
 
   rowsOf(attention) {
-    const { tokens, network, removedHeads } = this;
-    const sizes = { layers: this.layers.length, heads: this.heads, tokens, residual: network.residual };
-    const through = rollouts(attention, sizes, removedHeads);
+    const { tokens } = this;
+    const sizes = { heads: this.heads, tokens, residual: this.network.residual };
+    const through = rollouts(attention, sizes, this.layers.map((_, layer) => this.keptHeads(layer)));
     return {
       heads: new FloatRows(this.withReadOut(attention), tokens),
       rollout: new FloatRows(this.withReadOut(through), tokens),
@@ -75,15 +75,8 @@ class LiveScene extends Scene {
     return made;
   }
 
-  /* As in Scene; the mean is over the heads that are not removed. */
-  attends(layer, head, query) {
-    if (head !== MEAN) return super.attends(layer, head, query);
-    const row = new Float32Array(this.tokens);
-    const kept = [...Array(this.heads).keys()].filter((i) => !this.removedHeads.has(`${layer} ${i}`));
-    for (const i of kept) {
-      this.numbers.heads.addTo(row, (layer * this.heads + i) * this.queries + query, 1 / kept.length);
-    }
-    return row;
+  keptHeads(layer) {
+    return super.keptHeads().filter((head) => !this.removedHeads.has(`${layer} ${head}`));
   }
 }
 

@@ -1,6 +1,5 @@
 /* The steps of a forward pass. Values lie on a grid of tokens: an image is a grid whose tokens are
-   pixels. All values are in double precision: without
-   conversions, the arithmetic is faster. */
+   pixels. All values are in double precision: without conversions, the arithmetic is faster. */
 
 class Grid {
   constructor(rows, columns, width, data = new Float64Array(rows * columns * width)) {
