@@ -65,8 +65,8 @@ FINDINGS = {
     "below": "Lower accuracy than {baseline}: {rows}.",
     "above": "Higher accuracy than {baseline}: {rows}.",
     "equivalent": "Equivalent to {baseline} within the declared margin: {rows}.",
-    "around": "Undecided: {rows}. The data fit equality, and also every other difference inside the"
-    " interval.",
+    "around": "Undecided: {rows}. The data are compatible with no difference, and with every other"
+    " difference inside the interval.",
     "unknown": "Too few seeds for an interval: {rows}.",
     "diverged": "Diverged with some seed, so no difference is stated: {rows}.",
 }

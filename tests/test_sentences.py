@@ -63,8 +63,8 @@ def said_of(sentences: ModuleType, *rows: Row, same_setting: bool = False) -> li
 
 def test_an_interval_around_0_is_undecided_and_not_as_good_as_the_baseline(sentences):
     assert said_of(sentences, row("no-norm", -1.78, 3.74)) == [
-        "Undecided: `no-norm` (+0.98 [-3.16, +5.12]). The data fit equality, and also every other"
-        " difference inside the interval.",
+        "Undecided: `no-norm` (+0.98 [-3.16, +5.12]). The data are compatible with no difference,"
+        " and with every other difference inside the interval.",
         sentences.UNTESTED,
     ]
 

@@ -14,8 +14,9 @@ def holds_if(condition: bool, found: str, otherwise: Word = "refuted") -> Findin
 
 
 def span(values: Sequence[float], digits: int = 2) -> str:
-    """Return the smallest and the largest number: ``0.98 to 1.01``."""
-    return f"{min(values):.{digits}f} to {max(values):.{digits}f}"
+    """Return the smallest and the largest number: ``0.98 to 1.01``, or ``0.98`` if they agree."""
+    low, high = (f"{end(values):.{digits}f}" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
 
 
 def dot_product() -> Finding:
@@ -32,7 +33,7 @@ def scaling() -> Finding:
     before = ", ".join(f"{raw**0.5:.0f}" for raw, _ in pairs)
     found = (
         f"standard deviation of scores for widths 16, 64, 256: {before} unscaled,"
-        f" {span([scaled**0.5 for _, scaled in pairs])} scaled (unit queries and keys)"
+        f" {span([scaled**0.5 for _, scaled in pairs])} scaled (queries and keys of variance 1)"
     )
     return holds_if(all(abs(scaled - 1) < 0.1 for _, scaled in pairs), found)
 
@@ -47,7 +48,7 @@ def any_distance() -> Finding:
     reach, errors = computed.reach_of_attention(), computed.permutation_errors()
     found = (
         f"{reach:.0%} of the pairs of 64 tokens have a gradient in one layer; moving the tokens"
-        f" changes no weight (largest difference {errors['equivariant']:.0e})"
+        f" changes no output (largest difference {errors['equivariant']:.0e})"
     )
     return holds_if(reach == 1 and errors["equivariant"] < 1e-9, found)
 
@@ -61,7 +62,7 @@ def gradient_flow() -> Finding:
         f"gradient at the input of 5 blocks, divided by that at their output: {span(kept)} with"
         f" residual connections, {span(lost)} without (block of the training notes). With"
         f" LayerNorm: {span(normed)} with residual connections, {span(normed_lost)} without"
-        f" (initial weights, n = {len(kept)} seeds)"
+        f" (untrained, weights trunc_normal, n = {len(kept)} seeds)"
     )
     helps = [min(with_it) > max(without) for with_it, without in cases.values()]
     return Finding("holds" if all(helps) else "in part" if any(helps) else "refuted", found)
@@ -72,8 +73,8 @@ def features_kept() -> Finding:
     low, high = t_interval([a - b for a, b in zip(kept, lost, strict=True)])
     found = (
         f"a linear map reads the patches from the last of 6 layers with R^2 {span(kept)} with"
-        f" residuals and {span(lost)} without; difference [{low:.2f}, {high:.2f}] (initial"
-        f" weights, n = {len(kept)} seeds)"
+        f" residuals and {span(lost)} without; difference [{low:.2f}, {high:.2f}]"
+        f" (untrained, weights trunc_normal, n = {len(kept)} seeds)"
     )
     return holds_if(low > 0, found, "undecided" if high > 0 else "refuted")
 
@@ -81,8 +82,8 @@ def features_kept() -> Finding:
 def convolution() -> Finding:
     share, most, shared = computed.reach_of_convolution()
     found = (
-        f"an output of a 3x3 convolution depends on at most {most} of 64 pixels ({share:.0%});"
-        f" outputs at least 3 pixels apart have {shared} pixels in common"
+        f"an output of a 3x3 convolution depends on at most {most} of 64 pixels,"
+        f" {share:.0%} on average; outputs at least 3 pixels apart have {shared} pixels in common"
     )
     return holds_if(most == 9 and shared == 0, found)
 
@@ -104,7 +105,7 @@ def batch_norm() -> Finding:
     names = {"alone": "a batch of 1", "padded": "padding", "divided": "half of the batch"}
     parts = ", ".join(f"{batch[name]:.2f} with {text}" for name, text in names.items())
     found = (
-        f"RMS change of the output, which has variance 1. Batch norm: {parts}. Layer norm: at most"
+        f"RMS change of the output, which has variance 1. Batch norm: {parts}. Layer norm:"
         f" {max(layer.values()):.0f}. A batch norm over ranks needs their sums in every layer"
     )
     return holds_if(min(batch.values()) > 0.01 and max(layer.values()) == 0, found)
@@ -130,7 +131,8 @@ def subspaces() -> Finding:
     random = computed.random_overlaps(len(keys), keys[0].shape[1], heads)
     found = (
         f"bundled model: overlap of the key subspaces of two heads [{low:.3f}, {high:.3f}]; equal"
-        f" subspaces have 1, random ones {span(random, 3)} (n = {len(overlaps)} pairs)"
+        f" subspaces have 1, random ones {span(random, 3)} (n = {len(overlaps)} pairs). So heads"
+        " differ, but no more than random ones"
     )
     middle = (1 + sum(random) / len(random)) / 2
     return Finding("refuted" if low > middle else "holds" if high < middle else "undecided", found)
@@ -167,13 +169,17 @@ def shape_of_notes() -> Finding:
 def size_of_notes() -> Finding:
     counts = [parameters(name) for name in TINY]
     found = ", ".join(f"{name} {n:,}" for name, n in zip(TINY, counts, strict=True))
-    found += " parameters; the two differ in biases and norms, which the notes do not state"
+    found += (
+        " parameters; their parts were chosen to give this number, because the notes state neither"
+        " biases, norms nor image size"
+    )
     return holds_if(STATED_SIZE in counts, found)
 
 
 def size_of_report() -> Finding:
     count = parameters("cifar10-small")
-    return holds_if(abs(count / 1e6 - 5.7) < 0.05, f"the stated configuration has {count:,}")
+    found = f"the stated configuration has {count:,} parameters"
+    return holds_if(abs(count / 1e6 - 5.7) < 0.05, found)
 
 
 def schedule() -> Finding:
@@ -181,7 +187,8 @@ def schedule() -> Finding:
     found = (
         f"the rate of the stated code falls below 0.001 in epoch {passed} and ends at {last:.0e}"
     )
-    return holds_if(abs(last / 0.001 - 1) < 0.5, f"{found}; a warm-up of 5 % ends at epoch 15")
+    found = f"{found}; a warm-up of 5 % ends at epoch 15, as stated"
+    return holds_if(abs(last / 0.001 - 1) < 0.5, found, "in part")
 
 
 def parameters(name: str) -> int:

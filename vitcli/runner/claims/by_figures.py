@@ -1,8 +1,9 @@
 """Verdicts that the numbers of figures of trained models decide, or why there is none yet."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
-from vitcli.runner.claims.by_studies import against_resnet
+from vitcli.runner.claims.by_studies import against_resnet, of_parts, of_words
 from vitcli.runner.claims.item import Finding, Word
 from vitcli.runner.claims.result_files import Results, not_run
 
@@ -16,28 +17,40 @@ def attention_claim(*titles: str) -> Callable[[Results], Finding]:
     """
 
     def judge(results: Results) -> Finding:
-        texts, verdicts, hardware = [], set[str](), ""
+        texts, words, hardware = [], list[str](), dict[str, None]()
         for name in ("cifar10-pocket", "cifar10-report-narrow"):
             doc = results.figures(name)
             if doc is None:
                 return not_run(f"no numbers of {name} are recorded")
             for claim in doc["distance"]["claims"]:
                 if claim["claim"].startswith(titles) and claim["verdict"] != "cannot be asked":
-                    untrained = claim.get("against_untrained", "")
-                    texts.append(f"{name}: {claim['measured']}, {untrained or claim['verdict']}")
-                    verdicts.add("does not hold" if untrained else claim["verdict"])
-            hardware = doc["hardware"]
+                    word, against = judge_one(claim)
+                    texts.append(f"{name}: {claim['measured']}, {word} ({against})")
+                    words.append(word)
+            hardware |= {doc["hardware"]: None}
         if not texts:
             return not_run("no such number is recorded")
-        return Finding(_of_claims(verdicts), "; ".join(texts), hardware)
+        return Finding(of_words(words), "; ".join(texts), "; ".join(hardware))
 
     return judge
 
 
-def _of_claims(verdicts: set[str]) -> Word:
-    if verdicts == {"holds"}:
-        return "holds"
-    return "refuted" if verdicts == {"does not hold"} else "in part"
+def judge_one(claim: Mapping[str, Any]) -> tuple[Word, str]:
+    """Return the verdict on one model's number, and how it compares with untrained models.
+
+    A claim that holds counts in part if untrained models are not known to differ: it can be a
+    result of the architecture or of the initial weights.
+    """
+    from vitcli.runner.visualize.claims import describe_untrained
+
+    words: dict[str, Word] = {"does not hold": "refuted"}
+    word = words.get(claim["verdict"], claim["verdict"])
+    against = claim.get("against_untrained", "")
+    if word == "holds" and (against or not claim.get("untrained")):
+        word = "in part"
+    if not claim.get("untrained"):
+        return word, "not compared with untrained models"
+    return word, against or f"untrained: {describe_untrained(claim)}"
 
 
 def global_relations(results: Results) -> Finding:
@@ -75,16 +88,19 @@ def limits(results: Results) -> Finding:
     )
     only = max((scored[name] for name in ("last layer", "rollout")), key=lambda each: each["gap"])
     mixed = max((scored[name] for name in ("grad-rollout", "gradcam")), key=lambda e: e["gap"])
-    data = against_resnet(results).verdict
-    parts = [
-        computed.attention_exponents()[0] > 1.99,
-        computed.permutation_errors()["equivariant"] < 1e-9,
-        data == "holds",
-        only["gap"] + only["gap_ci95"] < mixed["gap"] - mixed["gap_ci95"],
-    ]
+    explain: bool | None = None  # whether attention alone explains less than with gradients
+    if only["gap"] + only["gap_ci95"] < mixed["gap"] - mixed["gap_ci95"]:
+        explain = True
+    elif only["gap"] - only["gap_ci95"] > mixed["gap"] + mixed["gap_ci95"]:
+        explain = False
+    words = {
+        "data": against_resnet(results).verdict,
+        "O(n^2)": of_parts([computed.attention_exponents()[0] > 1.99]),
+        "no spatial prior": of_parts([computed.permutation_errors()["equivariant"] < 1e-9]),
+        "explanation": of_parts([explain]),
+    }
     text = (
-        f"N^2 and no prior: computed, as S2-09 and S2-21; data: S2-41, {data}. Explanation:"
-        f" insertion minus deletion of patches, {maps} (n = {doc['faithfulness']['n']} images)"
+        f"{', '.join(f'{name}: {word}' for name, word in words.items())}. Explanation is insertion"
+        f" minus deletion of patches: {maps} (n = {doc['faithfulness']['n']} images)"
     )
-    word: Word = "holds" if all(parts) else "in part" if any(parts) else "refuted"
-    return Finding(word, text, doc["hardware"])
+    return Finding(of_words(words.values()), text, doc["hardware"])

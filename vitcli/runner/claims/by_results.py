@@ -6,13 +6,14 @@ from vitcli.runner.claims.by_figures import attention_claim, global_relations, l
 from vitcli.runner.claims.by_studies import (
     against_resnet,
     competitive,
-    expects_loss,
     fewer_labels,
     heavy_augmentation,
     layer_norm,
     losses_of_report,
+    of_words,
     patch_size,
     ranking,
+    stabilises,
     stated_accuracy,
     stated_minutes,
 )
@@ -29,7 +30,7 @@ def size_and(name: str, stated: float) -> Callable[[Results], Finding]:
         from vitcli.runner.claims.by_computation import parameters
 
         count = parameters(name)
-        agrees = "as stated" if abs(count / 1e6 - stated) < 0.05 else f"stated {stated} million"
+        agrees = "as stated" if abs(count / 1e6 - stated) < 0.05 else "not as stated (S2-33)"
         return Finding("no verdict", f"{count:,} parameters, {agrees}; accuracy {NO_GPU}", "")
 
     return judge
@@ -39,17 +40,31 @@ def waits(reason: str) -> Callable[[Results], Finding]:
     return lambda results: Finding("no verdict", reason, "")
 
 
+def conclusion(results: Results) -> Finding:
+    """Combine the verdicts on the claims that the report's conclusion repeats."""
+    from vitcli.runner.claims.by_computation import attention_cost
+
+    parts = {
+        "S2-02": competitive(results),
+        "S2-09": attention_cost(),
+        "S2-41": against_resnet(results),
+        "S2-68": limits(results),
+    }
+    text = ", ".join(f"{name}: {found.verdict}" for name, found in parts.items())
+    return Finding(of_words(found.verdict for found in parts.values()), text, "")
+
+
 Judge = Callable[[Results], Finding]
 TINY = "ablation-cifar10-tiny"
 FROM_RESULTS: dict[str, Judge] = {
-    "S0-16": expects_loss(TINY, "no-residual"),
+    "S0-16": stabilises(TINY, "no-residual"),
     "S0-20": stated_minutes,
     "S0-22": stated_accuracy,
     "S0-23": waits(NOT_RUN.format("100 epochs of three seeds take three hours of a CPU")),
     "S1-02": global_relations,
     "S2-02": competitive,
     "S2-18": layer_norm,
-    "S2-20": expects_loss("ablation-norm", "post-layernorm"),
+    "S2-20": stabilises("ablation-norm", "post-layernorm"),
     "S2-37": size_and("cifar10-resnet18", 11.2),
     "S2-38": size_and("cifar10-small", 5.7),
     "S2-39": size_and("cifar10-base-p2", 22.1),
@@ -65,6 +80,6 @@ FROM_RESULTS: dict[str, Judge] = {
     "S2-51": ranking,
     "S2-61": fewer_labels,
     "S2-68": limits,
-    "S2-74": waits("this claim combines S2-02, S2-41, S2-42 and S2-68; see their verdicts"),
+    "S2-74": conclusion,
 }
 """Id of a claim or a result -> the function that judges it from result files."""

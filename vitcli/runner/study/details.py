@@ -87,9 +87,8 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
             else ""
         ),
         "spread": (
-            "Spread: standard deviation over the seeds. That on these images is larger than that"
-            " on all images of the kind, because each seed errs on other images (Jordan 2023, Eq."
-            " 3)."
+            "Spread: standard deviation over the seeds. It is larger on these images than on an"
+            " endless test set, because each seed errs on other images (Jordan 2023, Eq. 3)."
             if has_images
             else "Spread: standard deviation over the seeds, on these test images."
         ),
