@@ -63,6 +63,9 @@ def test_formats(tmp_path):
         (["--format", "pdf"], "choose one of text, md, json, html"),
         (["--check", "--format", "json"], "--check prints text only"),
         (["--results", "experiments/results"], "--results: add --check"),
+        (["--all", "S2-21"], "--all lists every item; leave out --all or the ids"),
+        (["-o", "claims.pdf"], "-o claims.pdf: end the name with .txt, .md, .json or .html"),
+        (["--format", "html", "-o", "claims.txt"], "the name does not fit --format html"),
         (["--format", "json", "-o", "claims.html"], "the name does not fit --format json"),
     ],
 )

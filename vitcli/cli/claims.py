@@ -75,6 +75,8 @@ def claims(
         raise ConfigError("--check prints text only; leave out --format and -o")
     if results and not check:
         raise ConfigError("--results: add --check, which reads the result files")
+    if ids and all_items:
+        raise ConfigError("--all lists every item; leave out --all or the ids")
     form = format_of(form, output)
     items, findings = select(ids or (), all_items=all_items), read_recorded()
     if check:
@@ -97,30 +99,39 @@ def claims(
 
 
 def format_of(form: str | None, output: Path | None) -> str:
-    """Return the format: ``--format``, else the one that the suffix of ``-o`` names, else text.
+    """Return the format: ``--format``, or the one that the suffix of ``-o`` names, or text.
 
     Raises:
-        ConfigError: There is no such format, or the suffix names another one.
+        ConfigError: There is no such format, or the suffix names another one or none.
     """
     from vitcli.runner.claims.render import FORMATS
     from vitcli.runner.errors import ConfigError
 
     if form and form not in FORMATS:
         raise ConfigError(f"--format {form}: choose one of {', '.join(FORMATS)}")
-    suffix = output.suffix.lower().removeprefix(".") if output else ""
-    named = suffix if suffix in FORMATS else None
-    if form and named and form != named:
+    if not output:
+        return form or "text"
+    suffix = output.suffix.lower().removeprefix(".")
+    named = "text" if suffix == "txt" else suffix
+    if named not in FORMATS:
+        raise ConfigError(f"-o {output}: end the name with .txt, .md, .json or .html")
+    if form and form != named:
         raise ConfigError(f"-o {output}: the name does not fit --format {form}")
-    return form or named or "text"
+    return named
 
 
 def overview(items: "Sequence[Item]", findings: "Mapping[str, Finding]") -> str:
     """Return a table of one line per item: its verdict or, without one, its command."""
+    if all(item.is_judged for item in items):
+        return table(
+            ["id", "verdict", "statement"],
+            [[item.id, findings[item.id].verdict, item.text] for item in items],
+        )
     rows = []
     for item in items:
         finding = findings.get(item.id)
-        rows.append([item.id, finding.verdict if finding else item.command, item.text])
-    return table(["id", "verdict or command", "statement"], rows)
+        rows.append([item.id, item.text, finding.verdict if finding else item.command])
+    return table(["id", "statement", "verdict or command"], rows)
 
 
 def in_full(item: "Item", finding: "Finding | None") -> str:

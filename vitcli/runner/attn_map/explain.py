@@ -28,7 +28,7 @@ from vitcli.runner.data.pictures import (
     picture_to_draw,
     quiet_pillow,
 )
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import did_you_mean, one_line
@@ -187,7 +187,7 @@ class Explainer:
         """Read a picture (``-`` is standard input), classify it and make its map.
 
         Raises:
-            InputError: The picture cannot be read.
+            InputError: The picture cannot be read, or the model's answer is not finite.
             ConfigError: The method does not fit the model.
         """
         content = picture_bytes(path)
@@ -198,7 +198,7 @@ class Explainer:
         data, device = predictor.spec.data, predictor.device
         mean, std = (torch.tensor(row, device=device) for row in (data.mean, data.std))
         batch = normalize(pixels[None].to(device), mean, std)
-        best, share = self._predict(batch)
+        best, share = self._predict(batch, path)
         explained = best if self.class_name is None else predictor.names.index(self.class_name)
         return Explanation(
             path=path,
@@ -222,10 +222,13 @@ class Explainer:
             has_cls=self.model.cls_token is not None,
         )
 
-    def _predict(self, batch: torch.Tensor) -> tuple[int, float]:
+    def _predict(self, batch: torch.Tensor, path: str) -> tuple[int, float]:
         """Return the likeliest class and its probability."""
         with torch.no_grad():
-            shares = self.model(batch).softmax(-1)[0]
+            logits = self.model(batch)[0]
+        if not logits.isfinite().all():
+            raise InputError(f"{path}: the model's logits are not finite")
+        shares = logits.softmax(-1)
         best = int(shares.argmax())
         return best, shares[best].item()
 

@@ -3,6 +3,7 @@
 Axes: N pictures, C channels, H W pixels, K classes.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -27,7 +28,7 @@ class Prediction:
     path: str
     top: tuple[tuple[str, float], ...] = ()
     error: InputError | None = None
-    """Why the picture cannot be read."""
+    """Why the picture has no prediction."""
 
 
 class Predictor:
@@ -76,7 +77,8 @@ class Predictor:
     ) -> Iterator[Prediction]:
         """Yield a prediction for each picture file, in their order; the model sees many at once.
 
-        A picture that cannot be read yields a prediction with an error.
+        A picture that cannot be read, or whose logits are not finite, yields a prediction with an
+        error.
 
         Raises:
             ConfigError: The model was not trained to classify.
@@ -91,8 +93,13 @@ class Predictor:
             for path, picture in zip(part, pictures, strict=True):
                 if isinstance(picture, InputError):
                     yield Prediction(path=path, error=picture)
+                    continue
+                top = next(tops)
+                if all(math.isfinite(share) for _, share in top):
+                    yield Prediction(path=path, top=top)
                 else:
-                    yield Prediction(path=path, top=next(tops))
+                    error = InputError(f"{path}: the model's logits are not finite")
+                    yield Prediction(path=path, error=error)
 
     def _top(self, pictures: list[Tensor], num_top: int) -> Iterator[tuple[tuple[str, float], ...]]:
         """Yield the most likely classes of each picture (C, H, W) with their probabilities."""

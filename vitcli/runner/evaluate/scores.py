@@ -7,6 +7,7 @@ from pathlib import Path
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec.task import Metric
 from vitcli.core.train.scores import Scores, score
+from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
@@ -59,7 +60,8 @@ def evaluate_run(
 
     Raises:
         ConfigError: The run has no validation split.
-        InputError: The run, a checkpoint or the data set is missing or does not fit.
+        InputError: The run, a checkpoint or the data set is missing or does not fit, or a logit is
+            not finite.
     """
     found = load_trained_run(
         name,
@@ -72,6 +74,8 @@ def evaluate_run(
     )
     spec, row, task = found.spec, found.spec.task.row, found.task()
     outputs = task.outputs(found.module, found.images(split), flip=tta)
+    if row.classifies and not outputs["logits"].isfinite().all():
+        raise InputError(f"{found.run.path}: the model's logits are not finite")
     if predictions:
         save_outputs(predictions, outputs)
     return Evaluation(

@@ -21,7 +21,7 @@ from vitcli.core.nn.block import PreNorm
 from vitcli.core.nn.softmax import Softmax
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor, describe_model
 from vitcli.runner.run.folder import RunDir
 
@@ -126,7 +126,7 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     Raises:
         ConfigError: The model is of another family, or has no softmax attention, no layers or
             only one token.
-        InputError: The run or the picture cannot be read.
+        InputError: The run or the picture cannot be read, or the features are not finite.
     """
     predictor = Predictor(run, "cpu")
     model = check_model(predictor.model, run.name)
@@ -136,6 +136,8 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
         seen = decode(content, name, predictor.size, predictor.in_chans)
     batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))
     layers, last = run_layers(model, batch)
+    if not last.isfinite().all():
+        raise InputError(f"{run.path}: the features of the model are not finite")
     return Subject(
         about=describe_model(predictor),
         run=run,

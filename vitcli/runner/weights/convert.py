@@ -70,7 +70,7 @@ def import_weights(
 
     Raises:
         InputError: The file is damaged, hostile, or holds another model.
-        ConfigError: The run folder already holds files.
+        ConfigError: The run folder already holds files, or the experiment's task does not classify.
     """
     run = RunDir(output)
     if output.exists() and not (output.is_dir() and is_effectively_empty(output)):
@@ -78,7 +78,13 @@ def import_weights(
     if theirs:
         experiment = as_timm(experiment, theirs)
     described = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
-    model = encoder_of(described, abstract_module(described))
+    module = abstract_module(described)
+    model = encoder_of(described, module)
+    if model is not module:
+        raise ConfigError(
+            f"-e {experiment.name} trains more than an image model (task"
+            f" {described.task.name!r}); name an experiment of the task 'classify'"
+        )
     stated: dict[str, Any] = {}
     if theirs:
         weights = theirs.state_for(model, on_message)
@@ -137,9 +143,15 @@ def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:
     The experiment decides ``OWN_FIELDS`` and the size of the pictures.
 
     Raises:
-        ConfigError: The command line sets another field of the model to another value.
+        ConfigError: The experiment has another family, or the command line sets a field of the
+            model to another value.
     """
     spec, fields = experiment.spec, dict(theirs.fields)
+    if not isinstance(spec.model, VitSpec):
+        raise ConfigError(
+            f"-e {experiment.name} has the family {spec.model.family!r}, and {PREFIX}{theirs.name}"
+            " is a 'vit'; name an experiment of a ViT, such as cifar10-tiny"
+        )
     for name in ("img_size", "in_chans"):
         del fields[name]
     fields |= {name: getattr(spec.model, name) for name in OWN_FIELDS if hasattr(spec.model, name)}
@@ -180,8 +192,10 @@ def normalize_as(experiment: Experiment, stated: Mapping[str, Any], file: Path) 
         InputError: The values of the file are no mean or std.
     """
     data = experiment.spec.data
-    values = {name: getattr(data, name) or stated.get(f"data.{name}") for name in STATISTICS}
+    given = {name: stated.get(f"data.{name}") for name in STATISTICS}
+    values = {name: getattr(data, name) or value for name, value in given.items()}
     try:
+        data.replace(**given)  # checks values that are not used, too
         spec = experiment.spec.replace(data=data.replace(**values))
     except ValueError as error:
         raise InputError(f"{file}: mean or std in its metadata is damaged") from error

@@ -37,12 +37,15 @@ def match_tensors(
     the equivalent matrix in the other.
 
     Raises:
-        InputError: The tensors are not exactly those of the model, or are complex or not finite.
+        InputError: The tensors are not exactly those of the model, have another kind of numbers, or
+            are not finite in the model's precision.
             The text has the names in the file, and the settings with which the model would fit.
     """
     naming = naming_of(state)
     found = {naming.to_vitcli(name): tensor for name, tensor in state.items()}
     wanted = model.state_dict()
+    if not state:
+        raise InputError(f"{file} holds no tensors")
     if not found.keys() & wanted.keys():
         names = first_few([shown(name) for name in state])
         raise InputError(
@@ -54,12 +57,18 @@ def match_tensors(
     if problems := find_differences(shapes, model, naming):
         hint = describe_settings(shapes, model.spec, str(file) if naming.is_timm else "")
         raise InputError(f"{file} does not fit the model: {first_few(problems, '; ')}{hint}")
-    for name, tensor in state.items():
+    made = {}
+    for name, old in wanted.items():
+        tensor, told = found[name], f"{file}: {shown(naming.to_file(name))}"
         if tensor.is_complex():
-            raise InputError(f"{file}: {shown(name)} has complex numbers")
-        if not tensor.isfinite().all():
-            raise InputError(f"{file}: {shown(name)} has values that are not finite")
-    return {name: found[name].to(old.dtype).reshape(old.shape) for name, old in wanted.items()}
+            raise InputError(f"{told} has complex numbers")
+        if old.is_floating_point() and not tensor.is_floating_point():
+            kind = str(tensor.dtype).removeprefix("torch.")
+            raise InputError(f"{told} has numbers of the type {kind}; save the weights in float32")
+        made[name] = tensor.to(old.dtype).reshape(old.shape)
+        if not made[name].isfinite().all():
+            raise InputError(f"{told} has values that are not finite")
+    return made
 
 
 def refuse_unknown_parts(names: Collection[str], file: str | Path) -> None:
@@ -105,8 +114,8 @@ def patch_shape(ndim: int, shape: tuple[int, ...], spec: ModelSpec) -> tuple[int
 
 
 def shown(name: str) -> str:
-    """Return a name for a message: one line of limited length."""
-    return one_line(name, MAX_LENGTH)
+    """Return a name for a message: one line of limited length; quotes for an empty name."""
+    return one_line(name, MAX_LENGTH) or repr(name)
 
 
 def first_few(texts: Collection[str], separator: str = ", ") -> str:

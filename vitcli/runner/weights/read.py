@@ -45,7 +45,9 @@ def _load(path: Path, named: Path) -> dict[str, Tensor]:
     try:
         return dict(safetensors.torch.load_file(path))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{named}: not a safetensors file: {error}") from error
+        if not named.stat().st_size:
+            raise InputError(f"{named}: the file is empty") from error
+        raise InputError(f"{named}: cut short or no safetensors file ({error})") from error
 
 
 def _unpickle(file: Path, target: Path) -> None:

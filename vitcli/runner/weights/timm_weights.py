@@ -124,11 +124,12 @@ class TimmWeights:
         """
         refuse_unknown_parts(state, self.file)
         shapes = {name: tuple(tensor.shape) for name, tensor in state.items()}
+        saved = {name: tuple(tensor.shape) for name, tensor in self.tensors.items()}
         needed = {name: tuple(tensor.shape) for name, tensor in wanted.items()}
         texts = [f"{name} is missing" for name in needed if name not in shapes]
         texts += [f"{shown(name)} has no place in it" for name in shapes if name not in needed]
         texts += [
-            f"{name} is {shapes[name]}, the model has {shape}"
+            f"{name} is {saved.get(name, shapes[name])}, the model has {shape}"
             for name, shape in needed.items()
             if shapes.get(name, shape) != shape
         ]

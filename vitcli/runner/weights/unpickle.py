@@ -27,6 +27,8 @@ SECONDS = 60
 REFUSED = 4
 ZIP_START = b"PK"
 PICKLE_START = 0x80
+OLD_START = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")
+"""The number that torch.save wrote first before it wrote a ZIP."""
 PICKLE_PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 WEIGHT_KEYS = ("state_dict", "model_state_dict", "model", "ema", "net", "weights")
 """Keys under which training programs save weights."""
@@ -50,6 +52,9 @@ def main(source: Path, target: Path) -> None:
                 raise
             raise ValueError(describe_objects(file)) from error
     state = find_state(saved)
+    for name, value in state.items():
+        if value.layout != torch.strided:
+            raise ValueError(f"{name[:60]} is sparse; save it dense")
     tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
     safetensors.torch.save_file(tensors, target)
 
@@ -69,10 +74,12 @@ def regular_file_size(file: IO[bytes]) -> int:
 
 
 def check_archive(file: IO[bytes]) -> None:
-    """Check that a file is an archive of ``torch.save`` without compressed parts.
+    """Check that a file is an archive of ``torch.save`` without compressed or damaged parts.
+
+    torch itself does not compare the checksums.
 
     Raises:
-        ValueError: The file is not such an archive.
+        ValueError: The file is not such an archive, or is damaged.
     """
     try:
         with zipfile.ZipFile(file) as archive:
@@ -90,22 +97,27 @@ def check_archive(file: IO[bytes]) -> None:
     pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
         raise ValueError(f"it must hold exactly one data.pkl, of at most {MAX_PICKLE >> 20} MiB")
+    with zipfile.ZipFile(file) as archive:
+        if damaged := archive.testzip():
+            raise ValueError(f"{damaged[:60]} fails its checksum; copy or save the file again")
 
 
 def describe_start(file: IO[bytes]) -> str:
     """Return what a file that is no ZIP archive is, judged by its first bytes."""
     file.seek(0)
-    start = file.read(9)
+    start = file.read(16)
     if not start:
         return "the file is empty"
     if start.startswith(ZIP_START):
         return "the file is cut short; copy it again"
     if start[0] == PICKLE_START and start[1:2] in PICKLE_PROTOCOLS:
+        if OLD_START not in start:
+            return f"a pickle, but not one of torch.save; save the weights with {SAVE}"
         return (
             "a file of torch.save is a ZIP since torch 1.6; convert this older one:"
             " torch.save(torch.load(OLD, weights_only=True), NEW)"
         )
-    if start.endswith(b"{"):  # after the length of its header in 8 bytes
+    if start[8:9] == b"{":  # after the length of its header in 8 bytes
         return "it looks like a safetensors file; let its name end with .safetensors"
     return "not a weights file (.pt or .safetensors)"
 
@@ -156,6 +168,10 @@ def find_state(saved: Any, depth: int = 0) -> dict[str, Any]:
         if not all(isinstance(name, str) for name in saved):
             raise ValueError("the names of its tensors are not text")
         return dict(saved)
+    others = [key for key, value in saved.items() if not isinstance(value, torch.Tensor)]
+    if len(others) < len(saved) and not any(key in WEIGHT_KEYS for key in others):
+        kind = type(saved[others[0]]).__name__
+        raise ValueError(f"{str(others[0])[:40]!r} is no tensor ({kind}); leave it out")
     inside = [saved[key] for key in WEIGHT_KEYS if isinstance(saved.get(key), Mapping)]
     if not inside or depth == MAX_DEPTH:
         keys = ", ".join(sorted(str(key)[:40] for key in saved)[:6])
