@@ -25,7 +25,12 @@ def test_the_overview_has_a_line_for_each_claim_and_counts_the_verdicts():
     counted = [int(number) for number in re.findall(r"\d+", talk.partition("next")[0])]
     assert counted[0] == 41 == sum(counted[1:])
     assert " are refuted" in talk
-    assert len(claims("--all")[1].splitlines()) == 125
+    everything = claims("--all")[1].splitlines()
+    assert len(everything) == 125 + 83, "an item without a verdict has a line with its command"
+    assert [line.split() for line in everything[1:3]] == [
+        ["S0-01", "component", *["attention", "with", "its", "projections", "inside"]],
+        ["vitcli", "train", "cifar10-tiny", "--dry-run"],
+    ]
 
 
 def test_a_claim_is_shown_in_full():

@@ -237,6 +237,13 @@ def saved_before_torch_1_6() -> bytes:
     return out.getvalue()
 
 
+def flipped() -> bytes:
+    """An archive with one bit of a tensor changed."""
+    content = saved({"weight": torch.full((8,), 1.5)})
+    place = content.index(torch.full((8,), 1.5).numpy().tobytes())
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
 def exported_program() -> bytes:
     out = io.BytesIO()
     torch.export.save(torch.export.export(torch.nn.ReLU(), (torch.zeros(2),)), out)
@@ -264,6 +271,10 @@ STARTS = {
     "onnx": (b"\x08\x0a\x12\x07pytorch", "not a weights file (.pt or .safetensors)"),
     "safetensors": (safetensors.torch.save({}), "let its name end with .safetensors"),
     "old": (saved_before_torch_1_6(), "convert this older one: torch.save(torch.load(OLD, "),
+    "flipped": (flipped(), "fails its checksum; copy or save the file again"),
+    "step": (saved({"weight": torch.ones(2), "step": 5}), "'step' is no tensor (int); leave it"),
+    "sparse": (saved({"weight": torch.eye(2).to_sparse()}), "weight is sparse; save it dense"),
+    "pickle": (pickle.dumps({"weight": 1}), "a pickle, but not one of torch.save; save the"),
     "pt2": (exported_program(), "a program of torch.export (pt2), which has no state dict"),
 }
 
@@ -283,7 +294,7 @@ def test_hostile_files_are_refused_and_run_nothing(tiny, here, name):
 
 
 @pytest.mark.parametrize("name", STARTS)
-def test_a_file_that_torch_save_did_not_write_is_refused_with_what_it_is(tiny, here, name):
+def test_a_file_without_whole_weights_is_refused_with_what_it_is(tiny, here, name):
     content, message = STARTS[name]
     (here / "vit.pt").write_bytes(content)
     code, _, talk = vitcli("vit.pt", "-e", tiny, "-o", "mine")

@@ -121,17 +121,15 @@ def format_of(form: str | None, output: Path | None) -> str:
 
 
 def overview(items: "Sequence[Item]", findings: "Mapping[str, Finding]") -> str:
-    """Return a table of one line per item: its verdict or, without one, its command."""
-    if all(item.is_judged for item in items):
-        return table(
-            ["id", "verdict", "statement"],
-            [[item.id, findings[item.id].verdict, item.text] for item in items],
-        )
+    """Return a table of the items with their verdicts; an item without one has a second row, its
+    command."""
     rows = []
     for item in items:
         finding = findings.get(item.id)
-        rows.append([item.id, item.text, finding.verdict if finding else item.command])
-    return table(["id", "statement", "verdict or command"], rows)
+        rows.append([item.id, finding.verdict if finding else item.kind, item.text])
+        if not finding:
+            rows.append(["", "", item.command])
+    return table(["id", "verdict or kind", "statement"], rows)
 
 
 def in_full(item: "Item", finding: "Finding | None") -> str:

@@ -95,6 +95,18 @@ def test_what_is_left_of_a_row_that_diverged_gives_no_difference():
     assert "no-layernorm minus no-residual diverged" in found.found
 
 
+def test_rows_without_common_seeds_are_not_said_to_diverge():
+    doc = study("ablation-augmentation", 60.0, none=60.0, heavy=70.0)
+    rows = []
+    for row in doc.rows:
+        more = [trial.replace(seed=trial.seed + 3) for trial in row.trials]
+        trials = {"none": more, "heavy": row.trials}.get(row.variant, [*row.trials, *more])
+        rows.append(row.replace(trials=trials))
+    found = FROM_RESULTS["S2-43"](Made(doc.replace(rows=tuple(rows))))
+    assert found.verdict == "undecided"
+    assert "heavy minus none has fewer than 3 common seeds" in found.found
+
+
 def test_fewer_than_three_seeds_decide_nothing_and_other_rows_do_not_matter():
     doc = study("ablation-augmentation", 60.0, none=60.0, heavy=70.0, erasing=65.0)
     fewer = [
@@ -249,6 +261,7 @@ def test_a_side_is_decided_as_in_the_table_of_the_study(changes, where, text):
         (["holds", "no verdict"], "in part"),
         (["in part"], "in part"),
         (["refuted", "undecided"], "undecided"),
+        ([], "undecided"),
         (["refuted", "refuted"], "refuted"),
     ],
 )

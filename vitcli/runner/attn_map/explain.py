@@ -187,7 +187,7 @@ class Explainer:
         """Read a picture (``-`` is standard input), classify it and make its map.
 
         Raises:
-            InputError: The picture cannot be read, or the model's answer is not finite.
+            InputError: The picture cannot be read, or a logit is infinite or NaN.
             ConfigError: The method does not fit the model.
         """
         content = picture_bytes(path)
@@ -227,7 +227,7 @@ class Explainer:
         with torch.no_grad():
             logits = self.model(batch)[0]
         if not logits.isfinite().all():
-            raise InputError(f"{path}: the model's logits are not finite")
+            raise InputError(f"{path}: a logit is infinite or NaN")
         shares = logits.softmax(-1)
         best = int(shares.argmax())
         return best, shares[best].item()

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from vitcli.runner.claims.item import Finding, Word
 from vitcli.runner.claims.result_files import Results, not_run
@@ -17,18 +17,19 @@ MIN_SEEDS = 3
 Side = Literal["below", "above", "around"]
 """Where a difference lies: below 0, above it, or not decided."""
 IS_LOSS: dict[Side, bool | None] = {"below": True, "above": False, "around": None}
+IS_GAIN: dict[Side, bool | None] = {"below": False, "above": True, "around": None}
 Rows = tuple[StudyResult, dict[str, RowStatistics]]
 """A study and its rows by variant; the first is the baseline."""
 
 
 def of_parts(parts: Iterable[bool | None]) -> Word:
     """Return the verdict on a statement from those on its parts; None is an open part."""
-    found = list(parts)
-    if all(found):
+    found = set(parts)
+    if found == {True}:
         return "holds"
-    if any(found):
+    if True in found:
         return "in part"
-    return "undecided" if None in found else "refuted"
+    return "refuted" if found == {False} else "undecided"
 
 
 def of_words(words: Iterable[str]) -> Word:
@@ -144,15 +145,17 @@ class Pairs:
             ours, theirs = numbers[first], numbers[second]
             differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
             where = diverged_side(rows[first], rows[second])
-            shown = "diverged"
-            if len(differences) >= MIN_SEEDS:
+            if where:
+                shown = "diverged"
+            elif len(differences) < MIN_SEEDS:
+                where, shown = "around", f"has fewer than {MIN_SEEDS} common seeds"
+            else:
                 low, high = t_interval(differences, ALPHA / len(pairs))
                 mean = sum(differences) / len(differences)
-                shown = f"{signed(mean, 2)} {interval(low, high, 2)}"
-                where = where or side_of(low, high)
-            self.sides.append(where or "around")
+                where, shown = side_of(low, high), f"{signed(mean, 2)} {interval(low, high, 2)}"
+            self.sides.append(where)
             texts.append(f"{first} minus {second} {shown}")
-        self.text = f"{', '.join(texts)} points"
+        self.text = f"in points, over seeds alone: {', '.join(texts)}"
 
 
 def stabilises(study: str, variant: str) -> Callable[[Results], Finding]:
@@ -169,12 +172,10 @@ def stabilises(study: str, variant: str) -> Callable[[Results], Finding]:
         doc, rows = found
         base, row = rows.values()
         text = f"{variant} {difference_text(row, base)}"
-        diverged, words = diverged_side(row, base), {"below": "holds", "above": "refuted"}
-        word: Any = words.get(diverged or "", "undecided")
-        if diverged is None:
-            text = f"no training diverged; {text}"
-            word = "in part" if side(row, base) == "below" else "undecided"
-        return with_source(doc, word, text, seeds_of(rows))
+        if diverged := diverged_side(row, base):
+            return with_source(doc, of_parts([IS_LOSS[diverged]]), text, seeds_of(rows))
+        word: Word = "in part" if side(row, base) == "below" else "undecided"
+        return with_source(doc, word, f"no training diverged; {text}", seeds_of(rows))
 
     return judge
 
@@ -208,7 +209,7 @@ def patch_size(results: Results) -> Finding:
     cheaper = [bool(a > b) if a and b else None for a, b in itertools.pairwise(flops)]
     worse = [IS_LOSS[where] for where in pairs.sides]
     operations = ", ".join(f"{1e-6 * count:.1f}" if count else "?" for count in flops)
-    text = f"{pairs.text}, over seeds alone; MFLOP of {', '.join(SIZES)}: {operations}"
+    text = f"{pairs.text}; MFLOP of {', '.join(SIZES)}: {operations}"
     return with_source(doc, of_parts([*cheaper, *worse]), text, seeds_of(rows))
 
 
@@ -219,9 +220,9 @@ def heavy_augmentation(results: Results) -> Finding:
         return found
     doc, rows = found
     pairs = Pairs(found, [("heavy", "none")])
-    words: dict[Side, Word] = {"above": "holds", "below": "refuted", "around": "undecided"}
-    text = f"{pairs.text}, over seeds alone; the report trains for 300 epochs"
-    return with_source(doc, words[pairs.sides[0]], text, seeds_of(rows))
+    word = of_parts(IS_GAIN[where] for where in pairs.sides)
+    text = f"{pairs.text}; the report trains for 300 epochs"
+    return with_source(doc, word, text, seeds_of(rows))
 
 
 def losses_of_report(results: Results) -> Finding:
@@ -264,7 +265,7 @@ def ranking(results: Results) -> Finding:
     word = of_parts(IS_LOSS[where] for where in pairs.sides)
     if "above" in pairs.sides:
         word = "refuted"  # one wrong pair is another order
-    return with_source(doc, word, f"{pairs.text}, over seeds alone", seeds_of(rows))
+    return with_source(doc, word, pairs.text, seeds_of(rows))
 
 
 STATED = 71.51
@@ -284,10 +285,9 @@ def stated_accuracy(results: Results) -> Finding:
         text = f"{text} against {STATED} %; fewer than {MIN_SEEDS} seeds give no interval"
         return with_source(doc, "undecided", text, len(values))
     low, high = (end - STATED for end in t_interval(values))
-    is_about = low >= -ABOUT and high <= ABOUT
-    word: Word = (
-        "holds" if is_about else "undecided" if low <= ABOUT and high >= -ABOUT else "refuted"
-    )
+    word: Word = "holds" if low >= -ABOUT and high <= ABOUT else "undecided"
+    if low > ABOUT or high < -ABOUT:
+        word = "refuted"
     text = f"{text}; minus {STATED} %: {interval(low, high, 2)} points"
     return with_source(doc, word, text, len(values))
 
@@ -354,8 +354,7 @@ def fewer_labels(results: Results) -> Finding:
         doc, rows = found
         base, row = rows.values()
         texts.append(f"{name} {difference_text(row, base)}")
-        is_loss = IS_LOSS[side(row, base)]
-        parts.append(None if is_loss is None else not is_loss)
+        parts.append(IS_GAIN[side(row, base)])
         seeds.append(seeds_of(rows))
         hardware |= dict.fromkeys(doc.hardware)
     text = f"clip against scratch at equal compute: {', '.join(texts)}"

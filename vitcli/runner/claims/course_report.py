@@ -329,7 +329,8 @@ ITEMS = (
         "S2-74", "claim",
         "attention transfers to vision, needs more data than CNNs, explains decisions and costs"
         " computation",
-        "section X", "vitcli claims S2-02 S2-09 S2-41 S2-68", "these four claims refuted",
+        "section X", "vitcli claims S2-02 S2-09 S2-41 S2-68",
+        "S2-02, S2-09, S2-41 and S2-68 are all refuted",
     ),
     Item(
         "S2-75", "theory", "five references", "section XI", "vitcli explain",

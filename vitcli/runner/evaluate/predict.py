@@ -3,7 +3,6 @@
 Axes: N pictures, C channels, H W pixels, K classes.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -95,22 +94,24 @@ class Predictor:
                     yield Prediction(path=path, error=picture)
                     continue
                 top = next(tops)
-                if all(math.isfinite(share) for _, share in top):
-                    yield Prediction(path=path, top=top)
-                else:
-                    error = InputError(f"{path}: the model's logits are not finite")
-                    yield Prediction(path=path, error=error)
+                error = None if top else InputError(f"{path}: a logit is infinite or NaN")
+                yield Prediction(path=path, top=top, error=error)
 
     def _top(self, pictures: list[Tensor], num_top: int) -> Iterator[tuple[tuple[str, float], ...]]:
-        """Yield the most likely classes of each picture (C, H, W) with their probabilities."""
+        """Yield the most likely classes of each picture (C, H, W) with their probabilities.
+
+        A picture with a logit that is infinite or NaN has none.
+        """
         if not pictures:
             return
         labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
         images = Images(torch.stack(pictures).to(self.device), labels)
         logits = logits_and_labels(self.model, images, self.spec)[0]  # (N, K)
         shares, indices = logits.softmax(-1).topk(min(num_top, len(self.names)))
-        for row in zip(indices.tolist(), shares.tolist(), strict=True):
-            yield tuple((self.names[i], share) for i, share in zip(*row, strict=True))
+        known = logits.isfinite().all(-1).tolist()
+        for is_known, *row in zip(known, indices.tolist(), shares.tolist(), strict=True):
+            top = ((self.names[i], share) for i, share in zip(*row, strict=True))
+            yield tuple(top) if is_known else ()
 
 
 def describe_model(predictor: Predictor) -> str:

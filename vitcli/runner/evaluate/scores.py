@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from torch import Tensor
+
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.spec.task import Metric
 from vitcli.core.train.scores import Scores, score
@@ -61,7 +63,7 @@ def evaluate_run(
     Raises:
         ConfigError: The run has no validation split.
         InputError: The run, a checkpoint or the data set is missing or does not fit, or a logit is
-            not finite.
+            infinite or NaN.
     """
     found = load_trained_run(
         name,
@@ -74,18 +76,31 @@ def evaluate_run(
     )
     spec, row, task = found.spec, found.spec.task.row, found.task()
     outputs = task.outputs(found.module, found.images(split), flip=tta)
-    if row.classifies and not outputs["logits"].isfinite().all():
-        raise InputError(f"{found.run.path}: the model's logits are not finite")
+    scores = None
+    if row.classifies:
+        scores = score_of(found.run, outputs["logits"], outputs["labels"])
     if predictions:
         save_outputs(predictions, outputs)
     return Evaluation(
         run=found.run,
         measured=task.measure(outputs),
         headline=row.headline,
-        scores=score(outputs["logits"], outputs["labels"]) if row.classifies else None,
+        scores=scores,
         num_images=len(next(iter(outputs.values()))),
         class_names=spec.data.class_names or found.data.class_names,
         parameters=count_parameters(found.module),
         split=split,
         tta=tta,
     )
+
+
+def score_of(run: RunDir, logits: Tensor, labels: Tensor) -> Scores:
+    """Return the scores of a run's logits (N, K) for labels (N,).
+
+    Raises:
+        InputError: A logit is infinite or NaN.
+    """
+    try:
+        return score(logits, labels)
+    except ValueError as error:
+        raise InputError(f"{run.path}: {error}") from error

@@ -13,8 +13,8 @@ from torch import Tensor
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
 from vitcli.core.train.evaluate import limit_images
-from vitcli.core.train.scores import score
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.evaluate.scores import score_of
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir, find_run
 from vitcli.runner.text import ignore_message, printable
@@ -141,7 +141,7 @@ def summarize(
     """Return the result for logits (N, K), and labels (N,) that are -1 for unnamed classes."""
     named, found = labels >= 0, logits.argmax(1)
     of_data = {_plain(name) for name in known}
-    scores = score(logits[named], labels[named]) if named.any() else None
+    scores = score_of(run, logits[named], labels[named]) if named.any() else None
     rows = []
     for i, name in enumerate(names):
         own = labels == i

@@ -126,7 +126,7 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     Raises:
         ConfigError: The model is of another family, or has no softmax attention, no layers or
             only one token.
-        InputError: The run or the picture cannot be read, or the features are not finite.
+        InputError: The run or the picture cannot be read, or a feature is infinite or NaN.
     """
     predictor = Predictor(run, "cpu")
     model = check_model(predictor.model, run.name)
@@ -137,7 +137,7 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))
     layers, last = run_layers(model, batch)
     if not last.isfinite().all():
-        raise InputError(f"{run.path}: the features of the model are not finite")
+        raise InputError(f"{run.path}: a feature of the model is infinite or NaN")
     return Subject(
         about=describe_model(predictor),
         run=run,

@@ -18,11 +18,12 @@ from vitcli.core.spec.task import TaskRow
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
 from vitcli.core.train.evaluate import logits_and_labels
-from vitcli.core.train.scores import Scores, score
+from vitcli.core.train.scores import Scores
 from vitcli.runner.attn_map.strip import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor
+from vitcli.runner.evaluate.scores import score_of
 from vitcli.runner.evaluate.weights import load_module
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
@@ -70,10 +71,7 @@ class RunOnTestSet:
 
     @cached_property
     def scores(self) -> Scores:
-        try:
-            return score(self.logits, self.data.test.labels)
-        except ValueError as error:
-            raise InputError(f"{self.run.name}: {error}") from error
+        return score_of(self.run, self.logits, self.data.test.labels)
 
     @cached_property
     def whole_task(self) -> Task:

@@ -78,13 +78,7 @@ def import_weights(
     if theirs:
         experiment = as_timm(experiment, theirs)
     described = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
-    module = abstract_module(described)
-    model = encoder_of(described, module)
-    if model is not module:
-        raise ConfigError(
-            f"-e {experiment.name} trains more than an image model (task"
-            f" {described.task.name!r}); name an experiment of the task 'classify'"
-        )
+    model = image_model_of(described, experiment.name)
     stated: dict[str, Any] = {}
     if theirs:
         weights = theirs.state_for(model, on_message)
@@ -112,6 +106,22 @@ def import_weights(
     }
     write_run(run, spec, weights, meta)
     return Imported(run=run, has_new_head=has_new_head)
+
+
+def image_model_of(spec: ExperimentSpec, name: str) -> ImageModel:
+    """Return the model of an experiment without its tensors, on the device ``meta``.
+
+    Raises:
+        ConfigError: The experiment trains more than an image model.
+    """
+    module = abstract_module(spec)
+    model = encoder_of(spec, module)
+    if model is not module:
+        raise ConfigError(
+            f"-e {name} trains more than an image model (task {spec.task.name!r}); name an"
+            " experiment of the task 'classify'"
+        )
+    return model
 
 
 def write_run(

@@ -41,11 +41,11 @@ def match_tensors(
             are not finite in the model's precision.
             The text has the names in the file, and the settings with which the model would fit.
     """
+    if not state:
+        raise InputError(f"{file} holds no tensors")
     naming = naming_of(state)
     found = {naming.to_vitcli(name): tensor for name, tensor in state.items()}
     wanted = model.state_dict()
-    if not state:
-        raise InputError(f"{file} holds no tensors")
     if not found.keys() & wanted.keys():
         names = first_few([shown(name) for name in state])
         raise InputError(

@@ -25,6 +25,8 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise InputError(f"{file}: a folder, not a weights file")
     if not file.is_file():
         raise InputError(f"{file}: not a file")
+    if not file.stat().st_size:
+        raise InputError(f"{file}: the file is empty")
     if file.suffix == ".safetensors":
         return _load(file, file)
     with tempfile.TemporaryDirectory() as scratch:
@@ -45,8 +47,6 @@ def _load(path: Path, named: Path) -> dict[str, Tensor]:
     try:
         return dict(safetensors.torch.load_file(path))
     except (SafetensorError, OSError, ValueError, KeyError, TypeError) as error:
-        if not named.stat().st_size:
-            raise InputError(f"{named}: the file is empty") from error
         raise InputError(f"{named}: cut short or no safetensors file ({error})") from error
 
 

@@ -97,9 +97,13 @@ def check_archive(file: IO[bytes]) -> None:
     pickles = [entry for entry in entries if entry.filename.endswith("/data.pkl")]
     if len(pickles) != 1 or pickles[0].file_size > MAX_PICKLE:
         raise ValueError(f"it must hold exactly one data.pkl, of at most {MAX_PICKLE >> 20} MiB")
-    with zipfile.ZipFile(file) as archive:
-        if damaged := archive.testzip():
-            raise ValueError(f"{damaged[:60]} fails its checksum; copy or save the file again")
+    try:
+        with zipfile.ZipFile(file) as archive:
+            damaged = archive.testzip()
+    except zipfile.BadZipFile as error:
+        raise ValueError(f"damaged ({error}); copy the file again") from error
+    if damaged:
+        raise ValueError(f"{damaged[:60]} fails its checksum; copy or save the file again")
 
 
 def describe_start(file: IO[bytes]) -> str:
