@@ -25,18 +25,18 @@ def test_the_overview_has_a_line_for_each_claim_and_counts_the_verdicts():
     counted = [int(number) for number in re.findall(r"\d+", talk.partition("next")[0])]
     assert counted[0] == 41 == sum(counted[1:])
     assert " are refuted" in talk
-    everything = claims("--all")[1].splitlines()
-    assert len(everything) == 125 + 83, "an item without a verdict has a line with its command"
-    assert [line.split() for line in everything[1:3]] == [
-        ["S0-01", "component", *["attention", "with", "its", "projections", "inside"]],
-        ["vitcli", "train", "cifar10-tiny", "--dry-run"],
-    ]
+    _, everything, talk = claims("--all")
+    lines = everything.splitlines()
+    assert len(lines) == 125
+    assert lines[1].split()[:3] == ["S0-01", "component", "attention"]
+    assert "next: vitcli claims S0-01" in talk
 
 
 def test_a_claim_is_shown_in_full():
     code, text, _ = claims("S2-33")
     assert code == 0
     assert claims("s2-33", "S2-33")[1] == text
+    assert "command     vitcli train cifar10-tiny --dry-run" in claims("S0-01")[1]
     for part in (
         "refuted",
         "6,347,082",

@@ -19,7 +19,8 @@ AllItems = Annotated[
     bool,
     typer.Option(
         "--all",
-        help="Also list components, options, figures and theory, with commands that show them.",
+        help="Also list components, options, figures and theory. For text, name one to see its"
+        " command.",
     ),
 ]
 Form = Annotated[
@@ -121,14 +122,11 @@ def format_of(form: str | None, output: Path | None) -> str:
 
 
 def overview(items: "Sequence[Item]", findings: "Mapping[str, Finding]") -> str:
-    """Return a table of the items with their verdicts; an item without one has a second row, its
-    command."""
+    """Return a table of one line per item: its verdict, or its kind if it has none."""
     rows = []
     for item in items:
         finding = findings.get(item.id)
         rows.append([item.id, finding.verdict if finding else item.kind, item.text])
-        if not finding:
-            rows.append(["", "", item.command])
     return table(["id", "verdict or kind", "statement"], rows)
 
 
