@@ -48,8 +48,8 @@ def test_every_row_builds_and_differs(path):
 def test_all_studies_are_shipped():
     assert {
         *TABLES, "ablation-positions", "ablation-norm", "ablation-heads", "ablation-patch-size",
-        "ablation-pooling", "ablation-depth", "ablation-augmentation", "ablation-fair",
-        "ablation-factorial", "ablation-lr", "classification-cifar10",
+        "ablation-pooling", "ablation-depth", "ablation-augmentation", "ablation-epochs",
+        "ablation-fair", "ablation-factorial", "ablation-lr", "classification-cifar10",
         "classification-cifar10-short", "study-architectures", "study-architectures-tiny",
         "study-attention", "study-ingredients", "study-pretraining",
         "study-pretraining-100", "study-pretraining-all", "study-pretraining-gpu",

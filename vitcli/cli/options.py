@@ -73,7 +73,7 @@ ChosenRun = Annotated[
     typer.Option(
         "--run",
         help="Run folder, name under runs/, or bundled model.",
-        show_default="the newest run, or cifar10-pocket",
+        show_default="the newest classifier of real pictures, or cifar10-pocket",
         autocompletion=complete.run,
     ),
 ]

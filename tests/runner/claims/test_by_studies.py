@@ -221,20 +221,6 @@ def test_contrastive_training_must_win_with_few_labels_and_with_all(scores, verd
 
 
 @pytest.mark.parametrize(
-    ("spread", "shift", "verdict"),
-    [(0.1, 0.0, "holds"), (0.1, 5.0, "refuted"), (9.0, 0.0, "undecided"), (0.1, 1.0, "undecided")],
-)
-def test_about_an_accuracy_means_within_a_point(spread, shift, verdict):
-    doc = study("cifar10-tiny", 71.51 + shift)
-    trials = [
-        trial.replace(test_accuracy=(71.51 + shift + (i - 1) * spread) / 100)
-        for i, trial in enumerate(doc.rows[0].trials)
-    ]
-    made = Made(doc.replace(rows=(doc.rows[0].replace(trials=trials),)))
-    assert FROM_RESULTS["S0-22"](made).verdict == verdict
-
-
-@pytest.mark.parametrize(
     ("changes", "where", "text"),
     [
         ({"p_holm": 0.04}, "above", "+1.00 [+0.20, +1.80] points, p = 0.040"),

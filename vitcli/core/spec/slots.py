@@ -67,7 +67,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         memory="N",
     ),
     "strided": AttentionRow(
-        about="attention of each patch to its row, its column and the prefix (Child et al. 2019)",
+        about="attention of each patch to its row, column, CLS and registers (Child et al. 2019)",
         build=f"{NN}.sparse:Strided",
         needs_grid=True,
         time="N^1.5",
@@ -75,7 +75,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         takes=frozenset({"attn_drop", "attn_scale"}),
     ),
     "local": AttentionRow(
-        about="attention of each patch to its window and the prefix (Beltagy et al. 2020)",
+        about="attention of each patch to its window, CLS and registers (Beltagy et al. 2020)",
         build=f"{NN}.sparse:Local",
         needs_grid=True,
         time="N",

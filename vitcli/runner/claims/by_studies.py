@@ -268,39 +268,6 @@ def ranking(results: Results) -> Finding:
     return with_source(doc, word, pairs.text, seeds_of(rows))
 
 
-STATED = 71.51
-"""Accuracy in the training notes, in percent."""
-ABOUT = 1.0
-"""Percentage points that "about" allows."""
-
-
-def stated_accuracy(results: Results) -> Finding:
-    """Compare the accuracy of the training notes with ours; one seed gives no interval."""
-    doc = results.study("cifar10-tiny")
-    if doc is None:
-        return not_run("cifar10-tiny is not recorded")
-    values = list(scores(doc.rows[0], doc.headline).values())
-    text = ", ".join(f"{value:.2f} %" for value in values)
-    if len(values) < MIN_SEEDS:
-        text = f"{text} against {STATED} %; fewer than {MIN_SEEDS} seeds give no interval"
-        return with_source(doc, "undecided", text, len(values))
-    low, high = (end - STATED for end in t_interval(values))
-    word: Word = "holds" if low >= -ABOUT and high <= ABOUT else "undecided"
-    if low > ABOUT or high < -ABOUT:
-        word = "refuted"
-    text = f"{text}; minus {STATED} %: {interval(low, high, 2)} points"
-    return with_source(doc, word, text, len(values))
-
-
-def stated_minutes(results: Results) -> Finding:
-    doc = results.study("cifar10-tiny")
-    if doc is None:
-        return not_run("cifar10-tiny is not recorded")
-    minutes = (doc.rows[0].trials[0].train_seconds or 0) / 60
-    text = f"the notes name no machine; here 50 epochs at 0.001 took {minutes:.0f} min"
-    return with_source(doc, "no verdict", text, 1)
-
-
 CLASSIFICATION = "classification-cifar10-short"
 STATED_GAP = 2.4
 """Points by which the report's ViT-Small is behind its ResNet-18, which it calls competitive."""

@@ -102,12 +102,13 @@ ITEMS = (
         "no experiment of 5 layers and width 64 has this size",
     ),
     Item(
-        "S0-22", "result", "accuracy about 71.51 %", TRAINING, "vitcli train cifar10-tiny",
+        "S0-22", "result", "accuracy about 71.51 %", TRAINING,
+        "vitcli ablate ablation-epochs --only 50-epochs",
         "an interval over at least 3 seeds that is more than 1 point from 71.51 %",
     ),
     Item(
         "S0-23", "claim", "more epochs would have helped", TRAINING,
-        "vitcli train cifar10-tiny --epochs 100",
+        "vitcli ablate ablation-epochs",
         "an interval of 100 epochs minus 50, with the same seeds, below 0",
     ),
     Item(

@@ -226,5 +226,8 @@ class StudyResult(Spec):
     @property
     def compares_models(self) -> bool:
         """Return whether the rows are different models, so that their cost matters."""
-        model_fields = {"experiment", "model.family", "model.attention"}
+        model_fields = {
+            "experiment", "model.family", "model.attention", "model.patch_size",
+            "model.patch_embed",
+        }  # fmt: skip
         return any(model_fields & row.changes.keys() for row in self.rows)
