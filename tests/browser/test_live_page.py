@@ -177,6 +177,27 @@ def test_the_focus_stays_where_a_user_of_the_keyboard_expects_it(visit, content)
     shown.evaluate("document.querySelector('.open').focus()")
     drop(shown, "noise.png", png())
     assert focused() == "Choose a photo"
+    shown.evaluate("document.querySelector('.picture').focus()")
+    drop(shown, "more.png", png())
+    state(shown)
+    assert shown.evaluate("document.activeElement.title") == "ship.jpg"
+
+
+def test_only_the_picture_that_is_shown_is_announced(visit, content):
+    shown = visit(content)
+    for name in ("a.png", "b.png"):
+        drop(shown, name, png())
+    state(shown)
+    shown.evaluate(
+        "window.heard = [];"
+        "const spoken = document.querySelector('.announcement');"
+        "new MutationObserver(() => heard.push(spoken.textContent))"
+        ".observe(spoken, {childList: true});"
+        "document.querySelectorAll('.picture').forEach((button, i) => i < 2 && button.click())"
+    )
+    shown.wait("document.querySelector('.explorer').dataset.scene === '1'")
+    shown.wait("heard.length > 0")
+    assert {said.partition(":")[0] for said in shown.evaluate("heard")} == {"a.png"}
 
 
 def test_the_oldest_photos_go_and_the_picture_that_is_compared_stays(visit, content):

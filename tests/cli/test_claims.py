@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,6 +11,8 @@ from typer.testing import CliRunner
 from vitcli.cli.main import app
 from vitcli.runner.claims import judge
 from vitcli.runner.claims.judge import ITEMS, read_recorded
+
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 
 
 def claims(*words: str) -> tuple[int, str, str]:
@@ -57,6 +60,8 @@ def test_formats(tmp_path):
     assert claims("--all", "-o", str(path))[0] == 0
     page = path.read_text()
     assert all(name in page for name in ITEMS)
+    assert claims("--format", "json", "-o", str(tmp_path / "claims"))[0] == 0
+    assert len(json.loads((tmp_path / "claims").read_text())) == 41
     assert "default-src 'none'" in page
     assert "<script" not in page
 
@@ -105,6 +110,22 @@ def test_what_cannot_be_checked_here_is_said(here):
     assert code == 3
     assert "1 of 2 not checked" in talk
     assert claims("--check", "--results", "nowhere")[0] == 4
+
+
+def test_results_that_lack_what_a_verdict_needs_are_said(here):
+    code, text, _ = claims("S2-18", "S2-68", "S2-33", "--check", "--results", str(here))
+    assert code == 3
+    assert "S2-18  not checked: no output changes with batch size or padding; stability: n" in text
+    recorded = RESULTS / "visualize-cifar10-pocket.json"
+    numbers = json.loads(recorded.read_text())
+    del numbers["faithfulness"]
+    (here / recorded.name).write_text(json.dumps(numbers))
+    _, text, _ = claims("S2-68", "--check", "--results", str(here))
+    assert text.startswith("S2-68  not checked: not run: no faithfulness numbers of cifar10-pocket")
+    rows = json.loads((RESULTS / "ablation-norm.json").read_text()) | {"rows": []}
+    (here / "ablation-norm.json").write_text(json.dumps(rows))
+    _, text, _ = claims("S2-20", "--check", "--results", str(here))
+    assert "ablation-norm.json: damaged; restore it, or delete it" in text
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"null", b"[]", b"{}", b"7", b"[" * 9999])

@@ -231,9 +231,9 @@ def with_pickle(content: bytes) -> bytes:
     return out.getvalue()
 
 
-def saved_before_torch_1_6() -> bytes:
-    out = io.BytesIO()
-    torch.save({"weight": torch.zeros(2)}, out, _use_new_zipfile_serialization=False)
+def saved_before_torch_1_6(protocol: int = 2) -> bytes:
+    out, how = io.BytesIO(), {"_use_new_zipfile_serialization": False}
+    torch.save({"weight": torch.zeros(2)}, out, pickle_protocol=protocol, **how)
     return out.getvalue()
 
 
@@ -271,7 +271,8 @@ STARTS = {
     "onnx": (b"\x08\x0a\x12\x07pytorch", "not a weights file (.pt or .safetensors)"),
     "safetensors": (safetensors.torch.save({}), "let its name end with .safetensors"),
     "old": (saved_before_torch_1_6(), "convert this older one: torch.save(torch.load(OLD, "),
-    "flipped": (flipped(), "fails its checksum; copy or save the file again"),
+    "old, framed": (saved_before_torch_1_6(4), "convert this older one: torch.save(torch.load("),
+    "flipped": (flipped(), "fails its checksum; copy the file again, or save it again after to"),
     "step": (saved({"weight": torch.ones(2), "step": 5}), "'step' is no tensor (int); leave it"),
     "sparse": (saved({"weight": torch.eye(2).to_sparse()}), "weight is sparse; save it dense"),
     "pickle": (pickle.dumps({"weight": 1}), "a pickle, but not one of torch.save; save the"),
@@ -367,9 +368,16 @@ def test_an_export_of_vitcli_states_its_settings(tiny, here):
     assert "norm_eps=0.1 (file: 1e-06), data.mean=[0.5, 0.5, 0.5] (file: [0.1, 0.2, 0.3])" in talk
 
 
-@pytest.mark.parametrize("mean", ["[1, 2", "[]x", '{"a": 1}', '"abc"', "[1e999, 0, 0]"])
-def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean):
-    metadata = {"vitcli": "1", "model": "{}", "mean": mean, "std": "[1, 1, 1]"}
+@pytest.mark.parametrize(
+    ("mean", "model"),
+    [
+        *((mean, "{}") for mean in ("[1, 2", "[]x", '{"a": 1}', '"abc"', "[1e999, 0, 0]")),
+        ("[0, 0, 0]", '{"num_heads": ["x"]}'),
+        ("[0, 0, 0]", '{"norm_eps": {}}'),
+    ],
+)
+def test_damaged_metadata_of_an_export_is_refused(tiny, here, mean, model):
+    metadata = {"vitcli": "1", "model": model, "mean": mean, "std": "[1, 1, 1]"}
     safetensors.torch.save_file(theirs().state_dict(), "vit.safetensors", metadata)
     code, _, talk = vitcli("vit.safetensors", "-e", tiny, "-o", "mine", *FIELDS)
     assert (code, "metadata" in talk, talk.count("\n")) == (4, True, 1), talk

@@ -19,8 +19,8 @@ AllItems = Annotated[
     bool,
     typer.Option(
         "--all",
-        help="Also list components, options, figures and theory. For text, name one to see its"
-        " command.",
+        help="Also list components, options, figures and theory. To see the command of one, type"
+        " its id.",
     ),
 ]
 Form = Annotated[
@@ -114,6 +114,8 @@ def format_of(form: str | None, output: Path | None) -> str:
         return form or "text"
     suffix = output.suffix.lower().removeprefix(".")
     named = "text" if suffix == "txt" else suffix
+    if named not in FORMATS and form:
+        return form
     if named not in FORMATS:
         raise ConfigError(f"-o {output}: end the name with .txt, .md, .json or .html")
     if form and form != named:
@@ -163,19 +165,16 @@ def check_verdicts(
             emit(f"{item.id}  is a {item.kind} and has no verdict; to see it, type: {item.command}")
             continue
         count += 1
+        before = recorded[item.id].verdict
         try:
-            found = judge(item, folder if folder.is_dir() else None)
+            found = judge(item, folder if folder.is_dir() else None, before)
         except InputError as error:
             emit(f"{item.id}  not checked: {error}")
             failed.append(item.id)
             continue
-        if found is None:
-            emit(f"{item.id}  not checked: it needs result files")
-            failed.append(item.id)
-            continue
         emit(f"{item.id}  {found.verdict}: {found.found}")
-        if found.verdict != recorded[item.id].verdict:
-            changed.append(f"{item.id}: {found.verdict}, recorded {recorded[item.id].verdict}")
+        if found.verdict != before:
+            changed.append(f"{item.id}: {found.verdict}, recorded {before}")
     if changed:
         raise CheckError("; ".join(changed))
     if failed:

@@ -115,7 +115,9 @@ def test_every_command_exists(item):
         ("S2-21", {"permutation_errors": lambda: ERRORS | {"pooled": 0.1}}, "refuted"),
         ("S2-27", {"_spec": lambda name: OtherSpec}, "refuted"),
         ("S2-33", {"parameters": lambda name: 5_700_000}, "holds"),
-        ("S2-45", {"rate_of_report": lambda: (0.001, 300)}, "holds"),
+        ("S2-45", {"rate_of_report": lambda: (0.001, 300, 15)}, "holds"),
+        ("S2-45", {"rate_of_report": lambda: (1e-11, 282, 15)}, "in part"),
+        ("S2-45", {"rate_of_report": lambda: (1e-11, 282, 30)}, "refuted"),
     ],
 )
 def test_other_numbers_give_another_verdict(monkeypatch, name, changes, verdict):

@@ -162,7 +162,7 @@ def test_a_large_model_is_refused_with_what_to_type():
     large = explainer_of(img_size=(384, 384), depth=24, num_heads=16)
     with pytest.raises(ConfigError, match=r"24 layers needs 174 MiB, .* such as --layer -1"):
         Explorer(large, all_layers=True)
-    with pytest.raises(ConfigError, match=r"^--live: the attention of .* 174 MiB.*out --live"):
+    with pytest.raises(ConfigError, match=r"^--live: the attention of .* 518 MiB.*out --live"):
         LiveExplorer(large, all_layers=True)
     Explorer(large, all_layers=False)
     huge = explainer_of(img_size=(1024, 1024), depth=1, num_heads=8)

@@ -19,9 +19,9 @@ def attention_claim(*titles: str) -> Callable[[Results], Finding]:
     def judge(results: Results) -> Finding:
         texts, words, hardware = [], list[str](), dict[str, None]()
         for name in ("cifar10-pocket", "cifar10-report-narrow"):
-            doc = results.figures(name)
+            doc = results.figures(name, "distance")
             if doc is None:
-                return not_run(f"no numbers of {name} are recorded")
+                return not_run(f"no distance numbers of {name} are recorded")
             for claim in doc["distance"]["claims"]:
                 if claim["claim"].startswith(titles) and claim["verdict"] != "cannot be asked":
                     word, against = judge_one(claim)
@@ -55,9 +55,9 @@ def judge_one(claim: Mapping[str, Any]) -> tuple[Word, str]:
 
 def global_relations(results: Results) -> Finding:
     """Judge whether training makes attention reach farther than that of untrained models."""
-    doc = results.figures("cifar10-pocket")
+    doc = results.figures("cifar10-pocket", "distance")
     if doc is None:
-        return not_run("no numbers of cifar10-pocket are recorded")
+        return not_run("no distance numbers of cifar10-pocket are recorded")
     from vitcli.runner.claims.computed import untrained_reach
     from vitcli.runner.evaluate.weights import DEFAULT_MODEL
     from vitcli.runner.run.folder import BUNDLED, RunDir
@@ -75,32 +75,70 @@ def global_relations(results: Results) -> Finding:
     return Finding(word, text, doc["hardware"])
 
 
+Span = tuple[float, float]
+"""The ends of a 95 % interval."""
+
+
 def limits(results: Results) -> Finding:
     """Judge the four limits: cost and prior by computation, data by S2-41, maps by deletion."""
-    doc = results.figures("cifar10-pocket")
+    doc = results.figures("cifar10-pocket", "faithfulness")
     if doc is None:
-        return not_run("no numbers of cifar10-pocket are recorded")
+        return not_run("no faithfulness numbers of cifar10-pocket are recorded")
     from vitcli.runner.claims import computed
 
-    scored = {method["method"]: method for method in doc["faithfulness"]["methods"]}
-    maps = ", ".join(
-        f"{name} {method['gap']:.2f} +- {method['gap_ci95']:.2f}" for name, method in scored.items()
-    )
-    only = max((scored[name] for name in ("last layer", "rollout")), key=lambda each: each["gap"])
-    mixed = max((scored[name] for name in ("grad-rollout", "gradcam")), key=lambda e: e["gap"])
-    explain: bool | None = None  # whether attention alone explains less than with gradients
-    if only["gap"] + only["gap_ci95"] < mixed["gap"] - mixed["gap_ci95"]:
-        explain = True
-    elif only["gap"] - only["gap_ci95"] > mixed["gap"] + mixed["gap_ci95"]:
-        explain = False
+    found = gaps(doc)
+    alone, with_gradients = best(found, *ALONE), best(found, "grad-rollout", "gradcam")
     words = {
         "data": against_resnet(results).verdict,
         "O(n^2)": of_parts([computed.attention_exponents()[0] > 1.99]),
         "no spatial prior": of_parts([computed.permutation_errors()["equivariant"] < 1e-9]),
-        "explanation": of_parts([explain]),
+        "explanation": of_parts([is_above(found[with_gradients], found[alone])]),
     }
     text = (
-        f"{', '.join(f'{name}: {word}' for name, word in words.items())}. Explanation is insertion"
-        f" minus deletion of patches: {maps} (n = {doc['faithfulness']['n']} images)"
+        f"{', '.join(f'{name}: {word}' for name, word in words.items())}. {gaps_text(doc, *found)}"
     )
     return Finding(of_words(words.values()), text, doc["hardware"])
+
+
+ALONE = ("last layer", "rollout")
+"""Maps of attention without gradients."""
+
+
+def maps_explain(results: Results) -> Finding:
+    """Judge whether maps of attention alone find the deciding patches.
+
+    They must be better than random maps and than a map of the centre of the picture.
+    """
+    doc = results.figures("cifar10-pocket", "faithfulness")
+    if doc is None:
+        return not_run("no faithfulness numbers of cifar10-pocket are recorded")
+    found = gaps(doc)
+    alone, blind = best(found, *ALONE), best(found, "random", "centre")
+    word = of_parts([is_above(found[alone], found[blind])])
+    return Finding(word, gaps_text(doc, *ALONE, "random", "centre"), doc["hardware"])
+
+
+def gaps(doc: Mapping[str, Any]) -> dict[str, Span]:
+    """Return the interval of insertion minus deletion of patches, by the kind of map."""
+    methods = doc["faithfulness"]["methods"]
+    return {m["method"]: (m["gap"] - m["gap_ci95"], m["gap"] + m["gap_ci95"]) for m in methods}
+
+
+def gaps_text(doc: Mapping[str, Any], *names: str) -> str:
+    known = {method["method"]: method for method in doc["faithfulness"]["methods"]}
+    numbers = (f"{known[n]['gap']:.2f} +- {known[n]['gap_ci95']:.2f}" for n in names)
+    maps = ", ".join(f"{name} {number}" for name, number in zip(names, numbers, strict=True))
+    return (
+        f"Explanation is insertion minus deletion of patches: {maps}"
+        f" (n = {doc['faithfulness']['n']} images)"
+    )
+
+
+def best(found: Mapping[str, Span], *names: str) -> str:
+    """Return the map with the largest difference of these."""
+    return max(names, key=lambda name: sum(found[name]))
+
+
+def is_above(first: Span, second: Span) -> bool | None:
+    """Return whether the first interval lies above the second; None if they overlap."""
+    return True if first[0] > second[1] else False if first[1] < second[0] else None

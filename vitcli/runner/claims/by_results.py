@@ -2,7 +2,12 @@
 
 from collections.abc import Callable
 
-from vitcli.runner.claims.by_figures import attention_claim, global_relations, limits
+from vitcli.runner.claims.by_figures import (
+    attention_claim,
+    global_relations,
+    limits,
+    maps_explain,
+)
 from vitcli.runner.claims.by_stated import (
     accuracy_of_notes,
     classification,
@@ -12,11 +17,11 @@ from vitcli.runner.claims.by_stated import (
 )
 from vitcli.runner.claims.by_studies import (
     against_resnet,
-    competitive,
     fewer_labels,
     heavy_augmentation,
     layer_norm,
     losses_of_report,
+    near_resnet,
     of_words,
     patch_size,
     ranking,
@@ -26,15 +31,22 @@ from vitcli.runner.claims.item import Finding
 from vitcli.runner.claims.result_files import Results
 
 
+def competes_and_explains(results: Results) -> Finding:
+    """Combine the accuracy beside a ResNet with what maps of attention explain."""
+    near, maps = near_resnet(results), maps_explain(results)
+    text = f"accuracy: {near.verdict}, {near.found}. Maps: {maps.verdict}. {maps.found}"
+    hardware = dict.fromkeys(part for part in (near.hardware, maps.hardware) if part)
+    return Finding(of_words([near.verdict, maps.verdict]), text, "; ".join(hardware))
+
+
 def conclusion(results: Results) -> Finding:
     """Combine the verdicts on the claims that the report's conclusion repeats."""
     from vitcli.runner.claims.by_computation import attention_cost
 
     parts = {
-        "S2-02": competitive(results),
+        "S2-02": competes_and_explains(results),
         "S2-09": attention_cost(),
         "S2-41": against_resnet(results),
-        "S2-68": limits(results),
     }
     text = ", ".join(f"{name}: {found.verdict}" for name, found in parts.items())
     return Finding(of_words(found.verdict for found in parts.values()), text, "")
@@ -48,7 +60,7 @@ FROM_RESULTS: dict[str, Judge] = {
     "S0-22": accuracy_of_notes,
     "S0-23": more_epochs,
     "S1-02": global_relations,
-    "S2-02": competitive,
+    "S2-02": competes_and_explains,
     "S2-18": layer_norm,
     "S2-20": stabilises("ablation-norm", "post-layernorm"),
     "S2-37": classification("resnet-18", "cifar10-resnet18", 11.2, 94.2),

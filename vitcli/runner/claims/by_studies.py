@@ -35,6 +35,8 @@ def of_parts(parts: Iterable[bool | None]) -> Word:
 def of_words(words: Iterable[str]) -> Word:
     """Return the verdict on a statement from the verdicts on its parts."""
     known = list(words)
+    if "no verdict" in known:
+        return "no verdict"
     if "in part" in known:
         return "in part"
     return of_parts({"holds": True, "refuted": False}.get(word) for word in known)
@@ -64,10 +66,17 @@ def rows_of(results: Results, name: str, *variants: str) -> Rows | Finding:
     seeds = seeds_of(rows)
     if seeds >= MIN_SEEDS:
         return doc, rows
-    known = [row for row in rows.values() if row.score_mean is not None]
-    text = ", ".join(f"{row.variant} {row.score_mean:.2f} %" for row in known)
+    if not any(row.n or row.num_diverged for row in rows.values()):
+        return not_run(f"{name} has no trial that ended")
+    text = ", ".join(map(score_text, rows.values()))
     told = f"{text}; fewer than {MIN_SEEDS} seeds give no interval"
     return with_source(doc, "undecided", told, seeds)
+
+
+def score_text(row: RowStatistics) -> str:
+    if row.score_mean is not None:
+        return f"{row.variant} {row.score_mean:.2f} %"
+    return f"{row.variant} diverged in {row.num_diverged} of {row.num_diverged + row.n}"
 
 
 def seeds_of(rows: dict[str, RowStatistics]) -> int:
@@ -239,15 +248,16 @@ def losses_of_report(results: Results) -> Finding:
         f" (stated {signed(row.source_drop, 1)})"
         for row in judged
     )
-    word = of_parts(agrees(row.verdict) for row in judged)
+    sides = [(diverged_side(row, base), row.verdict) for row in judged]
+    word = of_parts(IS_LOSS[where] if where else agrees(verdict) for where, verdict in sides)
     return with_source(doc, word, text, seeds_of(rows))
 
 
 def agrees(verdict: str | None) -> bool | None:
     """Return whether a row agrees with the loss that the source states; None if that is open."""
-    if verdict in ("replicates", "same", "diverged"):
+    if verdict in ("replicates", "same"):
         return True
-    is_open = verdict in (None, "undecided", "too wide to say", "incomplete", "baseline diverged")
+    is_open = verdict in (None, "undecided", "too wide to say", "incomplete")
     return None if is_open else False
 
 
@@ -290,15 +300,14 @@ def vits_text(rows: dict[str, RowStatistics]) -> str:
     return f"against {base.variant}: {', '.join(texts)}"
 
 
-def competitive(results: Results) -> Finding:
-    """Judge whether a ViT is as close to a ResNet as in the report; its maps are S2-68."""
+def near_resnet(results: Results) -> Finding:
+    """Judge whether a ViT is as close to a ResNet as in the report, by the joint interval."""
     found = rows_of(results, CLASSIFICATION)
     if isinstance(found, Finding):
         return found
     doc, rows = found
     base, *vits = rows.values()
-    sides = [near(row, base) for row in vits]
-    word: Word = "in part" if "above" in sides else "undecided" if "around" in sides else "refuted"
+    word = of_parts(IS_GAIN[near(row, base)] for row in vits)
     text = f"{vits_text(rows)}; the report calls {signed(-STATED_GAP, 1)} points competitive"
     return with_source(doc, word, text, seeds_of(rows))
 
@@ -324,7 +333,7 @@ def fewer_labels(results: Results) -> Finding:
         parts.append(IS_GAIN[side(row, base)])
         seeds.append(seeds_of(rows))
         hardware |= dict.fromkeys(doc.hardware)
-    text = f"clip against scratch at equal compute: {', '.join(texts)}"
+    text = f"clip against scratch, with equal compute instead of equal epochs: {', '.join(texts)}"
     return Finding(
         of_parts(parts), f"{text} (n = {quantity(min(seeds), 'seed')})", "; ".join(hardware)
     )

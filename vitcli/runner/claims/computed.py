@@ -262,16 +262,18 @@ def untrained_reach(spec: Any, init: str) -> float:
     return sum(reached) / len(reached)
 
 
-def rate_of_report() -> tuple[float, int]:
-    """Return the last rate of the course report's schedule and the epoch that passes 0.001.
+def rate_of_report() -> tuple[float, int, int]:
+    """Return the last rate of the course report's schedule, and two epochs.
 
-    The peak rate is 0.1; 300 epochs of 500 steps, 15 of them warm-up.
+    The first epoch is that in which the rate falls below 0.001, the second that of the peak. The
+    largest rate is 0.1; 300 epochs of 500 steps, 5 % of them warm-up.
     """
     from vitcli.core.train.schedule import lr_factor
 
     def rate(epoch: float) -> float:
-        step, steps = round(500 * epoch), {"warmup_steps": 7500, "num_steps": 150000}
+        step, steps = round(500 * epoch), {"warmup_steps": 150000 // 20, "num_steps": 150000}
         return 0.1 * lr_factor(step, schedule="cosine", **steps)
 
-    passed = next(epoch for epoch in range(15, 301) if rate(epoch) < 0.001)
-    return rate(300 - 1 / 500), passed
+    peak = max(range(301), key=rate)
+    passed = next(epoch for epoch in range(peak, 301) if rate(epoch) < 0.001)
+    return rate(300 - 1 / 500), passed, peak

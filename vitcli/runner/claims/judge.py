@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.claims import course_report, lecture_notes, training_notes
-from vitcli.runner.claims.item import Finding, Item
-from vitcli.runner.errors import ConfigError
+from vitcli.runner.claims.item import Finding, Item, Word
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import did_you_mean
 
 ITEMS: dict[str, Item] = {
@@ -40,12 +40,16 @@ def read_recorded() -> dict[str, Finding]:
     return {name: Finding(**fields) for name, fields in json.loads(RECORDED.read_text()).items()}
 
 
-def judge(item: Item, results: Path | None) -> Finding | None:
-    """Return the verdict on a claim or result, computed now; None if it needs result files.
+def judge(item: Item, results: Path | None, before: Word = "no verdict") -> Finding:
+    """Return the verdict on a claim or result, computed now.
 
     Args:
         item: A judged item.
         results: Folder of result files; None if there is none.
+        before: The recorded verdict.
+
+    Raises:
+        InputError: It has a recorded verdict and needs result files that are damaged or not there.
     """
     from vitcli.runner.claims.by_computation import COMPUTATIONS
     from vitcli.runner.claims.by_results import FROM_RESULTS
@@ -53,7 +57,12 @@ def judge(item: Item, results: Path | None) -> Finding | None:
 
     if item.id in COMPUTATIONS:
         return COMPUTATIONS[item.id]()
-    return FROM_RESULTS[item.id](Results(results)) if results else None
+    if not results:
+        raise InputError("it needs result files")
+    found = FROM_RESULTS[item.id](Results(results))
+    if found.verdict == "no verdict" != before:
+        raise InputError(found.found)
+    return found
 
 
 def as_record(findings: Mapping[str, Finding]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ ITEMS = (
     ),
     Item(
         "S1-02", "claim", "a ViT captures global relations of an image", CONVOLUTION,
-        "vitcli visualize cifar10-pocket --what distance --num-images 1000",
+        "vitcli visualize cifar10-pocket --what distance,faithfulness --num-images 1000",
         "trained attention that reaches no farther than untrained attention, whatever the initial"
         " weights; in part if it depends on them",
     ),

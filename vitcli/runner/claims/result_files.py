@@ -30,11 +30,18 @@ class Results:
         if name not in self._studies:
             path = self.folder / f"{name}.json"
             with whole(path):
-                self._studies[name] = read_document(path.read_text()) if path.exists() else None
+                found = read_document(path.read_text()) if path.exists() else None
+                if found and not found.rows:
+                    raise ValueError("no rows")
+            self._studies[name] = found
         return self._studies[name]
 
-    def figures(self, name: str) -> dict[str, Any] | None:
-        """Return the numbers of ``vitcli visualize`` for a run; None if there is no such file.
+    def figures(self, name: str, what: str) -> dict[str, Any] | None:
+        """Return the numbers of ``vitcli visualize`` for a run; None if those of a figure lack.
+
+        Args:
+            name: A run.
+            what: The figure whose numbers are needed, ``distance`` or ``faithfulness``.
 
         Raises:
             InputError: The file is damaged.
@@ -44,9 +51,9 @@ class Results:
             return None
         with whole(path):
             found = dict(json.loads(path.read_text()))
-            if not found["distance"]["claims"]:
-                raise ValueError("no claims")
-        return found
+            if not found or not found.get("distance", {"claims": True})["claims"]:
+                raise ValueError("no numbers")
+        return found if what in found else None
 
 
 @contextmanager

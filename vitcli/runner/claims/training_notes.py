@@ -74,8 +74,8 @@ ITEMS = (
     Item(
         "S0-16", "claim", "the residual connection stabilises training", BLOCK,
         "vitcli ablate ablation-cifar10-tiny --only no-residual",
-        "trainings that diverge with residual connections only; in part if none diverges, but"
-        " accuracy drops without them",
+        "all trainings diverge with residual connections and none without; in part if none"
+        " diverges, but accuracy drops without them",
     ),
     Item(
         "S0-17", "claim", "the residual connection helps gradients reach early layers", BLOCK,

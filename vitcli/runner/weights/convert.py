@@ -190,7 +190,9 @@ def stated_settings(file: Path) -> dict[str, Any]:
         model = json.loads(metadata["model"])
         values = {f"model.{name}": value for name, value in model.items()}
         values |= {f"data.{name}": json.loads(metadata[name]) for name in STATISTICS}
-    except (LookupError, ValueError, AttributeError, RecursionError) as error:
+        for name in ("num_heads", "norm_eps"):
+            float(model.get(name, 0))
+    except (LookupError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{file}: its metadata is not that of an export of vitcli") from error
     return {name: values[name] for name in UNRECORDED if name in values}
 

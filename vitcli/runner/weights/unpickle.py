@@ -103,13 +103,16 @@ def check_archive(file: IO[bytes]) -> None:
     except zipfile.BadZipFile as error:
         raise ValueError(f"damaged ({error}); copy the file again") from error
     if damaged:
-        raise ValueError(f"{damaged[:60]} fails its checksum; copy or save the file again")
+        raise ValueError(
+            f"{damaged[:60]} fails its checksum; copy the file again,"
+            " or save it again after torch.serialization.set_crc32_options(True)"
+        )
 
 
 def describe_start(file: IO[bytes]) -> str:
     """Return what a file that is no ZIP archive is, judged by its first bytes."""
     file.seek(0)
-    start = file.read(16)
+    start = file.read(32)
     if not start:
         return "the file is empty"
     if start.startswith(ZIP_START):

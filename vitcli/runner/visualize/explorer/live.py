@@ -20,7 +20,6 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.visualize.explorer.explore import (
     Explorer,
-    attention_bytes,
     check_size,
     name_of,
 )
@@ -81,9 +80,16 @@ class LiveExplorer(Explorer):
         self.packed = {"model": packed, "weights": [to_base64(part) for part in weights]}
 
     def check_attention(self) -> None:
-        """Refuse a model whose attention is too large for a browser; the page has all layers."""
-        size = attention_bytes(self.explainer.model, len(self.layers))
-        check_size("--live: the attention of all layers needs", size, "leave out --live")
+        """Refuse a model whose attention is too large for a browser, which computes it in fp32.
+
+        Raises:
+            ConfigError: The attention of one picture has more than ``MAX_BYTES``.
+        """
+        model = self.explainer.model
+        tokens = model.num_prefix_tokens + model.num_patches
+        maps = len(self.layers) * (model.spec.num_heads + 1)  # a rollout for each layer
+        size = 4 * maps * tokens**2
+        check_size("--live: the attention of one picture needs", size, "leave out --live")
 
     def page(self, explanation: Explanation) -> bytes:
         """Return the page, with the picture of the explanation as the first one."""

@@ -24,6 +24,7 @@ class Explorer {
     if (data.opening.head) this.head = data.opening.head - 1;
     this.layer = this.scenes[0].layers.indexOf(data.opening.layer);
     if (data.opening.query) this.pinned = this.scenes[0].patchAt(...data.opening.query);
+    this.buttons = new Map(); // scene -> its button in the row of pictures
     this.buildPictures();
     this.listen();
     this.choose(0);
@@ -75,19 +76,26 @@ class Explorer {
 
   // --- parts that depend on the scene
 
+  /* A scene keeps its button in the row, which may have the focus. */
   buildPictures() {
     const row = this.part("pictures");
     row.hidden = this.scenes.length < 2;
-    this.pictures = this.scenes.map((scene, index) => {
-      const button = buttonOf("picture", scene.name, () => this.choose(index));
+    for (const [scene, button] of this.buttons) {
+      if (this.scenes.includes(scene)) continue;
+      button.remove();
+      this.buttons.delete(scene);
+    }
+    const others = row.querySelector(":scope > :not(.picture)");
+    for (const scene of this.scenes) {
+      if (this.buttons.has(scene)) continue;
+      const button = buttonOf("picture", scene.name, () => this.choose(this.scenes.indexOf(scene)));
       const image = element("img", "");
       image.src = scene.picture;
       image.alt = scene.name;
       button.append(image);
-      return button;
-    });
-    row.querySelectorAll(".picture").forEach((button) => button.remove());
-    row.prepend(...this.pictures);
+      row.insertBefore(button, others);
+      this.buttons.set(scene, button);
+    }
   }
 
   buildPrediction() {
@@ -333,7 +341,7 @@ class Explorer {
     this.part("counting").hidden = !this.edges;
     this.part("count-number").textContent = `${this.numEdges}`;
     this.part("release").hidden = this.pinned === null;
-    this.pictures.forEach((button, i) => button.setAttribute("aria-pressed", i === this.index));
+    this.buttons.forEach((button, scene) => button.setAttribute("aria-pressed", scene === this.scene));
   }
 
   drawWords(row, strongest, edges) {

@@ -27,8 +27,9 @@ class LiveExplorer extends Explorer {
 
   /* Also tell a screen reader the answer. */
   async choose(index) {
+    const scene = this.scenes[index];
     await super.choose(index);
-    if (this.scene) this.say(this.sentence());
+    if (this.scene === scene) this.say(this.sentence());
   }
 
   /* Compute with what is removed by now: heads can be removed while the picture loads. */
