@@ -12,7 +12,10 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"
 SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect")
 """Columns of the table in README."""
-COMPARED = ("ablation-norm", "ablation-positions", "ablation-patch-size", "ablation-fair")
+COMPARED = (
+    "ablation-norm", "ablation-positions", "ablation-patch-size", "ablation-augmentation",
+    "ablation-fair",
+)  # fmt: skip
 """Studies of docs/parts.md."""
 BRIEF = ("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]")
 """Columns of the tables in docs/parts.md, whose studies have too few seeds for a p-value."""
