@@ -37,7 +37,7 @@ class Results:
         return self._studies[name]
 
     def figures(self, name: str, what: str) -> dict[str, Any] | None:
-        """Return the numbers of ``vitcli visualize`` for a run; None if those of a figure lack.
+        """Return the numbers of ``vitcli visualize`` for a run; None if a figure has none.
 
         Args:
             name: A run.
@@ -51,7 +51,7 @@ class Results:
             return None
         with whole(path):
             found = dict(json.loads(path.read_text()))
-            if not found or not found.get("distance", {"claims": True})["claims"]:
+            if not found["hardware"] or not found.get("distance", {"claims": True})["claims"]:
                 raise ValueError("no numbers")
         return found if what in found else None
 
