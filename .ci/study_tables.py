@@ -14,7 +14,7 @@ SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect")
 """Columns of the table in README."""
 COMPARED = (
     "ablation-norm", "ablation-positions", "ablation-patch-size", "ablation-augmentation",
-    "ablation-fair",
+    "study-ingredients", "ablation-fair",
 )  # fmt: skip
 """Studies of docs/parts.md."""
 BRIEF = ("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]")
