@@ -140,14 +140,21 @@ def test_the_detectable_difference_passes_both_tests_of_p_with_its_power(pairs, 
     )
 
 
-def test_the_probability_to_be_below_counts_all_pairs():
-    # 1 < 2, 1 < 3, 2 = 2 (one half), 2 < 3, 4 is below none: 3.5 of 9; 2, 2, 3 are theirs.
-    below, (low, high) = probability_below([1, 2, 4], [2, 2, 3])
-    # 1: three of three; 2: two halves and one; 4: none.
-    assert below == close((3 + 2 + 0) / 9)
-    assert 0 <= low < below < high <= 1
-    assert probability_below([1, 1, 1], [2, 2, 2]) == (1.0, (1.0, 1.0))
-    assert probability_below([1, 1], [1, 1]) == (0.5, (0.5, 0.5))
+def test_the_probability_to_be_below_counts_pairs_of_one_seed():
+    # 1 < 2, 3 > 2 and 4 = 4, which counts one half. Of all nine pairs, 4.5 would be below.
+    below, (low, high) = probability_below([1, 3, 4, 1], [2, 2, 4, 2])
+    assert below == 2.5 / 4
+    assert 0 < low < below < high < 1
+    # The order of the seeds matters: 1 < 2, 2 < 3, 3 > 1 of the same scores.
+    assert probability_below([1, 2, 3], [2, 3, 1])[0] == close(2 / 3)
+    assert probability_below([1, 2, 3], [1, 2, 3])[0] == 0.5
+
+
+@pytest.mark.parametrize("below", [0, 1, 3, 8])
+def test_the_interval_of_a_probability_is_scipys(below):
+    found = probability_below([0] * below + [2] * (8 - below), [1] * 8)
+    exact = stats.binomtest(below, 8).proportion_ci(0.95, "exact")
+    assert found == (below / 8, (close(exact.low), close(exact.high)))
 
 
 def test_what_pairing_bought():

@@ -6,7 +6,7 @@ from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, 
 from vitcli.runner.study.crossed import RESAMPLES
 from vitcli.runner.study.formats import Column
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.significance import BOOTSTRAPS, POWER
+from vitcli.runner.study.significance import POWER
 from vitcli.runner.study.statistics import RowStatistics, num_tests
 
 
@@ -93,9 +93,8 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
             else "Spread: standard deviation over the seeds, on these test images."
         ),
         "below": (
-            "P(below baseline): share of all pairs of a training of the variant and one of the"
-            f" baseline in which the variant is lower; a tie counts one half. Its 95 % interval"
-            f" draws seeds {BOOTSTRAPS:,} times. With few seeds it is too narrow."
+            "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
+            " one half. Its 95 % interval is that of a binomial share (Clopper and Pearson)."
         ),
         "pairing": (
             "Seed correlation: of the scores with those of the baseline. Paired spread: standard"

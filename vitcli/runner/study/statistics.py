@@ -82,7 +82,8 @@ class RowStatistics:
     below: float | None = None
     below_low: float | None = None
     below_high: float | None = None
-    """Probability that a training of the variant scores below one of the baseline."""
+    """Probability that a training of the variant scores below that of the baseline with the same
+    seed."""
     correlation: float | None = None
     """Correlation of the scores with those of the baseline over the seeds."""
     pairing: float | None = None
