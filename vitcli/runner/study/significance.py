@@ -24,8 +24,12 @@ DRAWS = 10_000
 """Number of random studies behind the smallest detectable difference."""
 ALWAYS = -1e9
 """A threshold that every difference passes."""
-MAX_POWER_PAIRS = 10
+MAX_POWER_PAIRS = 12
 """Largest number of pairs whose sign patterns are all used for it; for more, some are drawn."""
+POWER_PATTERNS = 4000
+"""Number of drawn patterns. With too few, their share at a small level is coarse."""
+POWER_PARTS = 20
+"""Parts in which the random studies meet the patterns, so that they need little memory."""
 
 
 def rounded(value: float | np.floating) -> float:
@@ -110,21 +114,33 @@ def _standard_draws(
     numbers, errors = random.standard_normal((DRAWS, pairs)), random.standard_normal(DRAWS)
     flips: NDArray[np.float64] = np.full(DRAWS, ALWAYS)
     if pairs >= seeds_needed(num_tests):
-        # To flip some signs gives a smaller sum if the mean of those numbers, and that of the
-        # others, is above 0. At most ``allowed`` patterns, with that of no flip, may not.
-        if pairs <= MAX_POWER_PAIRS:
-            patterns = np.array([*itertools.product((0, 1), repeat=pairs - 1)][1:], np.float64)
-            patterns = np.pad(patterns, ((0, 0), (1, 0)))
-        else:
-            shape = (2 ** (MAX_POWER_PAIRS - 1) - 1, pairs)
-            patterns = random.integers(0, 2, shape).astype(np.float64)
-            patterns = patterns[np.ptp(patterns, axis=1) > 0]
-        allowed = max(1, int((len(patterns) + 1) * ALPHA / num_tests + 1e-9))
-        flipped, counts = numbers @ patterns.T, patterns.sum(1)
-        others = numbers.sum(1, keepdims=True) - flipped
-        thresholds = np.maximum(-flipped / counts, -others / (pairs - counts))
-        flips = np.partition(thresholds, -allowed, axis=1)[:, -allowed]
+        flips = _flip_thresholds(numbers, num_tests, random)
     return numbers.mean(1), numbers.var(1, ddof=1), errors, flips
+
+
+def _flip_thresholds(
+    numbers: NDArray[np.float64], num_tests: int, random: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return by how much each row of numbers must be raised to pass the sign-flip test."""
+    # To flip some signs gives a smaller sum if the mean of those numbers, and that of the others,
+    # is above 0. A share ALPHA / num_tests of the patterns, with that of no flip, may not.
+    pairs = numbers.shape[1]
+    if pairs <= MAX_POWER_PAIRS:  # all patterns, but not also those with the opposite signs
+        patterns = np.array([*itertools.product((0, 1), repeat=pairs - 1)][1:], np.float32)
+        patterns = np.pad(patterns, ((0, 0), (1, 0)))
+        allowed = int((len(patterns) + 1) * ALPHA / num_tests + 1e-9)
+    else:
+        patterns = random.integers(0, 2, (POWER_PATTERNS, pairs)).astype(np.float32)
+        patterns = patterns[np.ptp(patterns, axis=1) > 0]
+        allowed = 1 + round(len(patterns) * ALPHA / num_tests)
+    counts = patterns.sum(1)
+    found = []
+    for part in np.array_split(numbers.astype(np.float32), POWER_PARTS):
+        flipped = part @ patterns.T
+        others = part.sum(1, keepdims=True) - flipped
+        thresholds = np.maximum(-flipped / counts, -others / (pairs - counts))
+        found.append(np.partition(thresholds, -allowed, axis=1)[:, -allowed])
+    return np.concatenate(found).astype(np.float64)
 
 
 def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
