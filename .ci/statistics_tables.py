@@ -8,6 +8,9 @@ RESULT = ROOT / "experiments" / "results" / "statistics" / "simulation.json"
 COLUMNS = {
     "interval": "95 % interval holds",
     "joint": "five joint intervals hold",
+    "pooled": "five pooled intervals hold",
+    "lucky_joint": "small seed share: joint interval holds",
+    "lucky_pooled": "small seed share: pooled interval holds",
     "bootstrap": "crossed bootstrap holds",
     "different": "a false better or worse",
     "equivalent": "a false equivalent",

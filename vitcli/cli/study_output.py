@@ -69,7 +69,9 @@ def detectable_text(study: "Study") -> str:
         return f"no difference with {quantity(seeds, 'seed')}; an interval needs {MIN_PAIRS} seeds"
     given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
     size, needed = planned_detectable(seeds, comparisons), seeds_needed(comparisons)
-    few = f" Joint intervals decide; p-values need {needed} seeds." if seeds < needed else ""
+    if size is None:
+        return f"no difference with {quantity(seeds, 'seed')}; a p-value needs {needed} seeds"
+    few = f" Pooled intervals decide; p-values need {needed} seeds." if seeds < needed else ""
     return (
         f"differences of at least {size:.1f} standard deviations of the paired differences"
         f" ({given}).{few}"

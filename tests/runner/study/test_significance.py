@@ -1,4 +1,4 @@
-"""Tests, probabilities and verdicts as functions of numbers: by hand and against scipy."""
+"""Tests and probabilities as functions of numbers: by hand and against scipy."""
 
 import itertools
 
@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
 from vitcli.runner.study.significance import (
     correlation,
     detectable,
@@ -16,7 +17,6 @@ from vitcli.runner.study.significance import (
     sign_flip_p,
     t_tail,
 )
-from vitcli.runner.study.verdicts import effect, judge
 
 
 def close(value):
@@ -56,52 +56,6 @@ def test_holm_by_hand():
     assert holm([None], 1) == [None]
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "drop", "same_setting", "direction"),
-    [
-        (-1, 1, -9, "not replicated", "undecided"),
-        (-0.1, 0.1, -15.3, "not replicated", "undecided"),
-        (-30, -0.1, -15.3, "too wide to say", "same"),
-        (-13.1, -4.2, -8.7, "too wide to say", "same"),
-        (-13, -4.4, -8.7, "replicates", "same"),
-        (-10, 0, -9, "too wide to say", "undecided"),
-        (0, 0, 0, "too wide to say", "undecided"),
-        (-10, -8, -8.7, "replicates", "same"),
-        (-8.7, -8, -8.7, "replicates", "same"),
-        (8, 10, 8.7, "replicates", "same"),
-        (8, 10, -8.7, "opposite", "opposite"),
-        (-10, -8, 8.7, "opposite", "opposite"),
-        (-5, -3, -8.7, "smaller", "same"),
-        (-12, -10, -8.7, "larger", "same"),
-        (3, 5, 8.7, "smaller", "same"),
-        (10, 12, 8.7, "larger", "same"),
-        (-3, -1, 0, "larger", "undecided"),
-        (1, 3, 0, "larger", "undecided"),
-    ],
-)
-def test_judge(low, high, drop, same_setting, direction):
-    assert judge(low, high, drop, same_setting=True) == same_setting
-    assert judge(low, high, drop, same_setting=False) == direction
-
-
-@pytest.mark.parametrize(
-    ("p", "p_equivalent", "expected"),
-    [
-        (None, None, "undecided"),
-        (0.06, None, "undecided"),
-        (0.05, None, "worse"),
-        (0.01, 0.06, "worse"),
-        (0.01, 0.05, "worse, within the margin"),
-        (0.06, 0.05, "equivalent"),
-        (None, 0.01, "equivalent"),
-    ],
-)
-def test_effect(p, p_equivalent, expected):
-    assert effect(-1.0, p, p_equivalent, higher_is_better=True) == expected
-    turned = effect(-1.0, p, p_equivalent, higher_is_better=False)
-    assert turned == expected.replace("worse", "better")
-
-
 def test_a_tail_is_scipys():
     values = [0.3, -0.1, 0.5, 0.2]
     mean, error = np.mean(values), stats.sem(values)
@@ -111,17 +65,30 @@ def test_a_tail_is_scipys():
     assert (t_tail(1, 0, 3), t_tail(0, 0, 3)) == (0.0, 1.0)
 
 
-@pytest.mark.parametrize(("pairs", "m"), [(3, 1), (5, 5)])
-def test_too_few_seeds_for_a_p_detect_by_the_t_interval(pairs, m):
+def found_by_pooled_interval(scores: np.ndarray, m: int) -> bool:
+    """Return whether the first row's interval excludes 0 from below; scores (m + 1, seeds)."""
+    rows = [list(row - scores[0]) for row in scores[1:]]
+    return MeanError.of_seeds(rows[0], pool_seed_variance(rows)).interval(0.05 / m)[0] > 0
+
+
+@pytest.mark.parametrize(("pairs", "m"), [(3, 2), (3, 5), (5, 5)])
+def test_too_few_seeds_for_a_p_detect_by_the_pooled_interval(pairs, m):
     size = planned_detectable(pairs, m)
-    limit = stats.t.ppf(1 - 0.05 / m / 2, pairs - 1)
-    power = stats.nct.sf(limit, pairs - 1, size * pairs**0.5)
-    assert power == pytest.approx(0.8, abs=0.01)
+    scores = np.random.default_rng(1).normal(0, 1 / 2**0.5, (400, m + 1, pairs))
+    scores[:, 1] += size
+    assert np.mean([found_by_pooled_interval(each, m) for each in scores]) == pytest.approx(
+        0.8, abs=0.06
+    )
     assert detectable(2.0, pairs, m) == pytest.approx(2 * size)
     assert detectable(0.0, pairs, m) == 0.0
     # Without a spread over seeds, the test images alone decide.
     shift = stats.norm.ppf(1 - 0.05 / m / 2) + stats.norm.ppf(0.8)
     assert detectable(0.0, pairs, m, images_error=3.0) == pytest.approx(3 * shift, rel=0.01)
+
+
+def test_too_few_seeds_and_one_variant_detect_nothing():
+    assert planned_detectable(5, 1) is None
+    assert planned_detectable(6, 1) is not None
 
 
 def found_by_both_tests(numbers: np.ndarray, m: int) -> np.ndarray:

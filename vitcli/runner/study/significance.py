@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,8 @@ POWER_PATTERNS = 4000
 """Number of drawn patterns. With too few, their share at a small level is coarse."""
 POWER_PARTS = 20
 """Parts in which the random studies meet the patterns, so that they need little memory."""
+MAX_POWER_ROWS = 16
+"""Largest number of rows that are drawn to pool their variances."""
 
 
 def rounded(value: float | np.floating) -> float:
@@ -70,12 +73,15 @@ def t_tail(distance: float, error: float, freedom: float) -> float:
     return float(special.stdtr(freedom, -distance / error))
 
 
-def detectable(spread: float, pairs: int, num_tests: int, *, images_error: float = 0.0) -> float:
+def detectable(
+    spread: float, pairs: int, num_tests: int, *, images_error: float = 0.0
+) -> float | None:
     """Return the difference that is found with probability POWER at level ALPHA / num_tests.
 
-    It is found if the joint interval excludes 0 and, with enough pairs for a p-value, the sign
-    flips agree. Both conditions hold above a threshold, whose distribution is drawn with a fixed
-    random seed. A difference of the wrong sign is not counted.
+    With enough pairs for a p-value, it is found if the joint interval excludes 0 and the sign flips
+    agree; with fewer, if the joint interval with the pooled seed variance does. These conditions
+    hold above a threshold, whose distribution is drawn with a fixed random seed. A difference of
+    the wrong sign is not counted. None: there is neither a p-value nor another row to pool with.
 
     Args:
         spread: Standard deviation of the paired differences of seeds, on the same images.
@@ -83,44 +89,63 @@ def detectable(spread: float, pairs: int, num_tests: int, *, images_error: float
         num_tests: Number of comparisons; the level is that of Holm's first step.
         images_error: Standard error of the mean difference from the choice of many test images.
     """
-    means, variances, of_images, flips = _standard_draws(pairs, num_tests)
-    of_seeds = spread**2 * variances / pairs
+    if pairs < seeds_needed(num_tests) and num_tests < 2:
+        return None
+    drawn = _standard_draws(pairs, num_tests)
+    of_seeds = spread**2 * drawn.variances / pairs
     squares = of_seeds + images_error**2
     if not squares.any():
         return 0.0
     p = 1 - ALPHA / num_tests / 2
-    t, z = special.stdtrit(pairs - 1, p), special.ndtri(p)
-    limits = (of_seeds * t + images_error**2 * z) / squares**0.5  # as in Crossed.careful_interval
-    moved = images_error * of_images
-    needed = np.maximum(limits - spread * means, spread * flips) - moved
+    t, z = special.stdtrit(drawn.freedom, p), special.ndtri(p)
+    limits = (of_seeds * t + images_error**2 * z) / squares**0.5  # as in MeanError.limit
+    moved = images_error * drawn.of_images
+    needed = np.maximum(limits - spread * drawn.means, spread * drawn.flips) - moved
     return float(np.quantile(needed, POWER))
 
 
-def planned_detectable(num_seeds: int, num_tests: int) -> float:
+def planned_detectable(num_seeds: int, num_tests: int) -> float | None:
     """Return ``detectable`` before any trial, in standard deviations of the paired differences."""
     return detectable(1.0, num_seeds, num_tests)
 
 
+Numbers = NDArray[np.float64]
+
+
+class StandardDraws(NamedTuple):
+    """Random studies whose paired differences are standard normal numbers, (DRAWS,)."""
+
+    means: Numbers
+    variances: Numbers
+    """The seed variances that decide: own ones, or the larger of own and pooled one."""
+    freedom: Numbers
+    of_images: Numbers
+    """Standard normal errors of the test images."""
+    flips: Numbers
+    """Raised by more than this, the numbers pass the sign-flip test; ALWAYS if it is not made."""
+
+
 @lru_cache(maxsize=32)
-def _standard_draws(
-    pairs: int, num_tests: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return means and variances of ``pairs`` standard normal numbers, an error, a threshold.
-
-    Each is (DRAWS,). Raised by more than the threshold, the numbers pass the sign-flip test; it is
-    ALWAYS if there are too few of them for a test.
-    """
+def _standard_draws(pairs: int, num_tests: int) -> StandardDraws:
     random = np.random.default_rng(0)
-    numbers, errors = random.standard_normal((DRAWS, pairs)), random.standard_normal(DRAWS)
-    flips: NDArray[np.float64] = np.full(DRAWS, ALWAYS)
+    of_images = random.standard_normal(DRAWS)
     if pairs >= seeds_needed(num_tests):
-        flips = _flip_thresholds(numbers, num_tests, random)
-    return numbers.mean(1), numbers.var(1, ddof=1), errors, flips
+        numbers = random.standard_normal((DRAWS, pairs))
+        variances, flips = numbers.var(1, ddof=1), _flip_thresholds(numbers, num_tests, random)
+        freedom = np.full(DRAWS, pairs - 1.0)
+        return StandardDraws(numbers.mean(1), variances, freedom, of_images, flips)
+    num_rows = min(num_tests, MAX_POWER_ROWS)
+    scores = random.standard_normal((DRAWS, num_rows + 1, pairs))
+    rows = (scores[:, 1:] - scores[:, :1]) / 2**0.5
+    variances = rows.var(2, ddof=1)
+    own, pooled = variances[:, 0], variances.mean(1)  # as in mean_error.larger
+    shared = shared_freedom(num_rows, num_rows * (pairs - 1))
+    freedom = np.where(own > pooled, pairs - 1.0, shared)
+    flips = np.full(DRAWS, ALWAYS)
+    return StandardDraws(rows[:, 0].mean(1), np.maximum(own, pooled), freedom, of_images, flips)
 
 
-def _flip_thresholds(
-    numbers: NDArray[np.float64], num_tests: int, random: np.random.Generator
-) -> NDArray[np.float64]:
+def _flip_thresholds(numbers: Numbers, num_tests: int, random: np.random.Generator) -> Numbers:
     """Return by how much each row of numbers must be raised to pass the sign-flip test."""
     # To flip some signs gives a smaller sum if the mean of those numbers, and that of the others,
     # is above 0. A share ALPHA / num_tests of the patterns, with that of no flip, may not.
@@ -141,6 +166,19 @@ def _flip_thresholds(
         thresholds = np.maximum(-flipped / counts, -others / (pairs - counts))
         found.append(np.partition(thresholds, -allowed, axis=1)[:, -allowed])
     return np.concatenate(found).astype(np.float64)
+
+
+def shared_freedom(num_rows: int, freedom: float) -> float:
+    """Return the degrees of freedom of variances that are pooled over rows with one baseline.
+
+    If all scores vary equally, the differences of two rows correlate by 1/2, because they share the
+    baseline, and their variances by 1/4. So k rows count for k / (1 + (k - 1) / 4).
+
+    Args:
+        num_rows: Number of rows.
+        freedom: Sum of their degrees of freedom.
+    """
+    return freedom / (1 + (num_rows - 1) / 4)
 
 
 def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
