@@ -30,5 +30,8 @@ def simulation() -> str:
         cells = [f"{100 * shares[key]:.1f} %" if key in shares else "" for key in COLUMNS]
         rows.append(f"| {name} | {' | '.join(cells)} |")
     made = f"{stored['date']}, commit {stored['commit'][:9]}"
-    counts = f"{stored['studies']:,} studies a row, {stored['bootstraps']:,} for the bootstrap"
+    counts = (
+        f"{stored['studies']:,} studies a row, {stored['bootstraps']:,} for the bootstrap; shares"
+        " with a small seed share only where there are 50 such rows"
+    )
     return "\n".join([*rows, "", f"{counts}, {stored['images']} test images ({made})."])
