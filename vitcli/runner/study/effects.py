@@ -127,7 +127,7 @@ def _higher_note(doc: StudyResult) -> list[str]:
         return []
     return [
         f"Interactions of three or more parts: {f_text(test)}, which allows cells of unequal"
-        " variance. If they are not 0, the effects above are means over unequal cells."
+        " variance. If they are not 0, the size of an effect depends on the other parts."
     ]
 
 
