@@ -16,8 +16,7 @@ from typing import Any
 
 from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
 from claims_tables import claims, record_claims
-from factorial_tables import beside, interactions, levels
-from factorial_tables import draw as draw_factorial
+from factorial_tables import beside, draw_factorial, interactions, levels
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
 from search_tables import draw as draw_search

@@ -162,7 +162,7 @@ def levels() -> str:
     return "\n".join([*rows, "", f"{stored['studies']:,} studies a row ({made})."])
 
 
-def draw(name: str) -> Path:
+def draw_factorial(name: str) -> Path:
     """Draw the figure of interactions beside the result file."""
     from vitcli.runner.figure_style import encode
     from vitcli.runner.study.effect_figure import interactions as figure

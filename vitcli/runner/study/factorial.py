@@ -157,7 +157,7 @@ class Trials:
         of_cells = _indicators([cell for cell, _, _ in rows])
         y = np.array([value for _, _, value in rows])
         columns = _columns(rows)
-        inverse: Matrix = np.linalg.pinv(columns)
+        inverse = np.linalg.pinv(columns).astype(np.float64)
         return cls(
             cells=list(dict.fromkeys(cell for cell, _, _ in rows)),
             y=y,
