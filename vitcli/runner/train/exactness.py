@@ -23,6 +23,8 @@ from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
 """Facts about a session that every version wrote to meta.json, besides the threads."""
+REPLACED = "replaced_config_sha256"
+"""Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
@@ -152,4 +154,5 @@ def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Chan
     """Return the hash of config.yaml (then, now) if its values are not those of the training."""
     recorded, now = meta.get("config_sha256"), run.config_sha256()
     same = recorded in (None, now, sha256(config_text(run.spec()).encode()))
+    same = same or meta.get(REPLACED) == now
     return {} if same else {"config.yaml": (str(recorded)[:8], now[:8])}

@@ -45,10 +45,11 @@ from vitcli.runner.run.folder import (
     is_effectively_empty,
 )
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
-from vitcli.runner.run.record import describe_other_images, run_metadata
+from vitcli.runner.run.record import NO_TEST, describe_other_images, run_metadata
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
+    REPLACED,
     describe_changes,
     edited_configuration,
     may_change,
@@ -63,8 +64,6 @@ from vitcli.runner.train.trainer import Trainer
 
 POLL_SECONDS = 1.0
 """Time between two looks at a pre-training that another process trains."""
-NO_TEST = {"without_test": True, "num_test": 0}
-"""Entries in meta.json of a run that measures validation images only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,12 +234,14 @@ def prepare_trainer(
     arithmetic = {name: getattr(trainer, name) for name in ("precision", "kernels", "compiled")}
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
-    meta["config_sha256"] = sha256(config_text(spec).encode())
-    meta |= shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
+    meta.pop(REPLACED, None)
+    meta |= {"config_sha256": sha256(config_text(spec).encode())} | (
+        shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
+    )
     if first and spec.pretrain:
         meta["pretrained"] = describe_pretraining(first)
     if old:  # a mark in meta.json must be written before the configuration it is about
-        commit_json(run.path / "meta.json", meta)
+        commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
     run.create(spec)
     commit_json(run.path / "meta.json", meta)
     run.set_status("running", checkpoint.step if checkpoint else 0)
