@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from vitcli.cli.console import duration, emit, line_width, say, table
+from vitcli.cli.console import duration, emit, emit_exactly, line_width, say, table
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -114,7 +112,7 @@ def show_table(
     from vitcli.runner.study.table import render
 
     doc = read_results(study, root, names, saved, states=states)
-    typer.echo(render(doc, form, line_width(), details=details))
+    emit_exactly(render(doc, form, line_width(), details=details))
     if publish_too:
         from vitcli.runner.study.publish import publish
 
