@@ -126,7 +126,8 @@ def pretraining() -> str:
 
 def study_says(found: dict[str, tuple[Any, ...]]) -> list[str]:
     """Return what the study with each number of labels shows, and once what decides."""
-    lines, closing = [], []
+    lines: list[str] = []
+    closing: list[str] = []
     for labels, rows in found.items():
         said = study_sentences(rows, same_setting=False)
         shown = " ".join(text for text in said if text != POOLED)
