@@ -16,8 +16,7 @@ from typing import Any
 
 from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
 from claims_tables import claims, record_claims
-from factorial_tables import beside, interactions
-from factorial_tables import draw as draw_factorial
+from factorial_tables import beside, draw_factorial, interactions, levels
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
 from search_tables import draw as draw_search
@@ -312,6 +311,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "ablation-factorial": partial(study, "ablation-factorial"),
     "ablation-factorial-interactions": partial(interactions, "ablation-factorial"),
     "ablation-factorial-layernorm": partial(beside, "ablation-factorial", "no-layernorm"),
+    "factorial-levels": levels,
     "samplers": samplers,
     "samplers-say": samplers_say,
     "search-tiny": partial(found, "search-tiny"),

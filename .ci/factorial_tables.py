@@ -1,5 +1,6 @@
 """The tables and the figure of a factorial study, for docs/interactions.md."""
 
+import json
 import math
 from functools import partial
 from pathlib import Path
@@ -13,13 +14,25 @@ from study_tables import RESULTS, document
 from vitcli.runner.text import join_words
 
 if TYPE_CHECKING:
-    from vitcli.runner.study.effects import Scores
-    from vitcli.runner.study.factorial import Effect
+    from vitcli.runner.study.factorial import Effect, Scores
     from vitcli.runner.study.result import StudyResult
+
+SIMULATION = RESULTS / "statistics" / "factorial.json"
+TABLE_HEAD = (
+    "| change | other change | effect without the other change | effect with the other change"
+    " | interaction [95 % CI] | p (Holm) |",
+    "|---|---|---:|---:|---:|---:|",
+)
+COLUMNS = {
+    "single": "an effect, unadjusted",
+    "any": "any effect, after Holm",
+    "higher": "three or more parts",
+    "pooled": "an effect, if one variance is assumed",
+}
 
 
 def interactions(name: str) -> str:
-    """Return the table of the clear interactions, the undecided ones and what all explain."""
+    """Return the clear interactions as a table, the undecided ones and what all explain."""
     from vitcli.runner.study.cells import p_text
     from vitcli.runner.study.effects import cell_scores
     from vitcli.runner.study.factorial import effects
@@ -30,11 +43,7 @@ def interactions(name: str) -> str:
     main = {each.parts[0]: each.value for each in found if len(each.parts) == 1}
     pairs = sorted((e for e in found if len(e.parts) == 2), key=lambda e: -abs(e.value))
     clear = [each for each in pairs if each.p_holm <= LEVEL]
-    lines = [
-        "| change | other change | effect without the other change | effect with the other change"
-        " | interaction [95 % CI] | p (Holm) |",
-        "|---|---|---:|---:|---:|---:|",
-    ]
+    lines = [*TABLE_HEAD] if clear else ["No interaction of two parts is clear."]
     for pair in clear:
         first, second = pair.parts
         alone, applied = main[first] - pair.value / 2, main[first] + pair.value / 2
@@ -45,7 +54,9 @@ def interactions(name: str) -> str:
     lines.append("")
     if others := [" x ".join(f"`{part}`" for part in e.parts) for e in pairs if e not in clear]:
         lines.append(f"- Undecided (p above {LEVEL:g}): {join_words(others)}.")
-    lines += [f"- {on_log_odds(doc, scores, clear)}", f"- {explained(doc, scores)}"]
+    if clear:
+        lines.append(f"- {on_log_odds(doc, scores, clear)}")
+    lines += [f"- {higher(doc, scores)}", f"- {explained(doc, scores)}"]
     return "\n".join(lines)
 
 
@@ -77,6 +88,22 @@ def on_log_odds(doc: "StudyResult", scores: "Scores", clear: "list[Effect]") -> 
     return f"{text}. Undecided there: {join_words(lost)}." if lost else f"{text}."
 
 
+def higher(doc: "StudyResult", scores: "Scores") -> str:
+    """Return what is known of interactions of three or more parts."""
+    from vitcli.runner.study.effects import f_text
+    from vitcli.runner.study.factorial import higher_interactions
+
+    test = higher_interactions(doc.parts, scores)
+    if test is None:
+        return "Interactions of three or more parts cannot be tested."
+    if test.p > LEVEL:
+        return f"Interactions of three or more parts are undecided: {f_text(test)}."
+    return (
+        f"Three or more parts interact: {f_text(test)}. So an interaction above is a mean, and it"
+        " can differ from one combination of the other parts to the next."
+    )
+
+
 def explained(doc: "StudyResult", scores: "Scores") -> str:
     """Return the shares of the variance between cells of parts, pairs and the rest."""
     means = np.array([fmean(found.values()) for found in scores.values()])
@@ -100,10 +127,16 @@ def explained(doc: "StudyResult", scores: "Scores") -> str:
 
 def beside(name: str, change: str) -> str:
     """Return what a change does alone, and beside each other change."""
-    from vitcli.runner.study.effects import cell_scores
+    from vitcli.runner.study.effects import cell_scores, effect_name
+    from vitcli.runner.study.factorial import effects
 
     doc = document(name)
     scores = cell_scores(doc)
+    pairs = [each for each in effects(doc.parts, scores) if len(each.parts) == 2]
+    known = [f"`{effect_name(e)}`" for e in pairs if change in e.parts and e.p_holm <= LEVEL]
+    said = f"no interaction of `{change}` is clear"
+    if known:
+        said = f"these interactions are clear: {join_words(known)}"
     lines = [
         f"| other change | accuracy | accuracy with `{change}` | difference |",
         "|---|---:|---:|---:|",
@@ -115,10 +148,21 @@ def beside(name: str, change: str) -> str:
         label = f"`{other}`" if other else "none"
         gap = fmean(after.values()) - fmean(before.values())
         lines.append(f"| {label} | {shown[0]} % | {shown[1]} % | {gap:+.2f} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", f"Over all combinations, {said} (p at most {LEVEL:g})."])
 
 
-def draw(name: str) -> Path:
+def levels() -> str:
+    """Return how often the tests err in studies without effects."""
+    stored = json.loads(SIMULATION.read_text())
+    rows = [f"| studies | {' | '.join(COLUMNS.values())} |", f"|---|{'---:|' * len(COLUMNS)}"]
+    for name, shares in stored["results"].items():
+        cells = [f"{100 * shares[key]:.1f} %" for key in COLUMNS]
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    made = f"{stored['date']}, commit {stored['commit'][:9]}"
+    return "\n".join([*rows, "", f"{stored['studies']:,} studies a row ({made})."])
+
+
+def draw_factorial(name: str) -> Path:
     """Draw the figure of interactions beside the result file."""
     from vitcli.runner.figure_style import encode
     from vitcli.runner.study.effect_figure import interactions as figure

@@ -10,6 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from sentences import POOLED, study_sentences
+
+from vitcli.runner.text import quantity
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "experiments" / "results"
 STUDIES = {
@@ -117,40 +121,18 @@ def pretraining() -> str:
         cells = [cell(r) for each in found.values() for r in each if r.variant == name]
         rows.append(f"| {name} | " + " | ".join(cells) + " |")
     picture = [IMAGE, ""] if len(docs) > 1 else []
-    return "\n".join([*rows, "", *picture, *verdicts(found), "", sources(list(docs.values()))])
+    return "\n".join([*rows, "", *picture, *study_says(found), "", sources(list(docs.values()))])
 
 
-def verdicts(found: dict[str, tuple[Any, ...]]) -> list[str]:
-    """Return one sentence for each number of labels."""
-    return [f"- {verdict(labels, rows)}" for labels, rows in found.items()]
-
-
-def verdict(labels: str, rows: tuple[Any, ...]) -> str:
-    """Return which variants differ from training from scratch, by intervals that exclude 0."""
-    baseline, *others = rows
-    known = [row for row in others if row.ci_low is not None]
-    start = f"With {labels} labels (n = {baseline.n} seed{'s' * (baseline.n != 1)})"
-    if not known:
-        return f"{start}, too few seeds have finished for an interval."
-    better, worse = ([r for r in known if r.ci_low > 0], [r for r in known if r.ci_high < 0])
-    open_ = [row.variant for row in known if row.ci_low <= 0 <= row.ci_high]
-    where = "ahead of training from scratch"
-    parts = [clause(better, where, len(known)) or f"no variant is {where} at this compute"]
-    parts += [clause(worse, "behind", len(known))] if worse else []
-    parts += [f"undecided: {', '.join(open_)}"] if open_ else []
-    return f"{start}, {'; '.join(parts)}."
-
-
-def clause(rows: list[Any], where: str, count: int) -> str:
-    """Return that ``rows`` are ahead or behind, and which only before the correction."""
-    if not rows:
-        return ""
-    weak = [row.variant for row in rows if row.joint_low <= 0 <= row.joint_high]
-    note = (
-        f" ({', '.join(weak)} only before the correction for {count} comparisons)" if weak else ""
-    )
-    names, verb = ", ".join(row.variant for row in rows), "is" if len(rows) == 1 else "are"
-    return f"{names} {verb} {where}{note}"
+def study_says(found: dict[str, tuple[Any, ...]]) -> list[str]:
+    """Return what the study with each number of labels shows, and once what decides."""
+    lines, closing = [], []
+    for labels, rows in found.items():
+        said = study_sentences(rows, same_setting=False)
+        shown = " ".join(text for text in said if text != POOLED)
+        lines.append(f"- With {labels} labels (n = {quantity(rows[0].n, 'seed')}): {shown}")
+        closing = [f"- {POOLED}"] if POOLED in said else closing
+    return [*lines, *closing]
 
 
 def sources(docs: list[Any]) -> str:

@@ -1,16 +1,21 @@
 """Sentences of the docs about measured numbers. Each word about a number follows from it.
 
-A difference is called a difference only if its interval or its adjusted p-value says so, and
-"undecided" is never called "no difference".
+What a difference means is judged in vitcli/runner/study/judgement.py. "Undecided" is never called
+"no difference".
 """
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from vitcli.runner.text import join_words
+from vitcli.runner.study.judgement import deciding_interval, is_withheld
+from vitcli.runner.study.significance import ALPHA
+from vitcli.runner.text import join_words, quantity
 
-LEVEL = 0.05
+if TYPE_CHECKING:
+    from vitcli.runner.study.statistics import RowStatistics
+
+LEVEL = ALPHA
 
 
 def place(low: float, high: float, value: float) -> str:
@@ -61,74 +66,70 @@ def _growing(row: dict[str, Any], exponent: float, stated: float) -> str:
     return f"`{name}` ({exponent:.2f}; stated {stated:g})"
 
 
-FINDINGS = {
-    "below": "Lower accuracy than {baseline}: {rows}.",
-    "above": "Higher accuracy than {baseline}: {rows}.",
+FINDINGS: dict[str | None, str] = {
+    "worse": "Lower accuracy than {baseline}: {rows}.",
+    "worse, within the margin": "Lower accuracy than {baseline}, within the declared margin:"
+    " {rows}.",
+    "better": "Higher accuracy than {baseline}: {rows}.",
+    "better, within the margin": "Higher accuracy than {baseline}, within the declared margin:"
+    " {rows}.",
     "equivalent": "Equivalent to {baseline} within the declared margin: {rows}.",
-    "around": "Undecided: {rows}. The data are compatible with no difference, and with every other"
-    " difference inside the interval.",
-    "unknown": "Too few seeds for an interval: {rows}.",
+    "undecided": "Undecided: {rows}. The data are compatible with no difference, and with every"
+    " other difference inside the interval.",
+    None: "Too few seeds for an interval: {rows}.",
     "diverged": "Diverged with some seed, so no difference is stated: {rows}.",
+    "baseline diverged": "{baseline} diverged with some seed, so no difference is stated: {rows}.",
+    "incomplete": "Not all trials have a result, so no difference is stated: {rows}.",
 }
-"""Where the difference of a row lies -> a sentence."""
-DECIDED = ("below", "above", "equivalent", "around")
+"""Effect of a row -> a sentence."""
+POOLED = (
+    "There are too few seeds for a p-value. So the joint intervals with the pooled seed variance"
+    " decide. They are shown in brackets here, and they hold for all rows together."
+)
 UNTESTED = (
-    "There are too few seeds for a test. So the joint intervals decide. They are shown in brackets"
-    " here, and they hold for all rows together."
+    "Undecided, because there are too few seeds for a p-value, and no seed variance that is pooled"
+    " over the rows of the study: {rows}."
 )
 
 
-def study_sentences(rows: Sequence[Any], *, same_setting: bool) -> list[str]:
+def study_sentences(rows: Sequence["RowStatistics"], *, same_setting: bool) -> list[str]:
     """Return what the rows of a study show, the baseline first, and how they fit its source.
 
     Args:
-        rows: ``RowStatistics`` of an accuracy, or objects with the same attributes.
+        rows: Statistics of an accuracy.
         same_setting: Whether the source has the same model, data and length of training.
     """
     baseline, *variants = rows
-    found: dict[str, list[str]] = {name: [] for name in FINDINGS}
-    for row in variants:
-        found[finding(row)].append(_with_interval(row))
-    sentences = [
-        text.format(baseline=f"`{baseline.variant}`", rows=join_words(found[name]))
-        for name, text in FINDINGS.items()
-        if found[name]
-    ]
-    if any(row.p_holm is None for row in variants if finding(row) in DECIDED):
-        sentences.append(UNTESTED)
+    sentences = []
+    for effect, text in FINDINGS.items():
+        rows_of = [row for row in variants if row.effect == effect]
+        if names := [_with_interval(row) for row in rows_of]:
+            if effect == "undecided" and deciding_interval(rows_of[0]) is None:
+                text = UNTESTED
+            sentences.append(text.format(baseline=f"`{baseline.variant}`", rows=join_words(names)))
+    if any(row.seeds_missing and _has_interval(row) and deciding_interval(row) for row in variants):
+        sentences.append(POOLED)
     return [*sentences, *_source_sentences(variants, same_setting=same_setting)]
 
 
-def finding(row: Any) -> str:
-    """Return a key of ``FINDINGS`` for a row.
-
-    An adjusted p-value decides where the study has enough seeds for it, else the joint interval.
-    """
-    if row.num_diverged:
-        return "diverged"
-    if row.joint_low is None or row.difference is None:
-        return "unknown"
-    if row.p_holm is None:
-        where = place(row.joint_low, row.joint_high, 0)
-    elif row.p_holm <= LEVEL:
-        where = "above" if row.difference > 0 else "below"
-    else:
-        where = "around"
-    p_equivalent = row.p_equivalent_holm  # None without a declared margin
-    is_equivalent = p_equivalent is not None and p_equivalent <= LEVEL
-    return "equivalent" if where == "around" and is_equivalent else where
+def _has_interval(row: "RowStatistics") -> bool:
+    return row.joint_low is not None and not is_withheld(row.effect)
 
 
-def _with_interval(row: Any) -> str:
-    if row.joint_low is None or row.num_diverged:
+def _with_interval(row: "RowStatistics") -> str:
+    """Return a row with what decides: its p and its interval, or its pooled interval."""
+    if not _has_interval(row):
         return f"`{row.variant}`"
-    low, high, test = row.joint_low, row.joint_high, ""
+    low, high = deciding_interval(row) or (row.ci_low, row.ci_high)
+    more = ""
     if row.p_holm is not None:
-        low, high, test = row.ci_low, row.ci_high, f", p = {row.p_holm:.3f}"
-    return f"`{row.variant}` ({row.difference:+.2f} [{low:+.2f}, {high:+.2f}]{test})"
+        low, high, more = row.ci_low, row.ci_high, f", p = {row.p_holm:.3f}"
+    elif row.pooled_low is None:
+        more = f"; {quantity(row.seeds_missing or 0, 'more seed')}"
+    return f"`{row.variant}` ({row.difference:+.2f} [{low:+.2f}, {high:+.2f}]{more})"
 
 
-def _source_sentences(variants: Sequence[Any], *, same_setting: bool) -> list[str]:
+def _source_sentences(variants: Sequence["RowStatistics"], *, same_setting: bool) -> list[str]:
     """Return which rows agree with the source, by their verdicts."""
     verdicts: dict[str, list[str]] = {}
     for row in variants:

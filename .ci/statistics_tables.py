@@ -8,6 +8,9 @@ RESULT = ROOT / "experiments" / "results" / "statistics" / "simulation.json"
 COLUMNS = {
     "interval": "95 % interval holds",
     "joint": "five joint intervals hold",
+    "pooled": "five pooled intervals hold",
+    "lucky_joint": "small seed share: joint interval holds",
+    "lucky_pooled": "small seed share: pooled interval holds",
     "bootstrap": "crossed bootstrap holds",
     "different": "a false better or worse",
     "equivalent": "a false equivalent",
@@ -27,5 +30,8 @@ def simulation() -> str:
         cells = [f"{100 * shares[key]:.1f} %" if key in shares else "" for key in COLUMNS]
         rows.append(f"| {name} | {' | '.join(cells)} |")
     made = f"{stored['date']}, commit {stored['commit'][:9]}"
-    counts = f"{stored['studies']:,} studies a row, {stored['bootstraps']:,} for the bootstrap"
+    counts = (
+        f"{stored['studies']:,} studies a row, {stored['bootstraps']:,} for the bootstrap; shares"
+        " with a small seed share only where there are 50 such rows"
+    )
     return "\n".join([*rows, "", f"{counts}, {stored['images']} test images ({made})."])

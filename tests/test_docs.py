@@ -369,3 +369,18 @@ def test_the_citation_has_the_version_of_the_package():
     assert citation["version"] == project["version"]
     assert citation["license"] == project["license"]
     assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_no_text_installs_vitcli_from_a_registry():
+    """The name is not registered, so a stranger could register it."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    sources = [*PAGES, *(ROOT / "vitcli").rglob("*.py")]
+    asked = [
+        name.strip("'\"")
+        for path in sources
+        for options in re.findall(r"pip install ([^`\n;|&]+)", path.read_text())
+        for name in options.split()
+    ]
+    assert not [name for name in asked if re.match(r"vitcli\b(?!.*\.whl)", name)]
+    own = {extra for name in asked for extra in re.findall(r"^\.\[(\w+)\]", name)}
+    assert {"search", "timm"} <= own <= extras["optional-dependencies"].keys()

@@ -1,6 +1,7 @@
 """The tables of docs/interactions.md say what the scores of a made-up factorial study say."""
 
 import importlib
+import itertools
 import re
 from pathlib import Path
 from types import ModuleType
@@ -36,7 +37,7 @@ def made(**scores: float) -> StudyResult:
         noise = 0.1 if i % 2 else -0.1
         trials = [
             trial.replace(test_accuracy=(score + sign * noise) / 100)
-            for trial, sign in zip(row.trials, (1, -1), strict=True)
+            for trial, sign in zip(row.trials, itertools.cycle((1, -1)), strict=False)
         ]
         rows.append(row.replace(trials=trials))
     return doc.replace(rows=rows)

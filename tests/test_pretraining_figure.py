@@ -6,12 +6,13 @@ import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
 
 from tests.figure_checks import faults
 from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document
 
 ROOT = Path(__file__).parents[1]
@@ -76,32 +77,11 @@ def test_the_figure_is_legible(tables, tmp_path, seeds, missing):
     assert len(below.collections) == with_interval
 
 
-def row(name: str, low: float, high: float, joint: float = 0.0) -> SimpleNamespace:
-    """Return a variant whose interval for all rows is wider by ``joint`` at both ends."""
-    return SimpleNamespace(
-        variant=name, ci_low=low, ci_high=high, joint_low=low - joint, joint_high=high + joint
-    )
-
-
-def test_a_sentence_says_which_verdicts_hold_for_all_rows_together(tables):
-    rows = (
-        SimpleNamespace(variant="scratch", n=3),
-        *(row("a", 1, 2), row("b", 1, 2, joint=1.5), row("c", -2, -1), row("d", -2, -1, joint=1.5)),
-        row("e", -1, 1),
-    )
-    assert tables.verdict("100", rows) == (
-        "With 100 labels (n = 3 seeds), a, b are ahead of training from scratch (b only before"
-        " the correction for 5 comparisons); c, d are behind (d only before the correction for 5"
-        " comparisons); undecided: e."
-    )
-    assert tables.verdict("100", (rows[0], rows[3])) == (
-        "With 100 labels (n = 3 seeds), no variant is ahead of training from scratch at this"
-        " compute; c is behind."
-    )
-
-
-def test_a_single_seed_has_no_verdict(tables):
-    alone = SimpleNamespace(variant="mae", ci_low=None)
-    assert tables.verdict("100", (SimpleNamespace(variant="scratch", n=1), alone)) == (
-        "With 100 labels (n = 1 seed), too few seeds have finished for an interval."
-    )
+@pytest.mark.parametrize("seeds", [3, 1])
+def test_the_sentences_are_those_of_the_study(tables, tmp_path, seeds):
+    doc = write(tmp_path, "study-pretraining", seeds)
+    rows = compare(doc)
+    shown = tables.pretraining()
+    assert f"- With 1,000 labels (n = {seeds} seed{'s' * (seeds > 1)}): " in shown
+    for said in tables.study_sentences(rows, same_setting=False):
+        assert said in shown

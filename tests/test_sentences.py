@@ -2,15 +2,16 @@
 
 import json
 import re
-from dataclasses import dataclass
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any, get_args
 
 import pytest
 
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.study.statistics import compare
+from vitcli.runner.study.judgement import Effect
+from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.study.table import read_document
 
 ROOT = Path(__file__).parents[1]
@@ -32,83 +33,81 @@ def sentences() -> ModuleType:
     return module
 
 
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """The numbers of a row that a sentence reads."""
-
-    variant: str
-    difference: float | None = None
-    ci_low: float | None = None
-    ci_high: float | None = None
-    joint_low: float | None = None
-    joint_high: float | None = None
-    p_holm: float | None = None
-    p_equivalent_holm: float | None = None
-    num_diverged: int = 0
-    verdict: str | None = None
+def said_of(sentences: ModuleType, *rows: RowStatistics, same_setting: bool = False) -> list[str]:
+    return sentences.study_sentences([row("full", effect=None), *rows], same_setting=same_setting)
 
 
-def row(name: str, low: float | None = None, high: float | None = None, **fields) -> Row:
-    """Return a row whose joint interval is half as wide again as its own; ``fields`` go first."""
-    made = {"variant": name, "ci_low": low, "ci_high": high}
-    if low is not None and high is not None:
-        middle, half = (low + high) / 2, 0.75 * (high - low)
-        made |= {"difference": middle, "joint_low": middle - half, "joint_high": middle + half}
-    return Row(**made | fields)
+def row(name: str, **fields: Any) -> RowStatistics:
+    """Return a row of three seeds with a pooled interval; ``fields`` go first."""
+    known = {"difference": -2.0, "ci_low": -3.0, "ci_high": -1.0, "joint_low": -3.5}
+    known |= {"joint_high": -0.5, "pooled_low": -2.6, "pooled_high": -1.4, "seeds_missing": 5}
+    described = {"n": 3, "num_diverged": 0, "num_unfinished": 0, "score_mean": 70.0}
+    described |= {"score_sd": 1.0, "seed_spread": 1.0, "seconds_mean": 1.0, "seconds_total": 3.0}
+    return RowStatistics(variant=name, **described | known | {"effect": "undecided"} | fields)
 
 
-def said_of(sentences: ModuleType, *rows: Row, same_setting: bool = False) -> list[str]:
-    return sentences.study_sentences([row("full"), *rows], same_setting=same_setting)
-
-
-def test_an_interval_around_0_is_undecided_and_not_as_good_as_the_baseline(sentences):
-    assert said_of(sentences, row("no-norm", -1.78, 3.74)) == [
-        "Undecided: `no-norm` (+0.98 [-3.16, +5.12]). The data are compatible with no difference,"
-        " and with every other difference inside the interval.",
-        sentences.UNTESTED,
-    ]
-
-
-def test_an_interval_on_one_side_of_0_is_a_difference(sentences):
-    assert said_of(sentences, row("a", -3, -1), row("b", 1, 3), row("c", -2, -1)) == [
-        "Lower accuracy than `full`: `a` (-2.00 [-3.50, -0.50]) and `c` (-1.50 [-2.25, -0.75]).",
-        "Higher accuracy than `full`: `b` (+2.00 [+0.50, +3.50]).",
-        sentences.UNTESTED,
-    ]
-    assert said_of(sentences, row("a", -3, -1, p_holm=0.01)) == [
-        "Lower accuracy than `full`: `a` (-2.00 [-3.00, -1.00], p = 0.010)."
-    ]
+EIGHT = {"p_holm": 0.01, "seeds_missing": None}
+ALONE = {"pooled_low": None, "pooled_high": None}
 
 
 @pytest.mark.parametrize(
-    ("found", "expected"),
+    ("found", "said"),
     [
-        # With enough seeds for a test, the adjusted p decides, not the interval of one row.
-        (row("x", 0.1, 3, p_holm=0.2), "around"),
-        (row("x", 0.1, 3, p_holm=0.04), "above"),
-        (row("x", -3, -0.1, p_holm=0.04), "below"),
-        (row("x", -0.5, 0.4, p_holm=0.9, p_equivalent_holm=0.03), "equivalent"),
-        (row("x", -0.5, 0.4, p_holm=0.9, p_equivalent_holm=0.3), "around"),
-        (row("x", -0.5, 0.4, p_equivalent_holm=0.03), "equivalent"),
-        # With too few, the joint interval does.
-        (row("x", -3, -0.1), "around"),
-        (row("x", -3, -1), "below"),
-        (row("x"), "unknown"),
-        (row("x", -3, -1, num_diverged=1), "diverged"),
+        (
+            row("a"),
+            [
+                "Undecided: `a` (-2.00 [-2.60, -1.40]). The data are compatible with no difference,"
+                " and with every other difference inside the interval.",
+                "POOLED",
+            ],
+        ),
+        (
+            row("a", effect="worse"),
+            ["Lower accuracy than `full`: `a` (-2.00 [-2.60, -1.40]).", "POOLED"],
+        ),
+        (
+            row("a", effect="worse", **EIGHT),
+            ["Lower accuracy than `full`: `a` (-2.00 [-3.00, -1.00], p = 0.010)."],
+        ),
+        (
+            row("a", **ALONE),
+            [
+                "Undecided, because there are too few seeds for a p-value, and no seed variance"
+                " that is pooled over the rows of the study: `a` (-2.00 [-3.00, -1.00]; 5 more"
+                " seeds).",
+            ],
+        ),
+        (row("a", effect=None, joint_low=None), ["Too few seeds for an interval: `a`."]),
+        (
+            row("a", effect="baseline diverged"),
+            ["`full` diverged with some seed, so no difference is stated: `a`."],
+        ),
     ],
 )
-def test_the_finding_of_a_row(sentences, found, expected):
-    assert sentences.finding(found) == expected
+def test_a_sentence_shows_what_decides(sentences, found, said):
+    texts = [getattr(sentences, text, text) for text in said]
+    assert said_of(sentences, found) == texts
+
+
+def test_rows_of_one_effect_share_a_sentence(sentences):
+    rows = [row(name, effect="better", **EIGHT) for name in "abc"]
+    (said,) = said_of(sentences, *rows)
+    assert said.startswith("Higher accuracy than `full`: `a` (")
+    assert "and `c` (" in said
+
+
+def test_every_effect_has_a_sentence(sentences):
+    assert sentences.FINDINGS.keys() == {*get_args(Effect), None}
 
 
 def test_sizes_are_not_compared_where_settings_differ(sentences):
-    rows = row("a", -3, -1, verdict="same"), row("b", -1, 1, verdict="undecided")
+    rows = row("a", verdict="same"), row("b", verdict="undecided")
     said = said_of(sentences, *rows)[-1]
     assert said == (
         "Direction beside the source: same: `a`; undecided: `b`. Sizes are not compared, because"
         " the settings differ."
     )
-    said = said_of(sentences, row("a", -3, -1, verdict="replicates"), same_setting=True)[-1]
+    said = said_of(sentences, row("a", verdict="replicates"), same_setting=True)[-1]
     assert said == "Beside the source: replicates: `a`."
 
 

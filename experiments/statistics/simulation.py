@@ -3,14 +3,18 @@
 Usage: python -m experiments.statistics.simulation [-o FILE] [--studies N] [--bootstraps N]
 Scores are drawn from the model of the headline interval: seeds, test images and their interaction
 are normal. Each case has a number of seeds, and the share of the variance of a mean difference that
-comes from the seeds, from the images, and from their interaction. The last case has wrong and right
+comes from the seeds, from the images, and from their interaction. In a loud case, the seeds of one
+variant, or of the baseline, vary more than those of the others. The last case has wrong and right
 answers instead. A study has a baseline and five variants; their true differences are 0, or the
 margin of equivalence. Measured are
-  interval    how often the 95 % interval holds the true difference
-  joint       how often all five joint intervals do
-  bootstrap   how often the 95 % interval of the crossed bootstrap does, in --bootstraps studies
-  different   share of studies in which a row is called better or worse, although none is
-  equivalent  share of studies in which a row is called equivalent, although all lie at the margin
+  interval      how often the 95 % interval of the first variant holds the true difference
+  joint         how often all five joint intervals do
+  pooled        how often all five pooled intervals do
+  lucky_joint   how often a joint interval does if the estimated share of the seeds is below 0.15
+  lucky_pooled  how often the pooled interval of such a row does
+  bootstrap     how often the 95 % interval of the crossed bootstrap does, in --bootstraps studies
+  different     share of studies in which a row is called better or worse, although none is
+  equivalent    share of studies in which a row is called equivalent, although all lie at the margin
 By default all is written to experiments/results/statistics/simulation.json.
 """
 
@@ -20,6 +24,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -27,13 +32,19 @@ from numpy.typing import NDArray
 
 from vitcli.runner.machine.device import source_commit
 from vitcli.runner.study.crossed import bootstrap_interval, cross
+from vitcli.runner.study.judgement import Effect, direction, judge_difference
+from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
 from vitcli.runner.study.significance import ALPHA, holm, seeds_needed, sign_flip_p
-from vitcli.runner.study.verdicts import effect
 
 RESULT = Path(__file__).parents[1] / "results" / "statistics" / "simulation.json"
 VARIANTS, IMAGES = 5, 200
 MARGIN = 1.0
 """The margin of equivalence; the standard error of a difference is a third of it."""
+LEVEL = ALPHA / VARIANTS
+LUCKY = 0.15
+"""An estimated share of the seeds below which the seeds may agree by luck."""
+FEWEST = 50
+"""Fewest lucky rows of which a share is stated."""
 Table = NDArray[np.float64]
 
 
@@ -44,6 +55,9 @@ class Case:
     seeds: int
     of_seeds: float
     of_images: float
+    variant_factor: float = 1.0
+    """Variance of the first variant's seeds over that of the other variants' seeds."""
+    baseline_factor: float = 1.0
     is_binary: bool = False
 
 
@@ -57,6 +71,13 @@ CASES = {
             ("mostly images", 0.15, 0.8),
         )
     },
+    **{
+        f"{seeds} seeds, {name}": Case(
+            seeds=seeds, of_seeds=0.8, of_images=0.15, variant_factor=v, baseline_factor=b
+        )
+        for seeds in (3, 5)
+        for name, v, b in (("one loud variant", 16.0, 1.0), ("loud baseline", 1.0, 9.0))
+    },
     "8 seeds, right or wrong": Case(seeds=8, of_seeds=0.2, of_images=0.7, is_binary=True),
 }
 
@@ -68,49 +89,85 @@ def draw(case: Case, random: np.random.Generator) -> Table:
     parts = (case.of_seeds, case.of_images, 1 - case.of_seeds - case.of_images)
     sizes = ((*shape[:2], 1), (shape[0], 1, IMAGES), shape)
     scores: Table = np.zeros(shape)
-    for part, size in zip(parts, sizes, strict=True):
+    loud = np.ones((VARIANTS + 1, 1, 1))
+    loud[:2, 0, 0] = case.baseline_factor**0.5, case.variant_factor**0.5
+    for part, size, factor in zip(parts, sizes, (loud, np.ones(1), loud), strict=True):
         spread = (part * np.prod(size[1:])) ** 0.5 * error
-        scores += random.normal(0, spread, size)
+        scores += factor * random.normal(0, spread, size)
     if case.is_binary:  # an image is right if its score is above that of its difficulty
         difficulty = random.normal(0, 3 * scores.std(), IMAGES)
         scores = np.where(scores > difficulty, 100.0, 0.0)
     return scores[1:] - scores[0]
 
 
-def judge_rows(tables: Table, shift: float) -> list[str]:
+def joint_errors(tables: Table) -> tuple[list[MeanError], list[MeanError]]:
+    """Return the errors of the mean differences: by the seeds of each row, and pooled."""
+    found = [cross(table) for table in tables]
+    pool = pool_seed_variance([list(table.mean(1)) for table in tables])
+    return [MeanError.of_images(row) for row in found], [
+        MeanError.of_images(row, pool) for row in found
+    ]
+
+
+def judge_rows(tables: Table, shift: float) -> list[Effect | None]:
     """Return the effect of each variant whose differences are raised by ``shift``."""
-    found = [cross(table + shift) for table in tables]
-    p_values: list[float | None] = []
-    for each, table in zip(found, tables, strict=True):
-        p = 2 * each.tail(abs(each.mean))
-        if p <= ALPHA:  # the larger p counts, so the sign flips matter only here
-            p = max(p, sign_flip_p(np.round(table.mean(1) + shift, 9).tolist()))
-        p_values.append(p if tables.shape[1] >= seeds_needed(VARIANTS) else None)
-    same = [each.tail(MARGIN - abs(each.mean)) for each in found]
-    rows = zip(found, holm(p_values, VARIANTS), holm(same, VARIANTS), strict=True)
-    return [effect(each.mean, p, q, higher_is_better=True) for each, p, q in rows]
+    own, pooled = joint_errors(tables + shift)
+    has_test = tables.shape[1] >= seeds_needed(VARIANTS)
+    p_values: list[float | None] = [None] * VARIANTS
+    if has_test:
+        p_values = [test_p(e, t.mean(1) + shift) for e, t in zip(own, tables, strict=True)]
+    used = own if has_test else pooled
+    same = [error.tail(MARGIN - abs(error.mean)) for error in used]
+    adjusted = zip(holm(p_values, VARIANTS), holm(same, VARIANTS), strict=True)
+    return [judge(error, p, q) for error, (p, q) in zip(used, adjusted, strict=True)]
+
+
+def test_p(error: MeanError, differences: NDArray[np.float64]) -> float:
+    p = 2 * error.tail(abs(error.mean))
+    if p <= ALPHA:  # the larger p counts, so the sign flips matter only here
+        p = max(p, sign_flip_p(np.round(differences, 9).tolist()))
+    return p
+
+
+def judge(error: MeanError, p: float | None, p_equivalent: float | None) -> Effect | None:
+    """Return the effect of a row; ``error`` is that of the interval which decides."""
+    low, high = error.interval(LEVEL)
+    row = SimpleNamespace(
+        difference=error.mean,
+        joint_low=low,
+        joint_high=high,
+        pooled_low=low,
+        pooled_high=high,
+        p_holm=p,
+        p_equivalent_holm=p_equivalent,
+    )
+    return judge_difference(row, None, higher_is_better=True)
 
 
 def holds(interval: tuple[float, float]) -> bool:
     return interval[0] <= 0 <= interval[1]
 
 
-def one_study(case: Case, random: np.random.Generator) -> dict[str, bool]:
+def one_study(case: Case, random: np.random.Generator) -> dict[str, list[bool]]:
     """Return what is right and what is wrong in one study without true differences."""
     tables = draw(case, random)
-    found = [cross(table) for table in tables]
-    effects = judge_rows(tables, 0.0)
+    own, pooled = joint_errors(tables)
+    own_hold, pooled_hold = ([holds(row.interval(LEVEL)) for row in rows] for rows in (own, pooled))
+    lucky = [i for i, row in enumerate(own) if row.seed_share < LUCKY]
     return {
-        "interval": holds(found[0].interval(ALPHA)),
-        "joint": all(holds(each.careful_interval(ALPHA / VARIANTS)) for each in found),
-        "different": any(each.startswith(("better", "worse")) for each in effects),
-        "equivalent": any("equivalent" in each or "within" in each for each in shifted(tables)),
+        "interval": [holds(cross(tables[0]).interval(ALPHA))],
+        "joint": [all(own_hold)],
+        "pooled": [all(pooled_hold)],
+        "lucky_joint": [own_hold[i] for i in lucky],
+        "lucky_pooled": [pooled_hold[i] for i in lucky],
+        "different": [any(direction(each) for each in judge_rows(tables, 0.0))],
+        "equivalent": [any(is_equal(each) for each in judge_rows(tables, MARGIN))],
     }
 
 
-def shifted(tables: Table) -> list[str]:
-    """Return the effects if every variant is better by the margin."""
-    return judge_rows(tables, MARGIN)
+def is_equal(effect: Effect | None) -> bool:
+    """Return whether a row is called equivalent, or within the margin."""
+    return effect == "equivalent" or str(effect).endswith("within the margin")
 
 
 def bootstraps(case: Case, count: int, random: np.random.Generator) -> Iterator[bool]:
@@ -123,11 +180,10 @@ def measure(case: Case, studies: int, num_bootstraps: int) -> dict[str, float]:
     """Return the shares of one case."""
     random = np.random.default_rng(0)
     found = [one_study(case, random) for _ in range(studies)]
-    shares = {name: float(np.mean([each[name] for each in found])) for name in found[0]}
+    every = {name: [hold for each in found for hold in each[name]] for name in found[0]}
+    shares = {name: float(np.mean(holds)) for name, holds in every.items() if len(holds) >= FEWEST}
     if case.is_binary:  # a difference of right answers cannot be raised by the margin
         del shares["equivalent"]
-    if case.seeds < seeds_needed(VARIANTS):
-        del shares["different"]  # there is no p-value
     return shares | {"bootstrap": float(np.mean([*bootstraps(case, num_bootstraps, random)]))}
 
 

@@ -89,9 +89,14 @@ def test_what_a_study_can_detect_is_said_in_sentences(study):
     assert "detects   no difference with 1 seed; an interval needs 3 seeds" in (
         invoke("mine.yaml --dry-run --seeds 0").stdout
     )
-    assert (
-        "standard deviations of the paired differences (3 seeds, 1 comparison). Joint intervals"
-        " decide; p-values need 6 seeds.\n" in invoke("mine.yaml --dry-run --seeds 0-2").stdout
+    assert "detects   no difference with 3 seeds; a p-value needs 6 seeds\n" in (
+        invoke("mine.yaml --dry-run --seeds 0-2").stdout
+    )
+    assert "standard deviations of the paired differences (6 seeds, 1 comparison).\n" in (
+        invoke("mine.yaml --dry-run --seeds 0-5").stdout
+    )
+    assert "(3 seeds, 5 comparisons). Pooled intervals decide; p-values need 8 seeds.\n" in (
+        invoke("ablation-quickstart --dry-run").stdout
     )
 
 

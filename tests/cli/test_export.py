@@ -217,9 +217,9 @@ def test_what_is_missing_is_named(here, monkeypatch):
     assert (code, talk) == (2, "error: -o run.pt: the file of --to onnx ends with .onnx\n")
     monkeypatch.setattr(export, "find_spec", lambda name: None)
     code, _, talk = vitcli("run", "--to", "onnx")
-    assert (code, talk.endswith("pip install 'vitcli[export]'\n")) == (2, True)
+    assert (code, talk.endswith("pip install '.[export]'\n")) == (2, True)
     code, _, talk = vitcli("run", "--to", "card")
-    assert (code, talk.endswith("pip install 'vitcli[hub]'\n")) == (2, True)
+    assert (code, talk.endswith("pip install '.[hub]'\n")) == (2, True)
     assert vitcli("nowhere", "--to", "pt2")[0] == 4
 
 

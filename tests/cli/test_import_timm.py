@@ -248,7 +248,7 @@ def test_published_weights_come_from_the_cache_or_say_why_not(tiny, here, monkey
 def test_timm_is_needed(tiny, here, monkeypatch):
     monkeypatch.setattr(timm_model, "find_spec", lambda name: None)
     code, _, talk = vitcli("import", "timm:test_vit", "-e", tiny, "-o", "mine")
-    assert (code, talk.endswith("pip install 'vitcli[timm]'\n")) == (2, True)
+    assert (code, talk.endswith("pip install '.[timm]'\n")) == (2, True)
 
 
 def weights_of_first_block(model: Any, images: torch.Tensor) -> torch.Tensor:

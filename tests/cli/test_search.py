@@ -209,7 +209,7 @@ def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
     found = invoke("mine.yaml")
     assert found.exit_code == 2
     assert found.stderr == (
-        "error: a search needs the package optuna; type: pip install 'vitcli[search]'\n"
+        "error: a search needs the package optuna; in the checkout, type: pip install '.[search]'\n"
     )
 
 

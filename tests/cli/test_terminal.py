@@ -1,5 +1,6 @@
 """What people see in a terminal: lines that fit, and words and numbers in one piece."""
 
+import os
 import re
 import subprocess
 import sys
@@ -149,3 +150,17 @@ def test_a_row_of_csv_is_one_line_on_a_terminal(environment):
     code, screen = run_in_terminal(*words, environment=environment, width=60)
     assert code == 0
     assert re.search(rf'^"{re.escape(str(picture))}",\w+,[\d.]+,$', screen, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("words", "code"), [(["verify", "damaged"], 4), (["ls"], 0)], ids=str)
+def test_a_reader_that_has_gone_does_not_change_the_exit_code(here, words, code):
+    Path("runs/damaged").mkdir(parents=True)
+    Path("runs/damaged/config.yaml").write_text("seed: [")
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-m", "vitcli", "runs", *words]
+    ran = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, timeout=HANG)
+    os.close(writing)
+    assert ran.returncode == code, ran.stderr
+    assert "Traceback" not in ran.stderr
+    assert "Exception ignored" not in ran.stderr

@@ -128,7 +128,7 @@ def overview(items: "Sequence[Item]", findings: "Mapping[str, Finding]") -> str:
     rows = []
     for item in items:
         finding = findings.get(item.id)
-        rows.append([item.id, finding.verdict if finding else item.kind, item.text])
+        rows.append([item.id, finding.said if finding else item.kind, item.text])
     return table(["id", "verdict or kind", "statement"], rows)
 
 
@@ -136,7 +136,7 @@ def in_full(item: "Item", finding: "Finding | None") -> str:
     """Return everything about an item, with a title for each line."""
     facts = {"source": f"{item.source}, {item.where}", "kind": item.kind}
     if finding:
-        facts |= {"verdict": finding.verdict, "found": finding.found, "refuted by": item.test}
+        facts |= {"verdict": finding.said, "found": finding.found, "refuted by": item.test}
         facts |= {"hardware": finding.hardware} if finding.hardware else {}
     facts["command"] = item.command
     lines = [f"{item.id}  {item.text}", *(f"  {name:<10}  {fact}" for name, fact in facts.items())]
@@ -172,7 +172,7 @@ def check_verdicts(
             emit(f"{item.id}  not checked: {error}")
             failed.append(item.id)
             continue
-        emit(f"{item.id}  {found.verdict}: {found.found}")
+        emit(f"{item.id}  {found.said}: {found.found}")
         if found.verdict != before:
             changed.append(f"{item.id}: {found.verdict}, recorded {before}")
     if changed:

@@ -35,7 +35,20 @@ def say(text: str) -> None:
 
 def emit(text: str, *, wrap: bool = True) -> None:
     """Print a result to stdout; ``wrap=False`` keeps lines whole that a program reads."""
-    typer.echo(wrapped(text, sys.stdout) if wrap else printable(text, keep="\n"))
+    emit_exactly(wrapped(text, sys.stdout) if wrap else printable(text, keep="\n"))
+
+
+def emit_exactly(text: str, *, nl: bool = True) -> None:
+    """Print text to stdout as it is. If the reader has gone, the work continues without output."""
+    try:
+        typer.echo(text, nl=nl)
+    except BrokenPipeError:
+        silence_stdout()
+
+
+def silence_stdout() -> None:
+    """Discard what is printed from now on, and what stdout has buffered."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
 
 
 def wrapped(text: str, stream: TextIO | None) -> str:
@@ -48,7 +61,7 @@ def wrapped(text: str, stream: TextIO | None) -> str:
 
 def emit_json(value: Any) -> None:
     """Print one JSON document to stdout."""
-    typer.echo(json.dumps(value, indent=2, allow_nan=False, default=str))
+    emit_exactly(json.dumps(value, indent=2, allow_nan=False, default=str))
 
 
 def is_live(stream: Any = None) -> bool:

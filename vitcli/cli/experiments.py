@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, say, table
+from vitcli.cli.console import emit, emit_exactly, emit_json, say, table
 from vitcli.cli.options import Json, group
 from vitcli.runner.text import printable, quantity
 
@@ -83,7 +83,7 @@ def show(
         body = {"config": spec.model_dump(mode="json")} if resolved else {"text": content}
         emit_json(asdict(about) | body)
         return
-    typer.echo(printable(content, keep="\n\t"), nl=False)
+    emit_exactly(printable(content, keep="\n\t"), nl=False)
     say(f"next: {run_command(name)} {shlex.quote(name)}")
 
 

@@ -33,7 +33,7 @@ from vitcli.cli import (
     usage,
     visualize,
 )
-from vitcli.cli.console import say
+from vitcli.cli.console import say, silence_stdout
 from vitcli.cli.options import group
 from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import UserError
@@ -79,16 +79,13 @@ class Commands(TyperGroup):
         except KeyboardInterrupt as error:
             say("stopped immediately")
             raise typer.Exit(130) from error
-        except BrokenPipeError as error:  # 'vitcli runs ls | head -1' must not fail
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-            raise typer.Exit(0) from error
         except RuntimeError as error:
             refuse_failed_gpu(error)
             raise
         except OSError as error:
             if error.filename is None and error.errno in FULL:  # 'vitcli runs ls > full/runs.txt'
                 error.filename = "the output"
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+                silence_stdout()
             if os.environ.get("VITCLI_TRACEBACK") or error.filename is None:
                 raise
             say(f"error: {error.filename}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)")

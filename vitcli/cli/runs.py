@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import duration, emit, emit_json, percent, say, table
+from vitcli.cli.console import duration, emit, emit_exactly, emit_json, percent, say, table
 from vitcli.cli.options import Json, Run, group
 from vitcli.cli.run_table import run_table
 from vitcli.runner.text import printable
@@ -388,4 +388,4 @@ def record(
         write(document, output)
         say(f"wrote {output}")
     if json or output is None:
-        typer.echo(to_json(document))
+        emit_exactly(to_json(document))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit_json, is_live, line_width, say
+from vitcli.cli.console import emit_exactly, emit_json, is_live, line_width, say
 from vitcli.cli.options import Json
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def watch(
         emit_json(document(watcher.read()))
     elif once or not is_live(sys.stdout):
         progress = watcher.read()
-        typer.echo(snapshot(progress))
+        emit_exactly(snapshot(progress))
         suggest(progress)
     else:
         try:

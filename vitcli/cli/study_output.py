@@ -5,9 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from vitcli.cli.console import duration, emit, line_width, say, table
+from vitcli.cli.console import duration, emit, emit_exactly, line_width, say, table
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -69,7 +67,9 @@ def detectable_text(study: "Study") -> str:
         return f"no difference with {quantity(seeds, 'seed')}; an interval needs {MIN_PAIRS} seeds"
     given = f"{quantity(seeds, 'seed')}, {quantity(comparisons, 'comparison')}"
     size, needed = planned_detectable(seeds, comparisons), seeds_needed(comparisons)
-    few = f" Joint intervals decide; p-values need {needed} seeds." if seeds < needed else ""
+    if size is None:
+        return f"no difference with {quantity(seeds, 'seed')}; a p-value needs {needed} seeds"
+    few = f" Pooled intervals decide; p-values need {needed} seeds." if seeds < needed else ""
     return (
         f"differences of at least {size:.1f} standard deviations of the paired differences"
         f" ({given}).{few}"
@@ -112,7 +112,7 @@ def show_table(
     from vitcli.runner.study.table import render
 
     doc = read_results(study, root, names, saved, states=states)
-    typer.echo(render(doc, form, line_width(), details=details))
+    emit_exactly(render(doc, form, line_width(), details=details))
     if publish_too:
         from vitcli.runner.study.publish import publish
 

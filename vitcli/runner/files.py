@@ -6,10 +6,62 @@ import hashlib
 import json
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.errors import ConfigError, InUseError, ResourceError
+
+LOCK = ".lock"
+"""The file in a folder whose lock a process holds while it writes into the folder."""
+
+
+_locks: dict[Path, int] = {}
+"""Folders that this process has locked -> descriptor of the lock file."""
+
+
+@contextlib.contextmanager
+def write_only_while_same(folder: Path) -> Iterator[None]:
+    """Refuse each ``commit`` below a locked folder after another folder has taken its place."""
+    folder = Path(os.path.abspath(folder))
+    descriptor = os.open(folder / LOCK, os.O_RDONLY)  # while it is open, no file gets its inode
+    _locks[folder] = descriptor
+    try:
+        yield
+    finally:
+        del _locks[folder]
+        os.close(descriptor)
+
+
+def require_same_folder(path: Path) -> None:
+    """Refuse to write to a path below a locked folder that was replaced by another folder.
+
+    Raises:
+        InUseError: The folder was replaced. The text says where the locked folder is now.
+    """
+    for folder in Path(os.path.abspath(path)).parents:
+        if folder in _locks and folder.is_dir() and not _is_lock(folder / LOCK, _locks[folder]):
+            raise InUseError(
+                f"{folder}: another folder has taken the place of the one that this process began;"
+                f" {_describe_place(_locks[folder])}"
+            )
+
+
+def _is_lock(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _describe_place(descriptor: int) -> str:
+    if os.fstat(descriptor).st_nlink == 0:
+        return "its files and checkpoints were deleted"
+    try:  # Linux only
+        place = Path(os.readlink(f"/proc/self/fd/{descriptor}")).parent
+    except OSError:
+        return "its files and checkpoints are where it was moved to"
+    return f"its files and checkpoints are in {place}"
 
 
 def commit(path: Path, content: bytes) -> None:
@@ -21,7 +73,9 @@ def commit(path: Path, content: bytes) -> None:
 
     Raises:
         ConfigError: ``path`` is a device, a folder or another kind of file that is not regular.
+        InUseError: The locked folder of ``path`` was replaced; see ``require_same_folder``.
     """
+    require_same_folder(path)
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: not a regular file")

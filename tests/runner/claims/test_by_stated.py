@@ -76,7 +76,7 @@ def test_one_seed_of_a_row_is_no_verdict_on_its_accuracy():
 )
 def test_the_curve_of_the_report_is_judged_at_its_first_and_last_epoch(curve, verdict):
     doc = study("classification-cifar10", 94.0, vit_small_aug=93.1)
-    base, row = doc.rows
+    base, row, _ = doc.rows
     trials = [
         trial.replace(curve=tuple((epoch, score + trial.seed / 1000) for epoch, score in curve))
         for trial in row.trials

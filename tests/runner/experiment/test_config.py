@@ -1,6 +1,8 @@
 """One door: text in, checked specs out, and errors that say what, where and what was meant."""
 
 import hashlib
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitcli.core.spec import DataSpec, ExperimentSpec, model_spec
+from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, model_spec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
@@ -127,6 +129,14 @@ def failure(changes: dict) -> str:
         ({"model.dept": 4}, "--set: unknown field 'model.dept'; did you mean 'depth'?"),
         ({"lr": 0.1}, "--set: unknown field 'lr'; did you mean 'optim.lr'?"),
         ({"model.depth": "four"}, "--set: model.depth: should be a valid integer, got 'four'"),
+        ({"data.mean": "0.5, 0.4,.5"}, "should be a list, got '0.5, 0.4,.5'; write [0.5,0.4,.5]"),
+        ({"data.mean": "(0.5, 0.5)"}, "; write [0.5,0.5]"),
+        ({"data.mean": [127.5]}, "--set: data.mean: is for pixels in [0, 1], and a value is above"),
+        ({"data.resize": "48x32"}, "data.resize: should be a list, got '48x32'; write [48,32]"),
+        ({"data.resize": "None"}, "data.resize: should be a list, got 'None'; write null"),
+        ({"data.class_names": "fox,cat"}, "; write [fox,cat]"),
+        ({"data.val_split": 0.2}, "got 0.2; it is the number of training images held out"),
+        ({"train.deterministic": "True"}, "should be true or false, got 'True'; write true"),
         ({"model.depth": True}, "--set: model.depth: should be a valid integer, got True"),
         ({"optim.lr": -1.0}, "--set: optim.lr: should be greater than 0, got -1.0"),
         ({"model.num_heads": 5}, "--set: model: num_heads 5 does not divide embed_dim 64"),
@@ -210,13 +220,44 @@ def test_set_reads_values_as_files_do():
     assert parse_set("a=x=y") == {"a": "x=y"}
 
 
+def choices() -> Iterator[dict]:
+    """Every family with the default task, and every task with the default family."""
+    yield from ({"model": {"family": name}} for name in FAMILIES)
+    yield from ({"task": {"name": name}} for name in TASKS)
+    yield from ({"pretrain": {"task": {"name": name}}} for name in TASKS)
+
+
+@pytest.mark.parametrize("field", ["train.class_weights", "train.freeze", "varients"])
+def test_a_field_of_another_task_or_of_a_study_is_not_suggested(field):
+    assert failure({field: 1}) == f"--set: unknown field {field!r}"
+
+
+def having(field: str) -> dict:
+    """Return the changes that choose a family and tasks with a field."""
+    return flatten(
+        next(raw for raw in choices() if field in field_names(raw=raw, only_chosen=True))
+    )
+
+
 @pytest.mark.parametrize("field", [name for name in field_names() if "." in name])
 def test_a_one_letter_typo_in_any_field_suggests_it(field):
     group, _, name = field.rpartition(".")
     typo = f"{group}.{name[:-1]}" if len(name) > 3 else f"{group}.{name}s"
     if typo in field_names():
         pytest.skip("the typo is a field itself")
-    assert f"did you mean '{name}'?" in failure({typo: 1})
+    assert f"did you mean '{name}'?" in failure(having(field) | {typo: 1})
+
+
+@pytest.mark.parametrize("raw", [*choices()], ids=str)
+def test_only_fields_of_the_chosen_family_and_task_are_suggested(raw):
+    own = field_names(raw=raw, only_chosen=True)
+    for field in {*field_names()} - {*own}:
+        group, _, name = field.rpartition(".")
+        for typo in (f"{name}s", name[:-1]):
+            loc = (*filter(None, group.split(".")), typo)
+            told = describe(loc, "extra_forbidden", {}, raw, in_file=False)
+            if found := re.search("did you mean '(.*)'", told):
+                assert {found[1], f"{group}.{found[1]}"} & {*own}, told
 
 
 @pytest.mark.parametrize(

@@ -92,6 +92,19 @@ def test_a_mistake_in_the_seeds_of_a_base_names_the_base():
     assert text == "below.yaml:1: seed 0 appears twice"
 
 
+@pytest.mark.parametrize(
+    "kind", ["", "seeds: [0]\nvariants: {a: {}, b: {}}"], ids=["experiment", "study"]
+)
+def test_a_dotted_key_in_a_file_is_told_to_be_nested(kind):
+    mine = write("mine.yaml", "base: quickstart", "optim.lr: 1e-3", kind)
+    load = load_study if kind else load_experiment
+    assert told(load, mine) == "mine.yaml:2: unknown field 'optim.lr'; write optim: {lr: ...}"
+    mine = write("mine.yaml", "base: quickstart", "task.mask_ratio: 0.5", kind)
+    assert told(load, mine).endswith("'task.mask_ratio'; task.name=classify does not have it")
+    mine = write("mine.yaml", "base: quickstart", "pretrain.task.sigreg_weight: 0.5", kind)
+    assert told(load, mine).endswith("; pretrain.task.name=classify does not have it")
+
+
 def test_a_field_of_files_or_studies_is_not_suggested_for_itself():
     assert told(load_experiment, "quickstart", {"hypothesis": "x"}).endswith("at its top level")
     text = told(load_experiment, write("mine.yaml", "threads: 2"))

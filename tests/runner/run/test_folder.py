@@ -1,10 +1,12 @@
 """How a run is found, named, and read."""
 
+import shutil
 from pathlib import Path
 
 import pytest
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run import folder
@@ -154,3 +156,26 @@ def test_experiments_that_differ_in_their_seeds_are_parsed_once(here, monkeypatc
     (Path("runs/2") / "config.yaml").write_text(text.replace("depth: 6", "depth: 5"))
     with pytest.raises(NameError):
         RunDir(Path("runs/2")).spec()
+
+
+@pytest.mark.parametrize("has_proc", [True, False])
+def test_another_folder_in_the_place_of_a_held_one_is_not_written_to(here, monkeypatch, has_proc):
+    if not has_proc:
+        monkeypatch.setattr(files.os, "readlink", refuse)
+    with hold_folder(Path("held"), "busy"):
+        commit_json(Path("held/a.json"), 1)
+        Path("held").rename("moved")
+        Path("held").mkdir()
+        with pytest.raises(InUseError, match="are in .*moved" if has_proc else "moved to"):
+            commit_json(Path("held/a.json"), 2)
+        Path("held/.lock").touch()
+        with pytest.raises(InUseError):
+            commit_json(Path("held/below/a.json"), 2)
+        shutil.rmtree("moved")
+        with pytest.raises(InUseError, match="were deleted"):
+            commit_json(Path("held/a.json"), 2)
+    commit_json(Path("held/a.json"), 3)
+
+
+def refuse(path: str) -> str:
+    raise OSError(path)

@@ -12,6 +12,7 @@ from vitcli.core.spec import TASKS
 from vitcli.core.spec.task import ACCURACY
 from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross
 from vitcli.runner.study.images import ImageScores, contrast, join, read_per_image
+from vitcli.runner.study.mean_error import MeanError
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import detectable, sign_flip_p
 from vitcli.runner.study.statistics import compare
@@ -61,7 +62,7 @@ def test_with_one_source_of_chance_it_is_the_t_interval():
 def test_equal_scores_have_no_error():
     found = cross(np.full((3, 10), 7.0))
     assert (found.mean, found.error, found.freedom) == (7.0, 0.0, 2.0)
-    assert found.interval(0.05) == found.careful_interval(0.05) == (7.0, 7.0)
+    assert found.interval(0.05) == MeanError.of_images(found).interval(0.05) == (7.0, 7.0)
 
 
 def test_the_error_of_the_test_images_stays_although_the_seeds_agree():
@@ -123,7 +124,8 @@ def test_the_detectable_difference_includes_the_test_images():
             ms_images=1 + pairs * images * error**2,
             ms_residual=1,
         )
-        found.append(max(2 * crossed.tail(crossed.mean), sign_flip_p(differences)) <= 0.05)
+        tail = MeanError.of_images(crossed).tail
+        found.append(max(2 * tail(crossed.mean), sign_flip_p(differences)) <= 0.05)
     assert np.mean(found) == pytest.approx(0.8, abs=0.06)
 
 

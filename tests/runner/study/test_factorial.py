@@ -1,4 +1,4 @@
-"""Factorial studies: effects by hand, from known effects, and against an analysis of variance."""
+"""Factorial studies: effects by hand, from known effects, and with unequal variances."""
 
 import itertools
 
@@ -7,13 +7,16 @@ import pytest
 from scipy import stats
 
 from vitcli.runner.study.combinations import cells
-from vitcli.runner.study.factorial import effects
+from vitcli.runner.study.factorial import alone, effects, higher_interactions
 
 PARTS = ("a", "b", "c")
 
 
-def scores(main, pairs, *, seeds=3, noise=0.0, seed=0):
-    """Return scores with these effects: part -> points, pair -> points."""
+def scores(main, pairs, *, seeds=3, noise=0.0, seed=0, wild=1.0):
+    """Return scores with these effects: part -> points, pair -> points.
+
+    The noise of the cell that changes every part is ``wild`` times that of the others.
+    """
     random = np.random.default_rng(seed)
     blocks = random.normal(0, 5 * noise, seeds)
     found = {}
@@ -21,7 +24,8 @@ def scores(main, pairs, *, seeds=3, noise=0.0, seed=0):
         sign = {part: 0.5 if part in cell else -0.5 for part in PARTS}
         value = 50 + sum(points * sign[part] for part, points in main.items())
         value += sum(points * sign[a] * sign[b] for (a, b), points in pairs.items())
-        found[cell] = {k: value + blocks[k] + random.normal(0, noise) for k in range(seeds)}
+        spread = noise * (wild if len(cell) == len(PARTS) else 1)
+        found[cell] = {k: value + blocks[k] + random.normal(0, spread) for k in range(seeds)}
     return found
 
 
@@ -50,19 +54,50 @@ def test_known_effects_are_found():
     assert exact == pytest.approx({"a": -10, "b": 3, "c": 0, "ab": 5, "ac": 0, "bc": -1}, abs=1e-9)
 
 
-def test_the_error_is_that_of_a_two_way_analysis():
+def test_the_error_is_the_sum_of_what_each_cell_says():
     made = scores({"a": 1.0}, {}, noise=1.0)
     table = np.array([list(row.values()) for row in made.values()])  # 8 cells, 3 seeds
     rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-    error = (rest**2).sum() / (7 * 2)
+    variances = (rest**2).sum(1) / 2 * 8 / 7  # seeds take one of 8 parts of the residuals
+    error = (variances.sum() / 3 / 4**2) ** 0.5
+    freedom = variances.sum() ** 2 / (variances**2 / 2).sum()
     by_part = {"".join(each.parts): each for each in effects(PARTS, made)}
-    half = stats.t.ppf(0.975, 14) * (error * 4 / 24) ** 0.5
+    half = stats.t.ppf(0.975, freedom) * error
+    assert by_part["a"].freedom == pytest.approx(freedom)
     assert (by_part["a"].high - by_part["a"].low) / 2 == pytest.approx(half)
     assert (by_part["ab"].high - by_part["ab"].low) / 2 == pytest.approx(2 * half)
-    assert by_part["a"].p == pytest.approx(
-        2 * stats.t.sf(abs(by_part["a"].value) / (error * 4 / 24) ** 0.5, 14)
-    )
+    assert by_part["a"].p == pytest.approx(2 * stats.t.sf(abs(by_part["a"].value) / error, freedom))
     assert by_part["a"].p_holm >= by_part["a"].p
+
+
+def test_a_wild_cell_leaves_few_degrees_of_freedom():
+    calm, wild = (effects(PARTS, scores({}, {}, noise=1.0, seeds=4, wild=w))[0] for w in (1, 20))
+    assert wild.freedom < 6 < 12 < calm.freedom
+
+
+def test_an_interaction_of_three_parts_is_found_by_its_own_test():
+    made = scores({"a": 3.0}, {("a", "b"): 2.0}, noise=0.1)
+    none = higher_interactions(PARTS, made)
+    for cell in made:
+        sign = (-1) ** len(cell)
+        made[cell] = {seed: y + sign for seed, y in made[cell].items()}
+    found = higher_interactions(PARTS, made)
+    assert none.p > 0.05
+    assert found.p < 0.001
+    assert found.freedoms[0] == pytest.approx(1)  # 8 cells, mean, 3 parts and 3 pairs: one is left
+
+
+def test_two_parts_have_no_higher_interaction():
+    y = {cell: {0: 1.0, 1: 2.5 if cell else 2.0} for cell in cells("ab")}
+    assert higher_interactions("ab", y) is None
+
+
+def test_a_trial_without_a_second_one_is_left_out_and_counted():
+    made = scores({"a": -10.0}, {}, seeds=2, noise=0.1)
+    before = effects(PARTS, made)
+    made[frozenset("a")][2] = 1000.0  # the first trial of a third seed
+    assert alone(made) == 1
+    assert values(effects(PARTS, made)) == pytest.approx(values(before))
 
 
 def test_a_missing_score_changes_no_effect_that_is_exact():
@@ -80,13 +115,15 @@ def test_effects_need_a_second_seed_and_every_level():
     assert effects(PARTS, {}) == ()
 
 
-def test_intervals_hold_the_truth_as_often_as_they_say():
+@pytest.mark.parametrize(("wild", "low", "high"), [(1, 0.95, 0.99), (5, 0.91, 0.97)])
+def test_intervals_hold_the_truth_about_as_often_as_they_say(wild, low, high):
     held = []
-    for seed in range(400):
-        found = effects(PARTS, scores({"a": 2.0}, {}, noise=1.0, seeds=2, seed=seed))
+    for seed in range(200):
+        made = scores({"a": 2.0}, {}, noise=1.0, seeds=2, seed=seed, wild=wild)
+        found = effects(PARTS, made)
         truth = dict.fromkeys(
             ("".join(p) for n in (1, 2) for p in itertools.combinations(PARTS, n)), 0
         )
         truth["a"] = 2.0
         held += [each.low <= truth["".join(each.parts)] <= each.high for each in found]
-    assert 0.93 <= np.mean(held) <= 0.97
+    assert low <= np.mean(held) <= high

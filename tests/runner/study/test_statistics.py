@@ -150,7 +150,7 @@ def test_a_row_with_a_failed_trial_has_no_verdict(where):
     doc = make_study(rows, reference=make_reference({"base": 90, "less": 80}))
     row = compare(doc)[1]
     assert row.p is not None
-    assert (row.effect, row.verdict) == (None, "incomplete")
+    assert (row.effect, row.verdict) == ("incomplete", "incomplete")
 
 
 def verdicts(rows, reference, **changes):
@@ -161,6 +161,7 @@ def verdicts(rows, reference, **changes):
 def test_the_sources_drop_has_no_rounding_noise():
     assert 84.4 - 93.1 != -8.7
     rows = {"base": [0.937, 0.927, 0.93], "less": [0.85, 0.84, 0.843]}
+    rows["other"] = rows["less"]
     doc = make_study(rows, reference=make_reference({"base": 93.1, "less": 84.4}))
     row = compare(doc)[1]
     assert (row.source_drop, row.ci_low, row.ci_high) == (-8.7, -8.7, -8.7)
@@ -170,7 +171,9 @@ def test_the_sources_drop_has_no_rounding_noise():
 def test_no_verdict_without_an_interval_or_without_the_sources_number():
     rows = {"base": [0.9, 0.9, 0.9], "less": [0.8, 0.79, 0.8]}
     source = {"base": 90, "less": 80}
-    assert verdicts(rows, source, same_setting=True) == [None, "replicates"]
+    assert verdicts(rows, source, same_setting=True) == [None, "undecided"]
+    both = rows | {"other": [0.8, 0.81, 0.8]}
+    assert verdicts(both, source, same_setting=True) == [None, "replicates", None]
     assert verdicts(rows, {"base": 90}) == [None, None]
     assert verdicts(rows, {"less": 80}) == [None, None]
     two = {name: values[:2] for name, values in rows.items()}
@@ -186,7 +189,7 @@ def test_a_diverged_trial_is_the_verdict(where):
     if where == "base":  # the rows' own trials did not diverge
         assert found == [None, "baseline diverged", "baseline diverged"]
     else:
-        assert found == [None, "diverged", "same"]
+        assert found == [None, "diverged", "undecided"], "no other row to pool the seeds with"
 
 
 def test_sampling_error_by_hand():

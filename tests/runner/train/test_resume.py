@@ -179,6 +179,64 @@ def test_a_folder_in_use_is_refused_and_not_changed(tiny, here):
     assert not held.exists
 
 
+@pytest.mark.parametrize("has_checkpoint", [True, False])
+def test_an_edited_configuration_is_refused_or_marked(tiny, here, monkeypatch, has_checkpoint):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            run(tiny, "edited")
+    if not has_checkpoint:
+        shutil.rmtree("edited/checkpoints")
+        Path("edited/checkpoints").mkdir()
+    step = RunDir(Path("edited")).last_step()
+    config = Path("edited/config.yaml")
+    config.write_text(config.read_text().replace("seed: 0", "seed: 3", 1))
+    with pytest.raises(ConfigError, match=r"config\.yaml \w+ -> \w+"):
+        run(config, "edited", resume=True)
+    marked = run(config, "edited", resume=True, allow_inexact=True)
+    assert not marked.result["exact"]
+    assert f"from step {step}: config.yaml" in marked.run.read("meta.json")["inexact"][0]
+    assert not run(config, "edited", resume=True).trained
+
+
+def test_a_comment_in_the_configuration_changes_nothing(tiny, here, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            run(tiny, "edited")
+    config = Path("edited/config.yaml")
+    config.write_text("# a comment\n" + config.read_text())
+    assert run(config, "edited", resume=True).result["exact"]
+
+
+def test_a_damaged_meta_file_is_not_an_empty_one(tiny, here, monkeypatch):
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            run(tiny, "stopped")
+    Path("stopped/meta.json").write_text("{")
+    with pytest.raises(InputError, match=r"meta\.json: damaged"):
+        run(tiny, "stopped", resume=True)
+
+
+@pytest.mark.parametrize("was_renamed", [True, False])
+def test_a_training_never_writes_into_a_folder_that_replaced_its_own(tiny, here, was_renamed):
+    folder = here / "again"
+
+    def replace(event: Event) -> None:
+        if isinstance(event, EpochDone) and event.record["epoch"] == 2:
+            folder.rename(here / "moved") if was_renamed else shutil.rmtree(folder)
+            folder.mkdir()
+            (folder / "config.yaml").write_text("seed: 7\n")
+
+    request = Request(output=folder)
+    place = r"moved$" if was_renamed else "deleted"
+    with pytest.raises(InUseError, match=f"taken the place.*{place}"):
+        start(load_experiment(str(tiny)), request, on_event=replace)
+    found = sorted(path.name for path in folder.rglob("*") if path.is_file())
+    assert found == ["config.yaml"]
+
+
 def test_divergence_keeps_the_last_finite_checkpoint(tiny, here, monkeypatch):
     original = Classify.batches
 

@@ -65,6 +65,11 @@ class ExperimentSpec(Spec):
                 "train.accumulate: batch norm would see only a part of each batch, which changes"
                 " the gradients; set train.accumulate to 1"
             )
+        if self.data.mean and max(self.data.mean) > 1:
+            return (
+                "data.mean: is for pixels in [0, 1], and a value is above 1; divide mean and std by"
+                " 255"
+            )
         return None
 
     @model_validator(mode="after")

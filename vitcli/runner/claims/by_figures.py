@@ -88,8 +88,9 @@ def limits(results: Results) -> Finding:
 
     found = gaps(doc)
     alone, with_gradients = best(found, *ALONE), best(found, "grad-rollout", "gradcam")
+    data = against_resnet(results)
     words = {
-        "data": against_resnet(results).verdict,
+        "data": data.verdict,
         "O(n^2)": of_parts([computed.attention_exponents()[0] > 1.99]),
         "no spatial prior": of_parts([computed.permutation_errors()["equivariant"] < 1e-9]),
         "explanation": of_parts([is_above(found[with_gradients], found[alone])]),
@@ -97,7 +98,7 @@ def limits(results: Results) -> Finding:
     text = (
         f"{', '.join(f'{name}: {word}' for name, word in words.items())}. {gaps_text(doc, *found)}"
     )
-    return Finding(of_words(words.values()), text, doc["hardware"])
+    return Finding(of_words(words.values()), text, doc["hardware"], data.setting)
 
 
 ALONE = ("last layer", "rollout")

@@ -36,7 +36,8 @@ def competes_and_explains(results: Results) -> Finding:
     near, maps = near_resnet(results), maps_explain(results)
     text = f"accuracy: {near.verdict}, {near.found}. Maps: {maps.verdict}. {maps.found}"
     hardware = dict.fromkeys(part for part in (near.hardware, maps.hardware) if part)
-    return Finding(of_words([near.verdict, maps.verdict]), text, "; ".join(hardware))
+    word = of_words([near.verdict, maps.verdict])
+    return Finding(word, text, "; ".join(hardware), near.setting)
 
 
 def conclusion(results: Results) -> Finding:
@@ -48,8 +49,10 @@ def conclusion(results: Results) -> Finding:
         "S2-09": attention_cost(),
         "S2-41": against_resnet(results),
     }
-    text = ", ".join(f"{name}: {found.verdict}" for name, found in parts.items())
-    return Finding(of_words(found.verdict for found in parts.values()), text, "")
+    text = ", ".join(f"{name}: {found.said}" for name, found in parts.items())
+    settings = dict.fromkeys(found.setting for found in parts.values() if found.setting)
+    word = of_words(found.verdict for found in parts.values())
+    return Finding(word, text, "", " and ".join(settings))
 
 
 Judge = Callable[[Results], Finding]

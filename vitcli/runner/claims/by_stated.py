@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from vitcli.runner.claims.by_studies import (
-    IS_GAIN,
     MIN_SEEDS,
     difference_text,
+    is_gain,
     of_parts,
     rows_of,
     seeds_of,
-    side,
     with_source,
 )
 from vitcli.runner.claims.item import Finding
@@ -74,7 +73,7 @@ def more_epochs(results: Results) -> Finding:
     doc, rows = found
     base, row = rows.values()
     text = f"100-epochs {difference_text(row, base)}"
-    return with_source(doc, of_parts([IS_GAIN[side(row, base)]]), text, seeds_of(rows))
+    return with_source(doc, of_parts([is_gain(row)]), text, seeds_of(rows))
 
 
 def classification(

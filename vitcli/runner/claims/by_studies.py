@@ -2,22 +2,24 @@
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from typing import Literal
+from typing import get_args
 
 from vitcli.runner.claims.item import Finding, Word
 from vitcli.runner.claims.result_files import Results, not_run
 from vitcli.runner.study.cells import interval, p_text, signed
+from vitcli.runner.study.judgement import (
+    Agreement,
+    Withheld,
+    deciding_interval,
+    direction,
+    place,
+)
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.significance import ALPHA, t_interval
-from vitcli.runner.study.statistics import RowStatistics, compare, scores
+from vitcli.runner.study.statistics import RowStatistics, compare, rebase
 from vitcli.runner.text import quantity
 
 MIN_SEEDS = 3
 """Number of seeds from which an interval is a verdict."""
-Side = Literal["below", "above", "around"]
-"""Where a difference lies: below 0, above it, or not decided."""
-IS_LOSS: dict[Side, bool | None] = {"below": True, "above": False, "around": None}
-IS_GAIN: dict[Side, bool | None] = {"below": False, "above": True, "around": None}
 Rows = tuple[StudyResult, dict[str, RowStatistics]]
 """A study and its rows by variant; the first is the baseline."""
 
@@ -44,8 +46,10 @@ def of_words(words: Iterable[str]) -> Word:
 
 def with_source(doc: StudyResult, verdict: Word, found: str, seeds: int) -> Finding:
     """Return a verdict with the study, its length, its seeds and its hardware."""
-    setting = f"{doc.name}: {quantity(doc.epochs, 'epoch')}, n = {quantity(seeds, 'seed')}"
-    return Finding(verdict, f"{found} ({setting})", "; ".join(doc.hardware))
+    epochs = quantity(doc.epochs, "epoch")
+    source = f"{doc.name}: {epochs}, n = {quantity(seeds, 'seed')}"
+    setting = "" if verdict == "no verdict" else f"after {epochs}"
+    return Finding(verdict, f"{found} ({source})", "; ".join(doc.hardware), setting)
 
 
 def rows_of(results: Results, name: str, *variants: str) -> Rows | Finding:
@@ -90,81 +94,64 @@ def seeds_of(rows: dict[str, RowStatistics]) -> int:
     return min(counts, default=0)
 
 
-def diverged_side(row: RowStatistics, other: RowStatistics) -> Side | None:
-    """Return the side of a row where trainings diverged: clear if all did so in one row only.
+def is_loss(row: RowStatistics) -> bool | None:
+    """Return whether a row is worse than its baseline; None if that is open."""
+    found = direction(row.effect)
+    return None if found is None else found == "worse"
 
-    Otherwise the scores that are left say nothing. None: no training diverged.
-    """
-    if not row.num_diverged and not other.num_diverged:
+
+def is_gain(row: RowStatistics) -> bool | None:
+    """Return whether a row is better than its baseline; None if that is open."""
+    found = direction(row.effect)
+    return None if found is None else found == "better"
+
+
+def is_less_stable(row: RowStatistics, base: RowStatistics) -> bool | None:
+    """Return whether all trainings of a row diverged and none of the baseline, or the reverse."""
+    if row.num_diverged and base.num_diverged:
         return None
-    if not other.num_diverged and not row.n:
-        return "below"
-    return "above" if not row.num_diverged and not other.n else "around"
-
-
-def side(row: RowStatistics, base: RowStatistics) -> Side:
-    """Return where the difference of a row lies.
-
-    As in the table of its study, the p-value that is adjusted for all rows decides; with too few
-    seeds for it, the joint interval does.
-    """
-    if found := diverged_side(row, base):
-        return found
-    if row.difference is None or row.joint_low is None or row.joint_high is None:
-        return "around"
-    if row.p_holm is not None:
-        is_clear = row.p_holm <= ALPHA
-        return "around" if not is_clear else "above" if row.difference > 0 else "below"
-    return side_of(row.joint_low, row.joint_high)
-
-
-def side_of(low: float, high: float) -> Side:
-    return "above" if low > 0 else "below" if high < 0 else "around"
+    if row.num_diverged:
+        return None if row.n else True
+    return False if base.num_diverged and not base.n else None
 
 
 def difference_text(row: RowStatistics, base: RowStatistics) -> str:
-    """Return a difference with what decides its side: ``-8.7 [-9.5, -7.9] points, p = 0.039``.
+    """Return a difference with what decides it: ``-8.7 [-9.5, -7.9] points, p = 0.039``.
 
-    Without a p-value, the interval is the joint one.
+    Without a p-value, the interval is the pooled one.
     """
-    if diverged_side(row, base):
+    if row.num_diverged or base.num_diverged:
         parts = [f"{each.num_diverged} of {each.n + each.num_diverged}" for each in (row, base)]
         return f"diverged in {parts[0]} trainings (baseline: {parts[1]})"
+    if row.ci_low is None:
+        return f"has fewer than {MIN_SEEDS} common seeds"
+    low, high = row.ci_low, row.ci_high
     if row.p_holm is None:
-        return f"{signed(row.difference, 2)} {interval(row.joint_low, row.joint_high, 2)} points"
+        low, high = deciding_interval(row) or (low, high)
+    text = f"{signed(row.difference, 2)} {interval(low, high, 2)} points"
+    if row.p_holm is None:
+        is_open = row.pooled_low is None and row.seeds_missing
+        return f"{text}, {quantity(row.seeds_missing or 0, 'more seed')}" if is_open else text
     p = p_text(row.p_holm)
-    sign = "" if p.startswith("<") else "= "
-    plain = interval(row.ci_low, row.ci_high, 2)
-    return f"{signed(row.difference, 2)} {plain} points, p {sign}{p}"
+    return f"{text}, p {'' if p.startswith('<') else '= '}{p}"
 
 
 class Pairs:
-    """Differences between pairs of rows, by the seeds of both and adjusted for these pairs.
+    """Differences between pairs of rows, each judged as in a study whose baseline is the second.
 
-    The chance of the test images is not in them. For the difference from the baseline, the study's
-    own interval is better.
+    The chance of the test images is only in those from the study's own baseline.
     """
 
     def __init__(self, found: Rows, pairs: Sequence[tuple[str, str]]) -> None:
-        doc, rows = found
-        numbers = {row.variant: scores(row, doc.headline) for row in doc.rows}
-        self.sides: list[Side] = []
+        self.rows: list[RowStatistics] = []
         texts = []
         for first, second in pairs:
-            ours, theirs = numbers[first], numbers[second]
-            differences = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
-            where = diverged_side(rows[first], rows[second])
-            if where:
-                shown = "diverged"
-            elif len(differences) < MIN_SEEDS:
-                where, shown = "around", f"has fewer than {MIN_SEEDS} common seeds"
-            else:
-                low, high = t_interval(differences, ALPHA / len(pairs))
-                mean = sum(differences) / len(differences)
-                where, shown = side_of(low, high), f"{signed(mean, 2)} {interval(low, high, 2)}"
-            self.sides.append(where)
-            texts.append(f"{first} minus {second} {shown}")
-        self.text = f"in points, over seeds alone: {', '.join(texts)}"
+            base, *others = compare(rebase(found[0], second))
+            row = next(each for each in others if each.variant == first)
+            alone = "" if row.with_images or row.ci_low is None else " over seeds alone"
+            self.rows.append(row)
+            texts.append(f"{first} minus {second} {difference_text(row, base)}{alone}")
+        self.text = ", ".join(texts)
 
 
 def stabilises(study: str, variant: str) -> Callable[[Results], Finding]:
@@ -181,9 +168,10 @@ def stabilises(study: str, variant: str) -> Callable[[Results], Finding]:
         doc, rows = found
         base, row = rows.values()
         text = f"{variant} {difference_text(row, base)}"
-        if diverged := diverged_side(row, base):
-            return with_source(doc, of_parts([IS_LOSS[diverged]]), text, seeds_of(rows))
-        word: Word = "in part" if side(row, base) == "below" else "undecided"
+        if row.num_diverged or base.num_diverged:
+            word = of_parts([is_less_stable(row, base)])
+            return with_source(doc, word, text, seeds_of(rows))
+        word = "in part" if is_loss(row) else "undecided"
         return with_source(doc, word, f"no training diverged; {text}", seeds_of(rows))
 
     return judge
@@ -198,9 +186,8 @@ def layer_norm(results: Results) -> Finding:
     if max(errors.values()) > 0:
         return Finding("refuted", f"outputs change with the batch: {errors}")
     exact = "no output changes with batch size or padding"
-    return Finding(
-        of_words(["holds", loss.verdict]), f"{exact}; stability: {loss.found}", loss.hardware
-    )
+    word, text = of_words(["holds", loss.verdict]), f"{exact}; stability: {loss.found}"
+    return Finding(word, text, loss.hardware, loss.setting)
 
 
 SIZES = ("patch-2", "patch-4", "patch-8", "patch-16")
@@ -216,7 +203,7 @@ def patch_size(results: Results) -> Finding:
     cost = {row.variant: row.forward_flops for row in doc.rows}
     flops = [cost[size] for size in SIZES]
     cheaper = [bool(a > b) if a and b else None for a, b in itertools.pairwise(flops)]
-    worse = [IS_LOSS[where] for where in pairs.sides]
+    worse = [is_loss(row) for row in pairs.rows]
     operations = ", ".join(f"{1e-6 * count:.1f}" if count else "?" for count in flops)
     text = f"{pairs.text}; MFLOP of {', '.join(SIZES)}: {operations}"
     return with_source(doc, of_parts([*cheaper, *worse]), text, seeds_of(rows))
@@ -229,7 +216,7 @@ def heavy_augmentation(results: Results) -> Finding:
         return found
     doc, rows = found
     pairs = Pairs(found, [("heavy", "none")])
-    word = of_parts(IS_GAIN[where] for where in pairs.sides)
+    word = of_parts(is_gain(row) for row in pairs.rows)
     text = f"{pairs.text}; the report trains for 300 epochs"
     return with_source(doc, word, text, seeds_of(rows))
 
@@ -248,16 +235,15 @@ def losses_of_report(results: Results) -> Finding:
         f" (stated {signed(row.source_drop, 1)})"
         for row in judged
     )
-    sides = [(diverged_side(row, base), row.verdict) for row in judged]
-    word = of_parts(IS_LOSS[where] if where else agrees(verdict) for where, verdict in sides)
+    word = of_parts(agrees(row.verdict) for row in judged)
     return with_source(doc, word, text, seeds_of(rows))
 
 
-def agrees(verdict: str | None) -> bool | None:
+def agrees(verdict: Agreement | None) -> bool | None:
     """Return whether a row agrees with the loss that the source states; None if that is open."""
     if verdict in ("replicates", "same"):
         return True
-    is_open = verdict in (None, "undecided", "too wide to say", "incomplete")
+    is_open = verdict in (None, "undecided", "too wide to say", *get_args(Withheld))
     return None if is_open else False
 
 
@@ -272,8 +258,8 @@ def ranking(results: Results) -> Finding:
         return found
     doc, rows = found
     pairs = Pairs(found, list(itertools.pairwise(ORDER)))
-    word = of_parts(IS_LOSS[where] for where in pairs.sides)
-    if "above" in pairs.sides:
+    word = of_parts(is_loss(row) for row in pairs.rows)
+    if any(is_gain(row) for row in pairs.rows):
         word = "refuted"  # one wrong pair is another order
     return with_source(doc, word, pairs.text, seeds_of(rows))
 
@@ -289,8 +275,8 @@ def against_resnet(results: Results) -> Finding:
     if isinstance(found, Finding):
         return found
     doc, rows = found
-    base, *vits = rows.values()
-    word = of_parts(IS_LOSS[side(row, base)] for row in vits)
+    _, *vits = rows.values()
+    word = of_parts(is_loss(row) for row in vits)
     return with_source(doc, word, vits_text(rows), seeds_of(rows))
 
 
@@ -301,22 +287,16 @@ def vits_text(rows: dict[str, RowStatistics]) -> str:
 
 
 def near_resnet(results: Results) -> Finding:
-    """Judge whether a ViT is as close to a ResNet as in the report, by the joint interval."""
+    """Judge whether a ViT is as close to a ResNet as in the report."""
     found = rows_of(results, CLASSIFICATION)
     if isinstance(found, Finding):
         return found
     doc, rows = found
-    base, *vits = rows.values()
-    word = of_parts(IS_GAIN[near(row, base)] for row in vits)
+    _, *vits = rows.values()
+    places = [place(row, -STATED_GAP) for row in vits]
+    word = of_parts({"above": True, "below": False}.get(where) for where in places)
     text = f"{vits_text(rows)}; the report calls {signed(-STATED_GAP, 1)} points competitive"
     return with_source(doc, word, text, seeds_of(rows))
-
-
-def near(row: RowStatistics, base: RowStatistics) -> Side:
-    """Return where the difference of a row lies, from the gap that the report states."""
-    if row.joint_low is None or row.joint_high is None or diverged_side(row, base):
-        return side(row, base)
-    return side_of(row.joint_low + STATED_GAP, row.joint_high + STATED_GAP)
 
 
 def fewer_labels(results: Results) -> Finding:
@@ -330,10 +310,9 @@ def fewer_labels(results: Results) -> Finding:
         doc, rows = found
         base, row = rows.values()
         texts.append(f"{name} {difference_text(row, base)}")
-        parts.append(IS_GAIN[side(row, base)])
+        parts.append(is_gain(row))
         seeds.append(seeds_of(rows))
         hardware |= dict.fromkeys(doc.hardware)
     text = f"clip against scratch, with equal compute instead of equal epochs: {', '.join(texts)}"
-    return Finding(
-        of_parts(parts), f"{text} (n = {quantity(min(seeds), 'seed')})", "; ".join(hardware)
-    )
+    told = f"{text} (n = {quantity(min(seeds), 'seed')})"
+    return Finding(of_parts(parts), told, "; ".join(hardware), "at equal compute")

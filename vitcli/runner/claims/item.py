@@ -44,3 +44,11 @@ class Finding:
     """The measured or computed numbers, with interval and sample size where there is one; or the
     reason why there is no verdict."""
     hardware: str = "computed, on any CPU"
+    setting: str = ""
+    """Setting in which trainings gave the verdict, such as ``after 5 epochs``; a computed verdict
+    has none."""
+
+    @property
+    def said(self) -> str:
+        """Return the verdict with its setting: ``refuted after 5 epochs``."""
+        return f"{self.verdict} {self.setting}".strip()

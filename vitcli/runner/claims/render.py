@@ -28,9 +28,21 @@ def count_verdicts(findings: Findings) -> str:
     """Return how many verdicts there are: ``Of 9 claims and results, 8 hold and 1 is refuted.``"""
     counts = Counter(finding.verdict for finding in findings.values())
     parts = [
-        f"{counts[word]} {COUNTED[word][counts[word] > 1]}" for word in COUNTED if counts[word]
+        f"{counts[word]} {COUNTED[word][counts[word] > 1]}{_settings(findings, word)}"
+        for word in COUNTED
+        if counts[word]
     ]
     return f"Of {counts.total()} claims and results, {join_words(parts)}."
+
+
+def _settings(findings: Findings, word: Word) -> str:
+    """Return how many of these verdicts hold in which setting only: `` (2 of them after ...)``."""
+    known = [finding for finding in findings.values() if finding.verdict == word]
+    counts = Counter(finding.setting for finding in known if finding.setting)
+    if not counts:
+        return ""
+    texts = [f"{count} {setting}" for setting, count in sorted(counts.items())]
+    return f" ({', '.join(texts)})" if len(known) == 1 else f" (of them {', '.join(texts)})"
 
 
 def as_markdown(items: Sequence[Item], findings: Findings) -> str:
@@ -39,7 +51,7 @@ def as_markdown(items: Sequence[Item], findings: Findings) -> str:
     for item in items:
         if finding := findings.get(item.id):
             found = f"{finding.found} ({finding.hardware})" if finding.hardware else finding.found
-            cells = [item.id, item.text, finding.verdict, found, item.test, f"`{item.command}`"]
+            cells = [item.id, item.text, finding.said, found, item.test, f"`{item.command}`"]
             judged.append(cells)
         else:
             others.append([item.id, item.text, item.kind, item.where, f"`{item.command}`"])

@@ -14,7 +14,7 @@ from vitcli.core.spec.old_fields import FAMILY
 from vitcli.core.spec.tasks import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.family import switch_family
-from vitcli.runner.experiment.places import Place, in_files, on_command_line
+from vitcli.runner.experiment.places import Place, in_files, is_typed, on_command_line
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
@@ -235,7 +235,8 @@ def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> E
         spec = ExperimentSpec.model_validate(raw)
     except ValidationError as error:
         first = error.errors()[0]
-        problem = describe(first["loc"], first["type"], first, raw)
+        in_file = not is_typed(place.where(first["loc"]))
+        problem = describe(first["loc"], first["type"], first, raw, in_file=in_file)
         raise ConfigError(blame(place, first["loc"], problem)) from error
     if spec.refusal and not is_stored:
         raise ConfigError(blame(place, (), spec.refusal))

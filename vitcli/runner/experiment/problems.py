@@ -1,5 +1,6 @@
 """What is wrong with an experiment, in one line: the place, the field and what was meant."""
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
@@ -15,6 +16,14 @@ from vitcli.runner.text import closest, did_you_mean
 
 STUDY_FIELDS = ("variants", "seeds", "threads", "tune", "reference", "equivalence_margin", "design")
 """Fields of a file that only a study has; ``StudyFields`` describes them."""
+FORMS = {
+    "dict_type": "a mapping, name: value",
+    "bool_type": "true or false",
+    "tuple_type": "a list",
+}
+"""Type of an error in pydantic -> the form that a value needs."""
+SEPARATOR = re.compile(r",|(?<=\d) ?[xX] ?(?=\d)")
+"""Separator of a list in other programs: ``48x32`` or ``0.5,0.5,0.5``."""
 
 
 def blame(place: Place, loc: FieldPath, problem: str) -> str:
@@ -32,21 +41,30 @@ def describe(
     kind: str,
     error: Mapping[str, Any],
     raw: Mapping[str, Any] | None = None,
+    *,
+    in_file: bool = True,
 ) -> str:
-    """Return what is wrong with one field of ``raw``, and what was probably meant."""
+    """Return what is wrong with one field of ``raw``, and what was probably meant.
+
+    Args:
+        loc: The field.
+        kind: The type of the error in pydantic.
+        error: pydantic's details of the error.
+        raw: The experiment.
+        in_file: Whether a file sets the field, and not the command line.
+    """
     field = ".".join(map(str, loc)) or "experiment"
     if kind == "extra_forbidden":
-        return f"unknown field {field!r}{_suggest_field(loc, raw or {})}"
+        return f"unknown field {field!r}{_suggest_field(loc, raw or {}, in_file=in_file)}"
     if kind == "missing":
         return f"{field!r} is missing"
     if kind == "too_short":
         return f"{field}: needs at least {error['ctx']['min_length']}"
     message = error["msg"].removeprefix("Value error, ")
-    message = message.removeprefix("Input should be ").strip()
-    message = {"dict_type": "a mapping, name: value"}.get(kind, message)
-    given = error["input"]
     if kind == "value_error":
         return f"{field}: {message}" if loc else message
+    message = FORMS.get(kind) or message.removeprefix("Input should be ").strip()
+    given = error["input"]
     shown = (
         repr(given)
         if isinstance(given, str | int | float | bool | None)
@@ -54,37 +72,85 @@ def describe(
         if isinstance(given, Mapping)
         else "a list"
     )
-    return f"{field}: should be {message}, got {shown}"
+    return f"{field}: should be {message}, got {shown}{_suggest_value(loc, kind, given)}"
 
 
-def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any]) -> str:
-    """Return a suggestion for an unknown field, first from the chosen family, then from others."""
+def _suggest_value(loc: tuple[int | str, ...], kind: str, given: Any) -> str:
+    """Return the right form of a value that has the form of another language or of a share."""
+    field = _field_at(loc)
+    if given in ("None", "none") and field and type(None) in get_args(field.annotation):
+        return "; write null"
+    if kind == "bool_type" and str(given).lower() in ("true", "false"):
+        return f"; write {str(given).lower()}"
+    if kind == "tuple_type" and isinstance(given, str) and (found := SEPARATOR.search(given)):
+        parts = [part.strip() for part in given.strip("() ").split(found[0])]
+        return f"; write [{','.join(parts)}]"
+    if kind == "int_type" and isinstance(given, float) and field and field.description:
+        meaning = re.split(r"[,;.]", field.description)[0]
+        return f"; it is the {meaning[:1].lower()}{' '.join(meaning[1:].split())}"
+    return ""
+
+
+def _field_at(loc: tuple[int | str, ...]) -> FieldInfo | None:
+    """Return the field of an experiment at a place; None if no group is there that has it."""
+    kinds: list[type[BaseModel]] = [ExperimentSpec]
+    found = None
+    for name in map(str, loc):
+        fields = (kind.model_fields.get(name) for kind in kinds)
+        found = next(filter(None, fields), None)
+        if found is None:
+            return None
+        kinds = _specs_in(found, None)
+    return found
+
+
+def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_file: bool) -> str:
+    """Return a suggestion for an unknown field: one that can be typed in its place.
+
+    So it is a field of the chosen family and task, or a field of files where a file is wrong.
+    """
     *group, last = map(str, loc)
+    if "." in last:
+        path = [*group, *last.split(".")]
+        is_field = ".".join(path) in field_names(raw=raw, only_chosen=True)
+        hint = f"; write {_nested(path)}"
+        return hint if is_field else _suggest_field(tuple(path), raw, in_file=in_file)
     if not group and last in FILE_FIELDS:
         return "; only a file can have it, at its top level"
     if not group and last in STUDY_FIELDS:
         return "; only a study has it, which is a file with 'variants'"
     if not group and last == "search":
         return "; only a file can have it, which 'vitcli search' runs"
-    known = [*field_names(raw=raw), *FILE_FIELDS, *STUDY_FIELDS]
-    if ".".join((*group, last)) in known:
+    if ".".join((*group, last)) in field_names(raw=raw):
         return f"; {_chosen(group, raw)} does not have it"
-    own = field_names(raw=raw, only_chosen=True)
-    for names in (own, known):
-        siblings = [name.split(".")[-1] for name in names if name.split(".")[:-1] == group]
-        if hint := did_you_mean(last, siblings):
-            return hint
+    known = field_names(raw=raw, only_chosen=True)
+    known += (*FILE_FIELDS, *STUDY_FIELDS) if in_file else ()
+    siblings = [name.split(".")[-1] for name in known if name.split(".")[:-1] == group]
+    if hint := did_you_mean(last, siblings):
+        return hint
     elsewhere = {name.split(".")[-1]: name for name in reversed(known)}
     close = closest(last, elsewhere)
     return f"; did you mean {elsewhere[close]!r}?" if close else ""
+
+
+def _part(raw: Any, name: str) -> Any:
+    """Return a part of a mapping; None if there is none, or no mapping."""
+    return raw.get(name) if isinstance(raw, Mapping) else None
+
+
+def _nested(path: Sequence[str]) -> str:
+    """Return how a file writes a dotted field, such as ``optim: {lr: ...}``."""
+    first, *below = path
+    return f"{first}: {{{_nested(below)}}}" if below else f"{first}: ..."
 
 
 def _chosen(group: Sequence[str], raw: Mapping[str, Any]) -> str:
     """Return what decides which fields a group has, such as ``model.family=vit``."""
     spec: type[BaseModel] = ExperimentSpec
     inner: Any = raw
+    choice = None
     for name in group:
-        field, inner = spec.model_fields[name], inner.get(name)
+        field, inner = spec.model_fields[name], _part(inner, name)
         choice, spec = choice_of(field), _specs_in(field, inner)[0]
     assert choice is not None, "only a choice has fields of other rows"
     return f"{'.'.join(group)}.{choice.key}={choice.name_of(inner)}"
@@ -99,12 +165,15 @@ def field_names(
 ) -> list[str]:
     """Return every dotted field of an experiment, for all model families and tasks.
 
-    The fields of the family and task in ``raw`` come first, or alone with ``only_chosen``.
+    The fields of the family and task in ``raw`` come first, or alone with ``only_chosen``: then a
+    part that ``raw`` lacks and may lack, such as ``pretrain``, has no fields.
     """
     names: list[str] = []
     for name, field in spec.model_fields.items():
         names.append(prefix + name)
-        inner = (raw or {}).get(name)
+        inner = _part(raw, name)
+        if only_chosen and inner is None and field.default is None:
+            continue
         kinds = _specs_in(field, inner)
         for kind in kinds[:1] if only_chosen else kinds:
             below = inner if isinstance(inner, Mapping) else None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from vitcli.core.transfer import to_host
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, sha256, sync_folder, to_hashed_json
+from vitcli.runner.files import commit, require_same_folder, sha256, sync_folder, to_hashed_json
 from vitcli.runner.run.folder import MANIFEST, steps
 
 FORMAT = 2
@@ -49,6 +49,7 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
     """Write ``folder/<step>/`` completely or not at all."""
     path = folder / str(checkpoint.step)
+    require_same_folder(path)
     path.mkdir(exist_ok=True)  # no parents: if somebody removed the run, do not bring it back
     sync_folder(folder)
     tensors = to_host(checkpoint.tensors)

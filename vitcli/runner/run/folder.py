@@ -16,7 +16,14 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
 from vitcli.runner.experiment.yaml_text import FAST_LOADER, read_mapping
-from vitcli.runner.files import commit, commit_json, make_folder, sha256
+from vitcli.runner.files import (
+    LOCK,
+    commit,
+    commit_json,
+    make_folder,
+    sha256,
+    write_only_while_same,
+)
 from vitcli.runner.text import shorten
 from vitcli.version import PACKAGE
 
@@ -196,19 +203,22 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
 def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[None]:
     """Lock a folder, and create it if it does not exist.
 
+    If another folder takes its place, ``commit`` refuses to write into that folder.
+
     By default, wait 0.5 s in case another process is only checking the lock.
 
     Raises:
         InUseError: Another process holds the lock.
     """
     make_folder(folder)
-    lock = filelock.FileLock(folder / ".lock", timeout=timeout)
+    lock = filelock.FileLock(folder / LOCK, timeout=timeout)
     try:
         lock.acquire()
     except filelock.Timeout as error:
         raise InUseError(f"{folder}: {refusal}") from error
     try:
-        yield
+        with write_only_while_same(folder):
+            yield
     finally:
         lock.release()
 
@@ -251,6 +261,14 @@ def _parse_finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is no number")
     return value
+
+
+def is_effectively_empty(folder: Path) -> bool:
+    """Return whether a run can be written into a folder without losing a file."""
+    files = [path for path in folder.iterdir() if not path.name.startswith(".")]
+    return not files or (
+        [path.name for path in files] == ["checkpoints"] and not any(files[0].iterdir())
+    )
 
 
 def default_path(name: str, spec: ExperimentSpec, changed: bool) -> Path:

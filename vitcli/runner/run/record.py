@@ -12,6 +12,9 @@ from vitcli.runner.experiment.config import (
     config_hash,
 )
 
+NO_TEST = {"without_test": True, "num_test": 0}
+"""Entries in meta.json of a run that measures validation images only."""
+
 
 def run_metadata(
     experiment: Experiment,

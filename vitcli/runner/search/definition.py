@@ -200,11 +200,13 @@ def _parameter(field: str, value: Any, places: Places) -> Parameter:
 def _refuse_fields(search: Search) -> None:
     """Refuse fields of the space and of the rules that the experiment does not have."""
     known = field_names(raw=search.raw)
+    own = field_names(raw=search.raw, only_chosen=True)
     for field in search.space.parameters:
         where = f"{search.places.where((KEY, 'space', field))}: search.space"
         if field not in known:
-            raise ConfigError(f"{where}: unknown field {field!r}{did_you_mean(field, known)}")
-        if field in FIXED or field.startswith("pretrain"):
+            hint = did_you_mean(field, filter(_may_vary, own))
+            raise ConfigError(f"{where}: unknown field {field!r}{hint}")
+        if not _may_vary(field):
             raise ConfigError(f"{where}: a search cannot vary {field!r}")
     _refuse_final_changes(search)
     for i, pattern in enumerate(search.fields.rules.exclude):
@@ -215,6 +217,11 @@ def _refuse_fields(search: Search) -> None:
                 raise ConfigError(
                     f"{where}: search.rules.exclude: {field!r} is not in the space{hint}"
                 )
+
+
+def _may_vary(field: str) -> bool:
+    """Return whether a search can vary a field."""
+    return field not in FIXED and not field.startswith("pretrain")
 
 
 def _refuse_final_changes(search: Search) -> None:

@@ -34,7 +34,9 @@ def require_optuna() -> None:
         ConfigError: Optuna is not installed.
     """
     if find_spec("optuna") is None:
-        raise ConfigError("a search needs the package optuna; type: pip install 'vitcli[search]'")
+        raise ConfigError(
+            "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
+        )
 
 
 def open_storage(url: str) -> "BaseStorage":

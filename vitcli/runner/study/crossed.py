@@ -16,8 +16,6 @@ if TYPE_CHECKING:  # the document of a study is read without numpy
     from numpy.typing import NDArray
 
     Scores = NDArray[np.float64]
-TINY = 1e-12
-"""Smallest p that is computed."""
 RESAMPLES = 1000
 """Number of samples of the crossed bootstrap."""
 MAX_NUMBERS = 2_000_000
@@ -77,43 +75,6 @@ class Crossed(Spec):
 
         half = -float(special.stdtrit(self.freedom, alpha / 2)) * self.error
         return self.mean - half, self.mean + half
-
-    def careful_interval(self, alpha: float) -> tuple[float, float]:
-        """Return an interval like ``interval`` that also holds far out in the tails.
-
-        With few seeds, Satterthwaite's intervals are too narrow at high levels.
-        """
-        half = self._limit(alpha / 2) * self.error
-        return self.mean - half, self.mean + half
-
-    def tail(self, distance: float) -> float:
-        """Return the one-sided p of a mean that lies ``distance`` away from the tested value.
-
-        A negative distance has a p above 0.5. It agrees with ``careful_interval``.
-        """
-        from scipy import optimize
-
-        if self.error == 0:
-            return float(distance <= 0)
-        if distance < 0:
-            return 1 - self.tail(-distance)
-        size = distance / self.error
-        if size > self._limit(TINY):
-            return TINY
-        return float(optimize.brentq(lambda p: self._limit(p) - size, TINY, 0.5))
-
-    def _limit(self, p: float) -> float:
-        """Return the quantile with p above it: the mean of two t quantiles.
-
-        Those of the seeds and of the images are weighted by their parts of the variance.
-        Source: Cochran and Cox 1950, Experimental Designs, section 4.14.
-        """
-        from scipy import special
-
-        total = self.variance * self.num_seeds * self.num_images
-        part = min(1.0, self.ms_seeds / total) if total else 1.0  # equal scores have no error
-        of_seeds, of_images = special.stdtrit([self.num_seeds - 1, self.num_images - 1], p)
-        return -float(part * of_seeds + (1 - part) * of_images)
 
 
 def cross(scores: "Scores") -> Crossed:

@@ -6,7 +6,7 @@ from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, 
 from vitcli.runner.study.crossed import RESAMPLES
 from vitcli.runner.study.formats import Column
 from vitcli.runner.study.result import StudyResult
-from vitcli.runner.study.significance import BOOTSTRAPS, POWER
+from vitcli.runner.study.significance import POWER, seeds_needed
 from vitcli.runner.study.statistics import RowStatistics, num_tests
 
 
@@ -21,6 +21,7 @@ def detail_columns(
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("pairs", "r"), _pairs)),
         (True, (Column("joint interval", "r"), _joint)),
+        (_pool_decides(numbers), (Column("pooled interval", "r"), _pooled)),
         (has_images, (Column("crossed bootstrap", "r"), _bootstrap)),
         (True, (Column("spread, these images", "r"), lambda line: _number(line, "score_sd"))),
         (has_spread, (Column("spread, all images", "r"), lambda li: _number(li, "seed_spread"))),
@@ -42,6 +43,10 @@ def _pairs(line: TableRow) -> str:
 
 def _joint(line: TableRow) -> str:
     return interval(line.found.joint_low, line.found.joint_high, line.digits)
+
+
+def _pooled(line: TableRow) -> str:
+    return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
 
 
 def _bootstrap(line: TableRow) -> str:
@@ -80,6 +85,7 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
                 else ""
             )
         ),
+        "pooled": _pooled_note(numbers, m),
         "bootstrap": (
             f"Crossed bootstrap: 95 % percentile interval of {RESAMPLES:,} samples that draw seeds"
             " and test images with replacement. With few seeds it is too narrow."
@@ -93,9 +99,8 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
             else "Spread: standard deviation over the seeds, on these test images."
         ),
         "below": (
-            "P(below baseline): share of all pairs of a training of the variant and one of the"
-            f" baseline in which the variant is lower; a tie counts one half. Its 95 % interval"
-            f" draws seeds {BOOTSTRAPS:,} times. With few seeds it is too narrow."
+            "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
+            " one half. Its 95 % interval is that of a binomial share (Clopper and Pearson)."
         ),
         "pairing": (
             "Seed correlation: of the scores with those of the baseline. Paired spread: standard"
@@ -104,7 +109,7 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
         ),
         "detectable": (
             f"Detectable: the difference that this many seeds find with probability {POWER} at"
-            f" level 0.05 / {m}, by p or, with too few seeds for a p, by the joint interval."
+            f" level 0.05 / {m}, by p or, with too few seeds for a p, by the pooled interval."
         ),
         "images": (
             "Lost and won images: test images that every seed of the baseline gets right and"
@@ -114,3 +119,18 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
         ),
     }
     return {subject: text for subject, text in every.items() if text}
+
+
+def _pool_decides(numbers: Sequence[RowStatistics]) -> bool:
+    return any(found.seeds_missing and found.pooled_low is not None for found in numbers)
+
+
+def _pooled_note(numbers: Sequence[RowStatistics], m: int) -> str:
+    """Return what the pooled interval is, if it decides."""
+    if not _pool_decides(numbers):
+        return ""
+    return (
+        "Pooled interval: the joint interval with the seed variance pooled over the rows, or with"
+        " the row's own if that is larger. Its degrees of freedom allow for the shared baseline."
+        f" It decides, because a p-value needs {seeds_needed(m)} seeds."
+    )

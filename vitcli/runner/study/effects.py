@@ -5,12 +5,18 @@ from collections.abc import Mapping
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.study.cells import interval, p_text, signed
 from vitcli.runner.study.combinations import Cell
-from vitcli.runner.study.factorial import Effect, effects
+from vitcli.runner.study.factorial import (
+    Effect,
+    FTest,
+    Scores,
+    alone,
+    effects,
+    higher_interactions,
+)
 from vitcli.runner.study.formats import Column, Table
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
-
-Scores = dict[Cell, Mapping[int, float]]
+from vitcli.runner.text import quantity
 
 
 def cell_scores(doc: StudyResult, *, with_diverged: bool = True) -> Scores:
@@ -19,7 +25,7 @@ def cell_scores(doc: StudyResult, *, with_diverged: bool = True) -> Scores:
     Without ``with_diverged``, cells with a diverged trial are left out.
     """
     chance = chance_score(doc)
-    found: Scores = {}
+    found: dict[Cell, Mapping[int, float]] = {}
     for row in doc.rows:
         diverged = [trial.seed for trial in row.trials if trial.state == "diverged"]
         if diverged and (chance is None or not with_diverged):
@@ -78,6 +84,13 @@ def effect_text(effect: Effect, digits: int) -> str:
     return f"{signed(effect.value, digits)} {interval(effect.low, effect.high, digits)}"
 
 
+def f_text(test: FTest) -> str:
+    """Return an F test in words, such as ``F(2.9, 3.2) = 3.6, p = 0.150``."""
+    freedoms = ", ".join(f"{freedom:.1f}" for freedom in test.freedoms)
+    p = p_text(test.p)
+    return f"F({freedoms}) = {test.ratio:.1f}, p {p if p.startswith('<') else f'= {p}'}"
+
+
 def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
     if not found:
         return ["No effect can be estimated yet: it needs two seeds in the cells."]
@@ -86,9 +99,12 @@ def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
         f"Effect of one part: mean change in {unit} over all cells. Effect of two parts: the"
         " effect of the first where the second is changed, minus its effect where the second is"
         " unchanged.",
-        "Intervals: t, from the scores around the means of cells and seeds, which assumes equal"
-        " variance in all cells; not adjusted. They include the chance of the seeds, not that of"
-        f" the test images. p: adjusted by Holm's method over {len(found)} effects.",
+        f"Intervals: t with {_freedom(found)} degrees of freedom (Satterthwaite), from the spread"
+        " of each cell's own scores around cells and seeds; not adjusted. They include the chance"
+        " of the seeds, not that of the test images. p: adjusted by Holm's method over"
+        f" {len(found)} effects.",
+        *_higher_note(doc),
+        *_alone_note(doc),
     ]
     if has_diverged(doc):
         chance = chance_score(doc)
@@ -98,3 +114,27 @@ def _notes(doc: StudyResult, found: tuple[Effect, ...]) -> list[str]:
             " assumes that no three parts interact."
         )
     return notes
+
+
+def _freedom(found: tuple[Effect, ...]) -> str:
+    texts = sorted({f"{each.freedom:.1f}" for each in found}, key=float)
+    return texts[0] if len(texts) == 1 else f"{texts[0]} to {texts[-1]}"
+
+
+def _higher_note(doc: StudyResult) -> list[str]:
+    test = higher_interactions(doc.parts, cell_scores(doc))
+    if test is None:
+        return []
+    return [
+        f"Interactions of three or more parts: {f_text(test)}, which allows cells of unequal"
+        " variance. If they are not 0, the size of an effect depends on the other parts."
+    ]
+
+
+def _alone_note(doc: StudyResult) -> list[str]:
+    count = alone(cell_scores(doc))
+    if not count:
+        return []
+    return [
+        f"Left out: {quantity(count, 'trial')} without a second one in its cell or of its seed."
+    ]

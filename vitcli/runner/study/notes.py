@@ -14,16 +14,17 @@ from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_er
 from vitcli.runner.text import quantity
 
 VERDICTS = (
-    "Verdict: judged by the joint interval at level 1 \u2212 0.05 / m. replicates: it contains the"
-    " source's drop, excludes 0 and is not wider than the drop; too wide to say: it contains the"
-    " drop, but also 0 or too much else; not replicated: it contains 0 and excludes the drop;"
-    " opposite: it lies on the other side of 0; smaller or larger: it lies on the source's side of"
-    " 0 but excludes the drop."
+    "Verdict: by the effect, and by the joint interval, whose seed variance is pooled if there are"
+    " too few seeds for a p-value. replicates: better or worse, and the interval contains the"
+    " source's drop and is not wider than the drop; too wide to say: it contains the drop, but not"
+    " so; not replicated: undecided, and the interval excludes the drop; opposite: better where the"
+    " source is worse, or the reverse; smaller or larger: the source's direction, and the interval"
+    " excludes the drop."
 )
 DIRECTIONS = (
-    "Model, data or length of training differ from the source's, so only directions are compared,"
-    " by the joint interval at level 1 \u2212 0.05 / m: same or opposite if it excludes 0;"
-    " undecided if it contains 0 or if the source's drop is 0."
+    "Model, data or length of training differ from the source's, so only directions are compared:"
+    " same or opposite if the effect is better or worse; otherwise undecided, also if the source's"
+    " drop is 0."
 )
 COMPARISONS = ("difference", "test", "effect", "detectable")
 """Notes on the comparison of each row with the baseline, which factorial studies do not make."""
@@ -105,10 +106,21 @@ def _tests(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     return f"p: {test}, Holm-adjusted for {comparisons}{only}."
 
 
+def has_effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> bool:
+    """Return whether a table has a column of effects; crossed rows are not compared."""
+    return not doc.parts and any(row.effect not in (None, "incomplete") for row in rows)
+
+
 def _effects(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
-    if not (doc.margins or any(row.p is not None for row in rows)):
+    if not (doc.margins or has_effects(doc, rows)):
         return ""
     text = "Effect: better or worse if the adjusted p is at most 0.05"
+    if any(row.seeds_missing for row in rows):
+        text = "Effect: better or worse if the " + (
+            "joint interval excludes 0, with the seed variance pooled over the rows (--details)"
+            if any(row.pooled_low is not None for row in rows)
+            else "adjusted p, which needs more seeds, is at most 0.05"
+        )
     if not doc.margins:
         return f"{text}; otherwise undecided, which is not the same as no effect."
     history = [
@@ -135,12 +147,11 @@ def _detectable(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     low, high = (f"{value:.{doc.headline.digits}f}" for value in (min(known), max(known)))
     span = low if low == high else f"{low} to {high}"
     m = num_tests(doc)
-    what = (
-        f"Difference whose joint interval, at level 1 \u2212 0.05 / {m}, would exclude 0"
-        if max(row.num_pairs for row in rows) < seeds_needed(m)
-        else f"Smallest detectable difference, at level 0.05 / {m}"
+    what = "by the pooled joint interval" if any(row.seeds_missing for row in rows) else "by p"
+    return (
+        f"Smallest detectable difference: {span}. These seeds find it with probability {POWER} at"
+        f" level 0.05 / {m}, {what}."
     )
-    return f"{what} with probability {POWER} with these seeds: {span}."
 
 
 def _sampling(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
@@ -160,14 +171,13 @@ def _incomplete(rows: Sequence[RowStatistics]) -> str:
     parts = []
     if any(row.num_unfinished for row in rows):
         parts.append(
-            "The numbers do not include unfinished trials; a row with one has neither effect nor"
-            " verdict."
+            "The numbers do not include unfinished trials; a row with one has no effect yet."
         )
     if any(row.num_diverged for row in rows):
         parts.append(
             "A diverged trial counts as a result but has no number. Means, differences and"
             " intervals use the finished trials only, which makes the row look better than it is;"
-            " the row has no p-value."
+            " the row has no p-value and no effect. If the baseline diverged, no row has one."
         )
     return " ".join(parts)
 

@@ -29,8 +29,8 @@ from vitcli.runner.text import quantity
 
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
-    " seeds, squares are their mean, bars are the 95 % interval. If the bar crosses the line,"
-    " these seeds do not separate the variant from the baseline.",
+    " seeds, squares are their mean, bars are the 95 % interval, not adjusted for the number of"
+    " rows. The table's column effect says which differences exist.",
     "effects": "Main effects on the diagonal, interactions of two parts below it, each with its"
     " 95 % interval. An interval in bold excludes 0.",
     "curves": "{name} after each epoch: {seeds}.",

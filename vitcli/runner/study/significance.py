@@ -3,6 +3,7 @@
 import itertools
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +21,18 @@ SIGN_PARTS = 100
 """Parts in which random signs are used, so that they need little memory."""
 MIN_PAIRS = 3
 """Fewest pairs with an interval. Two give intervals that hardly mean anything."""
-BOOTSTRAPS = 2000
-"""Number of samples of the bootstrap over seeds."""
 DRAWS = 10_000
 """Number of random studies behind the smallest detectable difference."""
 ALWAYS = -1e9
 """A threshold that every difference passes."""
-MAX_POWER_PAIRS = 10
+MAX_POWER_PAIRS = 12
 """Largest number of pairs whose sign patterns are all used for it; for more, some are drawn."""
+POWER_PATTERNS = 4000
+"""Number of drawn patterns. With too few, their share at a small level is coarse."""
+POWER_PARTS = 20
+"""Parts in which the random studies meet the patterns, so that they need little memory."""
+MAX_POWER_ROWS = 16
+"""Largest number of rows that are drawn to pool their variances."""
 
 
 def rounded(value: float | np.floating) -> float:
@@ -68,12 +73,15 @@ def t_tail(distance: float, error: float, freedom: float) -> float:
     return float(special.stdtr(freedom, -distance / error))
 
 
-def detectable(spread: float, pairs: int, num_tests: int, *, images_error: float = 0.0) -> float:
+def detectable(
+    spread: float, pairs: int, num_tests: int, *, images_error: float = 0.0
+) -> float | None:
     """Return the difference that is found with probability POWER at level ALPHA / num_tests.
 
-    It is found if the joint interval excludes 0 and, with enough pairs for a p-value, the sign
-    flips agree. Both conditions hold above a threshold, whose distribution is drawn with a fixed
-    random seed. A difference of the wrong sign is not counted.
+    With enough pairs for a p-value, it is found if the joint interval excludes 0 and the sign flips
+    agree; with fewer, if the joint interval with the pooled seed variance does. These conditions
+    hold above a threshold, whose distribution is drawn with a fixed random seed. A difference of
+    the wrong sign is not counted. None: there is neither a p-value nor another row to pool with.
 
     Args:
         spread: Standard deviation of the paired differences of seeds, on the same images.
@@ -81,52 +89,96 @@ def detectable(spread: float, pairs: int, num_tests: int, *, images_error: float
         num_tests: Number of comparisons; the level is that of Holm's first step.
         images_error: Standard error of the mean difference from the choice of many test images.
     """
-    means, variances, of_images, flips = _standard_draws(pairs, num_tests)
-    of_seeds = spread**2 * variances / pairs
+    if pairs < seeds_needed(num_tests) and num_tests < 2:
+        return None
+    drawn = _standard_draws(pairs, num_tests)
+    of_seeds = spread**2 * drawn.variances / pairs
     squares = of_seeds + images_error**2
     if not squares.any():
         return 0.0
     p = 1 - ALPHA / num_tests / 2
-    t, z = special.stdtrit(pairs - 1, p), special.ndtri(p)
-    limits = (of_seeds * t + images_error**2 * z) / squares**0.5  # as in Crossed.careful_interval
-    moved = images_error * of_images
-    needed = np.maximum(limits - spread * means, spread * flips) - moved
+    t, z = special.stdtrit(drawn.freedom, p), special.ndtri(p)
+    limits = (of_seeds * t + images_error**2 * z) / squares**0.5  # as in MeanError.limit
+    moved = images_error * drawn.of_images
+    needed = np.maximum(limits - spread * drawn.means, spread * drawn.flips) - moved
     return float(np.quantile(needed, POWER))
 
 
-def planned_detectable(num_seeds: int, num_tests: int) -> float:
+def planned_detectable(num_seeds: int, num_tests: int) -> float | None:
     """Return ``detectable`` before any trial, in standard deviations of the paired differences."""
     return detectable(1.0, num_seeds, num_tests)
 
 
-@lru_cache(maxsize=32)
-def _standard_draws(
-    pairs: int, num_tests: int
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Return means and variances of ``pairs`` standard normal numbers, an error, a threshold.
+Numbers = NDArray[np.float64]
 
-    Each is (DRAWS,). Raised by more than the threshold, the numbers pass the sign-flip test; it is
-    ALWAYS if there are too few of them for a test.
-    """
+
+class StandardDraws(NamedTuple):
+    """Random studies whose paired differences are standard normal numbers, (DRAWS,)."""
+
+    means: Numbers
+    variances: Numbers
+    """The seed variances that decide: own ones, or the larger of own and pooled one."""
+    freedom: Numbers
+    of_images: Numbers
+    """Standard normal errors of the test images."""
+    flips: Numbers
+    """Raised by more than this, the numbers pass the sign-flip test; ALWAYS if it is not made."""
+
+
+@lru_cache(maxsize=32)
+def _standard_draws(pairs: int, num_tests: int) -> StandardDraws:
     random = np.random.default_rng(0)
-    numbers, errors = random.standard_normal((DRAWS, pairs)), random.standard_normal(DRAWS)
-    flips: NDArray[np.float64] = np.full(DRAWS, ALWAYS)
+    of_images = random.standard_normal(DRAWS)
     if pairs >= seeds_needed(num_tests):
-        # To flip some signs gives a smaller sum if the mean of those numbers, and that of the
-        # others, is above 0. At most ``allowed`` patterns, with that of no flip, may not.
-        if pairs <= MAX_POWER_PAIRS:
-            patterns = np.array([*itertools.product((0, 1), repeat=pairs - 1)][1:], np.float64)
-            patterns = np.pad(patterns, ((0, 0), (1, 0)))
-        else:
-            shape = (2 ** (MAX_POWER_PAIRS - 1) - 1, pairs)
-            patterns = random.integers(0, 2, shape).astype(np.float64)
-            patterns = patterns[np.ptp(patterns, axis=1) > 0]
-        allowed = max(1, int((len(patterns) + 1) * ALPHA / num_tests + 1e-9))
-        flipped, counts = numbers @ patterns.T, patterns.sum(1)
-        others = numbers.sum(1, keepdims=True) - flipped
+        numbers = random.standard_normal((DRAWS, pairs))
+        variances, flips = numbers.var(1, ddof=1), _flip_thresholds(numbers, num_tests, random)
+        freedom = np.full(DRAWS, pairs - 1.0)
+        return StandardDraws(numbers.mean(1), variances, freedom, of_images, flips)
+    num_rows = min(num_tests, MAX_POWER_ROWS)
+    scores = random.standard_normal((DRAWS, num_rows + 1, pairs))
+    rows = (scores[:, 1:] - scores[:, :1]) / 2**0.5
+    variances = rows.var(2, ddof=1)
+    own, pooled = variances[:, 0], variances.mean(1)  # as in mean_error.larger
+    shared = shared_freedom(num_rows, num_rows * (pairs - 1))
+    freedom = np.where(own > pooled, pairs - 1.0, shared)
+    flips = np.full(DRAWS, ALWAYS)
+    return StandardDraws(rows[:, 0].mean(1), np.maximum(own, pooled), freedom, of_images, flips)
+
+
+def _flip_thresholds(numbers: Numbers, num_tests: int, random: np.random.Generator) -> Numbers:
+    """Return by how much each row of numbers must be raised to pass the sign-flip test."""
+    # To flip some signs gives a smaller sum if the mean of those numbers, and that of the others,
+    # is above 0. A share ALPHA / num_tests of the patterns, with that of no flip, may not.
+    pairs = numbers.shape[1]
+    if pairs <= MAX_POWER_PAIRS:  # all patterns, but not also those with the opposite signs
+        patterns = np.array([*itertools.product((0, 1), repeat=pairs - 1)][1:], np.float32)
+        patterns = np.pad(patterns, ((0, 0), (1, 0)))
+        allowed = int((len(patterns) + 1) * ALPHA / num_tests + 1e-9)
+    else:
+        patterns = random.integers(0, 2, (POWER_PATTERNS, pairs)).astype(np.float32)
+        patterns = patterns[np.ptp(patterns, axis=1) > 0]
+        allowed = 1 + round(len(patterns) * ALPHA / num_tests)
+    counts = patterns.sum(1)
+    found = []
+    for part in np.array_split(numbers.astype(np.float32), POWER_PARTS):
+        flipped = part @ patterns.T
+        others = part.sum(1, keepdims=True) - flipped
         thresholds = np.maximum(-flipped / counts, -others / (pairs - counts))
-        flips = np.partition(thresholds, -allowed, axis=1)[:, -allowed]
-    return numbers.mean(1), numbers.var(1, ddof=1), errors, flips
+        found.append(np.partition(thresholds, -allowed, axis=1)[:, -allowed])
+    return np.concatenate(found).astype(np.float64)
+
+
+def shared_freedom(num_rows: int, freedom: float) -> float:
+    """Return the degrees of freedom of variances that are pooled over rows with one baseline.
+
+    If all scores vary equally, the differences of two rows correlate by 1/2, because they share the
+    baseline, and their variances by 1/4. So k rows count for k / (1 + (k - 1) / 4).
+
+    Args:
+        num_rows: Number of rows.
+        freedom: Sum of their degrees of freedom.
+    """
+    return freedom / (1 + (num_rows - 1) / 4)
 
 
 def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
@@ -184,20 +236,19 @@ def holm(p_values: Sequence[float | None], m: int) -> list[float | None]:
 def probability_below(
     ours: Sequence[float], theirs: Sequence[float]
 ) -> tuple[float, tuple[float, float]]:
-    """Return the share of pairs in which ours is below theirs, and its bootstrap interval.
+    """Return the share of seeds with which ours is below theirs, and its 95 % interval.
 
-    Each of ours is compared with each of theirs; a tie counts one half. ``ours[i]`` and
-    ``theirs[i]`` share a seed. The bootstrap draws seeds, with a fixed random seed.
-    Source: Bouthillier et al. 2021, https://arxiv.org/abs/2103.03098, section 4.
+    ``ours[i]`` and ``theirs[i]`` share a seed; a tie counts one half. It estimates P(A > B) of two
+    trainings that share their sources of variation: Bouthillier et al. 2021,
+    https://arxiv.org/abs/2103.03098, section 4. Their bootstrap has no width if all seeds agree, so
+    the interval is the exact one of a binomial share: Clopper and Pearson 1934,
+    https://doi.org/10.1093/biomet/26.4.404
     """
-    a, b = np.array(ours)[:, None], np.array(theirs)[None, :]
-    below = (a < b) + 0.5 * (a == b)
-    random = np.random.default_rng(0)
-    count = len(ours)
-    weights = random.multinomial(count, np.full(count, 1 / count), BOOTSTRAPS) / count
-    shares = ((weights @ below) * weights).sum(1)
-    low, high = np.quantile(shares, [ALPHA / 2, 1 - ALPHA / 2])
-    return rounded(below.mean()), (rounded(low), rounded(high))
+    a, b = np.array(ours), np.array(theirs)
+    count, below = len(a), float((a < b).sum() + 0.5 * (a == b).sum())
+    low = special.betaincinv(below, count - below + 1, ALPHA / 2) if below else 0.0
+    high = special.betaincinv(below + 1, count - below, 1 - ALPHA / 2) if below < count else 1.0
+    return rounded(below / count), (rounded(low), rounded(high))
 
 
 def correlation(ours: Sequence[float], theirs: Sequence[float]) -> float | None:

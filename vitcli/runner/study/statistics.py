@@ -4,14 +4,22 @@ Only finished trials have numbers. Differences are taken from the first row, the
 of trials has the same seed, so it shares initialisation, data order and augmentation.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from scipy import special
 
 from vitcli.core.spec.task import Metric
+from vitcli.runner.study.judgement import (
+    Agreement,
+    Effect,
+    Withheld,
+    compare_with_source,
+    judge_difference,
+    withheld,
+)
+from vitcli.runner.study.mean_error import MeanError, SeedVariance, pool_seed_variance
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.significance import (
     ALPHA,
@@ -24,11 +32,8 @@ from vitcli.runner.study.significance import (
     rounded,
     seeds_needed,
     sign_flip_p,
-    standard_error,
     t_interval,
-    t_tail,
 )
-from vitcli.runner.study.verdicts import Effect, Verdict, effect, judge
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +72,10 @@ class RowStatistics:
     joint_low: float | None = None
     joint_high: float | None = None
     """Interval at level 1 - 0.05 / m (Bonferroni): the intervals of all variants hold together."""
+    pooled_low: float | None = None
+    pooled_high: float | None = None
+    """Joint interval with the seed variance pooled over the rows, or the own one if that is larger.
+    It decides if there are too few seeds for a p-value."""
     bootstrap_low: float | None = None
     bootstrap_high: float | None = None
     """95 % percentile interval of a bootstrap over seeds and images."""
@@ -75,26 +84,28 @@ class RowStatistics:
     ``with_images``, the t test of the joint interval."""
     p_holm: float | None = None
     p_equivalent: float | None = None
-    """p of two one-sided tests that the difference lies within the declared margin."""
+    """p of two one-sided tests that the difference lies within the declared margin, by the error of
+    the interval that decides."""
     p_equivalent_holm: float | None = None
     seeds_missing: int | None = None
     """Number of pairs that the test still needs, if there are too few and more would help."""
     below: float | None = None
     below_low: float | None = None
     below_high: float | None = None
-    """Probability that a training of the variant scores below one of the baseline."""
+    """Probability that a training of the variant scores below that of the baseline with the same
+    seed."""
     correlation: float | None = None
     """Correlation of the scores with those of the baseline over the seeds."""
     pairing: float | None = None
     """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
     detectable: float | None = None
     """Difference that this many seeds find with probability 0.8 at level 0.05 / m: by both tests
-    of ``p``, or by the joint interval if there are too few seeds for a p."""
+    of ``p``, or by the pooled interval if there are too few seeds for a p."""
     effect: Effect | None = None
     source_score: float | None = None
     source_drop: float | None = None
     """The source's accuracy of the variant minus that of the baseline; a loss is negative."""
-    verdict: Verdict | None = None
+    verdict: Agreement | None = None
 
 
 def compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
@@ -118,14 +129,27 @@ def _compare(doc: StudyResult) -> tuple[RowStatistics, ...]:
     if not doc.rows:
         return ()
     baseline, *variants = doc.rows
-    rows = [_compare_row(_describe_row(row, doc), row, baseline, doc) for row in variants]
+    pooled = _pooled_variance(doc)
+    rows = [_compare_row(_describe_row(row, doc), row, pooled, doc) for row in variants]
     adjusted = holm([row.p for row in rows], num_tests(doc))
     equivalent = holm([row.p_equivalent for row in rows], num_tests(doc))
     rows = [
-        _conclude(replace(found, p_holm=p, p_equivalent_holm=same), row, baseline, doc)
+        _judge(replace(found, p_holm=p, p_equivalent_holm=same), row, doc)
         for found, row, p, same in zip(rows, variants, adjusted, equivalent, strict=True)
     ]
     return (_describe_row(baseline, doc), *rows)
+
+
+def rebase(doc: StudyResult, baseline: str) -> StudyResult:
+    """Return the same study with another row as the baseline.
+
+    Single test images are compared with the study's own baseline only, so the differences from
+    another one include the chance of the seeds alone.
+    """
+    if baseline == doc.rows[0].variant:
+        return doc
+    rows = sorted(doc.rows, key=lambda row: row.variant != baseline)
+    return doc.replace(rows=tuple(row.replace(contrast=None) for row in rows), reference=None)
 
 
 def scores(row: VariantResult, headline: Metric) -> dict[int, float]:
@@ -141,6 +165,30 @@ def scores(row: VariantResult, headline: Metric) -> dict[int, float]:
 def num_tests(doc: StudyResult) -> int:
     """Return the number of comparisons: m in Holm's correction."""
     return max(doc.num_comparisons, len(doc.rows) - 1)
+
+
+def paired_differences(
+    row: VariantResult, baseline: VariantResult, doc: StudyResult
+) -> list[float]:
+    """Return score here minus score of the baseline, for each seed that finished in both."""
+    mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
+    return [rounded(mine[seed] - other[seed]) for seed in mine if seed in other]
+
+
+def _pooled_variance(doc: StudyResult) -> SeedVariance | None:
+    """Return the seed variance of all rows; None if a table does not show every variant.
+
+    A table of some rows could pool another variance than the whole, and so decide more.
+    """
+    baseline, *variants = doc.rows
+    if len(variants) < doc.num_comparisons:
+        return None
+    valid = [row for row in variants if _withheld(row, doc) != "diverged"]
+    return pool_seed_variance([paired_differences(row, baseline, doc) for row in valid])
+
+
+def _withheld(row: VariantResult, doc: StudyResult) -> Withheld | None:
+    return withheld([t.state for t in row.trials], [t.state for t in doc.rows[0].trials])
 
 
 def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
@@ -168,23 +216,23 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
 
 
 def _compare_row(
-    described: RowStatistics, row: VariantResult, baseline: VariantResult, doc: StudyResult
+    described: RowStatistics, row: VariantResult, pooled: SeedVariance | None, doc: StudyResult
 ) -> RowStatistics:
     """Return the statistics of a row with its differences from the baseline."""
-    mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
-    seeds = [seed for seed in mine if seed in other]
-    ours, theirs = [mine[seed] for seed in seeds], [other[seed] for seed in seeds]
-    differences = [rounded(a - b) for a, b in zip(ours, theirs, strict=True)]
+    baseline = doc.rows[0]
+    differences = paired_differences(row, baseline, doc)
     pairs, needed = len(differences), seeds_needed(num_tests(doc))
     found = replace(
         described,
         num_pairs=pairs,
         difference=rounded(np.mean(differences)) if differences else None,
-        seeds_missing=None if pairs >= needed or _has_diverged(row, baseline) else needed - pairs,
+        seeds_missing=None if pairs >= needed or not _is_valid(row, doc) else needed - pairs,
         source_drop=source_drop(doc, row.variant),
     )
     if pairs < MIN_PAIRS:
         return found
+    mine, other = scores(row, doc.headline), scores(baseline, doc.headline)
+    ours, theirs = zip(*((mine[seed], other[seed]) for seed in mine if seed in other), strict=True)
     below, (low, high) = probability_below(ours, theirs)
     found = replace(
         found,
@@ -194,84 +242,94 @@ def _compare_row(
         correlation=correlation(ours, theirs),
         pairing=pairing_ratio(ours, theirs),
     )
-    return _with_error(found, row, baseline, differences, doc)
+    return _with_tests(_with_intervals(found, row, differences, pooled, doc), row, pooled, doc)
 
 
-def _with_error(
+def _with_intervals(
     found: RowStatistics,
     row: VariantResult,
-    baseline: VariantResult,
     differences: Sequence[float],
+    pooled: SeedVariance | None,
     doc: StudyResult,
 ) -> RowStatistics:
-    """Return a row with the numbers that follow from the standard error of its difference."""
+    """Return a row with its intervals and what its seeds can detect."""
     m, known = num_tests(doc), row.contrast
-    size = abs(float(np.mean(differences)))
-    tail: Callable[[float], float]
-    if known is None:
-        error = standard_error(differences)
-        plain, joint = (t_interval(differences, alpha) for alpha in (ALPHA, ALPHA / m))
-        tail = partial(t_tail, error=error, freedom=len(differences) - 1)
-    else:
-        crossed = known.crossed
-        error, tail = crossed.error, crossed.tail
-        plain, joint = crossed.interval(ALPHA), crossed.careful_interval(ALPHA / m)
-    (low, high), (joint_low, joint_high) = [(rounded(a), rounded(b)) for a, b in (plain, joint)]
-    is_valid = not _has_diverged(row, baseline)
-    p = sign_flip_p(differences) if is_valid and len(differences) >= seeds_needed(m) else None
-    if p is not None and known is not None:
-        p = max(p, 2 * tail(size))
-    # Two one-sided tests: Schuirmann 1987, https://doi.org/10.1007/BF01068419
-    margin = doc.margin.points if doc.margin and is_valid else None
+    own = _error(row, doc)
+    (low, high), (joint_low, joint_high) = (
+        known.crossed.interval(ALPHA) if known else t_interval(differences),
+        own.interval(ALPHA / m),
+    )
+    shared = _error(row, doc, pooled).interval(ALPHA / m) if pooled else None
+    has_test = len(differences) >= seeds_needed(m)
+    used = own if has_test else _error(row, doc, pooled)
     return replace(
         found,
-        ci_low=low,
-        ci_high=high,
+        ci_low=rounded(low),
+        ci_high=rounded(high),
         with_images=known is not None,
-        joint_low=joint_low,
-        joint_high=joint_high,
+        joint_low=rounded(joint_low),
+        joint_high=rounded(joint_high),
+        pooled_low=rounded(shared[0]) if shared else None,
+        pooled_high=rounded(shared[1]) if shared else None,
         bootstrap_low=known.bootstrap_low if known else None,
         bootstrap_high=known.bootstrap_high if known else None,
-        p=p,
-        p_equivalent=tail(margin - size) if margin else None,
-        detectable=_detectable(differences, error, m),
+        detectable=_detectable(used, len(differences), m) if has_test or pooled else None,
     )
 
 
-def _detectable(differences: Sequence[float], error: float, m: int) -> float:
-    """Return the smallest detectable difference; ``error`` includes the test images, if known."""
-    of_seeds = standard_error(differences)
-    of_images = max(0.0, error**2 - of_seeds**2) ** 0.5
-    spread, pairs = of_seeds * len(differences) ** 0.5, len(differences)
-    return rounded(detectable(spread, pairs, m, images_error=of_images))
-
-
-def _conclude(
-    found: RowStatistics, row: VariantResult, baseline: VariantResult, doc: StudyResult
+def _with_tests(
+    found: RowStatistics, row: VariantResult, pooled: SeedVariance | None, doc: StudyResult
 ) -> RowStatistics:
+    """Return a row with its p-values, if it is valid and has the seeds for them."""
+    if not _is_valid(row, doc):
+        return found
+    differences = paired_differences(row, doc.rows[0], doc)
+    error, p = _error(row, doc, pooled), None
+    if found.seeds_missing is None:
+        error, p = _error(row, doc), sign_flip_p(differences)
+        if found.with_images:
+            p = max(p, 2 * error.tail(abs(error.mean)))
+    elif pooled is None:
+        return found
+    # Two one-sided tests: Schuirmann 1987, https://doi.org/10.1007/BF01068419
+    margin = doc.margin.points if doc.margin else None
+    return replace(
+        found, p=p, p_equivalent=error.tail(margin - abs(error.mean)) if margin else None
+    )
+
+
+def _error(row: VariantResult, doc: StudyResult, pooled: SeedVariance | None = None) -> MeanError:
+    """Return the error of a row's mean difference; it includes the test images, if known."""
+    if row.contrast:
+        return MeanError.of_images(row.contrast.crossed, pooled)
+    return MeanError.of_seeds(paired_differences(row, doc.rows[0], doc), pooled)
+
+
+def _detectable(error: MeanError, pairs: int, m: int) -> float | None:
+    """Return the smallest detectable difference."""
+    of_seeds = error.variance * error.seed_share
+    of_images = (error.variance - of_seeds) ** 0.5
+    found = detectable((of_seeds * pairs) ** 0.5, pairs, m, images_error=of_images)
+    return None if found is None else rounded(found)
+
+
+def _judge(found: RowStatistics, row: VariantResult, doc: StudyResult) -> RowStatistics:
     """Return a row with its effect and its verdict."""
-    shown = None
-    if _is_whole(row, baseline) and found.difference is not None and found.ci_low is not None:
-        shown = effect(
-            found.difference,
-            found.p_holm,
-            found.p_equivalent_holm,
-            higher_is_better=doc.headline.higher_is_better,
-        )
-    return replace(found, effect=shown, verdict=_verdict(found, (row, baseline), doc))
+    without, drop = _withheld(row, doc), found.source_drop
+    better = doc.headline.higher_is_better
+    verdict = None
+    if drop is not None:
+        verdict = compare_with_source(found, drop, without, same_setting=doc.same_setting)
+    effect = judge_difference(found, without, higher_is_better=better)
+    return replace(found, effect=effect, verdict=verdict)
 
 
-def _has_diverged(*rows: VariantResult) -> bool:
-    """Return whether a trial of the rows diverged.
+def _is_valid(row: VariantResult, doc: StudyResult) -> bool:
+    """Return whether no trial of the row and of the baseline diverged.
 
-    The other trials are then a biased sample, for which no test is valid.
+    Otherwise the trials that are left are a biased sample, for which no test is valid.
     """
-    return any(trial.state == "diverged" for row in rows for trial in row.trials)
-
-
-def _is_whole(*rows: VariantResult) -> bool:
-    """Return whether every trial of the rows has finished."""
-    return all(trial.state == "finished" for row in rows for trial in row.trials)
+    return _withheld(row, doc) in (None, "incomplete")
 
 
 def source_drop(doc: StudyResult, variant: str) -> float | None:
@@ -280,21 +338,6 @@ def source_drop(doc: StudyResult, variant: str) -> float | None:
     if variant not in rows or doc.rows[0].variant not in rows:
         return None
     return rounded(rows[variant].accuracy - rows[doc.rows[0].variant].accuracy)
-
-
-def _verdict(
-    found: RowStatistics, pair: tuple[VariantResult, VariantResult], doc: StudyResult
-) -> Verdict | None:
-    drop, low, high = found.source_drop, found.joint_low, found.joint_high
-    if drop is None:
-        return None
-    if _has_diverged(*pair):
-        return "diverged" if _has_diverged(pair[0]) else "baseline diverged"
-    if not _is_whole(*pair):
-        return "incomplete"
-    if low is None or high is None:
-        return None
-    return judge(low, high, drop, same_setting=doc.same_setting)
 
 
 def sampling_error(doc: StudyResult) -> float | None:

@@ -16,7 +16,7 @@ from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, 
 from vitcli.runner.study.details import detail_columns, detail_notes
 from vitcli.runner.study.effects import build_effects
 from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
-from vitcli.runner.study.notes import format_seconds, notes
+from vitcli.runner.study.notes import format_seconds, has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.text import quantity
@@ -96,7 +96,6 @@ def _caption(doc: StudyResult) -> str:
 def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledColumn]:
     """Return the columns that are not empty in this study."""
     states = {trial.state for row in doc.rows for trial in row.trials}
-    has_effect = doc.margin is not None or any(found.p is not None for found in numbers)
     every: list[tuple[object, FilledColumn]] = [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("parameters", "r"), lambda line: _count(line.row.parameters))),
@@ -106,7 +105,7 @@ def _columns(doc: StudyResult, numbers: Sequence[RowStatistics]) -> list[FilledC
         (True, (Column(doc.headline.title, "r"), _score)),
         (not doc.parts, (Column("difference [95 % CI]", "r"), _difference)),
         (not doc.parts, (Column("p (Holm)", "r"), _p)),
-        (has_effect and not doc.parts, (Column("effect", "l"), _effect)),
+        (has_effects(doc, numbers), (Column("effect", "l"), _effect)),
         ("diverged" in states, (Column("diverged", "r"), _diverged)),
         (any(row.candidates for row in doc.rows), (Column("chosen setting", "l"), _chosen)),
         (doc.compares_models, (Column("images/s", "r"), _speed)),

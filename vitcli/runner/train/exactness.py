@@ -14,12 +14,17 @@ from typing import Any
 import torch
 
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.diff import Change
+from vitcli.runner.files import sha256
 from vitcli.runner.machine.device import cpu_name
+from vitcli.runner.run.folder import RunDir
 from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
 """Facts about a session that every version wrote to meta.json, besides the threads."""
+REPLACED = "replaced_config_sha256"
+"""Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
 CHANGEABLE = (
     *("optim.lr", "optim.weight_decay", "optim.momentum", "optim.betas", "optim.eps"),
     *("optim.muon_lr", "optim.muon_momentum", "optim.schedule", "optim.warmup_epochs"),
@@ -115,6 +120,7 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
         return
     hints = {
         "threads": "set OMP_NUM_THREADS={}",
+        "config.yaml": "restore the config.yaml that the training began with",
         "ranks": "start it with torchrun --nproc-per-node {}",
     }
     hint = "continue it in its original environment"
@@ -128,3 +134,25 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
         f" ({describe_changes(changes)}); {hint}, start over with --rerun, or continue with"
         " --allow-inexact, which marks the run permanently"
     )
+
+
+def refuse_changed_record(run: RunDir, *, allow_inexact: bool) -> None:
+    """Refuse a run whose meta.json is damaged, or whose configuration was edited.
+
+    Raises:
+        ConfigError: The configuration was edited, and the request allows no inexact result.
+        InputError: meta.json is damaged. It says whether the run may measure test images.
+    """
+    meta = run.read("meta.json")
+    if not meta and (run.path / "meta.json").exists():
+        raise InputError(f"{run.path / 'meta.json'}: damaged; restore it, or start over: --rerun")
+    if not allow_inexact:
+        refuse_inexact(run.name, edited_configuration(run, meta))
+
+
+def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Change]:
+    """Return the hash of config.yaml (then, now) if its values are not those of the training."""
+    recorded, now = meta.get("config_sha256"), run.config_sha256()
+    same = recorded in (None, now, sha256(config_text(run.spec()).encode()))
+    same = same or meta.get(REPLACED) == now
+    return {} if same else {"config.yaml": (str(recorded)[:8], now[:8])}

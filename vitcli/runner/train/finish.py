@@ -10,7 +10,7 @@ from vitcli.core.ranks import ALONE
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.run.folder import steps
+from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_step_flops
@@ -86,6 +86,12 @@ def build_result(
         "num_test": num_test,
         **lost,
     }
+
+
+def describe_pretraining(run: RunDir) -> dict[str, Any]:
+    """Return the name and the cost of a pre-training, for meta.json."""
+    result = run.read("result.json")
+    return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
 
 
 def describe_first(pretrained: dict[str, Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class StopFlag:
     """While entered, notes the first SIGINT, SIGTERM or SIGHUP; a second signal acts at once.
 
+    A signal that the process ignores, such as SIGHUP below ``nohup``, stays ignored.
     With ``again=False`` a second signal does nothing. A rank gets each signal twice if it reaches
     the whole process group: torchrun passes it on.
     """
@@ -32,7 +33,8 @@ class StopFlag:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._previous = {each: signal.signal(each, self._note) for each in STOPPING}
+            heard = [n for n in STOPPING if signal.getsignal(n) is not signal.SIG_IGN]
+            self._previous = {each: signal.signal(each, self._note) for each in heard}
         return self
 
     def __exit__(self, *_: object) -> None:

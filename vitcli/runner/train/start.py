@@ -36,13 +36,27 @@ from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.run.checkpoint import Checkpoint, latest_checkpoint
-from vitcli.runner.run.folder import RUNS, RunDir, default_path, find_run, headline_key
+from vitcli.runner.run.folder import (
+    RUNS,
+    RunDir,
+    default_path,
+    find_run,
+    headline_key,
+    is_effectively_empty,
+)
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
-from vitcli.runner.run.record import describe_other_images, run_metadata
+from vitcli.runner.run.record import NO_TEST, describe_other_images, run_metadata
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Event
-from vitcli.runner.train.exactness import describe_changes, may_change, refuse_inexact
-from vitcli.runner.train.finish import finish
+from vitcli.runner.train.exactness import (
+    REPLACED,
+    describe_changes,
+    edited_configuration,
+    may_change,
+    refuse_changed_record,
+    refuse_inexact,
+)
+from vitcli.runner.train.finish import describe_pretraining, finish
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
@@ -50,8 +64,6 @@ from vitcli.runner.train.trainer import Trainer
 
 POLL_SECONDS = 1.0
 """Time between two looks at a pre-training that another process trains."""
-NO_TEST = {"without_test": True, "num_test": 0}
-"""Entries in meta.json of a run that measures validation images only."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,8 +129,8 @@ def start(
                     with watch_ranks(run, request):
                         trainer.train(stop)
                     return FinishedTraining(run, finish(trainer), trained=True)
-        except UserError:
-            if not run.exists:
+        except UserError as error:
+            if not run.exists and not isinstance(error, InUseError):
                 remove_empty_folders(run.path)
             raise
         except Exception as error:
@@ -158,6 +170,7 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
             f"{run.path} holds a run with another configuration ({', '.join(differing)});"
             " choose another --name or -o, or replace it with --rerun"
         )
+    refuse_changed_record(run, allow_inexact=request.allow_inexact)
     status, result = run.status(), run.read("result.json")
     key = headline_key(result, spec.task.row.headline.name)
     if status["state"] == "finished" and {key, "train_seconds"} <= result.keys():
@@ -177,14 +190,6 @@ def resume_command(run: RunDir, request: Request) -> str:
 
 def watch_ranks(run: RunDir, request: Request) -> AbstractContextManager[None]:
     return request.processes.watch(run, resume_command(run, request))
-
-
-def is_effectively_empty(folder: Path) -> bool:
-    """Return whether a run can be written into a folder without losing a file."""
-    files = [path for path in folder.iterdir() if not path.name.startswith(".")]
-    return not files or (
-        [path.name for path in files] == ["checkpoints"] and not any(files[0].iterdir())
-    )
 
 
 def prepare_trainer(
@@ -223,7 +228,7 @@ def prepare_trainer(
     )
     trainer.measures_test = not without_test
     processes.compare(trainer.facts())
-    if checkpoint:
+    if old:
         restore(trainer, checkpoint, request, meta)
     processes.share(trainer.state)
     if request.rerun:
@@ -231,12 +236,14 @@ def prepare_trainer(
     arithmetic = {name: getattr(trainer, name) for name in ("precision", "kernels", "compiled")}
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
-    meta["config_sha256"] = sha256(config_text(spec).encode())
-    meta |= shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
+    meta.pop(REPLACED, None)
+    meta |= {"config_sha256": sha256(config_text(spec).encode())} | (
+        shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
+    )
     if first and spec.pretrain:
         meta["pretrained"] = describe_pretraining(first)
     if old:  # a mark in meta.json must be written before the configuration it is about
-        commit_json(run.path / "meta.json", meta)
+        commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
     run.create(spec)
     commit_json(run.path / "meta.json", meta)
     run.set_status("running", checkpoint.step if checkpoint else 0)
@@ -275,15 +282,19 @@ def load_images(
 
 
 def restore(
-    trainer: Trainer, checkpoint: Checkpoint, request: Request, meta: dict[str, Any]
+    trainer: Trainer, checkpoint: Checkpoint | None, request: Request, meta: dict[str, Any]
 ) -> None:
-    """Restore a checkpoint; mark the run in ``meta`` if its bits will differ.
+    """Restore a checkpoint, if there is one; mark the run in ``meta`` if its bits will differ.
 
     Raises:
         ConfigError: The bits would differ and the request does not allow that, or no step is left.
     """
     run = trainer.run
-    inexact = trainer.changes_since(checkpoint)
+    edited = edited_configuration(run, meta)
+    if checkpoint is None:
+        mark_inexact(run, meta, 0, edited, trainer.on_message)
+        return
+    inexact = trainer.changes_since(checkpoint) | edited
     if request.allow_inexact:
         changed = differences(run.spec(), trainer.spec)
         if changed and checkpoint.step == trainer.state.num_steps:
@@ -340,12 +351,6 @@ def pretrain(
             ) from error
         else:
             return done.run
-
-
-def describe_pretraining(run: RunDir) -> dict[str, Any]:
-    """Return the name and the cost of a pre-training, for meta.json."""
-    result = run.read("result.json")
-    return {"run": run.name} | {key: result.get(key) for key in ("train_flops", "train_seconds")}
 
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:

@@ -277,9 +277,9 @@ class Trainer:
         last = epoch + 1 == self.spec.train.epochs
         if last or (epoch + 1) % self.spec.train.eval_every == 0:
             record |= self._evaluate_epoch(last)
+        self.run.set_metrics([*self.records, record])
         self._board = self._board or self.open_board()
         self.records.append(record)
-        self.run.set_metrics(self.records)
         self._board.scalars(record)
         if last or (epoch + 1) % max(1, self.spec.train.epochs // NUM_ATTENTION_IMAGES) == 0:
             self._draw_pictures(self._board)

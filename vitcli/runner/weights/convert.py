@@ -25,8 +25,7 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
-from vitcli.runner.run.folder import RunDir
-from vitcli.runner.train.start import is_effectively_empty
+from vitcli.runner.run.folder import RunDir, is_effectively_empty
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.read import read_metadata, read_tensors
 from vitcli.runner.weights.timm_model import PREFIX

@@ -55,8 +55,8 @@ class Format:
         """
         if missing := [package for package in self.packages if find_spec(package) is None]:
             raise ConfigError(
-                f"--to {name} needs the package {missing[0]}; type:"
-                f" pip install 'vitcli[{self.extra}]'"
+                f"--to {name} needs the package {missing[0]}; in the checkout, type:"
+                f" pip install '.[{self.extra}]'"
             )
         if path.suffix != self.suffix:
             raise ConfigError(f"-o {path}: the file of --to {name} ends with {self.suffix}")

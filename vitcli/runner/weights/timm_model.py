@@ -28,7 +28,9 @@ def require_timm() -> None:
         ConfigError: timm is not installed.
     """
     if find_spec("timm") is None:
-        raise ConfigError("models of timm need the package timm; type: pip install 'vitcli[timm]'")
+        raise ConfigError(
+            "models of timm need the package timm; in the checkout, type: pip install '.[timm]'"
+        )
 
 
 def build_timm(name: str, **options: Any) -> Any:

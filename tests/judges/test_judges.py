@@ -1,0 +1,133 @@
+"""Statistics against R: lme4 and lmerTest, exactRankTests, sandwich, and R's own lm and p.adjust.
+
+The answers of R are stored in judged.json. Where R has these packages, they are made again. The
+inputs are `Penicillin` of lme4, and scores of two committed studies.
+"""
+
+import csv
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from vitcli.runner.study.crossed import cross
+from vitcli.runner.study.effects import cell_scores
+from vitcli.runner.study.factorial import effects
+from vitcli.runner.study.significance import holm, sign_flip_p
+from vitcli.runner.study.table import read_document
+
+HERE = Path(__file__).parent
+RESULTS = HERE.parents[1] / "experiments" / "results"
+TRIALS = RESULTS / "trials" / "ablation-cifar10-tiny"
+PACKAGES = ("lme4", "lmerTest", "sandwich", "exactRankTests", "jsonlite")
+INPUTS = ("penicillin.csv", "predictions.csv", "factorial.csv")
+JUDGED = json.loads((HERE / "judged.json").read_text())
+IMAGES, SEEDS = 1000, 8
+
+
+def rows_of(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((HERE / name).read_text().splitlines()))
+
+
+def table(name: str) -> np.ndarray:
+    """Return the scores of a file as (one, other)."""
+    rows = rows_of(name)
+    ones, others = ([*dict.fromkeys(row[key] for row in rows)] for key in ("one", "other"))
+    found = np.zeros((len(ones), len(others)))
+    for row in rows:
+        found[ones.index(row["one"]), others.index(row["other"])] = float(row["score"])
+    return found
+
+
+def is_right(variant: str, seed: int) -> np.ndarray:
+    (path,) = (TRIALS / variant).glob(f"seed{seed}-*.npz")
+    with np.load(path) as found:
+        return (found["prediction"] == found["label"])[:IMAGES].astype(float)
+
+
+def predictions() -> np.ndarray:
+    """Return the differences of right answers, no-positional-encoding minus baseline, (S, I)."""
+    pairs = [
+        is_right("no-positional-encoding", seed) - is_right("baseline", seed)
+        for seed in range(SEEDS)
+    ]
+    return 100 * np.array(pairs)
+
+
+def r_has(*packages: str) -> bool:
+    """Return whether this machine has R with these packages."""
+    names = ",".join(f"'{package}'" for package in packages)
+    check = f"q(status = !all(sapply(c({names}), requireNamespace, quietly = TRUE)))"
+    try:
+        return subprocess.run(["Rscript", "-e", check], capture_output=True).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+def numbers(value: Any, name: str = "") -> Iterator[tuple[str, float]]:
+    """Yield the name and the value of each number in a document."""
+    if isinstance(value, dict | list):
+        for key, each in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers(each, f"{name}/{key}")
+    elif not isinstance(value, str):
+        yield name, value
+
+
+def test_r_gives_the_stored_answers():
+    if not r_has(*PACKAGES):
+        pytest.skip(f"R with {', '.join(PACKAGES)}: its stored answers were used")
+    words = ["Rscript", "judge.R", *INPUTS]
+    done = subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=True)
+    assert dict(numbers(json.loads(done.stdout))) == pytest.approx(dict(numbers(JUDGED)), rel=1e-4)
+
+
+def test_the_stored_predictions_are_those_of_the_study():
+    assert np.array_equal(table("predictions.csv"), predictions())
+
+
+@pytest.mark.parametrize("name", ["penicillin", "predictions"])
+def test_the_two_way_interval_is_that_of_lmer(name):
+    found, judged = cross(table(f"{name}.csv")), JUDGED[name]
+    by_one = (found.ms_seeds - found.ms_residual) / found.num_images
+    by_other = (found.ms_images - found.ms_residual) / found.num_seeds
+    ours = [found.mean, found.error, found.freedom, by_one, by_other, found.ms_residual]
+    theirs = [judged[key] for key in ("mean", "error", "freedom", "one", "other", "residual")]
+    assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+def test_sign_flips_are_those_of_exact_rank_tests():
+    assert sign_flip_p([3, -1, 4, 1, 5, 9, 2, 6]) == pytest.approx(JUDGED["flips"])
+
+
+def test_effects_are_those_of_lm_with_hc2_errors_and_holm_of_p_adjust():
+    rows = rows_of("factorial.csv")
+    parts = [key for key in rows[0] if key not in ("seed", "score")]
+    scores: dict[frozenset[str], dict[int, float]] = {}
+    for row in rows:
+        cell = frozenset(part for part in parts if float(row[part]) > 0)
+        scores.setdefault(cell, {})[int(row["seed"])] = float(row["score"])
+    found = {":".join(each.parts): each for each in effects(parts, scores)}
+    assert found.keys() == {each["term"] for each in JUDGED["factorial"]}
+    for judged in JUDGED["factorial"]:
+        ours = found[judged["term"]]
+        assert ours.value == pytest.approx(judged["value"], rel=1e-6)
+        assert ours.freedom == pytest.approx(judged["freedom"], rel=1e-6)
+        assert ours.p == pytest.approx(judged["p"], rel=1e-6)
+        assert ours.p_holm == pytest.approx(judged["holm"], rel=1e-6)
+    p_values = [each["p"] for each in JUDGED["factorial"]]
+    assert holm(p_values, len(p_values)) == pytest.approx([e["holm"] for e in JUDGED["factorial"]])
+
+
+def test_the_scores_of_the_cells_are_those_of_the_study():
+    """The file holds seeds 0 and 1."""
+    doc = read_document((RESULTS / "ablation-factorial.json").read_text())
+    scores = {
+        tuple(part in cell for part in doc.parts): found for cell, found in cell_scores(doc).items()
+    }
+    for row in rows_of("factorial.csv"):
+        cell = tuple(float(row[part.replace("-", "_")]) > 0 for part in doc.parts)
+        assert scores[cell][int(row["seed"])] == pytest.approx(float(row["score"]))

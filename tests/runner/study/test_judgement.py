@@ -1,0 +1,350 @@
+"""What a difference means: the rule by hand, and every output that states it."""
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+
+from tests.fabricated_study import make_reference, make_study
+from vitcli.cli.search_output import show_final
+from vitcli.runner.claims.by_results import FROM_RESULTS
+from vitcli.runner.claims.result_files import Results
+from vitcli.runner.study.images import ImageScores, contrast
+from vitcli.runner.study.judgement import (
+    Effect,
+    Withheld,
+    compare_with_source,
+    direction,
+    judge_difference,
+    place,
+    withheld,
+)
+from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
+from vitcli.runner.study.page import html
+from vitcli.runner.study.result import Margin, StudyResult
+from vitcli.runner.study.statistics import compare, rebase
+from vitcli.runner.study.table import build, build_details, render
+
+SENTENCES = Path(__file__).parents[3] / ".ci" / "sentences.py"
+
+
+def evidence(low: float, high: float, p: float | None = None, **fields: Any) -> Any:
+    """Return the numbers of a row; without a p, the pooled interval is given, and decides."""
+    names = ("pooled_low", "pooled_high") if p is None else ("joint_low", "joint_high")
+    known = dict.fromkeys(("pooled_low", "pooled_high", "p_equivalent_holm"))
+    known |= {"joint_low": -99.0, "joint_high": 99.0, "difference": (low + high) / 2, "p_holm": p}
+    return SimpleNamespace(**known | dict(zip(names, (low, high), strict=True)) | fields)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "drop", "same_setting", "direction"),
+    [
+        (-1, 1, -9, "not replicated", "undecided"),
+        (-0.1, 0.1, -15.3, "not replicated", "undecided"),
+        (-30, -0.1, -15.3, "too wide to say", "same"),
+        (-13.1, -4.2, -8.7, "too wide to say", "same"),
+        (-13, -4.4, -8.7, "replicates", "same"),
+        (-10, 0, -9, "too wide to say", "undecided"),
+        (0, 0, 0, "too wide to say", "undecided"),
+        (-10, -8, -8.7, "replicates", "same"),
+        (-8.7, -8, -8.7, "replicates", "same"),
+        (8, 10, 8.7, "replicates", "same"),
+        (8, 10, -8.7, "opposite", "opposite"),
+        (-10, -8, 8.7, "opposite", "opposite"),
+        (-5, -3, -8.7, "smaller", "same"),
+        (-12, -10, -8.7, "larger", "same"),
+        (3, 5, 8.7, "smaller", "same"),
+        (10, 12, 8.7, "larger", "same"),
+        (-3, -1, 0, "larger", "undecided"),
+        (1, 3, 0, "larger", "undecided"),
+    ],
+)
+def test_a_difference_beside_that_of_the_source(low, high, drop, same_setting, direction):
+    # With too few seeds for a p, the pooled interval decides; with enough, p and the own interval.
+    for p in (None, 0.5 if low <= 0 <= high else 0.01):
+        row = evidence(low, high, p)
+        assert compare_with_source(row, drop, None, same_setting=True) == same_setting
+        assert compare_with_source(row, drop, None, same_setting=False) == direction
+
+
+def test_a_source_is_not_agreed_with_by_an_undecided_difference():
+    row = evidence(-10, -8, 0.06)
+    assert compare_with_source(row, -9, None, same_setting=False) == "undecided"
+    assert compare_with_source(row, -9, None, same_setting=True) == "too wide to say"
+    alone = evidence(-10, -8, pooled_low=None, pooled_high=None)
+    assert compare_with_source(alone, -9, None, same_setting=True) == "undecided"
+    assert compare_with_source(alone, -9, "diverged", same_setting=True) == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (evidence(-3, 1, 0.06), "undecided"),
+        (evidence(-3, -1, 0.06), "undecided"),
+        (evidence(-3, 1, 0.05), "worse"),
+        (evidence(-3, -1, 0.01, p_equivalent_holm=0.06), "worse"),
+        (evidence(-3, -1, 0.01, p_equivalent_holm=0.05), "worse, within the margin"),
+        (evidence(-3, 1, 0.06, p_equivalent_holm=0.05), "equivalent"),
+        (evidence(-3, 1), "undecided"),
+        (evidence(-3, -1), "worse"),
+        (evidence(-3, -1, p_equivalent_holm=0.05), "worse, within the margin"),
+        (evidence(-3, 1, p_equivalent_holm=0.01), "equivalent"),
+        (evidence(-3, -1, pooled_low=None, pooled_high=None), "undecided"),
+        (evidence(-3, -1, joint_low=None), None),
+    ],
+)
+def test_the_effect_of_a_row(row, expected):
+    assert judge_difference(row, None, higher_is_better=True) == expected
+    turned = judge_difference(row, None, higher_is_better=False)
+    assert turned == (expected and expected.replace("worse", "better"))
+    for without in get_args(Withheld):
+        assert judge_difference(row, without, higher_is_better=True) == without
+
+
+def test_a_diverged_trial_of_either_side_withholds_the_effect():
+    done = ["finished", "finished"]
+    assert withheld(done, done) is None
+    assert withheld(["finished", "diverged"], ["diverged", "missing"]) == "diverged"
+    assert withheld(done, ["finished", "diverged"]) == "baseline diverged"
+    assert withheld(["finished", "failed"], done) == "incomplete"
+    assert withheld(done, ["running", "finished"]) == "incomplete"
+
+
+def test_a_place_from_another_value_is_that_of_the_interval_that_decides():
+    row = evidence(-3, -1, effect="worse")
+    assert [place(row, value) for value in (-4, -2, 0)] == ["above", "around", "below"]
+    row.effect = "diverged"
+    assert place(row, 0) == "around"
+
+
+def test_pooled_seeds_by_hand():
+    # Variances 1 and 9, each of three numbers: mean 5; 2 rows count for 2 / 1.25 independent ones.
+    pool = pool_seed_variance([[1, 2, 3], [0, 3, 6], [1, 2]])
+    assert (pool.value, pool.freedom) == (5.0, pytest.approx(4 / 1.25))
+    quiet, noisy = (MeanError.of_seeds(row, pool) for row in ([1, 2, 3], [0, 3, 6]))
+    assert (quiet.variance, quiet.seed_freedom) == (pytest.approx(5 / 3), pool.freedom)
+    # The row that varies more keeps its own variance and degrees of freedom.
+    assert (noisy.variance, noisy.seed_freedom) == (pytest.approx(9 / 3), 2)
+    assert pool_seed_variance([[1, 2, 3], [1, 2]]) is None
+
+
+def test_a_small_seed_share_does_not_make_an_interval_narrow():
+    """Three seeds that agree by luck: the pooled interval holds the chance of the other rows."""
+    rows = {"base": [0.6, 0.61, 0.62], "lucky": [0.61, 0.62, 0.6301], "loud": [0.5, 0.53, 0.55]}
+    lucky = compare(make_study(rows))[1]
+    assert 0 < lucky.joint_low < lucky.joint_high
+    assert lucky.pooled_low < 0 < lucky.pooled_high
+    assert lucky.effect == "undecided"
+    shown = build_details(make_study(rows))
+    assert "pooled interval" in [column.header for column in shown.columns]
+    assert any(note.startswith("Pooled interval") and "decides" in note for note in shown.notes)
+
+
+def test_a_table_of_some_rows_pools_nothing():
+    rows = {"base": [0.9, 0.91, 0.92], "a": [0.8, 0.8, 0.81], "b": [0.8, 0.82, 0.81]}
+    assert [row.effect for row in compare(make_study(rows))] == [None, "worse", "worse"]
+    some = compare(make_study(rows, num_comparisons=3))
+    assert [row.effect for row in some] == [None, "undecided", "undecided"]
+    assert [row.seeds_missing for row in some] == [None, 4, 4]
+
+
+def test_another_baseline_gives_the_differences_the_other_way_round():
+    rows = {"base": [0.9, 0.91, 0.93], "a": [0.8, 0.8, 0.81], "b": [0.85, 0.82, 0.81]}
+    doc = make_study(rows, reference=make_reference({"base": 90, "a": 80}))
+    again = {row.variant: row for row in compare(rebase(doc, "a"))}
+    assert list(again) == ["a", "base", "b"]
+    assert again["base"].difference == -compare(doc)[1].difference
+    assert again["base"].effect == "better"
+    assert again["base"].source_drop is None
+    assert rebase(doc, "base") is doc
+
+
+EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
+THREE = (0.71, 0.72, 0.70)
+MARGIN = {"margins": (Margin(points=2.0, date="2026-01-01", num_finished=0),)}
+
+
+def add(scores: Sequence[float], points: float, *noise: float) -> list[float | str]:
+    """Return scores moved by ``points``, and by each of ``noise`` in turn."""
+    extra = noise or (0.0, 0.1)
+    return [s + (points + extra[i % len(extra)]) / 100 for i, s in enumerate(scores)]
+
+
+def with_one(scores: Sequence[float | str], state: str) -> list[float | str]:
+    return [state, *scores[1:]]
+
+
+def with_images(doc: StudyResult, noise: float) -> StudyResult:
+    """Return the study with predictions, whose differences vary by ``noise`` over the images."""
+    random, rows = np.random.default_rng(0), []
+    for row, found in zip(doc.rows[1:], compare(doc)[1:], strict=True):
+        pairs = zip(row.trials, doc.rows[0].trials, strict=True)
+        points = [100 * (a.test_accuracy - b.test_accuracy) for a, b in pairs]
+        shape = random.normal(0, noise, 400)
+        shape -= shape.mean()
+        scores = {seed: point + shape for seed, point in enumerate(points)}
+        zero = {seed: 0 * each for seed, each in scores.items()}
+        made = contrast(ImageScores(scores), ImageScores(zero), doc.headline)
+        assert made is not None
+        assert made.crossed.mean == pytest.approx(found.difference)
+        rows.append(row.replace(contrast=made))
+    return doc.replace(rows=(doc.rows[0], *rows))
+
+
+X = "100-epochs"
+"""The judged variant: a claim compares the one of this name with the baseline."""
+SOURCE = {"reference": make_reference({"base": 71.0, X: 80.0})}
+OTHER = add(THREE, -1, 0.2, -0.3, 0.1)
+FEW = {"base": THREE, X: add(THREE, -8), "other": OTHER}
+STUDIES: dict[str, tuple[StudyResult, Effect]] = {
+    "enough seeds": (make_study({"base": EIGHT, X: add(EIGHT, -8)}, **SOURCE), "worse"),
+    "enough seeds, better": (make_study({"base": EIGHT, X: add(EIGHT, 8)}, **SOURCE), "better"),
+    "enough seeds, unclear": (
+        make_study({"base": EIGHT, X: add(EIGHT, 0.1, -1.5, 1.5)}, **SOURCE),
+        "undecided",
+    ),
+    # One sign of eight differs: the joint interval excludes 0, the adjusted p does not.
+    "enough seeds, p alone is open": (
+        make_study(
+            {"base": EIGHT, X: add(EIGHT, 0, *[4] * 7, -0.4), "b": EIGHT, "c": EIGHT, "d": EIGHT},
+            **SOURCE,
+        ),
+        "undecided",
+    ),
+    "few seeds": (make_study(FEW, **SOURCE), "worse"),
+    "few seeds, better": (make_study(FEW | {X: add(THREE, 8)}, **SOURCE), "better"),
+    "few seeds, unclear": (
+        make_study(FEW | {X: add(THREE, 0.1, -1.0, 0.8)}, **SOURCE),
+        "undecided",
+    ),
+    "few seeds that agree by luck": (
+        make_study(
+            {"base": THREE, X: add(THREE, 1), "other": add(THREE, -9, 2.0, -2.0, 0.0)}, **SOURCE
+        ),
+        "undecided",
+    ),
+    "few seeds, one variant": (
+        make_study({"base": THREE, X: add(THREE, -8)}, **SOURCE),
+        "undecided",
+    ),
+    "few seeds, not all variants": (make_study(FEW, num_comparisons=9, **SOURCE), "undecided"),
+    "few seeds, predictions": (with_images(make_study(FEW, **SOURCE), 5), "worse"),
+    "few seeds, vague predictions": (with_images(make_study(FEW, **SOURCE), 200), "undecided"),
+    "enough seeds, vague predictions": (
+        with_images(make_study({"base": EIGHT, X: add(EIGHT, -8)}, **SOURCE), 200),
+        "undecided",
+    ),
+    "diverged variant": (
+        make_study(FEW | {X: with_one(add((*THREE, 0.7), -8), "diverged")}, **SOURCE),
+        "diverged",
+    ),
+    "diverged variant, enough seeds": (
+        make_study({"base": EIGHT, X: with_one(add(EIGHT, -8), "diverged")}, **SOURCE),
+        "diverged",
+    ),
+    "every trial of the variant diverged": (
+        make_study(FEW | {X: ["diverged"] * 3}, **SOURCE),
+        "diverged",
+    ),
+    "diverged baseline": (
+        make_study(
+            {"base": ["diverged", *EIGHT[1:]], X: add(EIGHT, -8), "other": add(EIGHT, -1)}, **SOURCE
+        ),
+        "baseline diverged",
+    ),
+    "diverged baseline, few seeds": (
+        make_study(
+            {
+                "base": ["diverged", *EIGHT[1:4]],
+                X: add(EIGHT[:4], -8),
+                "other": add(EIGHT[:4], -1, 0.3, -0.2),
+            },
+            **SOURCE,
+        ),
+        "baseline diverged",
+    ),
+    "missing trial": (make_study(FEW | {X: with_one(add(THREE, -8), "missing")}), "incomplete"),
+    "equivalent": (
+        make_study({"base": EIGHT, X: add(EIGHT, 0, -0.1, 0.1)}, **MARGIN),
+        "equivalent",
+    ),
+    "few seeds, equivalent": (
+        make_study(FEW | {X: add(THREE, 0, -0.1, 0.1)}, **MARGIN),
+        "equivalent",
+    ),
+    "worse, within the margin": (
+        make_study({"base": EIGHT, X: add(EIGHT, -0.5)}, **MARGIN),
+        "worse, within the margin",
+    ),
+}
+SAID: dict[Effect, str] = {
+    "better": "Higher accuracy than `base`: ",
+    "worse": "Lower accuracy than `base`: ",
+    "worse, within the margin": "Lower accuracy than `base`, within the declared margin: ",
+    "equivalent": "Equivalent to `base` within the declared margin: ",
+    "undecided": "Undecided",
+    "diverged": "Diverged with some seed",
+    "baseline diverged": "`base` diverged with some seed",
+    "incomplete": "Not all trials have a result",
+}
+
+
+@pytest.fixture(scope="module")
+def sentences() -> ModuleType:
+    spec = spec_from_file_location("sentences", SENTENCES)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Made(Results):
+    def __init__(self, doc: StudyResult) -> None:
+        super().__init__(Path("nowhere"))
+        self._doc = doc
+
+    def study(self, name: str) -> StudyResult | None:
+        return self._doc
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_output_says_the_same_of_a_difference(name, sentences, capsys):
+    doc, expected = STUDIES[name]
+    number = next(i for i, row in enumerate(doc.rows) if row.variant == X)
+    row = compare(doc)[number]
+    assert row.effect == expected
+
+    table, details = build(doc), build_details(doc)
+    headers = [column.header for column in table.columns]
+    if expected != "incomplete":
+        assert table.rows[number][headers.index("effect")] == expected
+        cell = f" {expected} "
+        assert cell in next(ln for ln in render(doc, "md").splitlines() if ln.startswith(f"| {X}"))
+        assert cell in next(ln for ln in render(doc, "latex").splitlines() if ln.startswith(X))
+        assert f"<td>{expected}</td>" in html(doc, {})
+        show_final(doc)
+        assert f" {expected.partition(',')[0]}" in capsys.readouterr().out
+    assert json.loads(render(doc, "json"))["statistics"][number]["effect"] == expected
+    assert list(csv.DictReader(io.StringIO(render(doc, "csv"))))[number]["effect"] == expected
+    decides = "pooled interval" in [column.header for column in details.columns]
+    assert decides == any(each.seeds_missing and each.pooled_low for each in compare(doc))
+
+    said = sentences.study_sentences(compare(doc), same_setting=False)
+    assert next(text for text in said if f"`{X}`" in text).startswith(SAID[expected])
+
+    finding = FROM_RESULTS["S0-23"](Made(doc))  # 100 epochs are better than the baseline
+    gain = {"better": "holds", "worse": "refuted"}.get(str(direction(expected)), "undecided")
+    if expected != "incomplete":
+        assert finding.verdict == gain
+
+    if doc.reference:  # the source has a gain
+        beside = {"better": "same", "worse": "opposite", "undecided": "undecided"}
+        assert row.verdict == beside.get(expected, expected)

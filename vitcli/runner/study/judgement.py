@@ -1,0 +1,174 @@
+"""What a difference means. No other module says better, worse, equivalent or replicates.
+
+1. A row with a diverged trial, or with a diverged baseline, has no effect: the trials that are left
+   are a biased sample. A row with a trial that has no result yet is incomplete.
+2. If the study has the seeds for a p-value, the Holm-adjusted p-value decides.
+3. With fewer seeds, the joint interval decides, if its seed variance is pooled over the rows.
+4. Otherwise the difference is undecided, and ``seeds_missing`` says how many seeds a p-value needs.
+
+docs/statistics.md explains the rule, and experiments/statistics/simulation.py measures how often it
+is right.
+"""
+
+from collections.abc import Collection
+from typing import Literal, Protocol, get_args
+
+from vitcli.runner.study.significance import ALPHA
+
+Withheld = Literal["diverged", "baseline diverged", "incomplete"]
+Effect = Literal[
+    "better",
+    "worse",
+    "better, within the margin",
+    "worse, within the margin",
+    "equivalent",
+    "undecided",
+    Withheld,
+]
+Agreement = Literal[
+    "replicates",
+    "not replicated",
+    "smaller",
+    "larger",
+    "same",
+    "opposite",
+    "too wide to say",
+    "undecided",
+    Withheld,
+]
+Place = Literal["below", "above", "around"]
+"""Where a difference lies, from a value; ``around`` if that is open."""
+Interval = tuple[float, float]
+
+
+class Evidence(Protocol):
+    """The numbers of a row that decide. Each is None if the finished trials do not give it."""
+
+    @property
+    def difference(self) -> float | None: ...
+    @property
+    def joint_low(self) -> float | None: ...
+    @property
+    def joint_high(self) -> float | None: ...
+    @property
+    def pooled_low(self) -> float | None: ...
+    @property
+    def pooled_high(self) -> float | None: ...
+    @property
+    def p_holm(self) -> float | None: ...
+    @property
+    def p_equivalent_holm(self) -> float | None: ...
+
+
+class Judged(Evidence, Protocol):
+    """A row with its effect."""
+
+    @property
+    def effect(self) -> Effect | None: ...
+
+
+def withheld(states: Collection[str], baseline: Collection[str]) -> Withheld | None:
+    """Return why a row has no effect, from the states of its trials and of the baseline's."""
+    if "diverged" in states:
+        return "diverged"
+    if "diverged" in baseline:
+        return "baseline diverged"
+    return None if {*states, *baseline} <= {"finished"} else "incomplete"
+
+
+def judge_difference(
+    row: Evidence, without: Withheld | None, *, higher_is_better: bool
+) -> Effect | None:
+    """Return what a difference means; None if there are too few pairs for an interval.
+
+    better, worse: the difference exists. equivalent: it is smaller than the declared margin. Both
+    can hold. undecided: neither does, which is not "no effect".
+
+    Args:
+        row: The numbers of the row.
+        without: Why it has no effect.
+        higher_is_better: Whether a higher score is better.
+    """
+    if without or row.difference is None or row.joint_low is None:
+        return without
+    p = row.p_equivalent_holm
+    is_equivalent = p is not None and p <= ALPHA
+    if not is_clear(row):
+        return "equivalent" if is_equivalent else "undecided"
+    if (row.difference > 0) == higher_is_better:
+        return "better, within the margin" if is_equivalent else "better"
+    return "worse, within the margin" if is_equivalent else "worse"
+
+
+def is_clear(row: Evidence) -> bool:
+    """Return whether a difference from 0 exists."""
+    if row.p_holm is not None:
+        return row.p_holm <= ALPHA
+    found = deciding_interval(row)
+    return found is not None and not found[0] <= 0 <= found[1]
+
+
+def deciding_interval(row: Evidence) -> Interval | None:
+    """Return the joint interval that may decide; None if the seeds allow none.
+
+    It needs no pooled variance if the study has the seeds for a p-value.
+    """
+    found = (row.pooled_low, row.pooled_high)
+    if row.p_holm is not None:
+        found = (row.joint_low, row.joint_high)
+    low, high = found
+    return None if low is None or high is None else (low, high)
+
+
+def direction(effect: Effect | None) -> Literal["better", "worse"] | None:
+    """Return in which direction a difference exists; None if that is open."""
+    if effect is not None and effect.startswith("better"):
+        return "better"
+    return "worse" if effect is not None and effect.startswith("worse") else None
+
+
+def is_withheld(effect: Effect | None) -> bool:
+    return effect in get_args(Withheld)
+
+
+def place(row: Judged, value: float) -> Place:
+    """Return where the difference of a row lies, from a value other than 0."""
+    found = deciding_interval(row)
+    if is_withheld(row.effect) or found is None:
+        return "around"
+    return "above" if found[0] > value else "below" if found[1] < value else "around"
+
+
+def compare_with_source(
+    row: Evidence, drop: float, without: Withheld | None, *, same_setting: bool
+) -> Agreement | None:
+    """Return whether our difference agrees with the source's drop.
+
+    replicates: our difference exists, and its interval contains the drop and is not wider than it.
+    too wide to say: the interval contains the drop, but not so. not replicated: our difference is
+    undecided, and its interval excludes the drop. opposite: it has the other sign. smaller, larger:
+    it has the drop's sign, and its interval excludes the drop.
+
+    In another setting sizes mean nothing, so the answer is same, opposite or undecided. A drop of
+    exactly 0 has no direction: in the same setting any difference is larger, in another setting
+    the direction is undecided.
+    """
+    if without or row.difference is None or row.joint_low is None:
+        return without
+    found, exists = deciding_interval(row), is_clear(row)
+    if found is None:
+        return "undecided"
+    has_drop = found[0] <= drop <= found[1]
+    has_same_sign = (row.difference > 0) == (drop > 0)
+    if not same_setting:
+        return "undecided" if not exists or drop == 0 else "same" if has_same_sign else "opposite"
+    if has_drop:
+        is_narrow = found[1] - found[0] <= abs(drop)
+        return "replicates" if is_narrow and exists else "too wide to say"
+    if not exists:
+        return "not replicated"
+    if drop == 0:
+        return "larger"
+    if not has_same_sign:
+        return "opposite"
+    return "smaller" if abs(row.difference) < abs(drop) else "larger"

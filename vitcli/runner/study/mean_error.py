@@ -1,0 +1,123 @@
+"""The error of a mean difference, and the seed variance that several rows share."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+from scipy import optimize, special
+
+from vitcli.runner.study.crossed import Crossed
+from vitcli.runner.study.significance import MIN_PAIRS, rounded, shared_freedom
+
+TINY = 1e-12
+"""Smallest p that is computed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedVariance:
+    """Variance of the paired differences of single seeds, and its degrees of freedom."""
+
+    value: float
+    freedom: float
+
+
+def pool_seed_variance(rows: Sequence[Sequence[float]]) -> SeedVariance | None:
+    """Return the seed variance pooled over rows of differences from one baseline.
+
+    Args:
+        rows: Paired differences of each row. Rows of fewer than MIN_PAIRS pairs do not count.
+
+    Returns:
+        None for fewer than two rows.
+    """
+    counted = [row for row in rows if len(row) >= MIN_PAIRS]
+    if len(counted) < 2:
+        return None
+    weights = [len(row) - 1 for row in counted]
+    value = np.average([np.var(row, ddof=1) for row in counted], weights=weights)
+    return SeedVariance(value=rounded(value), freedom=shared_freedom(len(counted), sum(weights)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class MeanError:
+    """The variance of a mean difference, for new seeds and, if known, new test images."""
+
+    mean: float
+    variance: float
+    seed_share: float
+    """Share of the variance that comes from the seeds, at most 1."""
+    seed_freedom: float
+    image_freedom: float = np.inf
+
+    @classmethod
+    def of_seeds(cls, differences: Sequence[float], pooled: SeedVariance | None = None) -> Self:
+        """Return the error over seeds alone. The larger variance counts, if one is pooled."""
+        own = SeedVariance(value=float(np.var(differences, ddof=1)), freedom=len(differences) - 1)
+        used = larger(own, pooled)
+        return cls(
+            mean=float(np.mean(differences)),
+            variance=used.value / len(differences),
+            seed_share=1.0,
+            seed_freedom=used.freedom,
+        )
+
+    @classmethod
+    def of_images(cls, crossed: Crossed, pooled: SeedVariance | None = None) -> Self:
+        """Return the error over seeds and images. The larger seed variance counts."""
+        own = SeedVariance(
+            value=crossed.ms_seeds / crossed.num_images, freedom=crossed.num_seeds - 1
+        )
+        used = larger(own, pooled)
+        counted = crossed.replace(ms_seeds=used.value * crossed.num_images)
+        of_seeds = used.value / crossed.num_seeds
+        return cls(
+            mean=counted.mean,
+            variance=counted.variance,
+            seed_share=min(1.0, of_seeds / counted.variance) if counted.variance else 1.0,
+            seed_freedom=used.freedom,
+            image_freedom=crossed.num_images - 1,
+        )
+
+    def limit(self, p: float) -> float:
+        """Return the quantile with p above it: the mean of two t quantiles.
+
+        Those of the seeds and of the images are weighted by their shares of the variance. With few
+        seeds, Satterthwaite's intervals are too narrow at high levels; these are not.
+        Source: Cochran and Cox 1950, Experimental Designs, section 4.14.
+        """
+        of_seeds = -float(special.stdtrit(self.seed_freedom, p))
+        if self.seed_share == 1:
+            return of_seeds
+        of_images = -float(special.stdtrit(self.image_freedom, p))
+        return self.seed_share * of_seeds + (1 - self.seed_share) * of_images
+
+    def interval(self, alpha: float) -> tuple[float, float]:
+        """Return the interval of the mean at level 1 - alpha."""
+        half = self.limit(alpha / 2) * self.variance**0.5
+        return self.mean - half, self.mean + half
+
+    def tail(self, distance: float) -> float:
+        """Return the one-sided p of a mean that lies ``distance`` away from the tested value.
+
+        A negative distance has a p above 0.5. It agrees with ``interval``.
+        """
+        if self.variance == 0:
+            return float(distance <= 0)
+        if distance < 0:
+            return 1 - self.tail(-distance)
+        size = distance / self.variance**0.5
+        if self.seed_share == 1:
+            return float(special.stdtr(self.seed_freedom, -size))
+        if size > self.limit(TINY):
+            return TINY
+        return float(optimize.brentq(lambda p: self.limit(p) - size, TINY, 0.5))
+
+
+def larger(own: SeedVariance, pooled: SeedVariance | None) -> SeedVariance:
+    """Return the larger variance, with its own degrees of freedom.
+
+    Rows may vary differently. So a row that varies more than the pool keeps its own variance and
+    its few degrees of freedom: the other rows say nothing about it.
+    """
+    return own if pooled is None or own.value > pooled.value else pooled
