@@ -150,7 +150,7 @@ def shortened(command: str) -> str:
         return f"{command} --limit-batches 2"
     if not command.startswith("vitcli train"):
         return command
-    needs_cifar = re.search("train (cifar10|pretrain|finetune|ssat|clip)", command)
+    needs_cifar = re.search("train (cifar10|pretrain|finetune-mae|ssat|clip)", command)
     if needs_cifar and "--dry-run" not in command:
         return f"{command} --dry-run"
     if "imagefolder" in command:

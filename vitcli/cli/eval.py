@@ -1,5 +1,6 @@
 """`vitcli eval`: the measurement of a trained run."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,7 @@ from vitcli.cli.console import blocks, emit, emit_json, percent, say, table
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run
 
 if TYPE_CHECKING:
+    from vitcli.core.train.scores import Scores
     from vitcli.runner.evaluate.scores import Evaluation
 
 
@@ -149,7 +151,31 @@ def print_evaluation(
         emit_json(document(found))
     else:
         emit(write[form](found), wrap=form is Format.text)
-    return None if found.scores is None else found.scores.accuracy
+    if found.scores is None:
+        return None
+    warn_if_no_better(found.scores, found.class_names)
+    return found.scores.accuracy
+
+
+def warn_if_no_better(scores: "Scores", names: Sequence[str]) -> None:
+    """Warn if always answering the most frequent class would be as accurate as the model."""
+    majority, share = scores.majority
+    if scores.accuracy <= share:
+        say(
+            f"warning: accuracy {percent(scores.accuracy)} is no better than always answering"
+            f" {names[majority]}, which would be right for {percent(share)}"
+        )
+
+
+def balance(scores: "Scores", names: Sequence[str]) -> list[tuple[str, str]]:
+    """Return rows of text about classes that do not have equally many images."""
+    if scores.has_equal_classes:
+        return []
+    majority, share = scores.majority
+    return [
+        ("balanced accuracy", f"{percent(scores.balanced_accuracy)} (mean of the classes)"),
+        ("largest class", f"{names[majority]}, {percent(share)} of the images"),
+    ]
 
 
 def print_probe(
@@ -236,6 +262,9 @@ def document(found: "Evaluation") -> dict[str, Any]:
         **about,
         f"{found.split}_accuracy": scores.accuracy,
         "accuracy_interval_95": list(scores.accuracy_interval),
+        "balanced_accuracy": scores.balanced_accuracy,
+        "largest_class": found.class_names[scores.majority[0]],
+        "largest_class_share": scores.majority[1],
         **top5,
         "loss": scores.loss,
         "calibration_error": scores.calibration_error,
@@ -261,6 +290,7 @@ def measures(found: "Evaluation") -> list[tuple[str, str]]:
     return [
         ("accuracy", f"{percent(scores.accuracy)} {images}"),
         ("95 % interval", f"{low} to {high} (sampling error of the {found.split} images only)"),
+        *balance(scores, found.class_names),
         *([] if top5 is None else [("top-5 accuracy", percent(top5))]),
         ("loss", f"{scores.loss:.4f}"),
         ("calibration error", percent(scores.calibration_error)),

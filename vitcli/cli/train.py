@@ -272,11 +272,24 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     headline = spec.task.row.headline
     score = headline.text(result[f"test_{headline.name}"])
     emit(f"{f'test {headline.label}':<13}  {score} (last epoch)")
+    show_balance(run, spec)
     epochs = quantity(result["epochs"], "epoch")
     emit(f"trained        {epochs}, {result['parameters']:,} parameters, {seconds}")
     if reason := result.get("lost_events"):
         emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
     emit(f"run            {run.path}")
+
+
+def show_balance(run: "RunDir", spec: "ExperimentSpec") -> None:
+    """Print the accuracy of unequal classes; warn if one answer for all images is as accurate."""
+    from vitcli.cli.eval import balance, warn_if_no_better
+    from vitcli.runner.evaluate.scores import stored_scores
+
+    if scores := stored_scores(run, spec):
+        names = spec.data.class_names or run.spec().data.class_names or ()
+        for label, text in balance(scores, names):
+            emit(f"{label.removesuffix(' accuracy'):<13}  {text}")
+        warn_if_no_better(scores, names)
 
 
 def show_estimate(

@@ -3,6 +3,7 @@
 import pickle
 import shlex
 import socket
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,7 +30,13 @@ from tests.runner.data.original_files import (
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, DataSpec
 from vitcli.runner.data import arrays, decode, readers
-from vitcli.runner.data.arrays import data_hash, fit_to_size, hold_out, sort_canonically
+from vitcli.runner.data.arrays import (
+    data_hash,
+    fit_to_size,
+    hold_out,
+    keep_labels,
+    sort_canonically,
+)
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import check_name
 from vitcli.runner.data.load import describe_data, load_data
@@ -276,6 +283,34 @@ def test_small_classes_are_passed_over_and_keep_one_image():
     assert torch.bincount(kept.labels).tolist() == [1, 3]
     with pytest.raises(ConfigError, match="at most 10"):
         hold_out(images, 11)
+
+
+@pytest.mark.parametrize(
+    ("counts", "count", "shares"),
+    [((70, 35, 15), 19, [11, 6, 2]), ((70, 35, 15), 24, [14, 7, 3]), ((3, 1, 96), 50, [2, 0, 48])],
+)
+def test_each_class_gives_its_share(counts, count, shares):
+    images = images_of(counts)
+    kept, held = hold_out(images, count)
+    assert torch.bincount(held.labels, minlength=3).tolist() == shares
+    smaller = hold_out(images, count - 5)[1]
+    assert set(smaller.pixels.flatten().tolist()) < set(held.pixels.flatten().tolist())
+    labelled = keep_labels(kept, 3)[0]
+    assert not set(labelled.pixels.flatten().tolist()) & set(held.pixels.flatten().tolist())
+
+
+@pytest.mark.parametrize("count", [7, 40, 123])
+def test_of_equal_classes_the_same_images_are_held_out_as_ever(count):
+    """Committed results and their hashes depend on them: one image of each class in each round."""
+    rounds = torch.arange(10 * 20).view(10, 20).T.flatten()
+    held = hold_out(images_of([20] * 10), count)[1]
+    assert torch.equal(held.pixels.flatten(), rounds[:count].sort().values.to(torch.uint8))
+
+
+def images_of(counts: Sequence[int]) -> Images:
+    """Images of one pixel, numbered; ``counts`` images of each class, in canonical order."""
+    pixels = torch.arange(sum(counts), dtype=torch.uint8).view(-1, 1, 1, 1)
+    return Images(pixels, torch.arange(len(counts)).repeat_interleave(torch.tensor(counts)))
 
 
 def test_own_statistics_and_a_clash_of_names(tmp_path, contents):

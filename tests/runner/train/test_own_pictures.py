@@ -35,9 +35,10 @@ def train(few, changes=None, messages=None, **options):
 def test_a_small_folder_is_trained_in_smaller_batches_and_the_run_records_it(few, here):
     messages = [""]
     run = train(few, messages=messages).run
-    assert "note: 40 training images do not fill a batch of 128; train.batch_size is now 10" in (
-        messages
-    )
+    assert (
+        "note: 40 training images are fewer than 4 batches of 128; train.batch_size is now 10:"
+        " 4 steps per epoch, 16 in all; to train longer: --epochs 50"
+    ) in messages
     asked, used = load_experiment(str(few)).spec, run.spec()
     assert used.train == asked.train.replace(batch_size=10)
     assert used.optim == asked.optim
@@ -60,8 +61,45 @@ def test_a_shrunk_run_continues_as_if_it_had_not_stopped(few, here, monkeypatch)
 
 
 def test_a_typed_batch_size_is_kept_and_refused(few, here):
+    messages = [""]
     with pytest.raises(ConfigError, match=r"40 images do not fill one batch of 64"):
-        train(few, {"train.batch_size": 64})
+        train(few, {"train.batch_size": 64}, messages)
+    assert not any(text.startswith("note") for text in messages)
+
+
+@pytest.mark.parametrize(
+    ("num_train", "batch", "used", "steps", "advice"),
+    [
+        (96, 64, 24, "4 steps per epoch, 16 in all", "--epochs 50"),
+        (600, 512, 150, "4 steps per epoch, 16 in all", "--epochs 50"),
+        (127, 32, 31, "4 steps per epoch, 16 in all", "--epochs 50"),
+        (128, 32, 32, "4 steps per epoch, 16 in all", "--epochs 50"),
+        (511, 32, 32, "15 steps per epoch, 60 in all", "--epochs 14"),
+        (512, 32, 32, None, None),
+        (50_000, 512, 512, None, None),
+    ],
+)
+def test_an_epoch_of_few_pictures_has_four_steps_and_their_number_is_told(
+    few, num_train, batch, used, steps, advice
+):
+    experiment, said = load_experiment(str(few)), [""]
+    spec = experiment.spec.replace(train=experiment.spec.train.replace(batch_size=batch))
+    assert shrink_batch(experiment, spec, num_train, said.append).train.batch_size == used
+    assert (steps is not None) == (len(said) == 2)
+    assert not steps or (steps in said[1] and said[1].endswith(advice))
+
+
+def test_a_run_that_began_with_a_larger_batch_keeps_it(few, here, monkeypatch):
+    """Earlier versions shrank a batch only if the images did not fill it."""
+    with monkeypatch.context() as patch:
+        patch.setattr("vitcli.runner.train.start.shrink_batch", lambda *given, **_: given[1])
+        few.write_text(few.read_text().replace("batch_size: 128", "batch_size: 16"))
+        stop_after(patch, 3)
+        with pytest.raises(StoppedError):
+            train(few)
+    run = train(few, resume=True).run
+    assert run.spec().train.batch_size == 16
+    assert run.read("result.json")["steps"] == 2 * run.spec().train.epochs
 
 
 def test_a_trial_keeps_its_batch_size(few):

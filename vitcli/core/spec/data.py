@@ -55,8 +55,8 @@ class DataSpec(Spec):
     """Height and width in pixels to which every image is resized when it is read. One integer means
     a square. Unset keeps the size of the data set."""
     val_split: int = Field(0, ge=0)
-    """Number of training images held out for validation, balanced by class and chosen by content; 0
-    holds out none."""
+    """Number of training images held out for validation, the same share of each class and chosen by
+    content; 0 holds out none."""
     labels: int | None = Field(None, ge=1)
     """Number of labelled training images, balanced by class and chosen by content; unset uses all.
     Only tasks that say so read the other images."""

@@ -26,6 +26,28 @@ class Scores:
     confusion: tuple[tuple[int, ...], ...]
     """Rows are true classes, columns predicted ones."""
 
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Return the number of images of each class."""
+        return tuple(map(sum, self.confusion))
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Return the mean accuracy of the classes that have images."""
+        shares = [share for share in self.per_class if share is not None]
+        return sum(shares) / len(shares)
+
+    @property
+    def majority(self) -> tuple[int, float]:
+        """Return the class with the most images, and the accuracy of always answering it."""
+        most = max(self.counts)
+        return self.counts.index(most), most / self.num_images
+
+    @property
+    def has_equal_classes(self) -> bool:
+        """Return whether all classes have as many images, but for one."""
+        return max(self.counts) - min(self.counts) <= 1
+
 
 def score(logits: Tensor, labels: Tensor) -> Scores:
     """Return the scores of logits (N, K) for labels (N,).

@@ -65,8 +65,9 @@ def rank_in_class(labels: Tensor) -> Tensor:
 def hold_out(images: Images, count: int) -> tuple[Images, Images]:
     """Split images in canonical order into (kept, held out), with ``count`` images held out.
 
-    The held-out images are balanced by class: each round takes one image of each class, in
-    canonical order. A class keeps its last image and is then skipped.
+    Each class gives its share (the method of Sainte-Lague), its first images in canonical order.
+    So classes of equal size give equally many, and a smaller count gives a subset. A class keeps
+    its last image.
 
     Raises:
         ConfigError: ``count`` is too large.
@@ -78,9 +79,9 @@ def hold_out(images: Images, count: int) -> tuple[Images, Images]:
             f"data.val_split {count} is too large: {len(images)} training images can spare at most"
             f" {len(spare)} and leave one in each class"
         )
-    turn = ranks[spare] * len(counts) + images.labels[spare]
+    share = (2 * ranks[spare] + 1).double() / counts[images.labels[spare]]
     out = torch.zeros(len(images), dtype=torch.bool)
-    out[spare[turn.argsort()[:count]]] = True
+    out[spare[share.argsort(stable=True)[:count]]] = True
     return images[~out], images[out]
 
 

@@ -4,12 +4,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import Metric
 from vitcli.core.train.scores import Scores, score
 from vitcli.runner.errors import InputError
+from vitcli.runner.evaluate.stored_run import Run
 from vitcli.runner.evaluate.trained_run import load_trained_run
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import save_outputs
@@ -92,6 +95,17 @@ def evaluate_run(
         split=split,
         tta=tta,
     )
+
+
+def stored_scores(run: RunDir, spec: ExperimentSpec) -> Scores | None:
+    """Return the scores of the stored outputs for the test images; None without a classifier."""
+    if not spec.task.row.classifies:
+        return None
+    try:
+        logits, labels = Run(run).predictions
+    except InputError:  # nothing was measured, or the file is damaged
+        return None
+    return score_of(run, torch.from_numpy(logits), torch.from_numpy(labels))
 
 
 def score_of(run: RunDir, logits: Tensor, labels: Tensor) -> Scores:

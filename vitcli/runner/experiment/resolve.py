@@ -3,14 +3,19 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.experiment.config import Experiment, fit_to_data, load_experiment
+from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
 
 STEPS = 4
-"""Number of steps per epoch with a shrunk batch."""
+"""Smallest number of steps per epoch, and the number of them with a shrunk batch."""
+FEW_STEPS = 16
+"""Fewer steps per epoch are reported, because the usual number of epochs may then be too small."""
+ENOUGH_STEPS = 200
+"""Trainings with fewer steps in all are advised to take more epochs."""
 
 
 def resolve_by_name(name: str) -> Experiment:
@@ -27,24 +32,40 @@ def shrink_batch(
     spec: ExperimentSpec,
     num_train: int,
     on_message: Callable[[str], None],
+    kept: int | None = None,
 ) -> ExperimentSpec:
-    """Return the spec with a batch of a quarter of the images, if they do not fill its own batch.
+    """Return the spec with a batch of a quarter of the images, if an epoch has too few steps.
 
     Nothing else changes, such as the learning rate. The batch size stays if the command line sets
-    it. It also stays in a study, because variants that differ in it could become equal.
+    it. It also stays in a study, because variants that differ in it could become equal. A run that
+    continues has the size ``kept``. A note reports the number of steps if pictures are few.
     """
     train = spec.train
-    is_fixed = experiment.variant is not None or "train.batch_size" in experiment.typed
-    if num_train >= train.batch_size or is_fixed:
+    if kept:
+        return spec.replace(train=train.replace(batch_size=kept))
+    if experiment.variant is not None or num_train >= FEW_STEPS * train.batch_size:
         return spec
-    # With train.accumulate, the parts of a batch are equal, and batch norm needs some images.
-    part = max(num_train // STEPS // train.accumulate, spec.model.min_batch, 1)
-    size = part * train.accumulate
-    on_message(
-        f"note: {num_train:,} training images do not fill a batch of {train.batch_size};"
-        f" train.batch_size is now {size}"
-    )
+    images, size = f"note: {num_train:,} training images", train.batch_size
+    if num_train < STEPS * size and "train.batch_size" not in experiment.typed:
+        # With train.accumulate, the parts of a batch are equal, and batch norm needs some images.
+        part = max(num_train // STEPS // train.accumulate, spec.model.min_batch, 1)
+        size = min(part * train.accumulate, size)
+    if size < train.batch_size:
+        images += f" are fewer than {STEPS} batches of {train.batch_size}"
+        images += f"; train.batch_size is now {size}"
+    if num_train >= size:
+        on_message(f"{images}: {describe_steps(num_train // size, train)}")
     return spec.replace(train=train.replace(batch_size=size))
+
+
+def describe_steps(per_epoch: int, train: TrainSpec) -> str:
+    """Return the number of steps of a training, and what to type if it is small."""
+    per_epoch = min(per_epoch, train.limit_batches or per_epoch)
+    total = per_epoch * train.epochs
+    text = f"{quantity(per_epoch, 'step')} per epoch, {total:,} in all"
+    if train.limit_batches or not 0 < total < ENOUGH_STEPS:
+        return text
+    return f"{text}; to train longer: --epochs {-(-ENOUGH_STEPS // per_epoch)}"
 
 
 def resolve(spec: ExperimentSpec, data: "DataSet") -> ExperimentSpec:

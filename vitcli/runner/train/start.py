@@ -207,10 +207,11 @@ def prepare_trainer(
     if old and checkpoint is None:
         on_message("there is no checkpoint yet; starting at step 0")
     first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
-    meta = run.read("meta.json") if old else {}
+    meta, kept = (run.read("meta.json"), run.spec().train.batch_size) if old else ({}, None)
     without_test = request.without_test or bool(meta.get("without_test"))
     data = load_images(experiment, request, on_message, load, without_test=without_test)
-    spec = shrink_batch(experiment, resolve(experiment.spec, data), len(data.train), on_message)
+    resolved = resolve(experiment.spec, data)
+    spec = shrink_batch(experiment, resolved, len(data.train), on_message, kept=kept)
     if old:
         refuse_other_data(run, data)
     if first and spec.pretrain:
