@@ -49,7 +49,7 @@ def _cell(row: dict[str, Any]) -> str:
 
 
 def samplers_say() -> str:
-    """Return which sampler beats random search, and what the control shows."""
+    """Return which sampler beats random search on the table, and what the control shows."""
     found = json.loads(BENCHMARK.read_text())
     beats = found["verdicts"]["beats_random_at"]
     lines = []
@@ -60,9 +60,11 @@ def samplers_say() -> str:
         lost = [int(budget) for budget in found["table"] if int(budget) not in won]
         said = []
         if won:
-            said.append(f"beats random search at {_budgets(won)}")
+            said.append(
+                f"finds better points of this table than random search with {_budgets(won)}"
+            )
         if lost:
-            said.append(f"does not beat random search at {_budgets(lost)}")
+            said.append(f"finds no better points than random search with {_budgets(lost)}")
         lines.append(f"{title[0].upper()}{title[1:]} {' and '.join(said)}.")
     largest = found["verdicts"]["largest_difference_shuffled_sd"]
     ties = "passes" if found["verdicts"]["shuffled_ties"] else "fails"

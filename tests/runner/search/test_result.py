@@ -102,7 +102,8 @@ def test_the_table_and_the_notes_say_what_was_searched():
     assert "7 trials of 6 (1 diverged, 5 finished, 1 pruned)" in text
     assert "reads no test image" in text
     assert "more than 300 parameters (7)" in text
-    assert re.search(r"PED-ANOVA; rough, because 50 trials .*depth 1\.00", text)
+    assert re.search(r"5 finished trials .*; rough, because 50 trials .*depth 1\.00", text)
+    assert "1 pruned trial took no part in the importances" in text
 
 
 def test_a_trial_survives_its_file_and_damage_is_found(tmp_path):

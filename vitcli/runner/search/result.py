@@ -223,9 +223,15 @@ def notes(doc: SearchResult) -> list[str]:
         )
         rough = "; rough, because 50 trials or more are needed" if len(doc.ranked) < 50 else ""
         found.append(
-            f"Importance of each field for a place among the best tenth"
+            f"Importance of each field for a place among the best tenth of the"
+            f" {quantity(states['finished'], 'finished trial')}"
             f" ({doc.importance_evaluator}{rough}): {shares}."
         )
+        if states["pruned"]:
+            found.append(
+                f"{quantity(states['pruned'], 'pruned trial')} took no part in the importances, so"
+                " a field whose values were mostly pruned can look unimportant."
+            )
     if noise := doc.noise():
         size = doc.headline.scale * noise[0]
         count = len(doc.scores_by_configuration())

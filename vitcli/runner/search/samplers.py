@@ -74,7 +74,8 @@ class EvolutionSampler(BaseSampler):
 
     The population is the youngest ``population`` finished trials. Of ``sample_size`` random members
     the best becomes a parent, and its child differs from it in one field. The first ``population``
-    trials are random. Only a search with one objective is supported.
+    trials are random. Only a search with one objective is supported. Deviation: the members are
+    drawn without replacement; the paper draws with it.
     """
 
     def __init__(self, space: Distributions, population: int, sample_size: int, seed: int) -> None:
