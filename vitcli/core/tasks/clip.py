@@ -184,7 +184,7 @@ class ContrastiveTask(Task):
         return {"loss": loss, "floor": loss_floor(subject), "scale": scale.detach()}
 
     @torch.no_grad()
-    def after_step(self, step: int) -> None:
+    def after_step(self) -> None:
         """Limit the scale to 100, as in CLIP."""
         self.module.logit_scale.clamp_(max=math.log(LARGEST_SCALE))
 
