@@ -65,7 +65,13 @@ class ExperimentSpec(Spec):
                 "train.accumulate: batch norm would see only a part of each batch, which changes"
                 " the gradients; set train.accumulate to 1"
             )
-        return None
+        if self.train.accumulate > 1 and self.task.compares_images:
+            return (
+                f"train.accumulate: task {self.task.name!r} compares the images of a whole batch;"
+                " set it to 1"
+            )
+        before = self.pretraining.refusal if self.pretraining else None
+        return f"pretrain.{before}" if before else None
 
     @model_validator(mode="after")
     def _check_training(self) -> Self:
