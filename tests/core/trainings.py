@@ -35,7 +35,10 @@ def experiment(changes: dict[str, dict[str, Any]]) -> ExperimentSpec:
     """Return a training of four batches of 16 images an epoch, with the sections changed."""
     fields = {
         "model": SIZES | changes.get("model", {}),
-        "data": {"mean": HALF, "std": HALF, "augment": changes.get("augment", {})},
+        "data": {
+            **{"mean": HALF, "std": HALF, "class_names": tuple("abcde")},
+            "augment": changes.get("augment", {}),
+        },
         "optim": {"warmup_epochs": 1.0} | changes.get("optim", {}),
         "train": {"batch_size": 16, "epochs": 3} | changes.get("train", {}),
         "task": changes.get("task", {}),

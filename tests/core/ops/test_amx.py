@@ -88,3 +88,9 @@ def test_infinity_and_nan_reach_the_output(kernels):
         one = torch.ones(4)
         assert not functions.AddNorm.apply(x, None, one, one, 1e-6, kernels)[1].isfinite().all()
     assert functions.Gelu.apply(torch.tensor([float("nan")]).to(BF16), kernels).isnan().all()
+
+
+def test_a_row_whose_variance_overflows_is_nan(kernels):
+    """It must not become the bias, which would hide a divergence."""
+    one, x = torch.ones(4), torch.tensor([[1.0, -1e30, 2.0, 1e30]])
+    assert functions.AddNorm.apply(x, None, one, one, 1e-6, kernels)[1].isnan().all()

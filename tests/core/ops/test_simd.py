@@ -256,6 +256,58 @@ def test_large_scores_select_one_token(backend):
     assert error(found, right) < (1e-2 if backend.name == "half" else 1e-5)
 
 
+@pytest.mark.parametrize("largest", [1e4, 1e10, 1e20])
+def test_scores_of_any_size_have_the_weights_and_gradients_of_torch(backend, largest):
+    """Each query's best key is far ahead, so rounding changes no weight."""
+    tokens, width = 9, 16
+    qkv = torch.cat([torch.eye(width)] * 3)
+    weights: Weights = [None, None, qkv, None, torch.eye(width), None]
+    x = torch.zeros(1, tokens, width)
+    x[0, :, :tokens] = torch.eye(tokens) * largest**0.5 * torch.linspace(1, 2, tokens)
+    *_, call, truth = attention(1, tokens, 1, width, tokens, False, False, False)
+    compare_closely(backend, x, weights, call, truth)
+
+
+def compare_closely(
+    backend: Backend, x: Tensor, weights: Weights, call: Callable[..., Any], truth: Any
+) -> None:
+    """Compare output and gradients with torch, element by element relative to the largest."""
+    grad = torch.randn(truth(x, weights).shape)
+    ours = gradients_of(lambda *given: call(backend, *given), x, weights, grad)
+    exact = gradients_of(truth, x.double(), to_double(weights), grad)
+    for mine, right in zip(ours, exact, strict=True):
+        size = right.abs().max()
+        assert_close(mine.double() / size, right / size, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("op", BRANCHES)
+@pytest.mark.parametrize("largest", [1e4, 1e10, 1e20, 1e30, 1e38, float("inf"), float("nan")])
+def test_a_norm_of_large_rows_is_finite_only_where_torch_is(backend, op, largest):
+    """A row whose variance overflows is a divergence, and NaN shows it."""
+    x, weights, call, truth = BRANCHES[op][0](*BRANCHES[op][1][0])
+    x[0] *= largest
+    grad = torch.randn(truth(x, weights).shape)
+    ours, torchs = (
+        gradients_of(function, x, weights, grad)
+        for function in (lambda *given: call(backend, *given), truth)
+    )
+    for mine, right in zip(ours, torchs, strict=True):
+        assert mine.isfinite().all() == right.isfinite().all()
+    assert ours[0][0].isfinite().any() == (largest < 1e20)  # torch may keep a few rows
+    assert ours[0][1:].isfinite().all()
+    if torchs[0].isfinite().all():
+        assert error(ours[0], torchs[0].double()) < (1e-2 if backend.name == "half" else 1e-5)
+
+
+@pytest.mark.parametrize("largest", [1e4, 1e10, 1e20, 1e38])
+def test_gelu_of_large_inputs_is_the_input_or_zero(backend, largest):
+    width = 16
+    x = torch.linspace(-largest, largest, 3 * width).view(1, 3, width)
+    eye, zero = torch.eye(width), torch.zeros(width)
+    *_, call, truth = ffn(1, 1, width, width, False, False)
+    compare_closely(backend, x, [None, None, eye, zero, eye, zero], call, truth)
+
+
 def test_gelu_is_exact_from_its_tail_to_zero(backend):
     width = 16
     x = torch.linspace(-12, 12, 60 * width).view(1, 60, width)

@@ -171,10 +171,10 @@ def test_the_scale_is_limited_after_a_step():
     task = new_task()
     start = task.module.logit_scale.item()
     assert_close(math.exp(start), 1 / 0.07)
-    task.after_step(0)
+    task.after_step()
     assert task.module.logit_scale.item() == start
     task.module.logit_scale.data.fill_(9.0)
-    task.after_step(1)
+    task.after_step()
     assert_close(task.module.logit_scale.exp().item(), LARGEST_SCALE)
 
 

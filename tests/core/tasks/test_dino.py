@@ -25,7 +25,6 @@ def take_steps(task, count):
     for step, batch in zip(range(count), task.batches(data_set(), 0), strict=False):
         begin_step(CPU, 0, step)
         learn(batch, task, optimizers, **options)
-        task.after_step(step)
         students.append([each.detach().clone() for each in task.module.student.parameters()])
     return students
 
@@ -66,13 +65,27 @@ def test_the_centre_is_the_average_of_the_teachers_outputs():
     begin_step(CPU, 0, 0)
     outputs = task.module.teacher(batch["images"])
     task.losses(batch)
-    task.after_step(0)
+    task.after_step()
     torch.testing.assert_close(task.module.center, 0.3 * outputs.mean((0, 1)))
     before = task.module.center.clone()
     outputs = task.module.teacher(batch["images"])
     task.losses(batch)
-    task.after_step(1)
+    task.after_step()
     torch.testing.assert_close(task.module.center, 0.7 * before + 0.3 * outputs.mean((0, 1)))
+
+
+def test_the_teacher_recomputes_nothing(monkeypatch):
+    recomputed: list[object] = []
+
+    def count(block, tokens):
+        recomputed.append(block)
+        return block(tokens)
+
+    monkeypatch.setattr("vitcli.core.models.image_model.forward_recomputed", count)
+    task = view_task("dino", {"train": {"grad_checkpointing": True}})
+    task.encoder(task.module).grad_checkpointing = True  # as for every task
+    task.losses(a_batch(task))
+    assert {*recomputed} == {*task.module.student.encoder.blocks}
 
 
 def reference_loss(student, teacher, center, student_temperature, teacher_temperature):

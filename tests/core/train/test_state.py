@@ -8,8 +8,9 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.core.tasks.viewing import TASKS as VIEWED
 from tests.core.trainings import train_state
-from vitcli.core.spec import OPTIMIZERS
+from vitcli.core.spec import OPTIMIZERS, TASKS
 from vitcli.core.train import state as states
 from vitcli.core.train.state import TrainState
 
@@ -96,6 +97,43 @@ def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
         assert (joined(graphed, prefix) - ends).norm() < tolerance * (ends - start).norm()
     if plain.scaler:
         assert graphed.scaler.state_dict() == plain.scaler.state_dict()
+
+
+@pytest.mark.parametrize("graphs", [False, True])
+def test_the_average_of_weights_sees_what_the_task_changes_after_the_optimisers(
+    graphs, monkeypatch
+):
+    """The limit of CLIP's scale holds for the weights that are averaged, too."""
+    monkeypatch.setattr(states, "Graphs", Direct)
+    state = train_state({"task": {"name": "clip"}, "train": {"ema_decay": 0.5}}, graphs=graphs)
+    limit = state.module.logit_scale.detach().clone().fill_(100).log()
+    state.ema.model.logit_scale.data.copy_(limit)
+    state.module.logit_scale.data.copy_(limit + 1)
+    next(iter(state.run_epoch(0)))
+    assert_close(state.ema.model.logit_scale.data, limit)
+
+
+@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize("graphs", [False, True])
+def test_attention_draws_new_features_in_every_task(name, graphs, monkeypatch):
+    monkeypatch.setattr(states, "Graphs", Direct)
+    views = {task: {"local_size": 8, **fields} for task, fields in VIEWED.items()}
+    fields = (views | {"fusion": {"fusion": "late", "sound_patch_size": 16}}).get(name, {})
+    model = {"attention": "performer", "performer_redraw": 3, "pool": "mean"}
+    state = train_state({"model": model, "task": {"name": name, **fields}}, graphs=graphs)
+    names = [key for key in state.module.state_dict() if key.endswith("projection")]
+    steps = iter(state.run_epoch(0))
+
+    def features() -> list[Tensor]:
+        return [state.module.state_dict()[key].clone() for key in names]
+
+    start = features()
+    next(steps)
+    next(steps)
+    assert names
+    assert_close(features(), start, rtol=0, atol=0)
+    next(steps)
+    assert not any(map(torch.equal, features(), start))
 
 
 def test_a_graph_goes_on_inside_an_epoch(monkeypatch):

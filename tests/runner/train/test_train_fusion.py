@@ -29,7 +29,8 @@ FUSE = {
 @pytest.mark.parametrize("fusion", FUSIONS)
 def test_it_resumes_to_the_same_bits(tiny, monkeypatch, fusion):
     contrast = 0.0 if fusion == "early" else 0.1
-    changes = FUSE | {"task.fusion": fusion, "task.contrast": contrast, "train.accumulate": 2}
+    parts = 1 if contrast else 2
+    changes = FUSE | {"task.fusion": fusion, "task.contrast": contrast, "train.accumulate": parts}
     experiment = load_experiment(str(tiny), changes)
     calm = start(experiment, Request(output=Path("calm")))
     with monkeypatch.context() as patch:

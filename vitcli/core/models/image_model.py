@@ -87,11 +87,10 @@ class ImageModel(nn.Module):
     def run_blocks(self, blocks: Iterable[nn.Module], tokens: T) -> T:
         """Return the tokens after all blocks.
 
-        In training with ``grad_checkpointing``, the backward pass recomputes the blocks.
+        In training with ``grad_checkpointing``, the backward pass recomputes the blocks. There is
+        none without gradients, as in a teacher.
         """
+        recomputes = self.grad_checkpointing and self.training and torch.is_grad_enabled()
         for block in blocks:
-            if self.grad_checkpointing and self.training:
-                tokens = forward_recomputed(block, tokens)
-            else:
-                tokens = block(tokens)
+            tokens = forward_recomputed(block, tokens) if recomputes else block(tokens)
         return tokens

@@ -92,7 +92,7 @@ class AttentionRule(nn.Module):
         """Update state of the rule, such as random features, after a training step (from 0).
 
         The new state must be a function of seed, step and the index of the layer, so that a resumed
-        training gives bit-identical results.
+        training gives bit-identical results. Only tensors in ``not_averaged`` may change.
         """
 
 

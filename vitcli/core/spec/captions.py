@@ -42,6 +42,10 @@ class ClipSpec(TaskSpec):
     captions of their relatives."""
 
     @property
+    def compares_images(self) -> bool:
+        return True
+
+    @property
     def length(self) -> int:
         """Return the number of tokens of a caption."""
         return self.context_length or CONTEXT_LENGTHS[self.tokenizer]

@@ -70,7 +70,13 @@ class ExperimentSpec(Spec):
                 "data.mean: is for pixels in [0, 1], and a value is above 1; divide mean and std by"
                 " 255"
             )
-        return None
+        if self.train.accumulate > 1 and self.task.compares_images:
+            return (
+                f"train.accumulate: task {self.task.name!r} compares the images of a whole batch;"
+                " set it to 1"
+            )
+        before = self.pretraining.refusal if self.pretraining else None
+        return f"pretrain.{before}" if before else None
 
     @model_validator(mode="after")
     def _check_training(self) -> Self:

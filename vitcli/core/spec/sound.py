@@ -59,6 +59,11 @@ class FusionSpec(TaskSpec):
     """Weight of a contrastive loss between the features of images and sounds; 0 has none.
     ``early`` has no separate features."""
 
+    @property
+    def compares_images(self) -> bool:
+        """Return whether there is a contrastive loss."""
+        return self.contrast > 0
+
     def check(self, model: ModelSpec, data: DataSpec, train: TrainSpec) -> None:
         if model.family != "vit":
             raise ValueError(

@@ -23,6 +23,11 @@ class TaskSpec(Spec):
         """
 
     @property
+    def compares_images(self) -> bool:
+        """Return whether the loss compares the images of a batch with each other."""
+        return False
+
+    @property
     def row(self) -> "TaskRow":
         """Return the row of the task in ``TASKS``."""
         return TASKS[self.name]

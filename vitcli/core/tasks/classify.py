@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
 from vitcli.core.models.build import build_model
-from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.task import Outputs, Task
 from vitcli.core.train.evaluate import logits_and_labels
@@ -34,10 +33,6 @@ class Classify(Task):
         labels = targets.argmax(-1) if targets.ndim == 2 else targets
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}
-
-    def after_step(self, step: int) -> None:
-        """Let the attention draw new random features where they are due."""
-        after_step(self.module, self.spec.seed, step)
 
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
         """Return ``logits`` (N, K) in fp32 and ``labels`` (N,)."""

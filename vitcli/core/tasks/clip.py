@@ -53,8 +53,7 @@ class ContrastiveTask(Task):
     """Symmetric cross-entropy between images and captions in a batch.
 
     Captions, transformations and templates are functions of (seed, epoch, image). The module holds
-    the vocabulary. With ``train.accumulate`` an image is compared only with the captions in its
-    part of the batch, as everywhere in a training with accumulated gradients.
+    the vocabulary.
 
     Radford et al. 2021, https://arxiv.org/abs/2103.00020. Deviations: equal captions are targets of
     each other, and the scale is limited after each step instead of before.
@@ -184,7 +183,7 @@ class ContrastiveTask(Task):
         return {"loss": loss, "floor": loss_floor(subject), "scale": scale.detach()}
 
     @torch.no_grad()
-    def after_step(self, step: int) -> None:
+    def after_step(self) -> None:
         """Limit the scale to 100, as in CLIP."""
         self.module.logit_scale.clamp_(max=math.log(LARGEST_SCALE))
 

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec, ModelSpec
@@ -152,11 +151,10 @@ class Dino(ViewTask):
         return {"loss": loss, "sample_entropy": each, "batch_entropy": mean}
 
     @torch.no_grad()
-    def after_step(self, step: int) -> None:
+    def after_step(self) -> None:
         """Move the teacher towards the student and the centre towards the batch's mean."""
         module = self.module
         assert isinstance(module, DinoModule)
-        after_step(module, self.spec.seed, step)
         teacher: list[Tensor] = [*module.teacher.parameters()]
         student: list[Tensor] = [*module.student.parameters()]
         changes = torch._foreach_sub(student, teacher)

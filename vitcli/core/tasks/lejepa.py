@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.build import build_model
-from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.views import LejepaSpec
@@ -78,10 +77,6 @@ class Lejepa(ViewTask):
                 f" below {COLLAPSED}); raise task.sigreg_weight"
             )
         return ""
-
-    def after_step(self, step: int) -> None:
-        """Let the attention draw new random features where they are due."""
-        after_step(self.module, self.spec.seed, step)
 
 
 def invariance(embeddings: Tensor, num_global: int) -> Tensor:

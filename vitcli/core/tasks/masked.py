@@ -13,7 +13,6 @@ from vitcli.core.data.batches import Batch, Rows
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.masked import MaskedModel
-from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.nn.masking import nearest_visible, put, take
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.randomness import keyed_generator
@@ -61,10 +60,6 @@ class MaskedTask(Task):
     def random_batch(self, count: int, device: torch.device) -> Batch:
         noise = torch.rand(count, self.num_patches, device=device)
         return super().random_batch(count, device) | {NOISE: noise}
-
-    def after_step(self, step: int) -> None:
-        """Let the attention draw new random features where they are due."""
-        after_step(self.module, self.spec.seed, step)
 
     def held_out_noise(self, images: Images) -> Tensor:
         """Return the noise (N, P) of an evaluation, the same for every seed and epoch."""

@@ -181,8 +181,11 @@ class Task(ABC):
         and on the default generator, and the host must not read them.
         """
 
-    def after_step(self, step: int) -> None:  # noqa: B027  (most tasks have nothing to do)
-        """Update what the optimiser does not update, such as a teacher; ``step`` counts from 0."""
+    def after_step(self) -> None:  # noqa: B027  (most tasks have nothing to do)
+        """Update what the optimiser does not update, such as a teacher.
+
+        A CUDA graph replays it, like ``losses``.
+        """
 
     def diagnose(self, numbers: Mapping[str, float]) -> str:
         """Return what is wrong with a training that seems to work; empty if nothing is.

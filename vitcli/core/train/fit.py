@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.randomness import begin_step
 from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.train.optim import set_lr
@@ -20,11 +21,14 @@ Batch = dict[str, Tensor]
 class Objective(Protocol):
     """The part of a task that a training step uses."""
 
+    module: nn.Module
+    """Everything that is trained and saved."""
+
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the scalars to report; the training minimises ``loss``."""
         ...
 
-    def after_step(self, step: int) -> None:
+    def after_step(self) -> None:
         """Update what the optimiser does not update, such as a teacher network."""
 
 
@@ -55,6 +59,9 @@ def fit(
 ) -> Iterator[Step]:
     """Take one optimisation step per batch, and yield after each step.
 
+    The order of a step: the optimisers, the task's ``after_step``, that of the attention. Whoever
+    averages the weights does so last.
+
     The random draws of step s, such as dropout, are a function of (seed, s). Therefore a resumed
     run needs no saved random state.
 
@@ -84,7 +91,7 @@ def fit(
             scaler=scaler,
             ranks=ranks,
         )
-        task.after_step(step)
+        after_step(task.module, seed, step)
         yield Step(step=step + 1, lr=lr, scalars=scalars)
 
 
@@ -99,13 +106,18 @@ def learn(
     scaler: torch.amp.GradScaler | None,
     ranks: Ranks = ALONE,
 ) -> dict[str, Tensor]:
-    """Take an optimisation step on a batch; return its scalars and ``grad_norm``."""
+    """Take an optimisation step on a batch and call the task's ``after_step``.
+
+    Returns the scalars of the batch and ``grad_norm``.
+    """
     for optimizer in optimizers:
         optimizer.zero_grad(set_to_none=True)
     with ranks.across():
         scalars = backward(task, batch, accumulate, autocast, scaler)
     scalars = ranks.average(partial(gradients, optimizers), scalars)
-    return scalars | {"grad_norm": take_step(optimizers, max_grad_norm, scaler)}
+    grad_norm = take_step(optimizers, max_grad_norm, scaler)
+    task.after_step()
+    return scalars | {"grad_norm": grad_norm}
 
 
 def backward(

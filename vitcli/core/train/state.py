@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, Rows, num_batches
 from vitcli.core.data.source import DataSet
+from vitcli.core.nn.attention_rule import after_step
 from vitcli.core.randomness import begin_step
 from vitcli.core.ranks import Ranks
 from vitcli.core.spec import ExperimentSpec
@@ -37,8 +38,6 @@ Parts = Callable[[str], dict[str, Tensor]]
 class TrainableTask(Objective, Protocol):
     """The part of a task that a training uses."""
 
-    module: nn.Module
-    """Everything that is trained and saved."""
     ranks: Ranks
     """The processes of the training."""
 
@@ -164,7 +163,11 @@ class TrainState:
             yield step
 
     def _replay_epoch(self, epoch: int, graphs: Graphs) -> Iterator[Step]:
-        """Take the steps of ``run_epoch``, each as one CUDA graph."""
+        """Take the steps of ``run_epoch``, each as one CUDA graph.
+
+        The attention's ``after_step`` draws on the host, outside the graph. It changes only tensors
+        that are not averaged, so the average has the order of ``fit`` if it copies them again.
+        """
         first = self.step - epoch * self.steps_per_epoch
         rows = self.task.rows(self.data, epoch) if self.task.has_rows else {}
         tables = self._fixed.fill({"schedule": self._schedule(epoch)} | rows)
@@ -175,7 +178,7 @@ class TrainState:
             lr = set_lr(self.optimizers, self._lr_factor(self.step))
             scalars = graphs(self._take_step, tables, self._fixed.fill(batch))
             copied = self.ema.versions() if self.ema else []
-            self.task.after_step(self.step)
+            after_step(self.module, self.spec.seed, self.step)
             if self.ema and self.ema.versions() != copied:
                 self.ema.copy()
             self.step += 1

@@ -47,6 +47,12 @@ INLINE __m512 exp2_ps(__m512 x) {
   return _mm512_scalef_ps(p, whole);
 }
 
+// Returns 1 / sqrt(squares / width + eps), or NaN if the sum of squares overflowed: 1 / infinity would
+// be 0, and a row that diverges would become the bias.
+INLINE float inverse_deviation(float squares, long width, float eps) {
+  return isfinite(squares) ? 1 / sqrtf(squares / width + eps) : NAN;
+}
+
 // Transposes 16 rows of 16 32-bit elements in place.
 INLINE void transpose(__m512i a[16]) {
   __m512i b[16];

@@ -80,17 +80,18 @@ INLINE void multiply(const bf16 *a, const bf16 *b, float *c, int m, int n, int k
     }
 }
 
-// Writes 2^(factor s - top) of one row of scores as bfloat16, where top is the maximum of factor s.
-// Returns the sum of these powers.
+// Writes 2^(factor (s - top)) of one row of scores as bfloat16, where top is the maximum of s. Returns
+// the sum of these powers. The maximum is subtracted first: factor times a large score is rounded, by
+// more than 1 from 2^24 on.
 INLINE float exponentials(const float *s, __m512 factor, bf16 *p, float *top) {
   __m512 most = _mm512_set1_ps(-INFINITY), sum = _mm512_setzero_ps();
 #pragma GCC unroll 8
   for (int j = 0; j < TOKENS; j += 16)
     most = _mm512_mask_max_ps(most, lanes(TOKENS - j), most, _mm512_load_ps(s + j));
-  most = _mm512_mul_ps(_mm512_set1_ps(_mm512_reduce_max_ps(most)), factor);
+  most = _mm512_set1_ps(_mm512_reduce_max_ps(most));
 #pragma GCC unroll 8
   for (int j = 0; j < TOKENS; j += 16) {
-    __m512 e = exp2_ps(_mm512_fmsub_ps(_mm512_load_ps(s + j), factor, most));
+    __m512 e = exp2_ps(_mm512_mul_ps(_mm512_sub_ps(_mm512_load_ps(s + j), most), factor));
     e = _mm512_maskz_mov_ps(lanes(TOKENS - j), e);
     sum = _mm512_add_ps(sum, e);
     store(p + j, e, 16);
@@ -105,10 +106,10 @@ typedef struct {
 } Forward;
 
 // Computes out (batch, TOKENS, HEADS, HEAD_DIM) from qkv (batch, TOKENS, 3, HEADS, HEAD_DIM). Also
-// writes logs (batch, HEADS, TOKENS) for the backward pass: the binary logarithms of the softmax
-// denominators. scale is positive. scratch has forward_bytes() for each thread, filled with zeros
+// writes norms (batch, HEADS, 2, TOKENS) for the backward pass: the largest score of each query, and
+// the binary logarithm of the sum of its powers. scale is positive. scratch has forward_bytes() for each thread, filled with zeros
 // and aligned to 64 bytes.
-void forward(const bf16 *qkv, bf16 *out, float *logs, long batch, float scale, Forward *scratch,
+void forward(const bf16 *qkv, bf16 *out, float *norms, long batch, float scale, Forward *scratch,
              int threads) {
   const __m512 factor = _mm512_set1_ps(scale * LOG2E);
 #pragma omp parallel num_threads(threads)
@@ -124,9 +125,9 @@ void forward(const bf16 *qkv, bf16 *out, float *logs, long batch, float scale, F
       pack_right(from + 2 * EMBED, ROW, w->v);
       multiply(w->q, w->k, w->s, N, N, DC);
       for (int i = 0; i < TOKENS; i++) {
-        float top;
-        w->sums[i] = exponentials(w->s + i * N, factor, w->p + i * NC, &top);
-        logs[head * TOKENS + i] = top + log2f(w->sums[i]);
+        float *top = norms + head * 2 * TOKENS + i;
+        w->sums[i] = exponentials(w->s + i * N, factor, w->p + i * NC, top);
+        top[TOKENS] = log2f(w->sums[i]);
       }
       multiply(w->p, w->v, w->o, N, D, NC);
       for (int i = 0; i < TOKENS; i++)
@@ -143,12 +144,13 @@ typedef struct {
   bf16 k[N * DC] ALIGNED, v[N * DC] ALIGNED, q_t[DC * N] ALIGNED, g_t[DC * N] ALIGNED;
   bf16 q[NC * D] ALIGNED, g[NC * D] ALIGNED, k_right[NC * D] ALIGNED;
   bf16 p_t[N * NC] ALIGNED, ds_t[N * NC] ALIGNED, pairs[NC * N] ALIGNED, ds[N * NC] ALIGNED;
-  float s[N * N] ALIGNED, dp[N * N] ALIGNED, r[N * D] ALIGNED, delta[N] ALIGNED, logs[N] ALIGNED;
+  float s[N * N] ALIGNED, dp[N * N] ALIGNED, r[N * D] ALIGNED, delta[N] ALIGNED, tops[N] ALIGNED, logs[N] ALIGNED;
 } Backward;
 
 // Returns the weights p of 16 queries for one key, and writes the gradients ds of their scores.
 INLINE __m512 slopes(const Backward *w, int key, int i, __m512 factor, __m512 scale, __m512 *ds) {
   __m512 s = _mm512_load_ps(w->s + key * N + i), dp = _mm512_load_ps(w->dp + key * N + i);
+  s = _mm512_sub_ps(s, _mm512_load_ps(w->tops + i));
   __m512 p = exp2_ps(_mm512_fmsub_ps(s, factor, _mm512_load_ps(w->logs + i)));
   *ds = _mm512_mul_ps(_mm512_mul_ps(p, scale), _mm512_sub_ps(dp, _mm512_load_ps(w->delta + i)));
   return p;
@@ -183,7 +185,7 @@ INLINE void write_rows(const float *r, bf16 *to) {
 
 // Computes the gradient of qkv from the gradient of out. The other arguments are as in forward().
 // scratch has backward_bytes() for each thread.
-void backward(const bf16 *qkv, const bf16 *out, const float *logs, const bf16 *grad_out,
+void backward(const bf16 *qkv, const bf16 *out, const float *norms, const bf16 *grad_out,
               bf16 *grad_qkv, long batch, float scale, Backward *scratch,
               int threads) {
   const __m512 factor = _mm512_set1_ps(scale * LOG2E), scales = _mm512_set1_ps(scale);
@@ -207,7 +209,8 @@ void backward(const bf16 *qkv, const bf16 *out, const float *logs, const bf16 *g
           sum = _mm512_fmadd_ps(load(o + i * EMBED + d, HEAD_DIM - d),
                                 load(g + i * EMBED + d, HEAD_DIM - d), sum);
         w->delta[i] = _mm512_reduce_add_ps(sum);
-        w->logs[i] = logs[head * TOKENS + i];
+        w->tops[i] = norms[head * 2 * TOKENS + i];
+        w->logs[i] = norms[(head * 2 + 1) * TOKENS + i];
       }
       multiply(w->k, w->q_t, w->s, N, N, DC);
       multiply(w->v, w->g_t, w->dp, N, N, DC);

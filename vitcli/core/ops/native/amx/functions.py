@@ -27,18 +27,19 @@ class Attention(torch.autograd.Function):
     def forward(ctx: Any, qkv: Tensor, num_heads: int, scale: float, kernels: Kernels) -> Tensor:
         batch, tokens, width = qkv.shape
         library = attention_library(kernels, tokens, num_heads, width // 3)
-        out, logs = qkv.new_empty(batch, tokens, width // 3), torch.empty(batch, num_heads, tokens)
+        out = qkv.new_empty(batch, tokens, width // 3)
+        norms = torch.empty(batch, num_heads, 2, tokens)
         scratch = allocate_scratch(library.forward_bytes)
-        call_function(library.forward, qkv, out, logs, batch, scale, scratch)
-        ctx.save_for_backward(qkv, out, logs)
+        call_function(library.forward, qkv, out, norms, batch, scale, scratch)
+        ctx.save_for_backward(qkv, out, norms)
         ctx.compiled, ctx.scale = library, scale
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
-        qkv, out, logs = ctx.saved_tensors
+        qkv, out, norms = ctx.saved_tensors
         grad_qkv, scratch = torch.empty_like(qkv), allocate_scratch(ctx.compiled.backward_bytes)
-        arguments = (qkv, out, logs, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, scratch)
+        arguments = (qkv, out, norms, grad.contiguous(), grad_qkv, len(qkv), ctx.scale, scratch)
         call_function(ctx.compiled.backward, *arguments)
         return grad_qkv, None, None, None
 

@@ -30,7 +30,7 @@ void forward(const float *x, const bf16 *branch, const float *weight, const floa
       row[v] = _mm512_maskz_sub_ps(lanes(COUNT(v)), row[v], _mm512_set1_ps(mean));
       squares = _mm512_fmadd_ps(row[v], row[v], squares);
     }
-    const float scale = 1 / sqrtf(_mm512_reduce_add_ps(squares) / WIDTH + eps);
+    const float scale = inverse_deviation(_mm512_reduce_add_ps(squares), WIDTH, eps);
     EACH(v) {
       __m512 normal = _mm512_mul_ps(row[v], _mm512_set1_ps(scale));
       store(y + i * WIDTH + 16 * v, _mm512_fmadd_ps(normal, part(weight, v), part(bias, v)), COUNT(v));

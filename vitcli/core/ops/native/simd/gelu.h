@@ -1,10 +1,12 @@
 // GELU, x Phi(x).
 
-// Returns the normal distribution function Phi(x) with an error below 1e-7, and writes its density.
+// Returns the normal distribution function Phi(x) with an error below 1e-7, and writes its density,
+// which is 0 where it is below 2^-126: a multiple of it would not be small for x near 1e38.
 // Abramowitz and Stegun 1964, formula 26.2.17.
 INLINE vec phi(vec x, vec *density) {
   const vec t = 1 / (larger(x, -x) * 0.2316419f + 1);
-  *density = exp2_of(x * x * (-0.5f * LOG2E)) * 0.39894228f;
+  const vec power = x * x * (-0.5f * LOG2E);
+  *density = (vec)((ints)(exp2_of(power) * 0.39894228f) & (power > -126));
   vec p = t * 1.330274429f - 1.821255978f;
   p = p * t + 1.781477937f;
   p = p * t - 0.356563782f;

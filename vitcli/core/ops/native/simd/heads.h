@@ -84,16 +84,17 @@ static void transpose(const number *numbers, long row, long rows, long columns, 
 }
 
 // Replaces scores (count, tokens) by numbers, exp2(factor (scores - maximum)). norms (count, 2) gets
-// factor times the maximum of each row, and 1 / the sum of its numbers.
+// the maximum of each row, and 1 / the sum of its numbers. The maximum is subtracted first: factor
+// times a large score is rounded, by more than 1 from 2^24 on, so the largest number would not be 1.
 static void softmax(float *scores, long count, long tokens, float factor, float *norms) {
   const long n = UP(tokens, LANES);
   for (long i = 0; i < count; i++, scores += n) {
     for (long j = tokens; j < n; j++) scores[j] = -INFINITY;
     vec top = load(scores), total = {0};
     for (long j = LANES; j < n; j += LANES) top = larger(load(scores + j), top);
-    norms[2 * i] = factor * maximum(top);
+    norms[2 * i] = maximum(top);
     for (long j = 0; j < n; j += LANES) {
-      const vec e = exp2_of(load(scores + j) * factor - norms[2 * i]);
+      const vec e = exp2_of((load(scores + j) - norms[2 * i]) * factor);
       store_numbers((number *)scores + j, e);
       total += e;
     }
@@ -131,7 +132,7 @@ static void softmax_back(float *scores, float *grads, number *rows, long count, 
       vec products = {0};
       for (long j = tokens; j < n; j++) p[j] = -INFINITY;
       for (long j = 0; j < n; j += LANES) {
-        const vec weight = exp2_of(load(p + j) * factor - top) * inverse;
+        const vec weight = exp2_of((load(p + j) - top) * factor) * inverse;
         store(p + j, weight);
         products += weight * load(dp + j);
       }

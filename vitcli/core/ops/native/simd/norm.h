@@ -11,7 +11,7 @@ static void normalise(const float *x, const float *weight, const float *bias, nu
       const vec t = load(x + j) - mean;
       squares += t * t;
     }
-    const float scale = 1 / sqrtf(sum(squares) / width + eps);
+    const float scale = inverse_deviation(sum(squares), width, eps);
     for (long j = 0; j < width; j += LANES)
       store_numbers(y + j, (load(x + j) - mean) * scale * load(weight + j) + load(bias + j));
     statistics[2 * i] = mean, statistics[2 * i + 1] = scale;

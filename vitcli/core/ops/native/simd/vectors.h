@@ -71,6 +71,12 @@ INLINE float maximum(vec x) {
   return x[0];
 }
 
+// Returns 1 / sqrt(squares / width + eps), or NaN if the sum of squares overflowed: 1 / infinity would
+// be 0, and a row that diverges would become the bias.
+INLINE float inverse_deviation(float squares, long width, float eps) {
+  return isfinite(squares) ? 1 / sqrtf(squares / width + eps) : NAN;
+}
+
 // Returns 2^x for x <= 127, with a relative error below 2e-7; below 2^-126 it returns 2^-126.
 // Polynomial: Cephes, exp2f.
 INLINE vec exp2_of(vec x) {
