@@ -1,7 +1,10 @@
 """How a command ends that the system, its memory or a signal stopped."""
 
 import errno
+import importlib
 import os
+import sys
+import tomllib
 from pathlib import Path
 
 import filelock
@@ -68,3 +71,21 @@ def test_a_deleted_working_folder_is_said_before_any_work(monkeypatch):
     done = CliRunner().invoke(app, ["train"])
     assert done.exit_code == 4
     assert "deleted" in done.stderr
+
+
+def test_ctrl_c_during_the_imports_is_one_line(monkeypatch, capsys):
+    """The finder of modules is interrupted as soon as the program looks for a command."""
+
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "vitcli.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "vitcli.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, name = project["scripts"]["vitcli"].split(":")
+    with pytest.raises(SystemExit) as stopped:
+        getattr(importlib.import_module(module), name)()
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == "stopped immediately\n"
