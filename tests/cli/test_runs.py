@@ -235,6 +235,15 @@ def test_rm_removes_a_run_outside_of_runs_and_nothing_around_it():
     assert not Path("elsewhere/run").exists()
 
 
+@pytest.mark.parametrize("folder", [".", "runs", "quickstart/train", "elsewhere"])
+def test_rm_takes_no_folder_above_a_run_for_the_run(folder):
+    run = make_run(0, folder=Path("elsewhere/run") if folder == "elsewhere" else None)
+    code, _, talk = vitcli("rm", folder, "--yes")
+    assert code == 2
+    assert f"vitcli runs rm {run.name}\n" in talk
+    assert run.exists
+
+
 def test_rm_without_a_terminal_and_without_yes_is_refused():
     run = make_run(0)
     code, out, talk = vitcli("rm", "quickstart")

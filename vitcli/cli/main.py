@@ -36,7 +36,7 @@ from vitcli.cli import (
 from vitcli.cli.console import say, silence_stdout
 from vitcli.cli.options import group
 from vitcli.cli.usage import UsageError, is_help
-from vitcli.runner.errors import UserError
+from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
 from vitcli.version import __version__
 
 SPIN_COUNT = "20000"
@@ -50,7 +50,15 @@ ORDER = (
 )
 """The commands in the order of the help: first those that people use every day."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-RESOURCES = (*FULL, errno.EACCES, errno.EPERM, errno.EROFS)
+RESOURCES = (
+    *FULL,
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV),
+    *(errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS),
+    *(errno.ENOMEM, errno.EAGAIN, errno.EMFILE, errno.ENFILE),
+)
+"""Errors of the system that no other command line avoids: a disk, a right, memory, a limit."""
+MAPPING_MARKS = ("failed to map segment", "annot allocate memory")
+"""Words of the dynamic linker about a library for which there is no memory."""
 
 
 class Commands(TyperGroup):
@@ -70,37 +78,58 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
+            require_working_folder()
             return super().invoke(ctx)
         except UsageError as error:
             refuse(error, ctx)
-        except UserError as error:
-            say(f"error: {error}")
-            raise typer.Exit(error.exit_code) from error
         except KeyboardInterrupt as error:
             say("stopped immediately")
             raise typer.Exit(130) from error
-        except RuntimeError as error:
-            refuse_failed_gpu(error)
-            raise
-        except OSError as error:
-            if error.filename is None and error.errno in FULL:  # 'vitcli runs ls > full/runs.txt'
-                error.filename = "the output"
-                silence_stdout()
-            if os.environ.get("VITCLI_TRACEBACK") or error.filename is None:
+        except (UserError, OSError, ImportError, MemoryError, RuntimeError) as error:
+            found = error if isinstance(error, UserError) else as_user_error(error)
+            if found is None:
                 raise
-            say(f"error: {error.filename}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)")
-            raise typer.Exit(5 if error.errno in RESOURCES else 2) from error
+            say(f"error: {found}")
+            raise typer.Exit(found.exit_code) from error
 
 
-def refuse_failed_gpu(error: RuntimeError) -> None:
-    """Exit with code 5 if memory is full or a GPU failed, after a message."""
-    if "torch" not in sys.modules:  # so the error is not torch's
-        return
-    from vitcli.runner.machine.resources import as_resource_error
+def require_working_folder() -> None:
+    """Refuse to work in a folder that was deleted, in which torch ends the process.
 
-    if found := as_resource_error(error):
-        say(f"error: {found}")
-        raise typer.Exit(found.exit_code) from error
+    Raises:
+        InputError: The working folder was deleted.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError as error:
+        raise InputError("the folder that you are in was deleted; change to another one") from error
+
+
+def as_user_error(error: Exception) -> UserError | None:
+    """Return what an error says about a file, memory or a GPU; None for a bug."""
+    if isinstance(error, OSError):
+        return None if os.environ.get("VITCLI_TRACEBACK") else _as_file_error(error)
+    if isinstance(error, ImportError):
+        is_memory = any(mark in str(error) for mark in MAPPING_MARKS)
+        return ResourceError(f"out of memory: {error}") if is_memory else None
+    if "torch" in sys.modules:
+        from vitcli.runner.machine.resources import as_resource_error
+
+        return as_resource_error(error)
+    return ResourceError("out of memory") if isinstance(error, MemoryError) else None
+
+
+def _as_file_error(error: OSError) -> UserError | None:
+    """Return an error that names the file, if Python does; None if it seems to be a bug."""
+    is_resource = error.errno in RESOURCES
+    if error.filename is None and not is_resource:
+        return None
+    name = error.filename
+    if name is None:  # 'vitcli runs ls > full/runs.txt'
+        name = "the output" if error.errno in FULL else "a file"
+        silence_stdout()
+    text = f"{name}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)"
+    return ResourceError(text) if is_resource else ConfigError(text)
 
 
 def refuse(error: Exception, context: typer.Context) -> NoReturn:

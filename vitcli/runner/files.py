@@ -79,12 +79,14 @@ def commit(path: Path, content: bytes) -> None:
     path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: not a regular file")
+    with errors_name(path):
+        _replace(path, content)
+    sync_folder(path.parent)
+
+
+def _replace(path: Path, content: bytes) -> None:
     mode = path.stat().st_mode & 0o777 if path.exists() else 0o644
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    except OSError as error:
-        error.filename = str(path)  # the user does not know the name of the temporary file
-        raise
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
@@ -96,7 +98,16 @@ def commit(path: Path, content: bytes) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    sync_folder(path.parent)
+
+
+@contextlib.contextmanager
+def errors_name(path: Path) -> Iterator[None]:
+    """Let errors of the system name a path that the user knows, also those that name none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename = str(path)
+        raise
 
 
 def require_folder(path: Path, option: str = "") -> None:
@@ -141,7 +152,8 @@ def sync_folder(folder: Path) -> None:
     """Sync a folder, so that the names of its files survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with errors_name(folder):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 

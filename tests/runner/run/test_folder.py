@@ -1,5 +1,6 @@
 """How a run is found, named, and read."""
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -177,5 +178,13 @@ def test_another_folder_in_the_place_of_a_held_one_is_not_written_to(here, monke
     commit_json(Path("held/a.json"), 3)
 
 
-def refuse(path: str) -> str:
-    raise OSError(path)
+def refuse(path: object, *_: object) -> str:
+    raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_configuration_that_the_disk_does_not_give_is_named(here, monkeypatch):
+    run = make("runs/x")
+    for name in ("read_bytes", "open"):
+        monkeypatch.setattr(Path, name, refuse)
+    with pytest.raises(ConfigError, match=r"runs/x/config\.yaml: cannot be read"):
+        run.spec()

@@ -20,6 +20,7 @@ from vitcli.runner.files import (
     LOCK,
     commit,
     commit_json,
+    errors_name,
     make_folder,
     sha256,
     write_only_while_same,
@@ -121,8 +122,10 @@ class RunDir:
     def spec(self) -> ExperimentSpec:
         """Read config.yaml. Of runs that differ in their seeds alone, one is parsed."""
         path = self.path / "config.yaml"
-        is_readable = path.is_file() and os.access(path, os.R_OK)
-        parts = SEED.split(path.read_bytes()) if is_readable else []
+        try:
+            parts = SEED.split(path.read_bytes()) if path.is_file() else []
+        except OSError:  # the parser says why
+            parts = []
         if len(parts) != 3:
             return _parsed(path)
         before, seed, after = parts
@@ -213,7 +216,8 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
     make_folder(folder)
     lock = filelock.FileLock(folder / LOCK, timeout=timeout)
     try:
-        lock.acquire()
+        with errors_name(folder / LOCK):
+            lock.acquire()
     except filelock.Timeout as error:
         raise InUseError(f"{folder}: {refusal}") from error
     try:

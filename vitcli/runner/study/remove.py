@@ -7,7 +7,7 @@ from pathlib import Path
 
 from vitcli.runner.engines.drivers import no_drivers
 from vitcli.runner.engines.plan_file import PLAN
-from vitcli.runner.errors import ResourceError
+from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import (
     PAGE,
@@ -44,10 +44,11 @@ class Removal:
 
 
 def find_removal(text: str) -> Removal:
-    """Find a study or a run by its folder or its name under runs/.
+    """Find a study or a run by its folder or its name under runs/, or by its experiment.
 
     Raises:
-        ConfigError: The text is empty, or names several runs that are no study.
+        ConfigError: The text is empty, or names several runs that are no study, or another folder
+            above a run.
         InputError: There is no such run.
     """
     for folder in (Path(text), RUNS / text) if text else ():
@@ -56,7 +57,17 @@ def find_removal(text: str) -> Removal:
             trials = tuple(list_runs(folder))
             return Removal(name=study.name, folder=folder, runs=trials, is_study=True)
     run = find_run(text)
+    if not (run.is_bundled or _names(text, run)):
+        raise ConfigError(f"{text} is a folder above a run; name the run: {run.command('runs rm')}")
     return Removal(name=run.name, folder=run.path, runs=(run,), is_study=False)
+
+
+def _names(text: str, run: RunDir) -> bool:
+    """Return whether a text is the folder or the name of a run, or of its experiment."""
+    named = {Path(text).resolve(), (RUNS / text).resolve()}
+    path, top = run.path.resolve(), RUNS.resolve()
+    experiments = {folder for folder in path.parents if folder.parent == top}
+    return not named.isdisjoint({path, *experiments})
 
 
 def size_of(folder: Path) -> int:

@@ -1,0 +1,91 @@
+"""How a command ends that the system, its memory or a signal stopped."""
+
+import errno
+import importlib
+import os
+import sys
+import tomllib
+from pathlib import Path
+
+import filelock
+import pytest
+from typer.testing import CliRunner
+
+from tests.fabricated import make_run
+from vitcli.cli.main import app
+from vitcli.runner.run import folder
+
+REFUSALS = ("EIO", "ENOLCK", "EOPNOTSUPP", "ENOSYS", "ENOMEM")
+MAPPING = "libtorch_cpu.so: failed to map segment from shared object"
+pytestmark = pytest.mark.usefixtures("here")
+
+
+def fail(monkeypatch, place: object, name: str, error: BaseException) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(place, name, refuse)
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+@pytest.mark.parametrize(("operation", "command"), [("fsync", "runs page"), ("lock", "runs rm -y")])
+def test_what_the_file_system_refuses_is_named_with_its_file(monkeypatch, name, operation, command):
+    run = make_run(0).path
+    number = getattr(errno, name)
+    place = (os, "fsync") if operation == "fsync" else (filelock.FileLock, "acquire")
+    fail(monkeypatch, *place, OSError(number, os.strerror(number)))
+    words = [*command.split(), str(run)] if operation == "lock" else command.split()
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 5, done.stderr
+    assert os.strerror(number) in done.stderr
+    assert ("runs/index.html" if operation == "fsync" else f"{run}/.lock") in done.stderr
+    assert run.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (OSError(errno.EIO, "Input/output error"), "Input/output error"),
+        (ImportError(MAPPING), MAPPING),
+        (MemoryError(), "out of memory"),
+    ],
+)
+def test_a_failed_machine_is_no_bug(monkeypatch, error, words):
+    fail(monkeypatch, folder, "list_runs", error)
+    done = CliRunner().invoke(app, ["runs", "ls"])
+    assert done.exit_code == 5
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("error", [ImportError("no module"), OSError(errno.ENOENT, "x")])
+def test_a_bug_is_shown_whole(monkeypatch, error):
+    fail(monkeypatch, folder, "list_runs", error)
+    assert CliRunner().invoke(app, ["runs", "ls"]).exception is error
+
+
+def test_a_deleted_working_folder_is_said_before_any_work(monkeypatch):
+    Path("gone").mkdir()
+    monkeypatch.chdir("gone")
+    Path("../gone").resolve().rmdir()
+    done = CliRunner().invoke(app, ["train"])
+    assert done.exit_code == 4
+    assert "deleted" in done.stderr
+
+
+def test_ctrl_c_during_the_imports_is_one_line(monkeypatch, capsys):
+    """The finder of modules is interrupted as soon as the program looks for a command."""
+
+    class Interrupted:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "vitcli.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "vitcli.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    module, name = project["scripts"]["vitcli"].split(":")
+    with pytest.raises(SystemExit) as stopped:
+        getattr(importlib.import_module(module), name)()
+    assert stopped.value.code == 130
+    assert capsys.readouterr().err == "stopped immediately\n"
