@@ -1,6 +1,7 @@
 """Saved trials: committed results that replace the same training elsewhere."""
 
 import io
+import itertools
 import json
 import os
 import shutil
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from tests.runner.study.test_states import ROOT, STUDY, fabricate
 from vitcli.cli.main import app
+from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json, sha256, to_hashed_json
@@ -260,6 +262,33 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
     found = study_plan.estimate_study(plan, options, spent_seconds=3.0)
     assert found.by_variant["full"] == 1000.0
     assert found.total == 2 * 3.0 + 1000.0 * len(plan.trials), "study and worker start first"
+
+
+def test_a_study_of_saved_trials_alone_is_a_study(study, here):
+    """It has a plan, so that it can be watched, listed and removed, and its margin is kept."""
+    margin = "equivalence_margin: 1.0\n"
+    (here / "mine.yaml").write_text(STUDY + margin)
+    for variant, seed in itertools.product(("full", "no-norm"), (0, 1)):
+        fabricate(variant, seed)
+    save_all(load_study("mine.yaml"))
+    shutil.rmtree(ROOT)
+    done = CliRunner().invoke(app, ["ablate", "mine.yaml", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert "tensorboard" not in done.output
+    plan = json.loads((ROOT / PLAN).read_text())
+    assert len(plan["saved"]) == len(plan["trials"]) == 4
+    plan["margins"][0]["date"] = "2026-01-01"
+    commit_json(ROOT / PLAN, plan)
+    again = CliRunner().invoke(app, ["ablate", "mine.yaml", "--device", "cpu"])
+    assert "declared on 2026-01-01" in again.stdout
+    assert json.loads((ROOT / PLAN).read_text()) == plan
+    for words in (["ls"], ["watch", "mine", "--once"], ["page"]):
+        shown = CliRunner().invoke(app, ["runs", *words])
+        assert shown.exit_code == 0, shown.output
+        assert "mine" in shown.output or words == ["page"]
+    removed = CliRunner().invoke(app, ["runs", "rm", "mine", "--yes"])
+    assert removed.exit_code == 0, removed.output
+    assert not ROOT.exists()
 
 
 def flip_accuracy(path: Path) -> None:
