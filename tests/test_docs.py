@@ -366,9 +366,11 @@ def test_the_citation_has_the_version_of_the_package():
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert {"cff-version", "message", "title", "authors"} <= citation.keys()
-    assert citation["version"] == project["version"]
+    assert citation["version"] == project["version"] == vitcli.__version__
+    assert ("date-released" in citation) != ("dev" in vitcli.__version__)
     assert citation["license"] == project["license"]
-    assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+    released = project["version"].removesuffix(".dev0")
+    assert f"## [{released}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_no_text_installs_vitcli_from_a_registry():

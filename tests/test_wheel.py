@@ -1,14 +1,20 @@
 """The wheel, installed in its own environment outside the checkout, runs the first commands."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from vitcli.version import COMMIT
 
 ROOT = Path(__file__).parents[1]
 
@@ -36,6 +42,47 @@ def installed(here) -> Path:
     dependencies = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     (Path(paths.strip()) / "dependencies.pth").write_text("\n".join(sorted(dependencies)))
     return python.parent
+
+
+def test_a_package_knows_the_commit_that_it_was_built_from(here):
+    """Also one from an sdist. Without git and without a commit it is built, too."""
+    sources = here / "sources"
+    shutil.copytree(ROOT / "vitcli", sources / "vitcli", ignore=shutil.ignore_patterns("pre*"))
+    shutil.copytree(ROOT / "experiments", sources / "experiments", ignore=only_yaml)
+    for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, sources)
+    assert build(sources, "wheel", here / "bare") is None
+    git = ("git", "-c", "user.name=x", "-c", "user.email=x@example.org")
+    run(*git, "init", "-q", cwd=sources)
+    run(*git, "add", ".", cwd=sources)
+    run(*git, "commit", "-q", "-m", "x", cwd=sources)
+    expected = {"commit": run("git", "rev-parse", "HEAD", cwd=sources).strip(), "dirty": False}
+    assert build(sources, "wheel", here / "wheel") == expected
+    assert build(sources, "sdist", here / "sdist") == expected
+    (archive,) = (here / "sdist").glob("*.tar.gz")
+    shutil.unpack_archive(archive, here / "unpacked", filter="data")
+    (unpacked,) = (here / "unpacked").iterdir()
+    assert build(unpacked, "wheel", here / "again") == expected
+    asked = "from vitcli.version import source_commit; print(source_commit())"
+    assert expected["commit"] in run(sys.executable, "-c", asked, cwd=unpacked)
+
+
+def only_yaml(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if not name.endswith(".yaml")]
+
+
+def build(sources: Path, target: str, output: Path) -> dict | None:
+    """Build a package with hatchling; return its commit.json."""
+    run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", output, cwd=sources)
+    (path,) = output.iterdir()
+    if target == "wheel":
+        with zipfile.ZipFile(path) as wheel:
+            found = [wheel.read(name) for name in wheel.namelist() if name.endswith(COMMIT)]
+    else:
+        with tarfile.open(path) as archive:
+            names = [name for name in archive.getnames() if name.endswith(COMMIT)]
+            found = [archive.extractfile(name).read() for name in names]
+    return json.loads(*found) if found else None
 
 
 @pytest.mark.ci

@@ -1,7 +1,34 @@
-"""The version of vitcli, and the folder that holds the package."""
+"""The version of vitcli, its commit, and the folder that holds the package."""
 
+import json
+import subprocess
 from pathlib import Path
 
-__version__ = "0.8.0"
+__version__ = "0.9.0.dev0"
 
 PACKAGE = Path(__file__).resolve().parent
+COMMIT = "commit.json"
+"""File in a built package with the commit that it was built from."""
+
+
+def source_commit() -> tuple[str | None, bool | None]:
+    """Return the commit of the code and whether it had changes; None if unknown.
+
+    A checkout asks git; a built package was told when it was built.
+    """
+    root = PACKAGE.parent
+    try:
+        if (root / ".git").exists():
+            commit = _git(root, "rev-parse", "HEAD")
+            return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
+        stored = json.loads((PACKAGE / COMMIT).read_text())
+        return stored["commit"], stored["dirty"]
+    except (OSError, ValueError, KeyError, TypeError, subprocess.SubprocessError):
+        return None, None
+
+
+def _git(root: Path, *words: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
+    )
+    return done.stdout.strip()

@@ -6,7 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.machine.device import cpu_name, source_commit
+from vitcli.runner.machine.device import cpu_name
+from vitcli.version import source_commit
 
 FILE = Path(__file__).parents[2] / "experiments" / "results" / "speed" / "faults.json"
 

@@ -263,7 +263,8 @@ def run(request: Request, options: "Options", *, dry_run: bool) -> None:
         say(f"report  {root / 'report.html'}")
     else:
         say("report  not written, because --only trains a part of the study; leave out --only")
-    say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
+    if any(not state.source for state in states.values()):
+        say(f"next    tensorboard --logdir {shlex.quote(str(root))}")
 
 
 def train(plan: "StudyPlan", options: "Options", save: Path | None) -> "dict[str, TrialState]":

@@ -114,7 +114,8 @@ def ls(
     Example:
       vitcli runs ls --sort accuracy
     """
-    from vitcli.runner.run.folder import list_runs
+    from vitcli.runner.overview.study_folder import find_studies
+    from vitcli.runner.run.folder import RUNS, list_runs
     from vitcli.runner.run.listing import rank, select_runs, summarize_runs
     from vitcli.runner.text import natural_key
 
@@ -138,6 +139,9 @@ def ls(
         say(f"next: vitcli runs show {shlex.quote(newest[0].name)}")
     elif every:
         say(f"none of the {len(every):,} runs fits; list all of them: vitcli runs ls")
+    elif studies := find_studies(RUNS):
+        folders = shlex.join(str(folder.relative_to(RUNS)) for folder in studies)
+        say(f"no runs, but studies of saved trials: {folders}; show one: vitcli runs watch STUDY")
     else:
         say("no runs yet; start with: vitcli train")
 

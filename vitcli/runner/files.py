@@ -5,6 +5,7 @@ import contextlib
 import hashlib
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -156,6 +157,22 @@ def sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """Return the content of a regular file of at most ``limit`` bytes.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is a pipe, a device or too large, so that vitcli did not write it.
+    """
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError("not a regular file")
+        content = file.read(limit + 1)
+    if len(content) > limit:
+        raise ValueError(f"larger than {limit:,} bytes")
+    return content
 
 
 def commit_json(path: Path, value: Any) -> None:

@@ -19,6 +19,7 @@ from tests.runner.search.made_up import (
 )
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.files import sha256
 from vitcli.runner.search.attributes import FOLDER, KILLED
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.driver import Driver
@@ -123,6 +124,36 @@ def test_a_trial_without_a_saved_result_is_trained_again_and_not_pruned(made, mo
     (again,) = (each for each in driver.results.values() if each.config_hash == pruned)
     assert again.state == "finished"
     assert len(driver.results) == 16
+
+
+@pytest.mark.parametrize("folder", ["../../x", "/tmp/x", "trials/../x", 5, "trials/a/seed0"])
+def test_a_trial_outside_the_search_is_refused(made, move, tmp_path, folder):
+    """A driver would train a running trial in the folder that a stranger's file names."""
+    driver = search_all(save=tmp_path / "saved", trials=2)
+    path = history_path(tmp_path / "saved", driver.search)
+    records = read_history(path)
+    records[1] |= {"state": "RUNNING", "values": None, "ended": None}
+    records[1]["user_attrs"] = {FOLDER: folder}
+    lines = "".join(f"{json.dumps(record)}\n" for record in records)
+    header = {"format": 1, "sha256": sha256(lines.encode())}
+    path.write_text(f"{json.dumps(header)}\n{lines}")
+    with pytest.raises(InputError, match="damaged; restore it, or delete it"):
+        read_history(path)
+    move("second")
+    storage = make_driver(trials=2)
+    storage.store.add(records)
+    with pytest.raises(InputError, match="not in its folder"):
+        storage.recover()
+
+
+def test_a_saved_score_that_is_no_share_is_refused(made, move, tmp_path):
+    search_all(save=tmp_path / "saved", trials=2)
+    for trial in read_saved(tmp_path / "saved").values():
+        save_trial(tmp_path / "saved", "made", trial.replace(score=7.5, curve=((2, 7.5),)))
+    move("second")
+    driver = make_driver(save=tmp_path / "saved", trials=2)
+    with pytest.raises(InputError, match="impossible accuracy"):
+        restore(driver)
 
 
 @pytest.mark.parametrize("state", ["diverged", "failed"])

@@ -9,6 +9,7 @@ import pytest
 from tests.fabricated_study import HOSTILE
 from tests.runner.search.made_up import ROOT, make_driver, search_all, write_search
 from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import to_hashed_json
 from vitcli.runner.search.final import load_final, write_final
 from vitcli.runner.search.publish import html, publish, table_csv
 from vitcli.runner.search.records import SearchTrial, read_saved, read_saved_trial, save_trial
@@ -118,6 +119,18 @@ def test_a_trial_survives_its_file_and_damage_is_found(tmp_path):
         path.write_text(content)
         with pytest.raises(InputError, match=str(path)):
             read_saved_trial(path)
+
+
+@pytest.mark.parametrize("change", [{"score": 0.99}, {"score": None}, {"parameters": -1}])
+def test_a_saved_trial_that_contradicts_itself_is_damaged(tmp_path, change):
+    trial = make_trial("a", 0.5, 300, curve=((1, 0.25), (2, 0.5)))
+    path = save_trial(tmp_path, "made", trial)
+    value = json.loads(path.read_text())
+    value["trial"] |= change
+    del value["sha256"]
+    path.write_bytes(to_hashed_json(value))
+    with pytest.raises(InputError, match="damaged; restore it, or delete it"):
+        read_saved_trial(path)
 
 
 def test_hostile_names_are_escaped_on_the_page(tmp_path):

@@ -1,7 +1,11 @@
 """Saved trials: committed results that replace the same training elsewhere."""
 
+import io
+import itertools
 import json
+import os
 import shutil
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,9 +16,10 @@ from typer.testing import CliRunner
 
 from tests.runner.study.test_states import ROOT, STUDY, fabricate
 from vitcli.cli.main import app
+from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.files import commit_json, to_hashed_json
+from vitcli.runner.files import commit_json, sha256, to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import drive
 from vitcli.runner.study import plan as study_plan
@@ -259,11 +264,89 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
     assert found.total == 2 * 3.0 + 1000.0 * len(plan.trials), "study and worker start first"
 
 
+def test_a_study_of_saved_trials_alone_is_a_study(study, here):
+    """It has a plan, so that it can be watched, listed and removed, and its margin is kept."""
+    margin = "equivalence_margin: 1.0\n"
+    (here / "mine.yaml").write_text(STUDY + margin)
+    for variant, seed in itertools.product(("full", "no-norm"), (0, 1)):
+        fabricate(variant, seed)
+    save_all(load_study("mine.yaml"))
+    shutil.rmtree(ROOT)
+    done = CliRunner().invoke(app, ["ablate", "mine.yaml", "--device", "cpu"])
+    assert done.exit_code == 0, done.output
+    assert "tensorboard" not in done.output
+    plan = json.loads((ROOT / PLAN).read_text())
+    assert len(plan["saved"]) == len(plan["trials"]) == 4
+    plan["margins"][0]["date"] = "2026-01-01"
+    commit_json(ROOT / PLAN, plan)
+    again = CliRunner().invoke(app, ["ablate", "mine.yaml", "--device", "cpu"])
+    assert "declared on 2026-01-01" in again.stdout
+    assert json.loads((ROOT / PLAN).read_text()) == plan
+    for words in (["ls"], ["watch", "mine", "--once"], ["page"]):
+        shown = CliRunner().invoke(app, ["runs", *words])
+        assert shown.exit_code == 0, shown.output
+        assert "mine" in shown.output or words == ["page"]
+    removed = CliRunner().invoke(app, ["runs", "rm", "mine", "--yes"])
+    assert removed.exit_code == 0, removed.output
+    assert not ROOT.exists()
+
+
 def flip_accuracy(path: Path) -> None:
     path.write_text(path.read_text().replace("0.75", "0.85"))
 
 
+def forge(path: Path, result: dict | None = None, outer: dict | None = None, **record) -> None:
+    """Change fields of a saved trial and make its hash again."""
+    value = json.loads(path.read_text())
+    value["record"] |= record
+    value["record"]["result"] |= result or {}
+    value |= outer or {}
+    del value["sha256"]
+    path.write_bytes(to_hashed_json(value))
+
+
+def forge_predictions(path: Path, **arrays: object) -> None:
+    np.savez_compressed(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
+    digest = sha256(path.with_suffix(".npz").read_bytes())
+    forge(path, outer={"predictions_sha256": digest})
+
+
+def claim_many_entries(path: Path) -> None:
+    """Write predictions whose header claims 2^50 entries."""
+    with zipfile.ZipFile(path.with_suffix(".npz"), "w") as archive:
+        for name in ("label", "prediction"):
+            with io.BytesIO() as file:
+                header = {"descr": "|u1", "fortran_order": False, "shape": (2**50,)}
+                np.lib.format.write_array_header_1_0(file, header)
+                archive.writestr(f"{name}.npy", file.getvalue() + bytes(8))
+    digest = sha256(path.with_suffix(".npz").read_bytes())
+    forge(path, outer={"predictions_sha256": digest})
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def huge(path: Path) -> None:
+    os.truncate(path, 1 << 40)
+
+
 DAMAGES = {
+    "another accuracy, hash made again": lambda path: forge(path, {"test_accuracy": 0.99}),
+    "7.5": lambda path: forge(path, {"test_accuracy": 7.5}),
+    "-3": lambda path: forge(path, {"test_accuracy": -3.0}),
+    "1e308": lambda path: forge(path, {"val_accuracy": 1e308}),
+    "a curve above 1": lambda path: forge(path, curve=[[1, 75.0]]),
+    "no accuracy": lambda path: forge(path, {"test_accuracy": None}),
+    "fewer images": lambda path: forge(path, {"num_test": 1000}),
+    "no sessions": lambda path: forge(path, sessions=[]),
+    "no hash of predictions": lambda path: forge(path, outer={"predictions_sha256": None}),
+    "an array without a dimension": lambda path: forge_predictions(path, label=1, prediction=1),
+    "labels below 0": lambda path: forge_predictions(path, label=[-1], prediction=[0]),
+    "2^50 entries": claim_many_entries,
+    "a pipe": pipe,
+    "a sparse file": huge,
     "another accuracy": flip_accuracy,
     "cut short": lambda path: path.write_bytes(path.read_bytes()[:-20]),
     "no JSON": lambda path: path.write_bytes(b"\x00"),

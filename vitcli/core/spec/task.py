@@ -67,6 +67,10 @@ class Metric:
         number = f"{self.scale * value:.{self.digits if digits is None else digits}f}"
         return f"{number} {self.unit}" if self.unit else number
 
+    def is_possible(self, value: float) -> bool:
+        """Return whether a run can measure this value: a share lies between 0 and 1."""
+        return self.unit != "%" or 0 <= value <= 1
+
     def is_better(self, value: float, other: float) -> bool:
         """Return whether ``value`` is better than ``other``."""
         return value > other if self.higher_is_better else value < other

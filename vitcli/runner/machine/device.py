@@ -2,7 +2,6 @@
 
 import os
 import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from vitcli.runner.errors import ConfigError, ResourceError
 from vitcli.runner.machine.arithmetic import forbid_tf32
 from vitcli.runner.machine.processor import cpu_limits, prefers_bf16, this_processor
 from vitcli.runner.text import quantity
-from vitcli.version import PACKAGE, __version__
+from vitcli.version import __version__, source_commit
 
 DTYPES = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 TF32_CAPABILITY = (8, 0)
@@ -118,25 +117,6 @@ def hardware(device: torch.device) -> str:
     threads = torch.get_num_threads()
     parts = [cpu_name(), cpu_limits(), quantity(threads, "thread")]
     return ", ".join(filter(None, parts))
-
-
-def source_commit() -> tuple[str | None, bool | None]:
-    """Return the commit of the running checkout and whether it has changes; None if unknown."""
-    root = PACKAGE.parent
-    if not (root / ".git").exists():
-        return None, None
-    try:
-        commit = _git(root, "rev-parse", "HEAD")
-        return commit, bool(_git(root, "status", "--porcelain", "--untracked-files=no"))
-    except (OSError, subprocess.SubprocessError):
-        return None, None
-
-
-def _git(root: Path, *words: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
-    )
-    return done.stdout.strip()
 
 
 def environment(device: torch.device) -> dict[str, Any]:

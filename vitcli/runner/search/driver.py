@@ -13,6 +13,7 @@ from typing import Any
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.engines.engine import Job
 from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.attributes import FOLDER, KILLED, REPEATED, is_evaluated, is_lost
@@ -20,6 +21,7 @@ from vitcli.runner.search.definition import Search
 from vitcli.runner.search.judge import Judge, Verdict
 from vitcli.runner.search.records import (
     SearchTrial,
+    is_trial_folder,
     pruned_trial,
     read_trial,
     save_trial,
@@ -79,6 +81,11 @@ class Driver:
             is_running = trial.state.name == "RUNNING"
             if folder is None or not (is_running or is_evaluated(trial)):
                 continue
+            if not is_trial_folder(folder):
+                raise InputError(
+                    f"{self.root}: the storage of this search is damaged: trial {trial.number} is"
+                    " not in its folder; restore it, or begin a new search with -o FOLDER"
+                )
             verdict = self.judge(dict(trial.params))
             if verdict.spec is None:
                 continue  # another version of vitcli trained this point
@@ -136,9 +143,16 @@ class Driver:
         """
         from vitcli.runner.machine.device import name_precision, pick_device
 
-        found = self.saved.get((verdict.config_hash, spec.seed))
+        key = verdict.config_hash, spec.seed
+        found = self.saved.get(key)
         if found is None:
             return None
+        scores = [score for _, score in found.curve] + [found.score or 0.0]
+        if not all(map(self.search.headline.is_possible, scores)):
+            raise InputError(
+                f"the saved trial {trial_folder(*key)} has an impossible"
+                f" {self.search.headline.label}; restore its file, or delete it"
+            )
         found = found.replace(point=dict(verdict.point))
         if found.precision is None:
             return found

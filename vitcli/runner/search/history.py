@@ -16,6 +16,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, make_folder, sha256
 from vitcli.runner.search.attributes import FOLDER, is_evaluated
 from vitcli.runner.search.definition import Search
+from vitcli.runner.search.records import is_trial_folder
 from vitcli.runner.text import portable_fields
 
 if TYPE_CHECKING:
@@ -69,8 +70,12 @@ def read_history(path: Path) -> list[dict[str, Any]]:
         header, _, lines = path.read_text().partition("\n")
         if json.loads(header) != {"format": FORMAT, "sha256": sha256(lines.encode())}:
             raise ValueError
-        return [json.loads(line) for line in lines.splitlines()]
-    except (OSError, ValueError, RecursionError) as error:
+        records = [json.loads(line) for line in lines.splitlines()]
+        folders = [record["user_attrs"].get(FOLDER) for record in records]
+        if not all(folder is None or is_trial_folder(folder) for folder in folders):
+            raise ValueError
+        return records
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: damaged; restore it, or delete it") from error
 
 

@@ -1,18 +1,19 @@
 """The results of the trials of a search, from their run folders or from saved files. No torch."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.task import Metric
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.files import commit, make_folder, to_hashed_json
+from vitcli.runner.files import commit, make_folder, read_bounded, to_hashed_json
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.result import as_pairs
@@ -21,6 +22,9 @@ from vitcli.runner.text import portable_fields
 FORMAT = 1
 TRIALS = "trials"
 """Folder of the run folders, in that of the search."""
+TRIAL_FOLDER = re.compile(rf"{TRIALS}/[0-9a-f]{{12}}/seed[0-9]+")
+MAX_RECORD = 1 << 24
+"""Largest size of a saved trial in bytes; those of 10,000 epochs are below it."""
 
 
 class SearchTrial(Spec):
@@ -36,10 +40,10 @@ class SearchTrial(Spec):
     """Headline number on the validation split after the last epoch."""
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, score)."""
-    parameters: int
-    forward_flops: int
-    train_flops: int | None = None
-    train_seconds: float | None = None
+    parameters: int = Field(ge=0)
+    forward_flops: int = Field(ge=0)
+    train_flops: int | None = Field(None, ge=0)
+    train_seconds: float | None = Field(None, ge=0)
     data_hash: str = ""
     num_train: int | None = None
     num_val: int | None = None
@@ -48,6 +52,11 @@ class SearchTrial(Spec):
     hardware: str | None = None
     torch: str | None = None
     commit: str | None = None
+
+
+def is_trial_folder(folder: object) -> bool:
+    """Return whether a stored text can be what ``trial_folder`` returns: no path leads outside."""
+    return isinstance(folder, str) and TRIAL_FOLDER.fullmatch(folder) is not None
 
 
 def trial_folder(digest: str, seed: int) -> str:
@@ -161,7 +170,7 @@ def read_saved_trial(path: Path) -> SearchTrial | None:
         InputError: The file cannot be read, or its content is not what was written.
     """
     try:
-        content = path.read_bytes()
+        content = read_bounded(path, MAX_RECORD)
         value = json.loads(content)
         if isinstance(value, dict) and "study" in value:
             return None
@@ -170,8 +179,18 @@ def read_saved_trial(path: Path) -> SearchTrial | None:
         value.pop("sha256", None)
         if content != to_hashed_json(value):
             raise InputError(f"{path}: it does not match its hash; restore it, or delete it")
-        return SearchTrial.model_validate_json(json.dumps(value["trial"]))
+        trial = SearchTrial.model_validate_json(json.dumps(value["trial"]))
+        _check_score(trial)
+        return trial
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError, ValidationError) as error:
         raise InputError(f"{path}: damaged; restore it, or delete it") from error
+
+
+def _check_score(trial: SearchTrial) -> None:
+    """Refuse a score that is missing or that its own curve contradicts."""
+    if (trial.score is None) != (trial.state == "diverged"):
+        raise ValueError
+    if trial.score is not None and trial.curve and trial.curve[-1][1] != trial.score:
+        raise ValueError

@@ -20,6 +20,8 @@ from vitcli.runner.study.significance import ALPHA
 Scores = NDArray[np.float64]
 MAX_EXAMPLES = 12
 """Number of images that a contrast names."""
+MAX_CLASSES = 1 << 20
+"""A label above it is damage; a table by class takes memory for every label below it."""
 
 
 @dataclass(frozen=True)
@@ -44,16 +46,35 @@ class PerImage:
     scores: NDArray[np.generic]
     labels: NDArray[np.int64]
 
+    @property
+    def is_sound(self) -> bool:
+        """Return whether every image has a finite score and, in a task with labels, a class."""
+        scores, labels = self.scores, self.labels
+        is_known = (labels >= 0) & (labels < MAX_CLASSES)
+        return bool(
+            (scores.ndim == 1 and len(scores) > 0 and labels.shape in ((0,), scores.shape))
+            and np.isfinite(scores).all()
+            and is_known.all()
+        )
+
 
 def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
-    """Return what the outputs of a task say of each image; None if the task cannot say it."""
+    """Return what the outputs of a task say of each image; None if the task cannot say it.
+
+    Raises:
+        ValueError: The arrays are not the outputs of this task.
+    """
     if row.per_image is None:
         return None
     try:
-        scores, labels = load_target(row.per_image)(arrays)
-    except BROKEN_ARCHIVE:
-        return None
-    return PerImage(np.asarray(scores), np.array([] if labels is None else labels, np.int64))
+        with np.errstate(invalid="ignore"):
+            scores, labels = load_target(row.per_image)(arrays)
+    except BROKEN_ARCHIVE as error:
+        raise ValueError("not the predictions of this task") from error
+    found = PerImage(np.asarray(scores), np.array([] if labels is None else labels, np.int64))
+    if not found.is_sound:
+        raise ValueError("not the predictions of this task")
+    return found
 
 
 def read_per_image(path: Path, row: TaskRow) -> PerImage | None:

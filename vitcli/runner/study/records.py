@@ -49,15 +49,15 @@ class Result(Numbers):
 
     model_config = ConfigDict(extra="ignore")
 
-    test_accuracy: float | None = None
+    test_accuracy: float | None = Field(None, ge=0, le=1)
     test_loss: float | None = None
     train_loss: float | None = None
-    val_accuracy: float | None = None
-    train_seconds: float | None = None
-    images_per_second: float | None = None
-    parameters: int | None = None
-    forward_flops: int | None = None
-    num_test: int | None = None
+    val_accuracy: float | None = Field(None, ge=0, le=1)
+    train_seconds: float | None = Field(None, ge=0)
+    images_per_second: float | None = Field(None, ge=0)
+    parameters: int | None = Field(None, ge=0)
+    forward_flops: int | None = Field(None, ge=0)
+    num_test: int | None = Field(None, ge=0)
     precision: str | None = None
     kernels: str | None = None
 
@@ -79,12 +79,12 @@ class TrialRecord(Spec):
     seed: int
     data_hash: str = ""
     num_train: int | None = None
-    epochs: int
+    epochs: int = Field(ge=0)
     """Number of epochs that were trained."""
     curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, accuracy), on the validation split if there is one."""
     result: Result
-    sessions: Annotated[tuple[Session, ...], AcceptsList]
+    sessions: Annotated[tuple[Session, ...], Field(min_length=1), AcceptsList]
     """The first session began the training."""
     is_inexact: bool = False
 

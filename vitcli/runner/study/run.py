@@ -40,9 +40,10 @@ def run_study(
         PartlyError: The time budget was used up.
     """
     full_checkpoints = _find_full_checkpoints(plan)
-    if not (plan.trials or full_checkpoints):
+    if not (plan.trials or full_checkpoints) and _is_written(plan):
         return plan.states
-    check_engine(options.cluster)
+    if plan.trials:
+        check_engine(options.cluster)
 
     def note(text: str) -> None:
         on_event(TrialEvent("", Message(text=text)))
@@ -51,9 +52,10 @@ def run_study(
     with join_drivers(plan.root) as driver:
         with prepare_folder(plan.root):
             _reduce_to_weights(full_checkpoints)
-            if not plan.trials:
-                return plan.states
             has_others = other_drivers(plan.root, own=driver) > 0
+            if not plan.trials:
+                write_plan(plan, options, keep=has_others)
+                return plan.states
             if has_others:
                 note("another process trains this study, too; each trial is trained once")
             setup = _set_up(plan, options, driver, note)
@@ -200,6 +202,18 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
         "saved": [folder for folder, state in plan.states.items() if state.source],
     }
     commit_json(plan.root / PLAN, content)
+
+
+def _is_written(plan: StudyPlan) -> bool:
+    """Return whether the folder has a plan with these trials, saved results and margins."""
+    try:
+        stored = read_plan(plan.root)
+        trials, saved = set(stored["trials"]), set(stored["saved"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    taken = {folder for folder, state in plan.states.items() if state.source}
+    margins = declared_margins(plan.study, plan.root, plan.saved)
+    return plan.states.keys() <= trials and taken <= saved and margins == read_margins(plan.root)
 
 
 def _planned_trials(root: Path) -> dict[str, Any]:

@@ -9,24 +9,28 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from pydantic import ValidationError
+import numpy as np
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.core.spec.task import TASKS, TaskRow
+from vitcli.core.spec.tasks import DEFAULT_TASK
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.diff import changed_fields
-from vitcli.runner.files import commit, make_folder, sha256, to_hashed_json
+from vitcli.runner.files import commit, make_folder, read_bounded, sha256, to_hashed_json
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.predictions import condensed
+from vitcli.runner.run.predictions import MAX_BYTES, condensed, read_outputs
 from vitcli.runner.study.definition import Trial
+from vitcli.runner.study.images import per_image
 from vitcli.runner.study.records import TrialRecord, thread_mismatch
 from vitcli.runner.text import portable_fields
 
 FORMAT = 1
 SAVED = Path("experiments/results/trials")
 """Folder in which ``ablate`` looks for saved trials by default."""
+MAX_RECORD = 1 << 24
+"""Largest size of a record in bytes; those of 10,000 epochs are below it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +125,8 @@ def read_saved(path: Path) -> TrialRecord | None:
         InputError: One of the two files is missing, damaged or of a newer format.
     """
     try:
-        content = path.read_bytes()
-        value: dict[str, Any] = json.loads(content)
+        content = read_bounded(path, MAX_RECORD)
+        value = json.loads(content)
         if isinstance(value, dict) and "search" in value:
             return None
         if isinstance(value, dict) and "record" not in value:
@@ -132,17 +136,53 @@ def read_saved(path: Path) -> TrialRecord | None:
         if value.get("format") != FORMAT:
             raise InputError(f"{path}: not a saved trial of format {FORMAT}; update vitcli")
         value.pop("sha256", None)
-        predictions = value["predictions_sha256"]
         if content != to_hashed_json(value):
             raise ValueError("it does not match its hash")
-        if predictions and sha256(path.with_suffix(".npz").read_bytes()) != predictions:
-            raise ValueError("its predictions do not match their hash")
-        return TrialRecord.model_validate_json(json.dumps(value["record"]))
+        record = TrialRecord.model_validate_json(json.dumps(value["record"]))
+        row = TASKS[value["config"].get("task.name", DEFAULT_TASK)]
+        _check_numbers(record, row)
+        _check_predictions(path.with_suffix(".npz"), value["predictions_sha256"], record, row)
+        return record
     except OSError as error:
         raise InputError(f"{error.filename}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, AttributeError, RecursionError) as error:
-        problem = "damaged" if isinstance(error, ValidationError) else f"damaged ({error})"
-        raise InputError(f"{path}: {problem}; restore it, or delete it") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        what = error.args[0] if type(error) is ValueError and error.args else ""
+        raise InputError(
+            f"{path}: damaged{f' ({what})' if what else ''}; restore it, or delete it"
+        ) from error
+
+
+def _check_numbers(record: TrialRecord, row: TaskRow) -> None:
+    """Refuse a record whose main number is missing or impossible."""
+    names = [f"{split}_{row.headline.name}" for split in ("test", "val")]
+    test, val = map(record.result.number, names)
+    if (test is None) != (record.state == "diverged"):
+        raise ValueError(f"its state is {record.state}, its {names[0]} is {test}")
+    for value in (test, val, *(value for _, value in record.curve)):
+        if value is not None and not row.headline.is_possible(value):
+            raise ValueError(f"its {row.headline.label} is {value}")
+
+
+def _check_predictions(path: Path, digest: str | None, record: TrialRecord, row: TaskRow) -> None:
+    """Refuse predictions that were changed, that are missing, or that contradict the record."""
+    if record.state == "diverged":
+        return
+    content = read_bounded(path, MAX_BYTES)
+    if sha256(content) != digest:
+        raise ValueError("its predictions do not match their hash")
+    found = per_image(read_outputs(content), row)
+    value = record.result.number(f"test_{row.headline.name}")
+    if found is None or value is None:
+        return
+    mean, count = float(found.scores.mean(dtype=np.float64)), len(found.scores)
+    rounding = np.finfo(found.scores.dtype).eps if found.scores.dtype.kind == "f" else 0.0
+    if abs(mean - value) > max(1e-6, rounding * abs(value)):
+        text = row.headline.label
+        raise ValueError(f"its {text} is {value:.4f}, but its predictions give {mean:.4f}")
+    if count != record.result.num_test:
+        raise ValueError(
+            f"it counts {record.result.num_test} images, but has predictions of {count}"
+        )
 
 
 def save_trial(
