@@ -1,5 +1,6 @@
 """Mistakes in a command line: one line that says what is wrong, what was meant and what to type."""
 
+import re
 import shlex
 from collections.abc import Iterator
 from typing import Any
@@ -9,7 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from vitcli.cli.main import app
-from vitcli.cli.usage import explain_value
+from vitcli.cli.usage import explain_value, options_of, suggest_option
 
 TOLD = {
     "trian": "'vitcli' has no command 'trian'; did you mean 'vitcli train'?",
@@ -19,6 +20,20 @@ TOLD = {
     "train --learning-speed 3": (
         "'vitcli train' has no option --learning-speed; see 'vitcli train --help'"
     ),
+    "eval x --data photos": (
+        "'vitcli eval' has no option --data; only 'vitcli train' and 'vitcli runs ls' have it"
+    ),
+    "import x --data photos": ("'vitcli import' has no option --data; type -s data.name=VALUE"),
+    "ablate --epochs 1": (
+        "'vitcli ablate' has no option --epochs; to change a study, write a file with the lines"
+        " 'base: STUDY' and 'train: {epochs: ...}'"
+    ),
+    "ablate -s a=1": (
+        "'vitcli ablate' has no option -s; to change a study, write a file with the lines"
+        " 'base: STUDY' and 'FIELD: VALUE'"
+    ),
+    "ablate --seed 1": "'vitcli ablate' has no option --seed; did you mean --seeds?",
+    "predict --images x": "'vitcli predict' has no option --images; see 'vitcli predict --help'",
     "--trace": "'vitcli' has no option --trace; see 'vitcli --help'",
     "predict": "'vitcli predict' needs IMAGE; type for example: vitcli predict photo.jpg --top 3",
     "import vit.pt --name theirs": (
@@ -75,6 +90,30 @@ def test_every_wrong_value_can_be_explained():
     assert "--fit takes one of crop, pad, stretch" in told
     assert "--seconds takes a number of at least 0" in told
     assert "VITCLI_OFFLINE takes true or false" in told
+
+
+def contexts(command: Any, parent: Any = None) -> Iterator[Any]:
+    """The context of every command that can be typed."""
+    own = typer.Context(command, parent=parent, info_name=command.name)
+    below = [*getattr(command, "commands", {}).values()]
+    for each in below:
+        yield from contexts(each, own)
+    if not below:
+        yield own
+
+
+def test_only_an_option_of_the_command_is_suggested():
+    """Tried with each option of every other command, and with the names of the arguments."""
+    every = [*contexts(typer.main.get_command(app))]
+    known = {name for each in every for name in options_of(each.command)}
+    arguments = {f"--{each.name}" for context in every for each in context.command.params}
+    for context in every:
+        own = options_of(context.command)
+        for name in {*known, *arguments} - {*own}:
+            told = suggest_option(name, context)
+            if found := re.search(r"did you mean (\S+)\?", told):
+                assert found[1] in own, (context.command.name, name)
+                assert name not in known or found[1] == f"{name}s", (context.command.name, name)
 
 
 @pytest.mark.parametrize("words", ["", "runs"])

@@ -8,6 +8,11 @@ from vitcli.cli.console import say
 if TYPE_CHECKING:
     from vitcli.runner.experiment.config import Experiment
 
+SHORTCUTS = (
+    *("seed", "train.epochs", "train.batch_size", "optim.lr", "train.precision"),
+    *("train.limit_batches", "train.init", "data.name", "data.skip_bad"),
+)
+"""Fields that an option of 'vitcli train' sets."""
 NAMES = {"data.name": "--data"}
 """Field -> the option that sets it, where the option is not called like the field."""
 

@@ -15,8 +15,6 @@ import typer
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec
 
-WEIGHTS = (".pt", ".pth", ".bin", ".safetensors")
-"""Suffixes of weights files."""
 BREAKS = {"=", ":"}
 """Characters at which bash splits a word that is completed."""
 
@@ -151,6 +149,8 @@ def run(ctx: typer.Context, incomplete: str) -> Iterator[str]:
 @completion
 def weights(ctx: typer.Context, incomplete: str) -> Iterator[str]:
     """Yield the weights files that a word may mean, and the folders that may hold some."""
+    from vitcli.runner.run.folder import WEIGHTS
+
     yield from (name for name in ("timm:",) if name.startswith(incomplete) and incomplete)
     for path in sorted(Path(incomplete + "x").parent.glob("[!.]*")):
         name = f"{path}/" if path.is_dir() else str(path)

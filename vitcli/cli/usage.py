@@ -1,16 +1,20 @@
 """Mistakes in a command line, each told in one line like every other error."""
 
 import re
+from collections.abc import Iterator
 from enum import EnumType
 from typing import Any, cast, get_args, get_type_hints
 
 import typer
 
-from vitcli.runner.text import closest
+from vitcli.cli.chosen import SHORTCUTS, option_names
+from vitcli.runner.text import closest, join_words
 
 UsageError = cast(type[Exception], typer.BadParameter.__base__)
 """The error that Typer raises for a wrong command line. Typer exports only a subclass of it."""
 EXAMPLE = re.compile(r"^Example:\n +(.+)$", re.MULTILINE)
+MAX_OWNERS = 2
+"""Number of commands with an option that an error names."""
 
 
 def is_help(error: Exception) -> bool:
@@ -26,10 +30,8 @@ def explain(error: Any, root: typer.Context) -> str:
         command += f" {root.invoked_subcommand}"
     hint = f"see '{command} --help'"
     if hasattr(error, "possibilities") and hasattr(error, "option_name"):
-        known = [name for each in context.command.params for name in each.opts]
-        meant = closest(error.option_name, known)
-        hint = f"did you mean {meant}?" if meant else hint
-        return f"'{command}' has no option {error.option_name}; {hint}"
+        told = suggest_option(error.option_name, context) or hint
+        return f"'{command}' has no option {error.option_name}; {told}"
     if hasattr(error, "param_type"):
         example = EXAMPLE.search(context.command.help or "")
         hint = f"type for example: {example[1]}" if example else hint
@@ -41,6 +43,47 @@ def explain(error: Any, root: typer.Context) -> str:
         hint = f"did you mean '{command} {meant}'?" if meant else hint
         return f"'{command}' has no command {found[1]!r}; {hint}"
     return reword(error.message, context, hint)
+
+
+def suggest_option(name: str, context: typer.Context) -> str:
+    """Return what to type instead of an option that a command lacks; empty if nothing is close.
+
+    An option of another command was not misspelt. So no similar option is suggested for it.
+    """
+    own = options_of(context.command)
+    plural = next((each for each in own if f"{name}s" == each), None)
+    owners = [path for path, known in all_options(context.find_root().command) if name in known]
+    if not owners or plural:
+        meant = plural or closest(name, own)
+        return f"did you mean {meant}?" if meant else ""
+    fields = {option: field for field, option in option_names(SHORTCUTS).items()}
+    if name in fields and "--set" in own:
+        return f"type -s {fields[name]}=VALUE"
+    if context.command.name == "ablate" and (name in fields or name in ("-s", "--set")):
+        from vitcli.runner.experiment.problems import nested
+
+        field = nested(fields[name].split(".")) if name in fields else "FIELD: VALUE"
+        return f"to change a study, write a file with the lines 'base: STUDY' and '{field}'"
+    has = "has" if len(owners) == 1 else "have"
+    shown = join_words([f"'vitcli {path}'" for path in owners])
+    return f"only {shown} {has} it" if len(owners) <= MAX_OWNERS else ""
+
+
+def options_of(command: Any) -> list[str]:
+    """Return the options of a command as they are typed, without its arguments."""
+    return [
+        name
+        for each in command.params
+        if each.param_type_name == "option"
+        for name in (*each.opts, *each.secondary_opts)
+    ]
+
+
+def all_options(command: Any, path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield every command, such as ``runs ls``, with its options."""
+    for name, each in getattr(command, "commands", {}).items():
+        yield f"{path}{name}", options_of(each)
+        yield from all_options(each, f"{path}{name} ")
 
 
 def name_of(parameter: Any) -> str:

@@ -387,3 +387,12 @@ def test_the_last_of_two_changes_of_a_field_counts():
     texts = ["seed=1", "train.epochs=2", "seed=3"]
     assert parse_sets(texts) == {"seed": 3, "train.epochs": 2}
     assert parse_sets(None) == {}
+
+
+def test_the_name_of_a_run_is_answered_with_its_experiment(here):
+    Path("runs/mine").mkdir(parents=True)
+    Path("runs/mine/config.yaml").write_text(config_text(load_experiment("quickstart").spec))
+    with pytest.raises(ConfigError) as caught:
+        load_experiment("mine")
+    file = str(caught.value).split("'")[-2]
+    assert load_experiment(file).spec == load_experiment("quickstart").spec

@@ -1,6 +1,7 @@
 """How a run is found, named, and read."""
 
 import errno
+import shlex
 import shutil
 from pathlib import Path
 
@@ -58,6 +59,17 @@ def test_what_is_no_run_is_said(here):
     with pytest.raises(ConfigError, match="is a bundled model and is only read"):
         RunDir(BUNDLED / "cifar10-pocket").require_own()
     make("runs/own").require_own()
+
+
+@pytest.mark.parametrize("name", ["gone.pth", "there.tar", "with space.safetensors"])
+def test_a_weights_file_is_answered_with_its_import(here, name):
+    Path("there.tar").write_bytes(b"weights")
+    with pytest.raises(InputError, match=r"type: vitcli import .+ -e EXPERIMENT --name") as caught:
+        find_run(name)
+    assert shlex.quote(name) in str(caught.value)
+    Path("own.yaml").touch()
+    with pytest.raises(InputError, match="'vitcli runs ls' lists them"):
+        find_run("own.yaml")
 
 
 def test_runs_are_listed_by_the_time_of_their_last_status(here):

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,6 +96,11 @@ def find_experiment(name: str, beside: Path | None = None) -> Path:
     if beside and (beside / f"{name}.yaml").is_file():
         return beside / f"{name}.yaml"
     if name not in files:
+        if os.path.isfile(own := f"runs/{name}/config.yaml"):
+            raise ConfigError(
+                f"no experiment is called {name!r}; for the experiment of this run, type"
+                f" {quoted(own)}"
+            )
         raise ConfigError(
             f"no experiment is called {name!r}{did_you_mean(name, files)}"
             " ('vitcli experiments ls' lists them)"

@@ -113,7 +113,7 @@ def _suggest_field(loc: tuple[int | str, ...], raw: Mapping[str, Any], *, in_fil
     if "." in last:
         path = [*group, *last.split(".")]
         is_field = ".".join(path) in field_names(raw=raw, only_chosen=True)
-        hint = f"; write {_nested(path)}"
+        hint = f"; write {nested(path)}"
         return hint if is_field else _suggest_field(tuple(path), raw, in_file=in_file)
     if not group and last in FILE_FIELDS:
         return "; only a file can have it, at its top level"
@@ -138,10 +138,10 @@ def _part(raw: Any, name: str) -> Any:
     return raw.get(name) if isinstance(raw, Mapping) else None
 
 
-def _nested(path: Sequence[str]) -> str:
+def nested(path: Sequence[str]) -> str:
     """Return how a file writes a dotted field, such as ``optim: {lr: ...}``."""
     first, *below = path
-    return f"{first}: {{{_nested(below)}}}" if below else f"{first}: ..."
+    return f"{first}: {{{nested(below)}}}" if below else f"{first}: ..."
 
 
 def _chosen(group: Sequence[str], raw: Mapping[str, Any]) -> str:

@@ -45,6 +45,9 @@ FILES = (
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
 CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
+WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
+"""Suffixes of weights files."""
+YAML = (".yaml", ".yml")
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
@@ -346,7 +349,16 @@ def find_run(text: str) -> RunDir:
         return RunDir(BUNDLED / text)
     if Path(text).is_dir():
         raise InputError(f"{text}: not a run folder (no config.yaml)")
-    raise InputError(f"no run is called {shorten(text, MAX_ECHO)!r} ('vitcli runs ls' lists them)")
+    raise InputError(describe_unknown(text))
+
+
+def describe_unknown(text: str) -> str:
+    """Return that there is no run of this name, and what was probably meant."""
+    unknown = f"no run is called {shorten(text, MAX_ECHO)!r}"
+    if text.endswith(WEIGHTS) or (Path(text).is_file() and not text.endswith(YAML)):
+        command = f"vitcli import {shlex.quote(text)} -e EXPERIMENT --name NAME"
+        return f"{unknown}; to make a run from a weights file, type: {command}"
+    return f"{unknown} ('vitcli runs ls' lists them)"
 
 
 def bundled_models() -> list[str]:
