@@ -239,8 +239,7 @@ def prepare_trainer(
     meta |= {"config_sha256": sha256(config_text(spec).encode())} | (
         shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
     )
-    if first and spec.pretrain:
-        meta["pretrained"] = describe_pretraining(first)
+    meta |= {"pretrained": describe_pretraining(first)} if first and spec.pretrain else {}
     if old:  # a mark in meta.json must be written before the configuration it is about
         commit_json(run.path / "meta.json", meta | {REPLACED: run.config_sha256()})
     run.create(spec)
