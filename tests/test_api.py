@@ -163,6 +163,45 @@ def test_a_mistake_in_fit_is_found_before_the_first_epoch(mine, fields, options,
         vitcli.fit(model, mine, **({"epochs": 1, "batch_size": 16} | options))
 
 
+def test_a_model_of_another_library_is_refused_in_one_line(mine):
+    other = torch.nn.Flatten()
+    wanted = "Flatten is not a model of vitcli"
+    with pytest.raises(vitcli.UserError, match=wanted):
+        vitcli.fit(other, mine, epochs=1)
+    with pytest.raises(ValueError, match=wanted):
+        vitcli.attention_maps(other, mine.normalize(mine.test.pixels))
+
+
+def test_only_a_batch_that_is_too_large_is_said_to_be_too_large(mine):
+    frozen = vitcli.build_model(**SMALL).requires_grad_(False)
+    with pytest.raises(vitcli.UserError, match=r"^fit: .*parameter") as caught:
+        vitcli.fit(frozen, mine, epochs=1, batch_size=16)
+    assert "batch_size" not in str(caught.value)
+
+
+def test_fit_prepares_its_device_and_checks_the_data_as_a_training_does(mine, monkeypatch):
+    """On CUDA, ``pick_device`` forbids TF32."""
+    picked: list[str] = []
+
+    def pick(name: str) -> torch.device:
+        picked.append(name)
+        return torch.device(name)
+
+    def refuse(task, data) -> None:
+        raise ValueError(f"data.name: {data.name} has no sounds")
+
+    monkeypatch.setattr("vitcli.api.pick_device", pick)
+    monkeypatch.setattr("vitcli.core.tasks.classify.Classify.check_data", refuse)
+    with pytest.raises(vitcli.UserError, match=r"^fit: data\.name: mine has no sounds$"):
+        vitcli.fit(vitcli.build_model(**SMALL), mine, epochs=1, batch_size=16)
+    assert picked == ["cpu"]
+
+
+def test_a_data_set_describes_itself_in_one_line(mine):
+    assert repr(mine) == "<DataSet mine: 40 train, 40 test, 2 classes, 3x8x8>"
+    assert repr(mine.train) == "<Images: 40, 3x8x8>"
+
+
 def test_a_training_that_diverges_raises(mine):
     model = vitcli.build_model(**SMALL)
     torch.nn.init.constant_(model.head.weight, float("inf"))

@@ -2,14 +2,16 @@
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.spec import AugmentSpec, ExperimentSpec, OptimSpec
+from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
@@ -20,6 +22,7 @@ from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import SIZES, check
 from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
+from vitcli.runner.machine.device import pick_device
 from vitcli.runner.text import printable
 
 __all__ = [
@@ -112,7 +115,7 @@ def fit(
     """Train a model on its device, and yield after each epoch. Writes no files.
 
     The training starts with the first ``next``. It changes the weights of the model. After each
-    epoch the model is in eval mode.
+    epoch the model is in eval mode. It computes in fp32; on CUDA, TF32 is switched off.
 
     Args:
         model: The model to train. Its current weights are the start.
@@ -130,10 +133,11 @@ def fit(
         ``epoch`` (from 1), ``train_loss`` (nats, mean of the epoch) and ``test_accuracy`` (0 to 1).
 
     Raises:
-        UserError: A field is invalid, or model and data do not fit together. A training that
-            diverges raises during the epoch.
+        UserError: A field is invalid, the model is not one of vitcli, or model and data do not fit
+            together. A training that diverges raises during the epoch.
     """
     _refuse_misfit(model, data)
+    device = pick_device(str(next(model.parameters()).device))
     std = tuple(value or 1.0 for value in data.std)  # a single level has no spread
     fields = {
         "model": model.spec.model_dump(),
@@ -148,11 +152,21 @@ def fit(
     }
     spec = _check("fit", fields)
     task = task_class(spec)(spec, model)
-    try:
-        state = TrainState(spec, task, data.to(next(model.parameters()).device))
-    except ValueError as error:
-        raise ConfigError(f"fit: {error}; choose a smaller batch_size") from error
+    with _one_line("; choose a smaller batch_size"):
+        num_batches(len(data.train), batch_size)
+    with _one_line():
+        task.check_data(data)
+        state = TrainState(spec, task, data.to(device))
     return _epochs(state, task)
+
+
+@contextmanager
+def _one_line(advice: str = "") -> Iterator[None]:
+    """Turn a ValueError of the block into a UserError."""
+    try:
+        yield
+    except ValueError as error:
+        raise ConfigError(f"fit: {error}{advice}") from error
 
 
 def _epochs(state: TrainState, task: Task) -> Iterator[dict[str, float]]:
@@ -173,6 +187,11 @@ def _epochs(state: TrainState, task: Task) -> Iterator[dict[str, float]]:
 
 
 def _refuse_misfit(model: ImageModel, data: DataSet) -> None:
+    if not isinstance(getattr(model, "spec", None), ModelSpec):
+        raise ConfigError(
+            f"fit: {type(model).__name__} is not a model of vitcli; take one of build_model or"
+            " load_model"
+        )
     for name in SIZES:
         ours, theirs = getattr(model.spec, name), getattr(data, name)
         if ours != theirs:

@@ -113,6 +113,34 @@ def test_the_average_of_weights_sees_what_the_task_changes_after_the_optimisers(
     assert_close(state.ema.model.logit_scale.data, limit)
 
 
+def test_steps_that_fp16_skips_are_counted_and_not_averaged():
+    """The gradient of two of four steps is infinite."""
+    state = train_state({}, autocast=HALF)
+    due = iter([True, False, True, False])
+    state.module.head.bias.register_hook(lambda g: g * float("inf") if next(due) else g)
+    norms = [step.scalars["grad_norm"].item() for step in state.run_epoch(0)]
+    means = state.take_means()
+    assert means["skipped_steps"] == 2
+    assert means["grad_norm"] == pytest.approx((norms[1] + norms[3]) / 2)
+    assert "skipped_steps" not in train_state({}).take_means()
+
+
+def test_a_checkpoint_without_the_number_of_skipped_steps_is_read():
+    state = train_state({}, autocast=HALF)
+    list(state.run_epoch(0))
+    stored = state.tensors()
+    stored["progress.sums"] = stored["progress.sums"][:-1].clone()
+
+    def part(name: str) -> dict[str, Tensor]:
+        prefix = f"{name}."
+        return {k.removeprefix(prefix): v for k, v in stored.items() if k.startswith(prefix)}
+
+    resumed = train_state({}, autocast=HALF)
+    resumed.load(4, part, state.scaler.state_dict())
+    means = resumed.take_means()
+    assert (means["loss"], means["skipped_steps"]) == (state.take_means()["loss"], 0)
+
+
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("graphs", [False, True])
 def test_attention_draws_new_features_in_every_task(name, graphs, monkeypatch):

@@ -1,6 +1,8 @@
 """Which backend is chosen, how its sources are compiled, and that a run keeps it."""
 
 import ctypes
+import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -120,6 +122,53 @@ def test_a_compiler_that_fails_leaves_the_model_alone(native_machine, monkeypatc
     assert choose_kernels(model, CPU, BF16, on_message=said.append) == "torch"
     assert "x.c: error: broken" in said[0]
     assert model.backend is model.blocks[0].attn.inner.backend is PLAIN
+
+
+@pytest.fixture
+def compiler(here, monkeypatch) -> Path:
+    """A compiler of libraries that contain nothing; it counts its calls in the file ``calls``."""
+    real = shutil.which("gcc") or shutil.which("clang")
+    if real is None:
+        pytest.skip("no C compiler")
+    path = here / "cc"
+    path.write_text(f'#!/bin/sh\necho "$1" >> {here}/calls\nexec {real} "$@"\n')
+    path.chmod(0o755)
+    source = here / "native" / "empty"
+    source.mkdir(parents=True)
+    (source / "empty.c").write_text("int seven(void) { return 7; }\n")
+    monkeypatch.setenv("CC", str(path))
+    monkeypatch.setenv("VITCLI_CACHE", str(here / "cache"))
+    monkeypatch.setattr(kernels, "FOLDER", here / "native")
+    monkeypatch.setattr(kernels, "_cpu_flags", lambda: "")
+    return path
+
+
+def compile_empty(compiler: Path) -> int:
+    """Load the library in this process's first use of it; return how often it was compiled."""
+    library = load_kernels.__wrapped__("empty").compiled("empty")
+    assert library.seven() == 7
+    return (compiler.parent / "calls").read_text().split().count("-shared")
+
+
+def test_a_compiled_library_is_used_again_only_if_it_is_unchanged(compiler):
+    assert compile_empty(compiler) == compile_empty(compiler) == 1
+    (stored,) = (compiler.parent / "cache" / "kernels").glob("*.so")
+    whole = stored.read_bytes()
+    for count, wrong in enumerate((whole[:-1], whole[:-32], b"", whole + b"x" * 32), start=2):
+        stored.unlink()  # a library that is open must not change
+        stored.write_bytes(wrong)
+        assert compile_empty(compiler) == compile_empty(compiler) == count
+
+
+def test_the_folder_of_compiled_libraries_is_private(compiler, monkeypatch):
+    folder = compiler.parent / "cache" / "kernels"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    compile_empty(compiler)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr("os.getuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(kernels.NoKernelsError, match="belongs to another user"):
+        compile_empty(compiler)
 
 
 def test_compile_and_native_kernels_exclude_each_other():

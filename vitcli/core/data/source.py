@@ -27,6 +27,9 @@ class Images:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        return f"<Images: {len(self)}, {'x'.join(map(str, self.pixels.shape[1:]))}>"
+
     def __getitem__(self, index: Tensor | slice) -> "Images":
         """Return the images at some indices, or those that a mask selects."""
         extra = {name: tensor[index] for name, tensor in self.extra.items()}
@@ -66,6 +69,12 @@ class DataSet:
     data_hash: str
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
+
+    def __repr__(self) -> str:
+        shape = "x".join(map(str, self.train.pixels.shape[1:]))
+        parts = {"train": self.train, "val": self.val, "test": self.test}
+        sizes = [f"{len(images)} {name}" for name, images in parts.items() if images is not None]
+        return f"<DataSet {self.name}: {', '.join(sizes)}, {self.num_classes} classes, {shape}>"
 
     @property
     def all_train(self) -> Images:

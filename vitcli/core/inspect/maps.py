@@ -184,6 +184,11 @@ def attention_maps(
         ValueError: The model has no attention matrices, a layer does not exist, or the images have
             another shape or are not normalised.
     """
+    if not isinstance(model, ImageModel):
+        raise ValueError(
+            f"attention_maps: {type(model).__name__} is not a model of vitcli; take one of"
+            " build_model or load_model"
+        )
     if not isinstance(model, VisionTransformer):
         raise ValueError(f"family {model.spec.family!r} {model.no_maps}")
     was_training = model.training

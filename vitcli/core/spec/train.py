@@ -42,8 +42,8 @@ class TrainSpec(Spec):
     """Replay each training step as one CUDA graph; unset does so on CUDA."""
     kernels: Literal["auto", "native", "torch"] = "auto"
     """Kernels that compute the model. ``native`` kernels are compiled at the first use, on Linux.
-    They need fp32 on a CPU with AVX2, AVX-512 or NEON, or bf16 on a CPU with AMX. ``auto`` uses
-    native kernels if available, otherwise torch."""
+    They need fp32 on a CPU with AVX2, AVX-512 or NEON, or bf16 on a CPU with AMX or AVX512-BF16.
+    ``auto`` uses native kernels if available, otherwise torch."""
     grad_checkpointing: bool = False
     """Recompute each block in the backward pass: needs less memory and gives the same gradients."""
 

@@ -31,6 +31,7 @@ from vitcli.core.train.optim import (
 )
 from vitcli.core.train.schedule import lr_factor
 
+SKIPPED = "skipped_steps"
 Parts = Callable[[str], dict[str, Tensor]]
 """Name of a part of a checkpoint -> its tensors."""
 
@@ -99,7 +100,7 @@ class TrainState:
         decay = spec.train.ema_decay
         self.ema = Ema(self.module, decay) if decay is not None else None
         self.step = 0
-        self.summed = (*task.reports, "grad_norm")
+        self.summed = (*task.reports, "grad_norm", *([SKIPPED] if fp16 else []))
         self.sums = self._zeros()
         self._options: dict[str, Any] = {
             "max_grad_norm": spec.optim.max_grad_norm,
@@ -215,16 +216,25 @@ class TrainState:
         return scalars
 
     def _add(self, scalars: Mapping[str, Tensor]) -> None:
-        values = torch.stack([scalars[name].to(self.sums) for name in self.summed])
+        norm = scalars["grad_norm"]
         if self.scaler:  # fp16 skips a step whose gradient is not finite
-            values[-1:].nan_to_num_(nan=0, posinf=0, neginf=0)
-        self.sums += values
+            taken = norm.isfinite()
+            scalars = {**scalars, "grad_norm": norm.where(taken, 0), SKIPPED: ~taken}
+        self.sums += torch.stack([scalars[name].to(self.sums) for name in self.summed])
 
     def take_means(self) -> dict[str, float]:
-        """Return the epoch's mean of each scalar and of the gradient's norm; reset the sums."""
-        means = [total / self.steps_per_epoch for total in self.sums.tolist()]
+        """Return the epoch's mean of each scalar and of the gradient's norm; reset the sums.
+
+        With fp16, ``skipped_steps`` is the number of steps whose gradient was not finite. The
+        mean of the norm is that of the other steps.
+        """
+        sums = dict(zip(self.summed, self.sums.tolist(), strict=True))
         self.sums.zero_()
-        return dict(zip(self.summed, means, strict=True))
+        means = {name: total / self.steps_per_epoch for name, total in sums.items()}
+        if SKIPPED in sums:
+            taken = max(1, self.steps_per_epoch - sums[SKIPPED])
+            means |= {"grad_norm": sums["grad_norm"] / taken, SKIPPED: sums[SKIPPED]}
+        return means
 
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor that a checkpoint holds, by name."""
@@ -250,4 +260,5 @@ class TrainState:
         if self.graphs:
             self.graphs.forget()
         self.step = step
-        self.sums.copy_(part("progress")["sums"])
+        sums = part("progress")["sums"]  # before 0.9.0 without the number of skipped steps
+        self.sums.zero_()[: len(sums)].copy_(sums)

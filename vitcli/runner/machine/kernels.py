@@ -124,11 +124,11 @@ def load_kernels(folder: str, *flags: str) -> Kernels:
 
     def open_library(source: str, sizes: dict[str, int]) -> ctypes.CDLL:
         options = [*FLAGS, *flags, *(f"-D{name}={size}" for name, size in sizes.items())]
-        key = "\0".join([*texts, version, _cpu_flags(), torch.__version__, *options])
-        name = f"{source}-{hashlib.sha256(key.encode()).hexdigest()[:16]}.so"
-        path = cache_root() / "kernels" / name
-        if not path.exists():
-            _compile(compiler, FOLDER / folder / f"{source}.c", options, path)
+        parts = [*texts, version, _cpu_flags(), torch.__version__, *options]
+        key = hashlib.sha256("\0".join(parts).encode()).digest()
+        path = _private(cache_root() / "kernels") / f"{source}-{key.hex()[:16]}.so"
+        if not _is_sealed(path, key):
+            _store(path, _seal(_compile(compiler, FOLDER / folder / f"{source}.c", options), key))
         return _open(path)
 
     return Kernels(open_library)
@@ -140,17 +140,54 @@ def _cpu_flags() -> str:
     return next((line for line in lines if line.startswith("flags")), "")
 
 
-def _compile(compiler: str, source: Path, options: list[str], path: Path) -> None:
+def _private(folder: Path) -> Path:
+    """Make the folder of the libraries, in which nobody else may write; return it.
+
+    Raises:
+        NoKernelsError: The folder cannot be made, or it belongs to another user.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if folder.stat().st_uid != os.getuid():
+            raise NoKernelsError(f"{folder} belongs to another user, who could change the kernels")
+        if folder.stat().st_mode & 0o077:
+            folder.chmod(0o700)
+    except OSError as error:
+        raise NoKernelsError(f"{folder} cannot be written: {error.strerror}") from error
+    return folder
+
+
+def _seal(library: bytes, key: bytes) -> bytes:
+    """Return a library with a hash of its content and of all that it was compiled from.
+
+    The loader ignores bytes after the end of a library.
+    """
+    return library + hashlib.sha256(key + library).digest()
+
+
+def _is_sealed(path: Path, key: bytes) -> bool:
+    """Return whether a file is what ``_seal`` returned for the key."""
+    try:
+        content = path.read_bytes()
+    except OSError:
+        return False
+    return content == _seal(content[: -hashlib.sha256().digest_size], key)
+
+
+def _store(path: Path, content: bytes) -> None:
+    try:
+        commit(path, content)
+    except OSError as error:
+        raise NoKernelsError(f"{path.parent} cannot be written: {error.strerror}") from error
+
+
+def _compile(compiler: str, source: Path, options: list[str]) -> bytes:
     """Compile a library without linking OpenMP, because it must share the threads of torch."""
     with tempfile.TemporaryDirectory() as folder:
         made, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
         _run(compiler, *options, "-c", str(source), "-o", str(made))
         _run(compiler, "-shared", str(made), "-o", str(linked), "-lm")
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            commit(path, linked.read_bytes())
-        except OSError as error:
-            raise NoKernelsError(f"{path.parent} cannot be written: {error.strerror}") from error
+        return linked.read_bytes()
 
 
 def _run(*command: str) -> str:

@@ -21,6 +21,7 @@ from vitcli.runner.experiment.config import flatten
 TAGS = {
     "lr": "optim/lr",
     "grad_norm": "optim/grad_norm",
+    "skipped_steps": "optim/skipped_steps",
     "images_per_second": "speed/images_per_second",
 }
 SPLITS = ("train", "val", "test")

@@ -16,7 +16,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Outputs
 from vitcli.core.train.fit import Step
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.state import SKIPPED, TrainState
 from vitcli.core.transfer import to_host
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.experiment.config import model_hash
@@ -272,7 +272,7 @@ class Trainer:
         self._diagnose(means)
         record = {"step": self.step, "epoch": epoch + 1, "lr": lr}
         record |= {f"train_{name}": means[name] for name in self.row.reports}
-        record["grad_norm"] = means["grad_norm"]
+        record |= {name: means[name] for name in ("grad_norm", SKIPPED) if name in means}
         record["images_per_second"] = num_steps * self.spec.train.batch_size / seconds
         last = epoch + 1 == self.spec.train.epochs
         if last or (epoch + 1) % self.spec.train.eval_every == 0:
