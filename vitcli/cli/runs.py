@@ -291,7 +291,7 @@ def format_difference(name: str, a: Any, b: Any) -> str:
 
 @commands.command()
 def verify(runs: Runs, json: Json = False) -> None:
-    """Check every file of runs; exit with code 4 if one is damaged.
+    """Check the files of runs; exit with code 4 if one is damaged.
 
     \b
     Example:
