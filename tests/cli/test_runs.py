@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from tests.fabricated import make_run
 from tests.patience import HANG
 from vitcli.cli.main import app
+from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -213,6 +214,20 @@ def test_diff_with_an_unfinished_run_compares_its_epochs_so_far():
     found = json.loads(vitcli("diff", "a", "b", "--json")[1])
     assert found["measures"]["epochs"] == [8, 3]
     assert found["measures"]["parameters"] == [140618, None]
+
+
+def test_a_result_that_was_changed_by_hand_is_shown_as_damaged():
+    run = make_run(0)
+    path = run.path / "result.json"
+    whole = to_hashed_json(json.loads(path.read_bytes()))
+    path.write_bytes(whole)
+    assert listed()[0]["state"] == "finished"
+    path.write_bytes(whole.replace(b'"test_accuracy": 0.5', b'"test_accuracy": 0.9'))
+    (row,) = listed()
+    assert (row["state"], row["test_accuracy"]) == ("damaged", 0.5), "that of the last epoch"
+    shown = json.loads(vitcli("show", "quickstart", "--json")[1])
+    assert (shown["status"]["state"], shown["result"]) == ("damaged", {})
+    assert vitcli("export", "--to", "csv", "-o", "out")[0] == 4
 
 
 def test_rm_removes_the_run_and_the_folders_it_leaves_empty():

@@ -165,4 +165,4 @@ def test_many_settings_are_counted():
 
 
 def test_the_option_knows_every_state():
-    assert [*commands.RunState] == [*get_args(State)]
+    assert [*commands.RunState] == [*get_args(State), "damaged"]

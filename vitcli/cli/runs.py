@@ -43,6 +43,7 @@ class RunState(StrEnum):
     finished = "finished"
     diverged = "diverged"
     failed = "failed"
+    damaged = "damaged"
 
 
 class Sort(StrEnum):
@@ -157,10 +158,10 @@ def show(run: Run, json: Json = False) -> None:
     from vitcli.runner.experiment.diff import changed_fields
     from vitcli.runner.run.compare import readable_metrics
     from vitcli.runner.run.folder import find_run
-    from vitcli.runner.run.listing import live_state
+    from vitcli.runner.run.listing import shown_state
 
     found = find_run(run)
-    state, reason = live_state(found)
+    state, reason = shown_state(found)
     status = found.status() | {"state": state, "reason": reason}
     records = readable_metrics(found)
     parts = {
@@ -294,7 +295,7 @@ def format_difference(name: str, a: Any, b: Any) -> str:
 
 @commands.command()
 def verify(runs: Runs, json: Json = False) -> None:
-    """Check every file of runs; exit with code 4 if one is damaged.
+    """Check the files of runs; exit with code 4 if one is damaged.
 
     \b
     Example:

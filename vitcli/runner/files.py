@@ -193,6 +193,12 @@ def to_hashed_json(value: dict[str, Any]) -> bytes:
     return to_json(value | {"sha256": sha256(to_json(value))})
 
 
+def is_unchanged(value: dict[str, Any], content: bytes) -> bool:
+    """Return whether ``to_hashed_json`` wrote these bytes; true for values without a hash."""
+    values = {name: each for name, each in value.items() if name != "sha256"}
+    return values == value or content == to_hashed_json(values)
+
+
 def policy_hash(source: str) -> str:
     """Return the hash of a script or style, as a content-security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(source.encode()).digest()).decode()}'"

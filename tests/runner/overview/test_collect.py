@@ -106,6 +106,7 @@ def test_links_lead_only_to_reports_that_exist_and_never_to_a_scheme():
         ("metrics.jsonl", "x\n", "metrics.jsonl is damaged"),
         ("meta.json", "{", "meta.json is damaged"),
         ("status.json", "", "status.json is damaged"),
+        ("result.json", '{"test_accuracy": 0.9, "sha256": "0"}', "result.json is damaged"),
         ("result.json", None, "result.json is missing"),
     ],
 )

@@ -21,6 +21,7 @@ from vitcli.runner.files import (
     commit,
     commit_json,
     errors_name,
+    is_unchanged,
     make_folder,
     sha256,
     write_only_while_same,
@@ -148,13 +149,17 @@ class RunDir:
         commit_json(self.path / "status.json", {"state": state, "step": step, "reason": reason})
 
     def read(self, name: str) -> dict[str, Any]:
-        """Return the content of a JSON file; {} if the file is missing or damaged."""
+        """Return the content of a JSON file; {} if the file is missing or damaged.
+
+        A file that contains its own hash, such as result.json, is damaged if it was changed.
+        """
         try:
-            text = (self.path / name).read_text()
-            value = _parse_strict_json(text)
+            content = (self.path / name).read_bytes()
+            value = _parse_strict_json(content.decode())
+            is_whole = isinstance(value, dict) and is_unchanged(value, content)
         except (OSError, ValueError, RecursionError):
             return {}
-        return value if isinstance(value, dict) else {}
+        return value if is_whole else {}
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the records of metrics.jsonl; an incomplete last line is ignored.

@@ -96,7 +96,7 @@ def summarize(
         spec: The run's configuration; None if it cannot be read.
     """
     meta, measured = run.read("meta.json"), last_measures(run)
-    state, reason = live_state(run)
+    state, reason = shown_state(run)
     task = spec.task.name if spec else DEFAULT_TASK
     return RunSummary(
         task=task,
@@ -146,6 +146,13 @@ def live_state(run: RunDir) -> tuple[str, str]:
     if state == "running" and not is_in_use(run):
         return "interrupted", "its process is gone"
     return state, reason
+
+
+def shown_state(run: RunDir) -> tuple[str, str]:
+    """Return state and reason for a list. A run is damaged if its result.json is, or was edited."""
+    if (run.path / "result.json").exists() and not run.read("result.json"):
+        return "damaged", "its result.json is damaged, or was changed by hand"
+    return live_state(run)
 
 
 def is_in_use(run: RunDir) -> bool:

@@ -1,4 +1,4 @@
-"""`vitcli runs verify`: check every file of a run."""
+"""`vitcli runs verify`: check the files of a run."""
 
 import json
 from collections.abc import Callable
