@@ -234,6 +234,7 @@ def test_the_bundled_model_is_exported_and_its_card_states_its_accuracy(here, mo
     assert (result.dataset_name, result.dataset_split) == ("cifar10", "test")
     assert card.data.model_name == "cifar10-pocket"
     assert "| test accuracy | 90.12 %, 10,000 images |" in card.text
+    assert "| 95 % interval | 89.52 % to 90.69 % (sampling" in card.text
 
 
 def test_the_card_of_a_trained_run_reads_back_to_its_test_accuracy(copy_of_run, here):
@@ -243,6 +244,7 @@ def test_the_card_of_a_trained_run_reads_back_to_its_test_accuracy(copy_of_run, 
     wanted = json.loads((folder / "result.json").read_text())["test_accuracy"]
     assert [each.metric_value for each in ModelCard.load("mine.md").data.eval_results] == [wanted]
     text = Path("mine.md").read_text()
+    assert "| 95 % interval | " in text
     assert ("trained on pictures with vitcli" in text, str(here) in text) == (True, False)
     assert out.endswith("next           vitcli export --to safetensors mine\n")
 
@@ -254,10 +256,13 @@ def test_a_card_needs_a_result(here):
     assert (code, "no 'test_accuracy' in its result.json" in talk) == (4, True)
 
 
-@pytest.mark.parametrize("number", ["test_accuracy", "num_test", "parameters"])
-def test_a_damaged_result_gives_no_card(here, number):
+@pytest.mark.parametrize(
+    ("number", "value"),
+    [("test_accuracy", "many"), ("num_test", "many"), ("parameters", "many"), ("test_accuracy", 7)],
+)
+def test_a_damaged_result_gives_no_card(here, number, value):
     run = untrained_run(here / "run", changed())
-    result = {"test_accuracy": 0.5, "num_test": 10, "parameters": 10} | {number: "many"}
+    result = {"test_accuracy": 0.5, "num_test": 10, "parameters": 10} | {number: value}
     (run.path / "result.json").write_text(json.dumps(result))
     code, _, talk = vitcli("run", "--to", "card")
     assert (code, "run/result.json is damaged: " in talk, talk.count("\n")) == (4, True, 1), talk

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vitcli.runner.text import closest, did_you_mean
+from vitcli.runner.text import closest, did_you_mean, portable, without_folders
 
 CLASSES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 FIELDS = ["patch_size", "patch_embed", "embed_dim", "depth", "lr", "eps", "layer_norm"]
@@ -36,3 +36,31 @@ def test_a_typo_or_a_part_of_a_name_suggests_the_name(word, name):
 
 def test_a_suggestion_is_spelt_as_the_name_is():
     assert closest("rhode island", ["Rhode_Island", "Iowa"]) == "Rhode_Island"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("imagefolder:../clients_acme/pets", "imagefolder:pets"),
+        ("../../x", "x"),
+        ("imagefolder:/home/me/pets", "imagefolder:pets"),
+        ("~/pets", "pets"),
+        ("imagefolder:data/pets", "imagefolder:data/pets"),
+        ("a..b", "a..b"),
+        (3, 3),
+    ],
+)
+def test_a_shared_value_names_no_folder_outside(value, shown):
+    assert portable(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("/home/me/acme/a.png: cannot be read", "a.png: cannot be read"),
+        ("no such file: '../acme/pets/a.png'", "no such file: 'a.png'"),
+        ("loss is 1/2 of a / b and/or c; see https://x.org/a/b", None),
+    ],
+)
+def test_a_shared_message_names_no_folder_outside(message, shown):
+    assert without_folders(message) == (shown or message)

@@ -16,17 +16,29 @@ or 'car' and 'cat' (0.67) are not."""
 SHORTEST_PART = 3
 """Least length of a part of a name, such as ``patch`` of ``patch_size``, that suggests the name."""
 
+OUTSIDE = re.compile(r"""(?<![\w./])(?:~[\w.-]*/|\.\./|/[^\s/:'"]+/)(?:[^\s/:'"]+/)*""")
+"""The folders of an absolute path, or of one that begins with ``..`` or ``~``, in a message."""
+
 
 def ignore_message(_: object) -> None:
     """Do nothing with a message or an event: the default listener."""
 
 
 def portable(value: Any) -> Any:
-    """Return a text without the folders of this machine: only the last name of an absolute path."""
+    """Return a text without the folders of this machine: only the last name of an outside path.
+
+    A path is outside if it is absolute or has a ``..``, as in ``imagefolder:../clients/pets``.
+    """
     if not isinstance(value, str):
         return value
     kind, colon, path = value.rpartition(":")
-    return f"{kind}{colon}{Path(path).name}" if path.startswith(("/", "~")) else value
+    is_outside = path.startswith(("/", "~")) or ".." in Path(path).parts
+    return f"{kind}{colon}{Path(path).name}" if is_outside else value
+
+
+def without_folders(text: str) -> str:
+    """Return a message in which only the last names of outside paths are left."""
+    return OUTSIDE.sub("", text)
 
 
 def portable_fields(fields: Mapping[str, Any]) -> dict[str, Any]:

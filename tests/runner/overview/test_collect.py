@@ -115,8 +115,18 @@ def test_a_damaged_run_is_shown_as_damaged(name, content, reason):
     path.write_text(content) if content is not None else path.unlink()
     make_run(0, folder=RUNS / "y")
     found = runs()
-    assert (found["x"]["state"], found["x"]["reason"]) == ("damaged", reason)
+    assert found["x"]["state"] == "damaged"
+    assert found["x"]["reason"].startswith(reason)
+    assert found["x"]["reason"] != "config.yaml cannot be read", "it says why"
     assert found["y"]["state"] == "finished"
+
+
+def test_a_setting_has_four_digits_and_a_reason_no_folder():
+    run = make_run(0, folder=RUNS / "x", changes={"optim.lr": 0.0011781448719376517})
+    run.set_status("failed", 0, "/home/me/acme/a.png: cannot be read")
+    (found,) = runs().values()
+    assert found["settings"] == ["optim.lr=0.001178"]
+    assert found["reason"] == "a.png: cannot be read"
 
 
 def test_an_imported_run_needs_no_result():

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.fabricated import make_run, record
 from tests.fabricated_runs import STUDY, make_study_folder
@@ -42,6 +43,17 @@ def test_the_time_left_is_that_of_the_epochs_left():
     with RunDir(STUDY / "no-ffn/seed0").lock():
         assert watcher.read().seconds_left == pytest.approx((3 + 6) * 2)
     assert watcher.read().seconds_left is None
+
+
+def test_the_time_left_of_a_short_try_counts_its_batches():
+    """2 batches of 100 of the 2,000 images at 1,000 a second."""
+    make_study_folder({"full/seed0": "running"})
+    config = STUDY / "full/seed0/config.yaml"
+    fields = yaml.safe_load(config.read_text())
+    fields["train"] |= {"limit_batches": 2, "batch_size": 100}
+    config.write_text(yaml.safe_dump(fields))
+    with RunDir(STUDY / "full/seed0").lock():
+        assert Watcher(STUDY).read().seconds_left == pytest.approx(3 * 0.2)
 
 
 def test_it_has_ended_when_every_trial_has_a_result():

@@ -1,7 +1,10 @@
 """Every figure of a run is legible: nothing cut off, no overlaps, labels, n."""
 
+import copy
 import itertools
 import re
+import shutil
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -11,9 +14,12 @@ from PIL import Image
 
 from tests.figure_checks import faults
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.visualize.figures import FIGURES
+from vitcli.runner.visualize.page import html
+from vitcli.runner.visualize.render import visualize
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 from vitcli.runner.visualize.weight_figures import named_classes
 
@@ -73,6 +79,18 @@ def draw_pictures(place: Path, names: tuple[str, ...]) -> None:
         for i in range(count):
             pixels = rng.integers(0, 256, (16, 16, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(folder / f"{i}.png")
+
+
+def test_the_page_counts_the_images_that_the_run_measured(tested, here):
+    """A run with ``--limit-batches`` measures some of the test images."""
+    whole = tested("one layer and head")
+    shutil.copytree(whole.run.path, "short")
+    commit_json(Path("short/result.json"), whole.run.read("result.json") | {"num_test": 3})
+    predictor = copy.copy(whole.predictor)
+    predictor.run = RunDir(Path("short"))
+    short = replace(whole, predictor=predictor)
+    page = html([visualize(short, ["curves"], Path("figures"))]).decode()
+    assert "3 test images, accuracy" in page
 
 
 @pytest.mark.parametrize("run", RUNS)

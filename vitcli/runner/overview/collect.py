@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.task import TASKS, TaskRow
-from vitcli.runner.errors import InputError
+from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
 from vitcli.runner.overview.study_folder import StudyFolder, find_studies, split_seed
 from vitcli.runner.run.compare import FACTS
@@ -21,11 +21,10 @@ from vitcli.runner.run.folder import FILES, RunDir, list_runs
 from vitcli.runner.run.listing import (
     RunSummary,
     is_number,
-    readable_spec,
     short_data_name,
     summarize,
 )
-from vitcli.runner.text import natural_key, portable_fields, printable, quantity
+from vitcli.runner.text import natural_key, portable_fields, printable, quantity, without_folders
 
 MAX_POINTS = 200
 """Largest number of points of a curve; of a longer one, evenly spaced points are kept."""
@@ -74,8 +73,13 @@ def collect(folder: Path, page: Path) -> dict[str, Any]:
 
 def read_files(run: RunDir) -> tuple[ExperimentSpec | None, list[dict[str, Any]], list[str]]:
     """Return the configuration, the records of the epochs, and what is damaged in the folder."""
-    spec = readable_spec(run)
-    problems = [] if spec else ["config.yaml cannot be read"]
+    spec: ExperimentSpec | None = None
+    problems: list[str] = []
+    try:
+        spec = run.spec()
+    except ConfigError as error:
+        reason = str(error).splitlines()[0].replace(f"{run.path}/", "")
+        problems.append(f"config.yaml cannot be read: {reason}")
     records: list[dict[str, Any]] = []
     try:
         records = run.metrics()
@@ -95,7 +99,7 @@ def describe_run(run: RunDir, found: RunSummary, problems: Sequence[str]) -> dic
     meta = run.read("meta.json")
     return {
         "state": "damaged" if problems else found.state,
-        "reason": printable("; ".join(problems) or found.reason),
+        "reason": printable(without_folders("; ".join(problems) or found.reason)),
         "task": found.task,
         "experiment": printable(found.experiment or ""),
         "data": printable(short_data_name(found.data or "")),

@@ -153,7 +153,7 @@ class Watcher:
             planned=spec.train.epochs,
             headline=spec.task.row.headline,
             curve=_curve(records, spec),
-            epoch_seconds=_epoch_seconds(records, meta),
+            epoch_seconds=_epoch_seconds(records, meta, spec),
             changed=_signature(metrics)[0] / 1e9,
         )
 
@@ -189,12 +189,15 @@ def _curve(
     )
 
 
-def _epoch_seconds(records: Sequence[dict[str, Any]], meta: dict[str, Any]) -> float | None:
+def _epoch_seconds(
+    records: Sequence[dict[str, Any]], meta: dict[str, Any], spec: ExperimentSpec
+) -> float | None:
     """Return the duration of the last epoch; None if the files do not say."""
-    images = meta.get("num_train")
+    images, limit = meta.get("num_train"), spec.train.limit_batches
     speed = records[-1].get("images_per_second") if records else None
     if is_number(images) and is_number(speed) and speed > 1e-9:
-        return images / speed
+        most = limit * spec.train.batch_size if limit else images
+        return min(images, most) / speed
     return None
 
 

@@ -34,12 +34,19 @@ def differing_fields(
 def short_setting(field: str, value: Any) -> str:
     """Return a setting such as ``depth=4``, without spaces between the numbers of a list.
 
-    The last part of the field is enough, unless another field ends with the same word.
+    Numbers have four significant digits. The last part of the field is enough, unless another
+    field ends with the same word.
     """
     last = field.rpartition(".")[2]
     name = last if _last_parts()[last] == 1 else field
-    text = format_value(value)
+    text = format_value(_rounded(value))
     return f"{name}={text if isinstance(value, str) else text.replace(' ', '')}"
+
+
+def _rounded(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_rounded(each) for each in value]
+    return float(f"{value:.4g}") if isinstance(value, float) else value
 
 
 @cache

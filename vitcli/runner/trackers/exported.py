@@ -10,7 +10,7 @@ from vitcli.runner.experiment.config import flatten
 from vitcli.runner.run.compare import FACTS, MEASURES, last_measures, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import is_number, live_state
-from vitcli.runner.text import portable_fields, printable
+from vitcli.runner.text import portable_fields, printable, without_folders
 
 RESULT = "result/"
 """Prefix of final numbers in stores, where the curves have the plain names."""
@@ -107,7 +107,7 @@ def read_run(run: RunDir) -> ExportedRun:
         name=printable(run.name),
         experiment=printable(meta.get("experiment") or "unknown"),
         state=state,
-        reason=printable(reason),
+        reason=printable(without_folders(reason)),
         started=printable(meta.get("started") or ""),
         facts={
             name: printable(value) if isinstance(value := meta.get(name), str) else value

@@ -36,7 +36,7 @@ def _section(each: VisualizedRun) -> dict[str, Any]:
         "name": each.tested.name,
         "data": each.numbers["data"],
         "score": "" if score is None else f"{headline.label} {headline.text(score)}",
-        "num_test": len(each.tested.data.test),
+        "num_test": each.tested.num_scored,
         "figures": [
             {
                 "name": name,

@@ -101,6 +101,11 @@ class RunOnTestSet:
         return self.run.read("result.json").get(f"test_{self.task.headline.name}")
 
     @property
+    def num_scored(self) -> int:
+        """The number of test images that ``recorded_score`` is of; a short run measures some."""
+        return int(self.run.read("result.json").get("num_test") or len(self.data.test))
+
+    @property
     def vit(self) -> VisionTransformer:
         """The model, if it is a Vision Transformer with layers.
 

@@ -128,7 +128,7 @@ def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict
     count = result.get("num_test") or model.spec.data.val_split
     found: dict[str, Any] = {
         f"{split} {metric.label}": f"{metric.text(value)}, {count:,} images",
-        "95 % interval": _interval(metric, result.get(f"{metric.name}_interval_95")),
+        "95 % interval": _interval(metric, value, count, split),
         "epochs": result.get("epochs"),
         "random seed": model.spec.seed,
         "command": f"`{meta['command']}`" if "command" in meta else None,
@@ -143,9 +143,13 @@ def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict
     }
 
 
-def _interval(metric: Metric, ends: Any) -> str | None:
-    """Return the interval of the test images, if the run has one."""
-    if not isinstance(ends, list) or len(ends) != 2:
+def _interval(metric: Metric, value: float, count: int, split: str) -> str | None:
+    """Return the interval of a share of images; None for another number."""
+    from vitcli.core.train.scores import wilson_interval  # torch takes a second
+
+    if metric.unit != "%" or not count:
         return None
-    low, high = (metric.text(end) for end in ends)
-    return f"{low} to {high} (sampling error of the test images)"
+    if not metric.is_possible(value):
+        raise ValueError(f"its {metric.label} is {value}")
+    low, high = map(metric.text, wilson_interval(round(value * count), count))
+    return f"{low} to {high} (sampling error of the {split} images)"

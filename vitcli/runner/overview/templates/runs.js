@@ -228,7 +228,7 @@ function showDifferences(selected) {
   });
   if (!lines.length) {
     const line = element("tr");
-    line.append(element("td", shown.length > 1 ? "The configurations are the same." : "Select two rows or more."));
+    line.append(element("td", shown.length > 1 ? "The configurations are the same." : selected.length > shown.length ? "Select two rows or more whose config.yaml can be read." : "Select two rows or more."));
     body.push(line);
   }
   document.querySelector("#differences thead").replaceChildren(head);
@@ -245,7 +245,8 @@ function differs(shown, name) {
 
 function valueText(value) {
   if (value === undefined) return "\u2013";
-  return typeof value === "string" ? value : JSON.stringify(value);
+  const rounded = (_, part) => (typeof part === "number" ? Number(part.toPrecision(6)) : part);
+  return typeof value === "string" ? value : JSON.stringify(value, rounded);
 }
 
 // --- keys and start
