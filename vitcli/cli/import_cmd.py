@@ -69,7 +69,7 @@ def import_(
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.weights.convert import import_weights
+    from vitcli.runner.weights.convert import import_weights, tuning_command
     from vitcli.runner.weights.timm_model import PREFIX
     from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
 
@@ -96,6 +96,7 @@ def import_(
         emit_json({"run": str(run.path), "new_head": done.has_new_head})
         return
     emit(f"run            {run.path}")
-    train = f"train {run.path / 'config.yaml'} --name {run.path.name}-tuned --init"
-    verb = train if done.has_new_head else "eval"
-    emit(f"next           {run.command(verb, data_dir)}")
+    following = (
+        tuning_command(run, data_dir) if done.has_new_head else run.command("eval", data_dir)
+    )
+    emit(f"next           {following}")

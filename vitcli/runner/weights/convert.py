@@ -1,6 +1,7 @@
 """Import of weights that another program trained, as a run."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -34,6 +35,9 @@ from vitcli.version import __version__
 
 OWN_FIELDS = ("patch_size", "drop_path", "attn_drop", "proj_drop", "pos_drop")
 """Fields of a model that the experiment decides, also for weights of timm."""
+
+FINE_TUNING = ("-s", "optim.name=adamw", "--lr", "3e-4")
+"""Settings that keep most of what trained weights know, unlike a recipe for initial weights."""
 
 UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
 """Settings that change a model's output, but not its tensors."""
@@ -105,6 +109,13 @@ def import_weights(
     }
     write_run(run, spec, weights, meta)
     return Imported(run=run, has_new_head=has_new_head)
+
+
+def tuning_command(run: RunDir, data_dir: Path | None = None) -> str:
+    """Return the command that trains imported weights further, ready to be typed."""
+    config, name = str(run.path / "config.yaml"), f"{run.path.name}-tuned"
+    words = ["vitcli", "train", config, "--name", name, *FINE_TUNING, "--init", run.name]
+    return shlex.join(words + (["--data-dir", str(data_dir)] if data_dir else []))
 
 
 def image_model_of(spec: ExperimentSpec, name: str) -> ImageModel:
