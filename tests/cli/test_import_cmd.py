@@ -6,8 +6,6 @@ import io
 import os
 import pickle
 import re
-import shlex
-import shutil
 import tempfile
 import zipfile
 from pathlib import Path
@@ -23,7 +21,6 @@ from vitcli.cli.main import app
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.unpickle import REFUSED, check_archive, find_state
 
 FIELDS = ("-s", "model.pos_embed_prefix=true", "-s", "model.pool=cls")
@@ -64,18 +61,6 @@ def test_a_model_of_timm_keeps_its_logits(tiny, here, wrap, prefix):
     assert CliRunner().invoke(app, ["runs", "verify", "mine"]).exit_code == 0
     resumed = CliRunner().invoke(app, ["train", "--resume", "mine"])
     assert (resumed.exit_code, "--init mine" in resumed.stderr) == (2, True), resumed.stderr
-
-
-def test_imported_weights_that_are_gone_are_imported_again(tiny, here):
-    assert vitcli(save(theirs()), "-e", tiny, "-o", "mine", *FIELDS)[0] == 0
-    shutil.rmtree("mine/checkpoints")
-    done = CliRunner().invoke(app, ["eval", "mine"])
-    assert (done.exit_code, "import them again" in done.stderr) == (4, True), done.stderr
-
-
-def test_the_command_that_trains_imported_weights_can_be_typed():
-    words = shlex.split(tuning_command(RunDir(Path("my weights/mine")), Path("my data")))
-    assert {"my weights/mine/config.yaml", "my weights/mine", "my data"} <= {*words}
 
 
 def test_our_own_names_in_safetensors(tiny, here):

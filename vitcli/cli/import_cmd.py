@@ -40,6 +40,15 @@ Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="Run folder to create.", show_default=False)
 ]
 
+ClassOrder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="natural|A,B,...",
+        help="Order of the classes in the file's head; timm's is natural (2 before 10).",
+        show_default="as in the data set",
+    ),
+]
+
 
 def import_(
     source: Source,
@@ -47,6 +56,7 @@ def import_(
     weights: WeightsFile = None,
     name: RunName = None,
     output: Output = None,
+    class_order: ClassOrder = None,
     sets: Sets = None,
     data_dir: DataDir = None,
     offline: Offline = False,
@@ -89,6 +99,7 @@ def import_(
         theirs=theirs,
         data_dir=data_dir,
         offline=offline,
+        class_order=class_order,
         on_message=say,
     )
     run = done.run
