@@ -137,7 +137,14 @@ def test_a_head_for_other_classes_is_dropped_aloud_and_can_be_trained(tiny, here
     assert (dropped in talk) == (classes == 7)
     assert "note: the head for 2 classes is new: it has the initial weights of seed 0." in talk
     following = out.splitlines()[-1].removeprefix("next           vitcli ")
-    assert following == "train mine/config.yaml --name mine-tuned --init mine"
+    assert following == (
+        "train mine/config.yaml --name mine-tuned -s optim.name=adamw --lr 3e-4 --init mine"
+    )
+    code, _, talk = vitcli("export", "mine", "--to", "card", "-o", "card.md")
+    assert (code, talk.endswith(f"train the imported weights first: vitcli {following}\n")) == (
+        4,
+        True,
+    )
     if classes:
         code, _, talk = vitcli(*shlex.split(following), "--epochs", 1, "--limit-batches", 1)
         assert code == 0, talk

@@ -159,7 +159,9 @@ def test_starting_from_a_run_replaces_the_head_where_classes_differ(tiny, run, p
     assert "with a new head (3 classes)" in talk
     code, _, talk = vitcli("train", tiny, "-o", "no", "--init", run, "-s", "model.depth=3")
     assert code == 2
-    assert "do not fit" in one_line(talk)
+    first, then = talk.splitlines()[-2:]
+    assert "do not fit" in first
+    assert then.endswith(f"{run}/config.yaml")
 
 
 def test_dry_run_needs_no_data_and_trains_nothing(here):

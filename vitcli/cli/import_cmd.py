@@ -40,6 +40,15 @@ Output = Annotated[
     Path | None, typer.Option("-o", "--output", help="Run folder to create.", show_default=False)
 ]
 
+ClassOrder = Annotated[
+    str | None,
+    typer.Option(
+        metavar="natural|A,B,...",
+        help="Order of the classes in the file's head; timm's is natural (2 before 10).",
+        show_default="as in the data set",
+    ),
+]
+
 
 def import_(
     source: Source,
@@ -47,6 +56,7 @@ def import_(
     weights: WeightsFile = None,
     name: RunName = None,
     output: Output = None,
+    class_order: ClassOrder = None,
     sets: Sets = None,
     data_dir: DataDir = None,
     offline: Offline = False,
@@ -69,7 +79,7 @@ def import_(
     """
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
-    from vitcli.runner.weights.convert import import_weights
+    from vitcli.runner.weights.convert import import_weights, tuning_command
     from vitcli.runner.weights.timm_model import PREFIX
     from vitcli.runner.weights.timm_weights import find_timm, refuse_weights_option
 
@@ -89,6 +99,7 @@ def import_(
         theirs=theirs,
         data_dir=data_dir,
         offline=offline,
+        class_order=class_order,
         on_message=say,
     )
     run = done.run
@@ -96,6 +107,7 @@ def import_(
         emit_json({"run": str(run.path), "new_head": done.has_new_head})
         return
     emit(f"run            {run.path}")
-    train = f"train {run.path / 'config.yaml'} --name {run.path.name}-tuned --init"
-    verb = train if done.has_new_head else "eval"
-    emit(f"next           {run.command(verb, data_dir)}")
+    following = (
+        tuning_command(run, data_dir) if done.has_new_head else run.command("eval", data_dir)
+    )
+    emit(f"next           {following}")

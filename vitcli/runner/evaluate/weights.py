@@ -31,6 +31,11 @@ def run_weights(
     else:
         found = latest_checkpoint(run.checkpoints, on_message)
         if found is None:
+            if run.read("meta.json").get("imported"):
+                raise InputError(
+                    f"{run.path}: its imported weights are gone; import them again, with another"
+                    " --name"
+                )
             raise InputError(
                 f"{run.path}: no checkpoint yet ({run.status()['state']});"
                 f" train it: {run.command('train --resume')}"

@@ -1,6 +1,7 @@
 """The weights that a training starts from, if they are those of another run."""
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -8,14 +9,19 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module
+from vitcli.runner.experiment.config import SIZES
+from vitcli.runner.experiment.listing import base_spec, list_experiments
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.text import join_words
 
 POSITIONS = "pos_embed.table"
+NO_TENSORS = ("drop_path", "attn_drop", "proj_drop", "pos_drop", "init")
+"""Fields of a model that change no tensor's name or shape."""
 
 
 def initial_module(
@@ -48,11 +54,32 @@ def load_initial_weights(
         names += sorted(weights.keys() - own.keys())
         raise ConfigError(
             f"train.init: the weights of {source.name} do not fit: {names[0]} differs"
+            f"\n{describe_fitting(source)}"
         )
     if differs:
         classes = model.spec.num_classes
         on_message(f"starting from {source.name} with a new head ({classes} classes)")
     model.load_state_dict(weights | {k: own[k] for k in differs})
+
+
+def describe_fitting(source: RunDir) -> str:
+    """Return which experiments have a model that the weights of a run fit."""
+    shape = _shape(source.spec().model)
+    names = [
+        each.name
+        for each in list_experiments()
+        if each.kind == "experiment"
+        and (spec := base_spec(each.path)) is not None
+        and _shape(spec.model) == shape
+    ]
+    if not names:
+        return f"they fit its own experiment: {source.path / 'config.yaml'}"
+    return f"they fit the experiment{'s' if len(names) > 1 else ''} {join_words(names)}"
+
+
+def _shape(model: ModelSpec) -> dict[str, Any]:
+    """Return the fields that decide the tensors, but for those of the input and the classes."""
+    return model.model_dump(exclude={*SIZES, *NO_TENSORS})
 
 
 def _with_own_grid(

@@ -9,6 +9,7 @@ from vitcli.core.spec.task import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import headline_key
 from vitcli.runner.text import one_line, printable
+from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.trained import TrainedModel
 
 if TYPE_CHECKING:
@@ -67,9 +68,14 @@ def card_data(model: TrainedModel) -> tuple["ModelCardData", Metric, float, str]
     result, metric = model.run.read("result.json"), model.spec.task.row.headline
     key = headline_key(result, metric.name)
     if key not in result:
+        is_imported = model.run.read("meta.json").get("imported")
+        advice = (
+            f"train the imported weights first: {tuning_command(model.run)}"
+            if is_imported
+            else f"finish the training: {model.run.command('train --resume')}"
+        )
         raise InputError(
-            f"{model.run.path}: no {key!r} in its result.json, which a card states; finish the"
-            f" training: {model.run.command('train --resume')}"
+            f"{model.run.path}: no {key!r} in its result.json, which a card states; {advice}"
         )
     split = "validation" if key.startswith("val_") else "test"
     shown = EvalResult(

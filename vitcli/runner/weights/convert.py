@@ -1,6 +1,7 @@
 """Import of weights that another program trained, as a run."""
 
 import json
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,6 +27,7 @@ from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
+from vitcli.runner.weights.class_order import fit_class_order
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.read import read_metadata, read_tensors
 from vitcli.runner.weights.timm_model import PREFIX
@@ -34,6 +36,9 @@ from vitcli.version import __version__
 
 OWN_FIELDS = ("patch_size", "drop_path", "attn_drop", "proj_drop", "pos_drop")
 """Fields of a model that the experiment decides, also for weights of timm."""
+
+FINE_TUNING = ("-s", "optim.name=adamw", "--lr", "3e-4")
+"""Settings that keep most of what trained weights know, unlike a recipe for initial weights."""
 
 UNRECORDED = ("model.num_heads", "model.norm_eps", "data.mean", "data.std")
 """Settings that change a model's output, but not its tensors."""
@@ -56,6 +61,7 @@ def import_weights(
     theirs: TimmWeights | None = None,
     data_dir: Path | None = None,
     offline: bool = False,
+    class_order: str | None = None,
     on_message: Callable[[str], None],
 ) -> Imported:
     """Write the weights in a file as a finished run of an experiment, without training.
@@ -65,7 +71,8 @@ def import_weights(
     written only if every tensor fits the model.
 
     With ``theirs``, the weights of ``file`` are those of a model of timm. Then timm says what the
-    model is, and resizes it to the experiment's pictures and patches.
+    model is, and resizes it to the experiment's pictures and patches. ``class_order`` is the order
+    of the classes in the head: see ``fit_class_order``.
 
     Raises:
         InputError: The file is damaged, hostile, or holds another model.
@@ -90,6 +97,10 @@ def import_weights(
     )
     spec = resolve(experiment.spec, data)
     has_new_head = add_new_head(weights, model, spec, on_message)
+    if not has_new_head and not stated:
+        fit_class_order(weights, spec.data.class_names or (), class_order, on_message)
+    elif class_order is not None:
+        raise ConfigError("--class-order is for a head of another program, and there is none")
     whose = f"{PREFIX}{theirs.name}" if theirs else "the experiment"
     report_settings(spec, stated, whose, on_message)
     meta = {
@@ -105,6 +116,13 @@ def import_weights(
     }
     write_run(run, spec, weights, meta)
     return Imported(run=run, has_new_head=has_new_head)
+
+
+def tuning_command(run: RunDir, data_dir: Path | None = None) -> str:
+    """Return the command that trains imported weights further, ready to be typed."""
+    config, name = str(run.path / "config.yaml"), f"{run.path.name}-tuned"
+    words = ["vitcli", "train", config, "--name", name, *FINE_TUNING, "--init", run.name]
+    return shlex.join(words + (["--data-dir", str(data_dir)] if data_dir else []))
 
 
 def image_model_of(spec: ExperimentSpec, name: str) -> ImageModel:

@@ -1,0 +1,65 @@
+"""The order of the classes in a head that another program trained."""
+
+import re
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+
+from vitcli.runner.errors import ConfigError
+
+NATURAL = "natural"
+MAX_CLASSES = 4
+"""Number of classes that a note shows of each order."""
+
+
+def natural_order(names: Sequence[str]) -> list[str]:
+    """Return class folders in the order of timm: numbers by size, without regard to case."""
+
+    def key(name: str) -> list[tuple[bool, int, str]]:
+        parts = re.split(r"(\d+)", name.lower())
+        return [(not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in parts if p]
+
+    return sorted(names, key=key)
+
+
+def fit_class_order(
+    weights: dict[str, Tensor],
+    names: Sequence[str],
+    order: str | None,
+    on_message: Callable[[str], None],
+) -> None:
+    """Bring the rows of a head into the order of the data set's classes.
+
+    Args:
+        weights: The weights, of which the head is changed.
+        names: The classes of the data set, in its order.
+        order: The order in the head: ``natural``, or all names with commas between them. None: the
+            order of the data set; then a note says where timm's would differ.
+        on_message: Receives the note.
+
+    Raises:
+        ConfigError: The order does not name every class once.
+    """
+    natural = natural_order(names)
+    if order is None:
+        if [*names] == sorted(names) != natural:  # so these are class folders
+            on_message(
+                f"note: the head's classes are taken in the order {_first(names)}. timm sorts"
+                f" class folders as {_first(natural)}; for weights that timm trained, add"
+                f" --class-order {NATURAL}"
+            )
+        return
+    theirs = natural if order == NATURAL else [name.strip() for name in order.split(",")]
+    if sorted(theirs) != sorted(names):
+        raise ConfigError(
+            f"--class-order takes {NATURAL!r}, or each of these once: {','.join(names)}"
+        )
+    rows = [theirs.index(name) for name in names]
+    for name, tensor in weights.items():
+        if name.startswith("head.") and len(tensor) == len(names):
+            weights[name] = tensor[rows]
+
+
+def _first(names: Sequence[str]) -> str:
+    more = ", ..." if len(names) > MAX_CLASSES else ""
+    return ", ".join(names[:MAX_CLASSES]) + more
