@@ -63,7 +63,7 @@ def resume_seconds(experiment: Any, device: str) -> float:
     """From the call to the end of the first step of a run that was stopped."""
     original = Classify.after_step
 
-    def stop(self: Any, step: int) -> None:
+    def stop(self: Any) -> None:
         raise FirstStepError
 
     with tempfile.TemporaryDirectory() as name:

@@ -175,7 +175,7 @@ def _check_predictions(path: Path, digest: str | None, record: TrialRecord, row:
     if found is None or value is None:
         return
     mean, count = float(found.scores.mean(dtype=np.float64)), len(found.scores)
-    rounding = np.finfo(found.scores.dtype).eps if found.scores.dtype.kind == "f" else 0.0
+    rounding = np.finfo(found.scores.dtype.name).eps if found.scores.dtype.kind == "f" else 0.0
     if abs(mean - value) > max(1e-6, rounding * abs(value)):
         text = row.headline.label
         raise ValueError(f"its {text} is {value:.4f}, but its predictions give {mean:.4f}")
