@@ -4,6 +4,7 @@ import shlex
 import shutil
 from pathlib import Path
 
+import pytest
 import torch
 from typer.testing import CliRunner
 
@@ -12,6 +13,7 @@ from vitcli.cli.main import app
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.convert import tuning_command
+from vitcli.runner.weights.names import naming_of
 
 
 def test_the_classes_of_timm_are_brought_into_our_order(tiny, here, pictures):
@@ -42,3 +44,9 @@ def test_imported_weights_that_are_gone_are_imported_again(tiny, here):
 def test_the_command_that_trains_imported_weights_can_be_typed():
     words = shlex.split(tuning_command(RunDir(Path("my weights/mine")), Path("my data")))
     assert {"my weights/mine/config.yaml", "my weights/mine", "my data"} <= {*words}
+
+
+@pytest.mark.parametrize("prefix", ["net.", "backbone.", "model.backbone.", "module.net."])
+def test_prefixes_of_wrappers_are_left_out(prefix):
+    naming = naming_of([prefix + name for name in theirs().state_dict()])
+    assert (naming.prefix, naming.is_timm) == (prefix, True)

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 
-PREFIXES = ("module.", "_orig_mod.", "model.")
+PREFIXES = ("module.", "_orig_mod.", "model.", "net.", "backbone.")
 """Prefixes that DistributedDataParallel, torch.compile and wrappers add to every name."""
 TIMM = (
     ("patch_embed.proj.", "patch_embed.0.proj."),
