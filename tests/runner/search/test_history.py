@@ -10,13 +10,7 @@ from typing import Any
 import pytest
 
 from tests.runner.search import made_up
-from tests.runner.search.made_up import (
-    Engine,
-    asked,
-    make_driver,
-    search_all,
-    write_run,
-)
+from tests.runner.search.made_up import Engine, asked, make_driver, search_all, write_run
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import sha256
@@ -135,8 +129,7 @@ def test_a_trial_outside_the_search_is_refused(made, move, tmp_path, folder):
     records[1] |= {"state": "RUNNING", "values": None, "ended": None}
     records[1]["user_attrs"] = {FOLDER: folder}
     lines = "".join(f"{json.dumps(record)}\n" for record in records)
-    header = {"format": 1, "sha256": sha256(lines.encode())}
-    path.write_text(f"{json.dumps(header)}\n{lines}")
+    path.write_text(f'{{"format": 1, "sha256": "{sha256(lines.encode())}"}}\n{lines}')
     with pytest.raises(InputError, match="damaged; restore it, or delete it"):
         read_history(path)
     move("second")
