@@ -9,7 +9,9 @@ from PIL import Image
 
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import folder_reader, image_reader
+from vitcli.runner.data.image_folder import list_folder
 from vitcli.runner.data.load import data_status, describe_data, load_data
+from vitcli.runner.data.picture_files import picture_files
 from vitcli.runner.errors import InputError, ResourceError
 
 
@@ -41,7 +43,9 @@ def spec(root, **options):
 
 
 def load(root, messages=None, **options):
-    return load_data(spec(root, **options), on_message=(messages or []).append)
+    return load_data(
+        spec(root, **options), on_message=([] if messages is None else messages).append
+    )
 
 
 def test_classes_are_sorted_and_pictures_of_one_size_keep_it(root):
@@ -258,3 +262,36 @@ def test_the_status_of_a_folder(root):
     (decoded,) = data_status(name).decoded
     assert decoded.name.endswith("-8x8.safetensors")
     assert data_status(f"imagefolder:{root}/none").kind == "missing"
+
+
+def test_pictures_that_no_class_uses_are_counted_in_notes(root):
+    add(root / "train" / "dog" / "puppies", 3, np.random.default_rng(1))
+    add(root / "train", 2, np.random.default_rng(2))
+    messages = []
+    assert len(load(root, messages).train) == 16
+    assert any("puppies: ignored 3 pictures" in line for line in messages)
+    assert any("ignored 2 pictures beside the class folders" in line for line in messages)
+
+
+@pytest.mark.parametrize("name", ["README.txt", "a.json", "a.xml", "Icon\r", "ehthumbs.db"])
+def test_files_that_cannot_be_pictures_need_no_skip_bad(root, name):
+    (root / "train" / "dog" / name).write_bytes(b"{}")
+    messages = []
+    assert len(load(root, messages).train) == 16
+    assert any(name in line for line in messages) == name.startswith(("README", "a."))
+
+
+def test_a_class_folder_that_is_a_dangling_link_is_an_error(root):
+    (root / "train" / "bird").symlink_to(root / "nowhere")
+    with pytest.raises(InputError, match="bird"):
+        load(root)
+
+
+def test_predict_collects_the_files_that_train_reads(root):
+    dogs = root / "train" / "dog"
+    (dogs / "20-0.png").rename(dogs / "0.jfif")
+    (dogs / "20-1.png").rename(dogs / "1")
+    (root / "train" / "linked").symlink_to(root / "test" / "cat")
+    (root / "train" / "linked" / "loop").symlink_to(root / "train")
+    read = {os.path.realpath(path) for path in list_folder(root).train.paths}
+    assert {os.path.realpath(path) for path in picture_files([str(root / "train")])} == read

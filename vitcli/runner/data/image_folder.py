@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vitcli.runner.data.extras import kind_of
+from vitcli.runner.data.picture_files import JUNK, is_picture, pictures_inside
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import printable
+from vitcli.runner.text import printable, quantity
 
 TEST_SHARE = 0.2
-JUNK = ("thumbs.db", "desktop.ini")
 LAYOUT = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
 
 
@@ -154,13 +154,40 @@ def _layout(root: Path, notes: list[str]) -> tuple[Path, Path | None]:
 def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
     found = {}
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if not entry.name.startswith(".") and entry.is_dir():
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
             found[entry.name] = _files(entry.path)
-            if not found[entry.name]:
-                has_folders = any(inner.is_dir() for inner in os.scandir(entry.path))
-                what = "folders but no pictures" if has_folders else "no pictures"
-                notes.append(f"{printable(entry.path)} has {what} and is skipped")
+            _note_unused(entry.path, bool(found[entry.name]), notes)
+        elif entry.is_symlink() and not os.path.exists(entry.path):
+            raise InputError(f"{printable(entry.path)}: the link leads nowhere; mend or remove it")
+    if any(found.values()) and (loose := len(_files(str(folder)))):
+        what = f"{quantity(loose, 'picture')} beside the class folders"
+        notes.append(f"{printable(folder)}: ignored {what}")
     return {name: files for name, files in found.items() if files}
+
+
+def _note_unused(folder: str, has_pictures: bool, notes: list[str]) -> None:
+    """Note what a class folder holds beside pictures: folders and other files."""
+    entries = [entry for entry in os.scandir(folder) if not entry.name.startswith(".")]
+    inner = [entry for entry in entries if entry.is_dir()]
+    if not has_pictures:
+        what = "folders but no pictures" if inner else "no pictures"
+        notes.append(f"{printable(folder)} has {what} and is skipped")
+        return
+    for entry in inner:
+        if lost := len(pictures_inside(Path(entry.path))[0]):
+            notes.append(f"{printable(entry.path)}: ignored {quantity(lost, 'picture')} in it")
+    names = {entry.name for entry in entries} - {entry.name for entry in inner}
+    others = [n for n in names if not (is_picture(n) or kind_of(n) or n.lower() in JUNK)]
+    if others:
+        first = printable(min(others))
+        what = f"{quantity(len(others), 'file')} that cannot be pictures"
+        notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
+
+
+def _is_image(name: str) -> bool:
+    return is_picture(name) and kind_of(name) is None
 
 
 def _extra_files(splits: Collection[Path], class_names: Iterable[str]) -> list[_File]:
@@ -175,9 +202,10 @@ def _files(folder: str, *, is_extra: bool = False) -> list[_File]:
     """Return the pictures in a folder, or the files that belong to pictures."""
     files = []
     for entry in os.scandir(folder):
-        if entry.name.startswith(".") or entry.name.lower() in JUNK or entry.is_dir():
+        if entry.name.startswith(".") or entry.is_dir():
             continue
-        if (kind_of(entry.name) is not None) != is_extra:
+        is_wanted = kind_of(entry.name) is not None if is_extra else _is_image(entry.name)
+        if not is_wanted:
             continue
         try:
             status = entry.stat()

@@ -1,15 +1,20 @@
 """The picture files that a user names, alone or by their folder."""
 
+import mimetypes
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from vitcli.runner.data.pictures import FORMATS, software_of
+from vitcli.runner.data.pictures import software_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import ignore_message, natural_key, quantity
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".heic", ".heif")
-assert len(FORMATS) == len(SUFFIXES) - 3, "JPEG and HEIC have two suffixes"
+JUNK = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
+"""Files that file managers write, in lower case."""
+TYPES = mimetypes.MimeTypes()
+"""The types of suffixes that Python knows by itself, the same on each machine."""
+OTHERS = (".npy", ".npz", ".pt", ".pth", ".safetensors", ".svg", ".yaml", ".yml", ".log")
+"""Suffixes of no picture with pixels that ``TYPES`` lacks or calls pictures."""
 SOFTWARE = "vitcli attn-map"
 """The software that a PNG figure of ``attn-map`` names as its origin."""
 
@@ -40,14 +45,11 @@ def picture_files(
         if not pictures:
             figures = f"{quantity(own, 'figure')} of attn-map"
             only = f", only {figures}" if own else ""
-            raise InputError(f"{name}: no picture in this folder{only} ({', '.join(SUFFIXES)})")
+            raise InputError(f"{name}: no picture in this folder{only}")
         if own:
             on_message(f"{name}: skipped {quantity(own, 'figure')} of attn-map")
         if num_others:
-            on_message(
-                f"{name}: ignored {quantity(num_others, 'file')}"
-                f" (hidden, or not {', '.join(SUFFIXES)})"
-            )
+            on_message(f"{name}: ignored {quantity(num_others, 'file')} (hidden, or not a picture)")
         found += pictures
     return found
 
@@ -55,26 +57,37 @@ def picture_files(
 def pictures_inside(folder: Path) -> tuple[list[str], int]:
     """Return the pictures in a folder and in the folders inside it, and the number of other files.
 
-    Hidden folders and links to folders are not entered.
+    Hidden folders are not entered. Links to folders are followed, to each folder once.
 
     Raises:
         InputError: A folder cannot be listed.
     """
     pictures: list[Path] = []
-    num_others = 0
-    for place, folders, files in os.walk(folder, onerror=_refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths = [Path(place, name) for name in files]
-        kept = [path for path in paths if is_picture(path)]
+    num_others, seen = 0, set()
+    for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        kept = [Path(place, name) for name in files if is_picture(name)]
         pictures += kept
-        num_others += len(paths) - len(kept)
+        num_others += len(files) - len(kept)
     pictures.sort(key=lambda path: [natural_key(part) for part in path.parts])
     return [str(path) for path in pictures], num_others
 
 
-def is_picture(path: Path) -> bool:
-    """Return whether a file has a picture's suffix and is not hidden."""
-    return path.suffix.lower() in SUFFIXES and not path.name.startswith(".")
+def is_picture(name: str) -> bool:
+    """Return whether a file of a folder is read as a picture, by its name.
+
+    A file without a suffix, or with a suffix of no known type, is read. So a picture under a wrong
+    or rare name is refused with a reason, and not left out.
+    """
+    if name.startswith(".") or name.lower() in JUNK or name.lower().endswith(OTHERS):
+        return False
+    kind, packed = TYPES.guess_type(f"/{name}")
+    return packed is None and (kind is None or kind.startswith("image/"))
 
 
 def _refuse(error: OSError) -> None:
