@@ -146,7 +146,7 @@ def shortened(command: str) -> str:
     if command.startswith("vitcli visualize"):
         what = "" if "--what" in command else " --what curves,distance"
         return f"{command} --num-images 20{what}"
-    if command.startswith("vitcli eval quickstart"):
+    if command.startswith(("vitcli eval quickstart", "vitcli eval pets")):
         return f"{command} --limit-batches 2"
     if not command.startswith("vitcli train"):
         return command

@@ -21,6 +21,8 @@ NUM_TRAIN = (70, 35, 15)
 """Number of training pictures of each class."""
 NUM_TEST = 200
 """Number of test pictures per class."""
+MIN_ACCURACY = 0.8
+"""Smallest test accuracy that passes."""
 SIDES = (200, 300)
 """Smallest and largest side of a picture in pixels."""
 
