@@ -47,7 +47,7 @@ def test_a_folder_is_mapped_twice_and_its_figures_are_left_out(mapped_run):
         Path(file).unlink()
     code, _, talk = vitcli(".", "--run", mapped_run)
     assert code == 4
-    assert "no picture in this folder, only 4 figures of attn-map (" in talk
+    assert "no picture in this folder, only 4 figures of attn-map" in talk
 
 
 def test_a_turned_photo_is_turned_back(mapped_run):
