@@ -50,6 +50,7 @@ NOT_RUN = {
     r"(DATA=cifar10 )?experiments/speed/gpu\.sh": "needs a GPU; test_speed_scripts.py runs a toy",
     r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
     r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",
+    r"python -m experiments\.gates": "needs CIFAR-10; tests/test_gates_own_pictures.py",
     r"python -m experiments\.search": "takes minutes; test_search_benchmark.py runs short ones",
     r"vitcli bench --check": "compares with this machine's past; tests/cli/test_bench.py",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",

@@ -1,6 +1,7 @@
 """`vitcli runs verify`: check the files of a run."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -80,8 +81,8 @@ def _check_status(run: RunDir) -> None:
 
 def _has_hashed_result(run: RunDir) -> bool:
     """Return whether vitcli 0.7 or newer, which adds a hash to result.json, wrote the run."""
-    version = str(run.read("meta.json").get("vitcli", "0")).split(".")
-    return all(part.isdecimal() for part in version) and [int(part) for part in version] >= [0, 7]
+    version = re.match(r"(\d+)\.(\d+)", str(run.read("meta.json").get("vitcli")))
+    return version is not None and (int(version[1]), int(version[2])) >= (0, 7)
 
 
 def _check_json(run: RunDir, name: str, keys: set[str], *, is_hashed: bool = False) -> None:
