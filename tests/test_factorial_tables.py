@@ -1,7 +1,6 @@
 """The tables of docs/interactions.md say what the scores of a made-up factorial study say."""
 
 import importlib
-import itertools
 import re
 from pathlib import Path
 from types import ModuleType
@@ -35,9 +34,10 @@ def made(**scores: float) -> StudyResult:
         score = 60 + sum(size for part, size in SIZES.items() if part in cell)
         score = scores.get(row.variant, score + INTERACTION * (cell >= SIZES.keys()))
         noise = 0.1 if i % 2 else -0.1
+        middle = (len(row.trials) - 1) / 2  # so that the noise of a cell sums to 0
         trials = [
-            trial.replace(test_accuracy=(score + sign * noise) / 100)
-            for trial, sign in zip(row.trials, itertools.cycle((1, -1)), strict=False)
+            trial.replace(test_accuracy=(score + (middle - k) * noise) / 100)
+            for k, trial in enumerate(row.trials)
         ]
         rows.append(row.replace(trials=trials))
     return doc.replace(rows=rows)
