@@ -58,8 +58,8 @@ MUTANTS = (
     Mutant(
         "does not sync the folder",
         "vitcli/runner/files.py",
-        "    sync_folder(path.parent)\n\n\ndef require_folder",
-        "\n\ndef require_folder",
+        "    sync_folder(path.parent)\n\n\ndef _replace",
+        "\n\ndef _replace",
         POWER,
     ),
     Mutant(
@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         "forgets the sums of a half epoch",
         "vitcli/core/train/state.py",
-        '        self.sums.copy_(part("progress")["sums"])\n',
+        "        self.sums.zero_()[: len(sums)].copy_(sums)\n",
         "",
         STOPS,
     ),

@@ -13,6 +13,7 @@ from vitcli.runner.files import (
     make_folder,
     make_output_folder,
     policy_hash,
+    read_bounded,
     require_folder,
 )
 
@@ -84,3 +85,13 @@ def test_a_policy_names_a_script_by_its_hash():
     """The SHA-256 of nothing, from FIPS 180-4, in base64."""
     assert policy_hash("") == "'sha256-47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU='"
     assert policy_hash("alert(1)") != policy_hash("alert(2)")
+
+
+def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
+    (tmp_path / "a").write_bytes(b"123")
+    assert read_bounded(tmp_path / "a", 3) == b"123"
+    with pytest.raises(ValueError, match="larger than 2 bytes"):
+        read_bounded(tmp_path / "a", 2)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(ValueError, match="not a regular file"):
+        read_bounded(tmp_path / "pipe", 3)

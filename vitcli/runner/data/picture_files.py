@@ -15,6 +15,8 @@ TYPES = mimetypes.MimeTypes()
 """The types of suffixes that Python knows by itself, the same on each machine."""
 OTHERS = (".npy", ".npz", ".pt", ".pth", ".safetensors", ".svg", ".yaml", ".yml", ".log")
 """Suffixes of no picture with pixels that ``TYPES`` lacks or calls pictures."""
+EVENTS = "events.out.tfevents"
+"""Beginning of TensorBoard's files, whose suffix is the name of a computer."""
 SOFTWARE = "vitcli attn-map"
 """The software that a PNG figure of ``attn-map`` names as its origin."""
 
@@ -84,7 +86,7 @@ def is_picture(name: str) -> bool:
     A file without a suffix, or with a suffix of no known type, is read. So a picture under a wrong
     or rare name is refused with a reason, and not left out.
     """
-    if name.startswith(".") or name.lower() in JUNK or name.lower().endswith(OTHERS):
+    if name.startswith((".", EVENTS)) or name.lower() in JUNK or name.lower().endswith(OTHERS):
         return False
     kind, packed = TYPES.guess_type(f"/{name}")
     return packed is None and (kind is None or kind.startswith("image/"))
