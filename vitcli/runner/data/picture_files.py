@@ -13,7 +13,10 @@ JUNK = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
 """Files that file managers write, in lower case."""
 TYPES = mimetypes.MimeTypes()
 """The types of suffixes that Python knows by itself, the same on each machine."""
-OTHERS = (".npy", ".npz", ".pt", ".pth", ".safetensors", ".svg", ".yaml", ".yml", ".log")
+OTHERS = (
+    *(".npy", ".npz", ".pt", ".pth", ".safetensors"),
+    *(".svg", ".yaml", ".yml", ".jsonl", ".log"),
+)
 """Suffixes of no picture with pixels that ``TYPES`` lacks or calls pictures."""
 EVENTS = "events.out.tfevents"
 """Beginning of TensorBoard's files, whose suffix is the name of a computer."""
