@@ -32,12 +32,14 @@ train: {epochs: 4, batch_size: 16, ema_decay: 0.9}
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C stop this process and those that it starts.
+    """Let the signals that stop a training reach this process and those that it starts.
 
-    A shell that starts the tests in the background lets them ignore it.
+    A shell that starts the tests in the background lets them ignore SIGINT, and nohup SIGHUP.
     """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    handlers = dict.fromkeys((signal.SIGHUP, signal.SIGTERM), signal.SIG_DFL)
+    for number, handler in (handlers | {signal.SIGINT: signal.default_int_handler}).items():
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture(autouse=True)

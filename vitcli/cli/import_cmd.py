@@ -89,9 +89,8 @@ def import_(
     chosen = load_changed(experiment, parse_sets(sets))
     refuse_empty("FILE", source)
     refuse_weights_option(source, weights)
-    theirs = None
-    if source.startswith(PREFIX):
-        theirs = find_timm(source, weights, offline=offline, on_message=say)
+    is_timm = source.startswith(PREFIX)
+    theirs = find_timm(source, weights, offline=offline, on_message=say) if is_timm else None
     done = import_weights(
         theirs.file if theirs else Path(source),
         chosen,

@@ -131,7 +131,7 @@ def failure(changes: dict) -> str:
         ({"model.depth": "four"}, "--set: model.depth: should be a valid integer, got 'four'"),
         ({"data.mean": "0.5, 0.4,.5"}, "should be a list, got '0.5, 0.4,.5'; write [0.5,0.4,.5]"),
         ({"data.mean": "(0.5, 0.5)"}, "; write [0.5,0.5]"),
-        ({"data.mean": [127.5]}, "--set: data.mean: is for pixels in [0, 1], and a value is above"),
+        ({"data.mean": [127.5]}, "--set: data.mean: a value is above 1, but pixels lie between 0"),
         ({"data.resize": "48x32"}, "data.resize: should be a list, got '48x32'; write [48,32]"),
         ({"data.resize": "None"}, "data.resize: should be a list, got 'None'; write null"),
         ({"data.class_names": "fox,cat"}, "; write [fox,cat]"),

@@ -67,8 +67,8 @@ class ExperimentSpec(Spec):
             )
         if self.data.mean and max(self.data.mean) > 1:
             return (
-                "data.mean: is for pixels in [0, 1], and a value is above 1; divide mean and std by"
-                " 255"
+                "data.mean: a value is above 1, but pixels lie between 0 and 1; divide mean and std"
+                " by 255"
             )
         if self.train.accumulate > 1 and self.task.compares_images:
             return (

@@ -1,11 +1,11 @@
 """The order of the classes in a head that another program trained."""
 
-import re
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.text import natural_key
 
 NATURAL = "natural"
 MAX_CLASSES = 4
@@ -14,12 +14,7 @@ MAX_CLASSES = 4
 
 def natural_order(names: Sequence[str]) -> list[str]:
     """Return class folders in the order of timm: numbers by size, without regard to case."""
-
-    def key(name: str) -> list[tuple[bool, int, str]]:
-        parts = re.split(r"(\d+)", name.lower())
-        return [(not p.isdigit(), int(p) if p.isdigit() else 0, p) for p in parts if p]
-
-    return sorted(names, key=key)
+    return sorted(names, key=lambda name: natural_key(name.lower()))
 
 
 def fit_class_order(
@@ -32,14 +27,16 @@ def fit_class_order(
 
     Args:
         weights: The weights, of which the head is changed.
-        names: The classes of the data set, in its order.
+        names: The classes of the data set, in its order; none if the head has its order.
         order: The order in the head: ``natural``, or all names with commas between them. None: the
             order of the data set; then a note says where timm's would differ.
         on_message: Receives the note.
 
     Raises:
-        ConfigError: The order does not name every class once.
+        ConfigError: The order does not name every class once, or there is nothing to order.
     """
+    if order is not None and not names:
+        raise ConfigError("--class-order is for a head of another program, and there is none")
     natural = natural_order(names)
     if order is None:
         if [*names] == sorted(names) != natural:  # so these are class folders

@@ -97,10 +97,8 @@ def import_weights(
     )
     spec = resolve(experiment.spec, data)
     has_new_head = add_new_head(weights, model, spec, on_message)
-    if not has_new_head and not stated:
-        fit_class_order(weights, spec.data.class_names or (), class_order, on_message)
-    elif class_order is not None:
-        raise ConfigError("--class-order is for a head of another program, and there is none")
+    names = () if has_new_head or stated else spec.data.class_names or ()
+    fit_class_order(weights, names, class_order, on_message)
     whose = f"{PREFIX}{theirs.name}" if theirs else "the experiment"
     report_settings(spec, stated, whose, on_message)
     meta = {

@@ -107,8 +107,8 @@ typedef struct {
 
 // Computes out (batch, TOKENS, HEADS, HEAD_DIM) from qkv (batch, TOKENS, 3, HEADS, HEAD_DIM). Also
 // writes norms (batch, HEADS, 2, TOKENS) for the backward pass: the largest score of each query, and
-// the binary logarithm of the sum of its powers. scale is positive. scratch has forward_bytes() for each thread, filled with zeros
-// and aligned to 64 bytes.
+// the binary logarithm of the sum of its powers. scale is positive. scratch has forward_bytes() for
+// each thread, filled with zeros and aligned to 64 bytes.
 void forward(const bf16 *qkv, bf16 *out, float *norms, long batch, float scale, Forward *scratch,
              int threads) {
   const __m512 factor = _mm512_set1_ps(scale * LOG2E);
@@ -144,7 +144,8 @@ typedef struct {
   bf16 k[N * DC] ALIGNED, v[N * DC] ALIGNED, q_t[DC * N] ALIGNED, g_t[DC * N] ALIGNED;
   bf16 q[NC * D] ALIGNED, g[NC * D] ALIGNED, k_right[NC * D] ALIGNED;
   bf16 p_t[N * NC] ALIGNED, ds_t[N * NC] ALIGNED, pairs[NC * N] ALIGNED, ds[N * NC] ALIGNED;
-  float s[N * N] ALIGNED, dp[N * N] ALIGNED, r[N * D] ALIGNED, delta[N] ALIGNED, tops[N] ALIGNED, logs[N] ALIGNED;
+  float s[N * N] ALIGNED, dp[N * N] ALIGNED, r[N * D] ALIGNED;
+  float delta[N] ALIGNED, tops[N] ALIGNED, logs[N] ALIGNED;
 } Backward;
 
 // Returns the weights p of 16 queries for one key, and writes the gradients ds of their scores.
