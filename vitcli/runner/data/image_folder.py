@@ -182,7 +182,7 @@ def _note_unused(folder: str, has_pictures: bool, notes: list[str]) -> None:
     others = [n for n in names if not (is_picture(n) or kind_of(n) or n.lower() in JUNK)]
     if others:
         first = printable(min(others))
-        what = f"{quantity(len(others), 'file')} that cannot be pictures"
+        what = f"{quantity(len(others), 'file')} of another kind"
         notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
 
 
