@@ -13,6 +13,8 @@ def test_scores_equal_the_result_by_hand():
     assert scores.accuracy == 0.75
     assert scores.per_class == (0.5, 1.0, 1.0)
     assert scores.confusion == ((1, 1, 0), (0, 1, 0), (0, 0, 1))
+    assert scores.balanced_accuracy == pytest.approx((0.5 + 1 + 1) / 3)
+    assert (scores.counts, scores.majority) == ((2, 1, 1), (0, 0.5))
 
 
 @pytest.mark.parametrize("num_classes", [2, 5])
@@ -26,7 +28,9 @@ def test_top5_accuracy_counts_the_five_most_likely_of_six_classes():
 
 
 def test_a_class_without_images_has_no_accuracy():
-    assert score(torch.eye(3)[:2], torch.tensor([0, 1])).per_class == (1.0, 1.0, None)
+    scores = score(torch.eye(3)[:2], torch.tensor([0, 1]))
+    assert scores.per_class == (1.0, 1.0, None)
+    assert scores.balanced_accuracy == 1
 
 
 @pytest.mark.parametrize(("hits", "trials"), [(0, 10), (7, 10), (9000, 10_000), (10, 10)])
