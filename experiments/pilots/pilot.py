@@ -1,0 +1,62 @@
+"""One pilot run: train an experiment with changes, and append what it reached to the pilots' log.
+
+Usage: python -m experiments.pilots.pilot EXPERIMENT [--seed N] [--log FILE] [-s FIELD=VALUE]...
+A pilot chooses a recipe. It must not see a test image: 5,000 training images are kept for
+validation, and the log has their accuracy only. Its seeds begin at 100, so that no pilot is a trial
+of the study that the recipe is for. Each run is one line of experiments/pilots/EXPERIMENT.jsonl.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.run.folder import RunDir
+
+HERE = Path(__file__).parent
+VAL_SPLIT = 5000
+"""Number of training images that are kept for validation."""
+FIRST_SEED = 100
+
+
+def pilot(experiment: str, seed: int, changes: list[str]) -> dict[str, Any]:
+    """Train in a process of its own and return the line of the log."""
+    sets = [f"data.val_split={VAL_SPLIT}", *changes]
+    command = [sys.executable, "-m", "vitcli", "train", experiment, "--seed", str(seed), "--json"]
+    command += [part for change in sets for part in ("-s", change)]
+    out = subprocess.run(command, stdout=subprocess.PIPE, check=True)
+    run = RunDir(Path(json.loads(out.stdout)["run"]))
+    result, session = run.read("result.json"), run.read("meta.json")["sessions"][-1]
+    return {
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "seed": seed,
+        "changes": changes,
+        "val_accuracy": result["val_accuracy"],
+        "train_loss": result["train_loss"],
+        "parameters": result["parameters"],
+        "pflop": round(result["measured"]["train_flops"] / 1e15, 4),
+        "train_seconds": round(result["train_seconds"]),
+        **{key: session[key] for key in ("commit", "torch", "hardware", "precision", "kernels")},
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("experiment")
+    parser.add_argument("--seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--log", type=Path, help="default: EXPERIMENT.jsonl beside this file")
+    parser.add_argument("-s", dest="changes", action="append", default=[], metavar="FIELD=VALUE")
+    options = parser.parse_args()
+    if options.seed < FIRST_SEED:
+        parser.error(f"--seed {options.seed}: the seeds of pilots begin at {FIRST_SEED}")
+    line = pilot(options.experiment, options.seed, options.changes)
+    log = options.log or HERE / f"{Path(options.experiment).stem}.jsonl"
+    with log.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
