@@ -19,7 +19,7 @@ COMPARED = (
 """Studies of docs/parts.md."""
 BRIEF = ("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]")
 """Columns of the tables in docs/parts.md, whose studies have too few seeds for a p-value."""
-BRIEF_NOTES = ("training", "environment", "command")
+BRIEF_NOTES = ("training", "compute", "environment", "command", "one trial")
 
 
 def document(name: str) -> "StudyResult":

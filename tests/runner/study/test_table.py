@@ -133,6 +133,22 @@ def test_notes_hold_the_method_and_the_environment(doc):
     assert "bit-identical" not in all_notes(doc)
 
 
+def test_notes_say_what_a_table_cost_and_how_to_repeat_one_trial(doc):
+    row = doc.rows[0].replace(
+        trials=tuple(
+            trial.replace(train_seconds=1800.0, measured={"train_flops": 2e14})
+            for trial in doc.rows[0].trials
+        )
+    )
+    other = row.replace(variant="less, more")
+    doc = doc.replace(rows=(row, other), threads=2)
+    assert "6 trainings, 1.2 PFLOP, 6 core hours." in all_notes(doc)
+    assert "vitcli ablate made-up --only 'less, more' --seeds 0" in all_notes(doc)
+    assert "3 hours of one device" in all_notes(doc.replace(hardware=("NVIDIA H100",)))
+    some = row.replace(trials=(*row.trials[:2], row.trials[2].replace(measured={})))
+    assert "6 trainings, 6 core hours." in all_notes(doc.replace(rows=(some, other)))
+
+
 def test_rows_of_another_length_are_named():
     doc = make_study({"base": [0.9], "less": [0.8]}, epochs=12)
     assert "12 epochs (but base: 6, less: 6) on shapes" in all_notes(doc)

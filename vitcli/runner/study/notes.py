@@ -1,5 +1,6 @@
 """Notes below a study's table: method, uncertainty, environment and source."""
 
+import shlex
 from collections.abc import Sequence
 
 from vitcli.runner.study.result import StudyResult
@@ -48,9 +49,11 @@ def notes(doc: StudyResult, rows: Sequence[RowStatistics]) -> dict[str, str]:
         "tuning": _tuning(doc),
         "cost": _cost(doc),
         "training": _training(doc),
+        "compute": _compute(doc, rows),
         "environment": _environment(doc),
         "source": _source(doc, rows),
         "command": f"Command: {doc.command}",
+        "one trial": _one_trial(doc),
     }
     hidden = (*COMPARISONS, "source") if doc.parts else ()
     return {subject: text for subject, text in every.items() if text and subject not in hidden}
@@ -236,6 +239,31 @@ def _environment(doc: StudyResult) -> str:
         doc.date,
     ]
     return f"Run: {'; '.join(fact for fact in facts if fact)}."
+
+
+def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
+    trained = [trial for row in doc.rows for trial in row.trials if trial.state == "finished"]
+    seconds = sum(row.seconds_total or 0.0 for row in rows)
+    if not seconds:
+        return ""
+    on_cpu = all(name.endswith((" thread", " threads")) for name in doc.hardware)
+    hours = f"{seconds * (doc.threads if on_cpu else 1) / 3600:.3g}"
+    costs = [trial.measured.get("train_flops") for trial in trained]
+    before = sum(trial.measured.get("pretrain_flops", 0.0) for trial in trained)
+    facts = [
+        quantity(len(trained), "training"),
+        f"{(sum(filter(None, costs)) + before) / 1e15:.3g} PFLOP" if all(costs) else "",
+        f"{hours} core hours" if on_cpu else f"{hours} hours of one device",
+    ]
+    return f"Compute: {', '.join(fact for fact in facts if fact)}."
+
+
+def _one_trial(doc: StudyResult) -> str:
+    if len(doc.rows) < 2 or not doc.rows[1].trials or " --" in doc.command:
+        return ""
+    row = doc.rows[1]
+    only = f"--only {shlex.quote(row.variant)} --seeds {row.trials[0].seed}"
+    return f"One trial and its baseline: {doc.command} {only}"
 
 
 def _source(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
