@@ -40,7 +40,7 @@ def saved_outputs(run: RunDir) -> bytes:
     return (run.path / "predictions.npz").read_bytes()
 
 
-SETTINGS = (
+SETTINGS: tuple[dict[str, Any], ...] = (
     {},
     {"train.eval_every": 3},
     {"data.val_split": 16, "train.eval_every": 3},
