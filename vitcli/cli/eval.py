@@ -251,7 +251,7 @@ def document(found: "Evaluation") -> dict[str, Any]:
     size = {"num_images": found.num_images, "parameters": found.parameters}
     trained = {
         key: value
-        for key, value in found.run.read("result.json").items()
+        for key, value in (found.run.read("result.json") or found.run.reached()).items()
         if key in ("epochs", "train_seconds", "images_per_second")
     }
     if (scores := found.scores) is None:

@@ -176,6 +176,9 @@ def show(run: Run, json: Json = False) -> None:
     emit(f"run     {found.name}\nfolder  {found.path}")
     emit(f"state   {state} at step {status['step']}" + (f" ({reason})" if reason else ""))
     titles = {"config": "config (only fields that differ from the defaults)"}
+    if reached := found.reached():
+        parts = parts | {"result": reached}
+        titles["result"] = f"result so far ({reason})"
     for name, values in parts.items():
         emit(format_section(titles.get(name, name), values))
     emit(epochs(records))

@@ -108,6 +108,15 @@ Inexact = Annotated[
     ),
 ]
 Rerun = Annotated[bool, typer.Option("--rerun", help="Replace an existing run.")]
+StopAfter = Annotated[
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=1,
+        help="Stop after epoch N, with the schedule of the whole training; --resume continues it.",
+        show_default="the last epoch",
+    ),
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show size, cost and configuration without training.")
 ]
@@ -124,6 +133,7 @@ def train(
     skip_bad: SkipBad = False,
     output: Output = None,
     resume: Resume = None,
+    stop_after: StopAfter = None,
     rerun: Rerun = False,
     dry_run: DryRun = False,
     seed: Seed = None,
@@ -169,7 +179,12 @@ def train(
         experiment, changes, options, resume, run_folder(name, output), rerun, allow_inexact
     )
     request = replace(
-        request, output=output, resume=resume is not None, rerun=rerun, allow_inexact=allow_inexact
+        request,
+        output=output,
+        resume=resume is not None,
+        rerun=rerun,
+        allow_inexact=allow_inexact,
+        stop_after=stop_after,
     )
     go = show_estimate if dry_run else run
     go(chosen, request, json, launch)
@@ -248,6 +263,7 @@ def run(
     from vitcli.runner.experiment.config import shown_name
     from vitcli.runner.machine.products import warn_if_emulated
     from vitcli.runner.train.ranks import leading
+    from vitcli.runner.train.start import resume_command
     from vitcli.runner.train.start import start as run_training
 
     say(f"experiment {shown_name(experiment.name, experiment.path)}")
@@ -258,7 +274,13 @@ def run(
         request = replace(request, processes=processes, command=command)
         training = run_training(experiment, request, on_event=screen.show, on_message=screen.say)
     if json:
-        emit_json(training.result | {"run": str(training.run.path)})
+        why = {"state": "interrupted", "reason": training.stopped} if training.stopped else {}
+        emit_json(training.result | why | {"run": str(training.run.path)})
+        return
+    if training.stopped:
+        say(f"{training.stopped}; a checkpoint was saved")
+        show_stopped(training.run, experiment.spec, training.result)
+        emit(f"next           {resume_command(training.run, request)}")
         return
     if not training.trained:
         say("already finished, nothing was trained (--rerun trains it again)")
@@ -277,6 +299,22 @@ def show_result(run: "RunDir", spec: "ExperimentSpec", result: dict[str, Any]) -
     emit(f"trained        {epochs}, {result['parameters']:,} parameters, {seconds}")
     if reason := result.get("lost_events"):
         emit(f"tensorboard    the event file is incomplete ({reason}); see metrics.jsonl")
+    emit(f"run            {run.path}")
+
+
+def show_stopped(run: "RunDir", spec: "ExperimentSpec", reached: dict[str, Any]) -> None:
+    """Print what a training has reached that stopped before its end."""
+    from vitcli.runner.run.folder import headline_key
+
+    headline = spec.task.row.headline
+    key = headline_key(reached, headline.name)
+    if (value := reached.get(key)) is not None:
+        label = f"{key.partition('_')[0]} {headline.label}"
+        emit(f"{label:<13}  {headline.text(value)} (epoch {reached['epochs']})")
+    emit(f"train loss     {reached['train_loss']:.4f}")
+    epochs = f"{reached['epochs']} of {quantity(reached['epochs_planned'], 'epoch')}"
+    seconds = duration(reached["train_seconds"])
+    emit(f"trained        {epochs}, {reached['parameters']:,} parameters, {seconds}")
     emit(f"run            {run.path}")
 
 

@@ -1,10 +1,20 @@
 """Verdicts on accuracies that a source states, for made results."""
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
+from typer.testing import CliRunner
 
 from tests.runner.claims.test_by_studies import Made, study
+from vitcli.cli.main import app
 from vitcli.runner.claims.by_results import FROM_RESULTS
+from vitcli.runner.claims.result_files import Results
+from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.table import to_json
 
 CURVE = ((10, 0.283), (300, 0.931))
 
@@ -84,3 +94,86 @@ def test_the_curve_of_the_report_is_judged_at_its_first_and_last_epoch(curve, ve
     found = FROM_RESULTS["S2-44"](Made(doc.replace(rows=(base, row.replace(trials=trials)))))
     assert found.verdict == verdict
     assert found.found.startswith("epoch 10: ")
+
+
+AUGMENTED = "cifar10-small-aug"
+
+
+def stopped(seed: int, accuracy: float) -> dict[str, Any]:
+    """What the claim reads of ``vitcli train cifar10-small-aug --stop-after 10 --json``."""
+    spec = load_experiment(AUGMENTED, {"seed": seed}).spec
+    facts = {"config_hash": config_hash(spec), "hardware": "made GPU", "state": "interrupted"}
+    reached = {"seed": seed, "test_accuracy": accuracy, "epochs": 10, "epochs_planned": 300}
+    return facts | reached
+
+
+def saved(folder: Path, *runs: dict[str, Any]) -> Results:
+    (folder / f"{AUGMENTED}-10-epochs.json").write_text(json.dumps({"runs": runs}))
+    return Results(folder)
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "verdict"),
+    [
+        ((0.282, 0.283, 0.284), "in part"),
+        ((0.480, 0.481, 0.482), "undecided"),
+        ((0.2, 0.283, 0.4), "undecided"),
+        ((0.283,), "undecided"),
+    ],
+)
+def test_stopped_trainings_judge_the_first_part_of_the_curve_alone(tmp_path, accuracies, verdict):
+    found = FROM_RESULTS["S2-44"](saved(tmp_path, *map(stopped, range(9), accuracies)))
+    assert (found.verdict, found.setting) == (verdict, "after 10 of 300 epochs")
+    assert found.hardware == "made GPU"
+    assert f"n = {len(accuracies)} seed" in found.found
+    assert found.found.endswith("epoch 300: not run: the training needs a GPU")
+
+
+def test_without_a_stopped_training_and_a_study_the_curve_has_no_verdict(tmp_path):
+    assert FROM_RESULTS["S2-44"](Results(tmp_path)).verdict == "no verdict"
+
+
+@pytest.mark.parametrize(("early", "verdict"), [(0.283, "holds"), (0.5, "in part")])
+def test_stopped_trainings_and_the_study_judge_one_part_each(tmp_path, early, verdict):
+    doc = study("classification-cifar10", 94.0, vit_small_aug=93.1)
+    base, row, _ = doc.rows
+    curves = [((200, 0.9), (300, 0.931 + seed / 1000)) for seed in range(3)]
+    trials = [trial.replace(curve=c) for trial, c in zip(row.trials, curves, strict=True)]
+    doc = doc.replace(rows=(base, row.replace(trials=trials)))
+    (tmp_path / "classification-cifar10.json").write_text(to_json(doc))
+    runs = [stopped(seed, early + seed / 1000) for seed in range(3)]
+    found = FROM_RESULTS["S2-44"](saved(tmp_path, *runs))
+    assert found.verdict == verdict
+    assert found.hardware.endswith("; made GPU")
+
+
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [
+        ({"epochs": 9}, "seed 1 is not cifar10-small-aug"),
+        ({"epochs_planned": 10}, "stopped after 10 of 300 epochs"),
+        ({"config_hash": "0" * 64}, "unchanged"),
+        ({"seed": 0, "config_hash": stopped(0, 0.3)["config_hash"]}, "twice"),
+        ({"test_accuracy": 28.3}, "damaged"),
+        ({"test_accuracy": None}, "damaged"),
+        ({"seed": "1"}, "damaged"),
+    ],
+)
+def test_a_file_of_other_trainings_is_refused(tmp_path, other, told):
+    results = saved(tmp_path, stopped(0, 0.283), stopped(1, 0.283) | other)
+    with pytest.raises(InputError, match=told):
+        FROM_RESULTS["S2-44"](results)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"runs": []}', '{"runs": [1]}'])
+def test_a_damaged_file_is_refused(tmp_path, text):
+    (tmp_path / f"{AUGMENTED}-10-epochs.json").write_text(text)
+    with pytest.raises(InputError, match="damaged"):
+        FROM_RESULTS["S2-44"](Results(tmp_path))
+
+
+def test_the_command_judges_stopped_trainings(tmp_path):
+    saved(tmp_path, *(stopped(seed, 0.283 + seed / 1000) for seed in range(3)))
+    words = ["claims", "S2-44", "--check", "--results", str(tmp_path)]
+    result = CliRunner().invoke(app, words)
+    assert result.stdout.startswith("S2-44  in part after 10 of 300 epochs: epoch 10: 28.30 %")

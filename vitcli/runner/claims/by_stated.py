@@ -1,6 +1,7 @@
 """Verdicts on accuracies, sizes and times that a source states."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from vitcli.runner.claims.by_studies import (
     MIN_SEEDS,
@@ -12,11 +13,12 @@ from vitcli.runner.claims.by_studies import (
     with_source,
 )
 from vitcli.runner.claims.item import Finding
-from vitcli.runner.claims.result_files import Results, not_run
+from vitcli.runner.claims.result_files import NOT_RUN, Results, not_run
 from vitcli.runner.study.cells import interval
 from vitcli.runner.study.result import StudyResult, TrialResult
 from vitcli.runner.study.significance import t_interval
 from vitcli.runner.study.statistics import scores
+from vitcli.runner.text import quantity
 
 ABOUT = 1.0
 """Percentage points by which an accuracy may differ from a stated one."""
@@ -24,6 +26,9 @@ SIZE_ABOUT = 0.05
 """Millions of parameters by which a size may differ from a stated one, which has one decimal."""
 EPOCHS = "ablation-epochs"
 CLASSIFICATION = "classification-cifar10"
+AUGMENTED = "cifar10-small-aug"
+EARLY = 10
+"""The first epoch of the report's loss curve whose accuracy it states."""
 NO_GPU = "the training needs a GPU"
 
 
@@ -107,15 +112,28 @@ def finished(doc: StudyResult | None, variant: str) -> list[TrialResult]:
 
 
 def loss_curve(results: Results) -> Finding:
-    """Judge the accuracies after 10 and 300 epochs of the report's ViT with augmentation."""
+    """Judge the accuracies after 10 and 300 epochs of the report's ViT with augmentation.
+
+    Trainings that were stopped after epoch 10 judge the first one, also before the study has run.
+    """
     doc = results.study(CLASSIFICATION)
     curves = [dict(trial.curve) for trial in finished(doc, "vit-small-aug")]
-    if doc is None or not curves:
+    stopped = results.stopped_runs(AUGMENTED, EARLY)
+    if not (doc and curves) and not stopped:
         return not_run(NO_GPU)
+    early = [100 * run["test_accuracy"] for run in stopped]
     parts, texts = [], []
-    for epoch, stated in ((10, 28.3), (300, 93.1)):
-        values = [100 * curve[epoch] for curve in curves if epoch in curve]
+    for epoch, stated in ((EARLY, 28.3), (300, 93.1)):
+        own = early if epoch == EARLY else []
+        values = own or [100 * curve[epoch] for curve in curves if epoch in curve]
         agrees, text = agree(values, stated)
         parts.append(agrees)
-        texts.append(f"epoch {epoch}: {text}")
-    return with_source(doc, of_parts(parts), ". ".join(texts), len(curves))
+        source = f" ({AUGMENTED} stopped, n = {quantity(len(own), 'seed')})" if own else ""
+        texts.append(f"epoch {epoch}: {text if values else NOT_RUN.format(NO_GPU)}{source}")
+    word, text = of_parts(parts), ". ".join(texts)
+    if doc and curves:
+        found = with_source(doc, word, text, len(curves))
+    else:
+        found = Finding(word, text, "", f"after {EARLY} of 300 epochs")
+    hardware = dict.fromkeys([found.hardware, *(run["hardware"] for run in stopped)])
+    return replace(found, hardware="; ".join(filter(None, hardware)))

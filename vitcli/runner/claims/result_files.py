@@ -8,6 +8,7 @@ from typing import Any
 
 from vitcli.runner.claims.item import Finding
 from vitcli.runner.errors import InputError
+from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.table import read_document
 
@@ -54,6 +55,44 @@ class Results:
             if not found["hardware"] or not found.get("distance", {"claims": True})["claims"]:
                 raise ValueError("no numbers")
         return found if what in found else None
+
+    def stopped_runs(self, experiment: str, epochs: int) -> list[dict[str, Any]]:
+        """Return what trainings of an experiment had reached when they stopped after some epochs.
+
+        The file ``<experiment>-<epochs>-epochs.json`` holds a list ``runs`` of the documents that
+        ``vitcli train EXPERIMENT --stop-after EPOCHS --json`` prints, one per seed. Without such a
+        file, the list is empty.
+
+        Raises:
+            InputError: The file is damaged, or holds another training, or a seed twice.
+        """
+        path = self.folder / f"{experiment}-{epochs}-epochs.json"
+        if not path.exists():
+            return []
+        with whole(path):
+            runs = [dict(run) for run in json.loads(path.read_text())["runs"]]
+            seeds = [_seed_of(run) for run in runs]
+            if not runs:
+                raise ValueError("no runs")
+        for run, seed in zip(runs, seeds, strict=True):
+            spec = load_experiment(experiment, {"seed": seed}).spec
+            wanted = (epochs, spec.train.epochs, config_hash(spec))
+            if tuple(map(run.get, ("epochs", "epochs_planned", "config_hash"))) != wanted:
+                raise InputError(
+                    f"{path}: seed {seed} is not {experiment}, unchanged, stopped after {epochs} of"
+                    f" {spec.train.epochs} epochs"
+                )
+        if len(set(seeds)) < len(seeds):
+            raise InputError(f"{path}: a seed is there twice")
+        return runs
+
+
+def _seed_of(run: dict[str, Any]) -> int:
+    """Return the seed of a stopped training; raise ValueError if a number is missing or wrong."""
+    seed, accuracy = run["seed"], run["test_accuracy"]
+    if type(seed) is not int or seed < 0 or not 0 <= accuracy <= 1 or not run["hardware"]:
+        raise ValueError("no result of a training")
+    return seed
 
 
 @contextmanager

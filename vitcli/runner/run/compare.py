@@ -43,8 +43,8 @@ def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
 
 
 def last_measures(run: RunDir) -> dict[str, Any]:
-    """Return the numbers of result.json, or the latest numbers of metrics.jsonl."""
-    found = run.read("result.json") or _last_records(run)
+    """Return the numbers of result.json, or the latest numbers of an unfinished run."""
+    found = run.read("result.json") or run.reached() or _last_records(run)
     return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
 
 

@@ -144,9 +144,20 @@ class RunDir:
             return {"reason": "", **status}
         return {"state": "failed", "step": 0, "reason": "unknown"}
 
-    def set_status(self, state: State, step: int, reason: str = "") -> None:
-        """Write status.json."""
-        commit_json(self.path / "status.json", {"state": state, "step": step, "reason": reason})
+    def set_status(
+        self, state: State, step: int, reason: str = "", reached: Mapping[str, Any] | None = None
+    ) -> None:
+        """Write status.json; ``reached`` are the numbers of a training stopped before its end."""
+        status = {"state": state, "step": step, "reason": reason}
+        commit_json(self.path / "status.json", status | ({"reached": reached} if reached else {}))
+
+    def reached(self) -> dict[str, Any]:
+        """Return the numbers of a training that ``--stop-after`` stopped, until it continues.
+
+        They are named as in result.json. Any other run has none.
+        """
+        reached = self.status().get("reached")
+        return reached if isinstance(reached, dict) else {}
 
     def read(self, name: str) -> dict[str, Any]:
         """Return the content of a JSON file; {} if the file is missing or damaged.

@@ -18,7 +18,8 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.folder import RunDir, default_path
 from vitcli.runner.train.estimate import Estimate, make_estimate
-from vitcli.runner.train.start import Request, is_already_finished, refuse_other_data
+from vitcli.runner.train.exactness import refuse_other_data
+from vitcli.runner.train.start import Request, is_already_finished, refuse_passed
 
 
 def dry_run(
@@ -50,7 +51,11 @@ def dry_run(
     if data and run.exists and not request.rerun:
         refuse_other_data(run, data)
     found = make_estimate(experiment, request.device, data, compile_too=True, on_message=on_message)
-    return replace(found, startup_seconds=seconds + found.startup_seconds)
+    if run.exists and not request.rerun:
+        done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs
+        refuse_passed(run, request, done, epochs)
+    seconds += found.startup_seconds
+    return replace(found, startup_seconds=seconds, stop_after=request.stop_after)
 
 
 def _read(spec: DataSpec, request: Request, on_message: Callable[[str], None]) -> DataSet | None:

@@ -56,6 +56,24 @@ class Estimate:
     """The estimate of the pre-training, if there is one."""
     hardware: str
     steps_per_epoch: int
+    stop_after: int | None = None
+    """The epoch after which the training would stop; None if it is to train to its end."""
+
+    @property
+    def until_stop(self) -> "Estimate":
+        """Return the estimate of the epochs up to the stop; the whole one if there is none."""
+        epochs = self.spec.train.epochs
+        if not self.stop_after or self.stop_after >= epochs:
+            return self
+        read, whole = (
+            evaluated_images(self.spec, self.num_test, n) for n in (self.stop_after, epochs)
+        )
+        return replace(
+            self,
+            train_seconds=self.train_seconds * self.stop_after / epochs,
+            evaluation_seconds=self.evaluation_seconds * read / whole,
+            train_flops=self.train_flops // epochs * self.stop_after,
+        )
 
     @property
     def seconds(self) -> float:
@@ -64,6 +82,8 @@ class Estimate:
         return before + self.startup_seconds + self.train_seconds + self.evaluation_seconds
 
     def as_json(self) -> dict[str, Any]:
+        """Return the estimate as JSON values, with the costs up to a stop beside the whole."""
+        stop = self.until_stop
         return {
             "experiment": self.experiment.name,
             "num_train": self.num_train,
@@ -79,6 +99,9 @@ class Estimate:
             "estimated_memory_bytes": self.memory_bytes,
             "estimated_startup_seconds": self.startup_seconds,
             "estimated_seconds": self.seconds,
+            "stop_after": self.stop_after,
+            "estimated_seconds_until_stop": stop.seconds,
+            "train_flops_until_stop": stop.train_flops,
             "hardware": self.hardware,
             "config": self.spec.model_dump(mode="json"),
         }
@@ -98,11 +121,20 @@ class Estimate:
             f" {duration(self.startup_seconds)} to start{' and compile' if self.compiled else ''},"
             f" {duration(self.train_seconds)} to train,"
             f" {duration(self.evaluation_seconds)} to evaluate",
+            *self._stop(),
             f"measured on    random images, {self.hardware}",
             "",
             config_text(self.spec),
         ]
         return "\n".join(rows).rstrip()
+
+    def _stop(self) -> list[str]:
+        """Return the time up to a stop before the end, if there is one."""
+        stop, epochs = self.until_stop, self.spec.train.epochs
+        text = (
+            f"until stop     about {duration(stop.seconds)}: {self.stop_after} of {epochs} epochs"
+        )
+        return [] if stop is self else [text]
 
     def _images(self) -> str:
         """Return what is read: the number of images per split, the classes and the size."""
@@ -199,11 +231,11 @@ def _resolve(spec: ExperimentSpec, data: DataSet | None) -> tuple[ExperimentSpec
     return fit_to_data(spec, facts), facts.num_train, facts.num_test
 
 
-def evaluated_images(spec: ExperimentSpec, num_test: int) -> int:
-    """Return how many images all evaluations of a training read."""
+def evaluated_images(spec: ExperimentSpec, num_test: int, epochs: int | None = None) -> int:
+    """Return how many images the evaluations of a training read, up to an epoch or to its end."""
     train, val = spec.train, spec.data.val_split
     most = train.limit_batches * LIMITED if train.limit_batches else max(val, num_test)
-    times = math.ceil(train.epochs / train.eval_every)
+    times = math.ceil((train.epochs if epochs is None else epochs) / train.eval_every)
     each, once = (val, num_test) if val else (num_test, 0)
     return times * min(each, most) + min(once, most)
 

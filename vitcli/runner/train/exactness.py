@@ -8,17 +8,20 @@ On CUDA, only a training with ``train.deterministic`` gives the same bits twice.
 can be continued there, but its result is never called exact.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
+from vitcli.core.data.source import DataSet
+from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.diff import Change
-from vitcli.runner.files import sha256
+from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import describe_other_images
 from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
@@ -136,6 +139,22 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
     )
 
 
+def mark_inexact(
+    run: RunDir,
+    meta: dict[str, Any],
+    step: int,
+    changes: dict[str, Change],
+    on_message: Callable[[str], None],
+) -> None:
+    """Write into meta.json, before any other change, why the run's bits differ."""
+    if changes:
+        note = f"from step {step}: {describe_changes(changes)}"
+        on_message(f"the run is no longer exact and is marked: {note}")
+        meta["inexact"] = [*meta.get("inexact", []), note]
+        commit_json(run.path / "meta.json", meta)
+        (run.path / "result.json").unlink(missing_ok=True)  # the run is not finished any more
+
+
 def refuse_changed_record(run: RunDir, *, allow_inexact: bool) -> None:
     """Refuse a run whose meta.json is damaged, or whose configuration was edited.
 
@@ -156,3 +175,19 @@ def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Chan
     same = recorded in (None, now, sha256(config_text(run.spec()).encode()))
     same = same or meta.get(REPLACED) == now
     return {} if same else {"config.yaml": (str(recorded)[:8], now[:8])}
+
+
+def refuse_other_data(run: RunDir, data: DataSet) -> None:
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
+        restore = "point --data-dir at" if data.name in CATALOGUE else "restore"
+        raise InputError(
+            f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
+            " of the training"
+        )
+
+
+def refuse_other_pretraining(run: RunDir, data: DataSet) -> None:
+    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
+        raise InputError(
+            f"{run.path} was trained on {problem}; pre-train again: {run.command('runs rm')}"
+        )

@@ -5,13 +5,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.ranks import ALONE
+from vitcli.core.tasks.task import Outputs
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import save_outputs
+from vitcli.runner.text import quantity
 from vitcli.runner.train.exactness import is_exact
 from vitcli.runner.train.flops import count_step_flops
 from vitcli.runner.train.trainer import Trainer
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from vitcli.runner.run.tensorboard import Board
 
 NUM_IMAGES = 8
+ABOUT = ("experiment", "config_hash", "seed", "commit", "dirty", "hardware")
+"""Entries of meta.json beside the numbers of a stopped training, which may be copied elsewhere."""
 
 
 def finish(trainer: Trainer) -> dict[str, Any]:
@@ -28,9 +33,7 @@ def finish(trainer: Trainer) -> dict[str, Any]:
     A training without test images keeps the numbers of its validation split, and no predictions.
     """
     run, spec = trainer.run, trainer.spec
-    trainer.task.ranks = ALONE  # the other ranks have ended
-    outputs = trainer.test_outputs() if trainer.measures_test else {}
-    measured = trainer.task.measure(outputs) if outputs else {}
+    outputs, measured = measure(trainer)
     if not steps(run.checkpoints):  # without training there is no checkpoint yet
         trainer.save()
     if outputs:
@@ -40,21 +43,55 @@ def finish(trainer: Trainer) -> dict[str, Any]:
         groups = {name: meta.get(name) for name in ("experiment", "variant")}
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
         board.hparams(spec, shown, groups)
-        with arithmetic(trainer.precision):  # else compiled batches would be compiled again
-            batch = next(trainer.state.batches(0))
-            flops = trainer.step and trainer.step * count_step_flops(spec, batch)
+        batch = first_batch(trainer)
         log_images(board, batch["images"])
-    num_test = len(next(iter(outputs.values()), ()))
-    result = build_result(trainer, measured, num_test=num_test, train_flops=flops)
+    result = build_result(trainer, outputs, measured, batch)
     commit(run.path / "result.json", to_hashed_json(result))
     run.set_status("finished", trainer.step)
     return run.read("result.json")
 
 
+def finish_early(trainer: Trainer) -> tuple[dict[str, Any], str]:
+    """Save a training that stopped after an epoch before its last; return its numbers and why.
+
+    Its test set is measured, also where ``train.eval_every`` does not. The numbers lie in
+    status.json until the run continues. So no other file differs from those of a training that did
+    not stop there.
+    """
+    run, epochs = trainer.run, trainer.spec.train.epochs
+    if run.last_step() != trainer.step:
+        trainer.save()
+    meta = run.read("meta.json")
+    result = build_result(trainer, *measure(trainer), first_batch(trainer))
+    reached = {name: meta.get(name) for name in ABOUT} | result | {"epochs_planned": epochs}
+    reason = f"stopped after {trainer.last_epoch} of {quantity(epochs, 'epoch')}"
+    run.set_status("interrupted", trainer.step, reason, reached)
+    return reached, reason
+
+
+def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
+    """Return the outputs for the test set and what they measure; neither without test images."""
+    trainer.task.ranks = ALONE  # the other ranks have ended
+    outputs = trainer.test_outputs() if trainer.measures_test else {}
+    return outputs, trainer.task.measure(outputs) if outputs else {}
+
+
+def first_batch(trainer: Trainer) -> Batch:
+    """Return the first batch of the training."""
+    with arithmetic(trainer.precision):  # else compiled batches would be compiled again
+        return next(trainer.state.batches(0))
+
+
 def build_result(
-    trainer: Trainer, measured: dict[str, float], *, num_test: int, train_flops: int
+    trainer: Trainer, outputs: Outputs, measured: dict[str, float], batch: Batch
 ) -> dict[str, Any]:
     """Return the content of result.json.
+
+    Args:
+        trainer: The training, at the step that was measured.
+        outputs: The outputs for the test set.
+        measured: What the outputs measure.
+        batch: A training batch, to count its operations.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
     pre-training are not part of ``train_flops`` and ``train_seconds``.
@@ -65,6 +102,7 @@ def build_result(
     headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
     names = {name: name if name in row.unprefixed else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
+    flops = trainer.step and trainer.step * count_step_flops(spec, batch)
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},
@@ -74,16 +112,16 @@ def build_result(
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
         "parameters": count_parameters(trainer.state.module),
         "forward_flops": forward_flops(abstract, trainer.encoder.image_shape),
-        "train_flops": train_flops,
+        "train_flops": flops,
         **describe_first(trainer.run.read("meta.json").get("pretrained") or {}),
-        "epochs": spec.train.epochs,
+        "epochs": trainer.step // trainer.state.steps_per_epoch,
         "steps": trainer.step,
         "images_per_second": images / trainer.step_seconds if trainer.step_seconds else 0.0,
         "train_seconds": trainer.wall_seconds,
         "precision": trainer.precision,
         "kernels": trainer.kernels,
         "exact": is_exact(trainer.run.read("meta.json"), trainer.device),
-        "num_test": num_test,
+        "num_test": len(next(iter(outputs.values()), ())),
         **lost,
     }
 

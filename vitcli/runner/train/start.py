@@ -12,12 +12,10 @@ import torch
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import (
     ConfigError,
-    InputError,
     InUseError,
     ResourceError,
     StoppedError,
@@ -29,7 +27,7 @@ from vitcli.runner.experiment.config import (
     config_text,
     load_experiment,
 )
-from vitcli.runner.experiment.diff import Change, differences, shrinking, with_data_defaults
+from vitcli.runner.experiment.diff import differences, shrinking, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.files import commit_json, make_output_folder, sha256
 from vitcli.runner.machine.arithmetic import chosen_kernels
@@ -45,18 +43,20 @@ from vitcli.runner.run.folder import (
     is_effectively_empty,
 )
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
-from vitcli.runner.run.record import NO_TEST, describe_other_images, run_metadata
-from vitcli.runner.text import ignore_message
+from vitcli.runner.run.record import NO_TEST, run_metadata
+from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
     REPLACED,
-    describe_changes,
     edited_configuration,
+    mark_inexact,
     may_change,
     refuse_changed_record,
     refuse_inexact,
+    refuse_other_data,
+    refuse_other_pretraining,
 )
-from vitcli.runner.train.finish import describe_pretraining, finish
+from vitcli.runner.train.finish import describe_pretraining, finish, finish_early
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
@@ -80,6 +80,8 @@ class Request:
     """Continue a run even if the result is not bit-identical to an uninterrupted run; mark it."""
     without_test: bool = False
     """Measure validation images only, and give the training no test image. A search does so."""
+    stop_after: int | None = None
+    """Stop after this epoch, with the schedule of the whole training; None trains to the end."""
     command: str | None = None
     """The command for meta.json, if it is not the command line of this process."""
     processes: Processes = ONE_PROCESS
@@ -88,11 +90,14 @@ class Request:
 
 @dataclass(frozen=True)
 class FinishedTraining:
-    """The run, the content of its result.json, and whether it was trained just now."""
+    """The run, its numbers, and whether it was trained just now."""
 
     run: RunDir
     result: dict[str, Any]
+    """The content of result.json; of a training that stopped before its end, what it reached."""
     trained: bool
+    stopped: str = ""
+    """Why the training stopped before its end; empty if it is finished."""
 
 
 def start(
@@ -127,7 +132,10 @@ def start(
                 # After the last step, a signal no longer stops the result.
                 with StopFlag(again=again) as stop:
                     with watch_ranks(run, request):
-                        trainer.train(stop)
+                        trainer.train(stop, request.stop_after)
+                    if trainer.step < trainer.state.num_steps:
+                        reached, reason = finish_early(trainer)
+                        return FinishedTraining(run, reached, trained=True, stopped=reason)
                     return FinishedTraining(run, finish(trainer), trained=True)
         except UserError as error:
             if not run.exists and not isinstance(error, InUseError):
@@ -174,6 +182,7 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
     status, result = run.status(), run.read("result.json")
     key = headline_key(result, spec.task.row.headline.name)
     if status["state"] == "finished" and {key, "train_seconds"} <= result.keys():
+        refuse_passed(run, request, stored.train.epochs, stored.train.epochs)
         return True
     if request.resume:
         return False
@@ -181,6 +190,20 @@ def is_already_finished(run: RunDir, spec: ExperimentSpec, request: Request) -> 
         f"{run.path} holds an unfinished run ({status['state']} at step {status['step']});"
         f" continue it: {resume_command(run, request)}   start over: --rerun"
     )
+
+
+def refuse_passed(run: RunDir, request: Request, done: int, epochs: int) -> None:
+    """Refuse to stop a run of ``epochs`` epochs after an epoch that is among the ``done`` ones.
+
+    Raises:
+        ConfigError: The run has trained that epoch already, and is not asked for the last one.
+    """
+    number = request.stop_after
+    if number and number <= done and number < epochs:
+        raise ConfigError(
+            f"--stop-after {number}: {run.name} already has {done} of {quantity(epochs, 'epoch')};"
+            f" type a larger number, or measure it as it is: {run.command('eval')}"
+        )
 
 
 def resume_command(run: RunDir, request: Request) -> str:
@@ -220,7 +243,10 @@ def prepare_trainer(
     # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
     command, processes = resume_command(run, request), request.processes
-    processes.send(spec, run, command, {"kernels": kernels, "data_hash": data.data_hash})
+    processes.send(
+        *(spec, run, command),
+        {"kernels": kernels, "data_hash": data.data_hash, "stop_after": request.stop_after},
+    )
     trainer = Trainer(
         *(spec, module, data.to(device), run, device, on_event, on_message, command, kernels),
         processes.ranks,
@@ -285,13 +311,16 @@ def restore(
     """Restore a checkpoint, if there is one; mark the run in ``meta`` if its bits will differ.
 
     Raises:
-        ConfigError: The bits would differ and the request does not allow that, or no step is left.
+        ConfigError: The bits would differ and the request does not allow that, or no step is left,
+            or the epoch to stop after is trained already.
     """
     run = trainer.run
     edited = edited_configuration(run, meta)
     if checkpoint is None:
         mark_inexact(run, meta, 0, edited, trainer.on_message)
         return
+    done = checkpoint.step // trainer.state.steps_per_epoch
+    refuse_passed(run, request, done, trainer.spec.train.epochs)
     inexact = trainer.changes_since(checkpoint) | edited
     if request.allow_inexact:
         changed = differences(run.spec(), trainer.spec)
@@ -334,7 +363,7 @@ def pretrain(
     assert spec is not None
     name = f"{spec.task.name}-{config_hash(spec)[:8]}"
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
-    own = dataclasses.replace(request, output=output, resume=True, rerun=False)
+    own = dataclasses.replace(request, output=output, resume=True, rerun=False, stop_after=None)
     part = Experiment(name, spec, experiment.path, variant=experiment.variant)
     on_message(f"pre-training with task {spec.task.name} in {output}")
     while True:
@@ -349,38 +378,6 @@ def pretrain(
             ) from error
         else:
             return done.run
-
-
-def refuse_other_data(run: RunDir, data: DataSet) -> None:
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        restore = "point --data-dir at" if data.name in CATALOGUE else "restore"
-        raise InputError(
-            f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
-            " of the training"
-        )
-
-
-def refuse_other_pretraining(run: RunDir, data: DataSet) -> None:
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        raise InputError(
-            f"{run.path} was trained on {problem}; pre-train again: {run.command('runs rm')}"
-        )
-
-
-def mark_inexact(
-    run: RunDir,
-    meta: dict[str, Any],
-    step: int,
-    changes: dict[str, Change],
-    on_message: Callable[[str], None],
-) -> None:
-    """Write into meta.json, before any other change, why the run's bits differ."""
-    if changes:
-        note = f"from step {step}: {describe_changes(changes)}"
-        on_message(f"the run is no longer exact and is marked: {note}")
-        meta["inexact"] = [*meta.get("inexact", []), note]
-        commit_json(run.path / "meta.json", meta)
-        (run.path / "result.json").unlink(missing_ok=True)  # the run is not finished any more
 
 
 def resume_experiment(

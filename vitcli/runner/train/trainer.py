@@ -96,6 +96,8 @@ class Trainer:
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
         """Best headline number on the validation split, and its step."""
+        self.last_epoch = spec.train.epochs
+        """The epoch, counted from 1, after which the training stops."""
         self.measures_test = True
         """Whether ``data.test`` holds test images; in a search it does not."""
         self.lost_events = ""
@@ -183,13 +185,19 @@ class Trainer:
         newest = [step for step in steps(self.run.checkpoints) if step <= self.step][:KEEP]
         prune(self.run.checkpoints, {*newest, self.best[1]} if self.data.val else newest)
 
-    def train(self, stop: StopFlag) -> None:
-        """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError."""
+    def train(self, stop: StopFlag, stop_after: int | None = None) -> None:
+        """Take the remaining steps; after a signal, save a checkpoint and raise StoppedError.
+
+        Args:
+            stop: Notes the signals.
+            stop_after: The epoch to stop after; by default the last.
+        """
+        self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
         self._report_start()
         self.state.module.train()
         self._started = time.perf_counter()
         try:
-            for epoch in range(self.step // self.state.steps_per_epoch, self.spec.train.epochs):
+            for epoch in range(self.step // self.state.steps_per_epoch, self.last_epoch):
                 self._train_epoch(epoch, stop)
         finally:
             if self._board:
@@ -249,15 +257,15 @@ class Trainer:
         # Reading a number waits for the device, so the clock must be read afterwards.
         scalars = {name: step.scalars[name].item() for name in self.row.reports}
         seconds_per_step = (time.perf_counter() - began) / num_steps
-        is_gpu = self.device.type == "cuda"
+        is_gpu, per_epoch = self.device.type == "cuda", self.state.steps_per_epoch
         progress = Progress(
             epoch=epoch + 1,
-            batch=self.step - epoch * self.state.steps_per_epoch,
+            batch=self.step - epoch * per_epoch,
             step=self.step,
             scalars=scalars,
             lr=step.lr,
             images_per_second=self.spec.train.batch_size / seconds_per_step,
-            seconds_left=(self.state.num_steps - self.step) * seconds_per_step,
+            seconds_left=(self.last_epoch * per_epoch - self.step) * seconds_per_step,
             gpu_bytes=torch.cuda.max_memory_allocated(self.device) if is_gpu else None,
         )
         self._refuse_divergence(scalars["loss"])
