@@ -71,6 +71,60 @@ def test_val_stands_in_for_test_and_is_not_silently_dropped_beside_it(root):
     assert any("val is not used" in text for text in messages)
 
 
+@pytest.mark.parametrize("name", ["valid", "validation", "Val", "testing", "Test"])
+def test_a_test_set_may_have_another_name(root, name):
+    (root / "train").rename(root / "Train")
+    (root / "test").rename(root / name)
+    messages = [""]
+    data = load(root, messages)
+    assert (len(data.train), len(data.test)) == (16, 4)
+    is_said = any(f"{name} is the test set" in text for text in messages)
+    assert is_said == (name != "Test")
+
+
+def test_folders_beside_the_splits_are_not_silently_dropped(root):
+    generator = np.random.default_rng(1)
+    add(root / "valid" / "cat", 1, generator)
+    add(root / "training" / "cat", 1, generator)
+    add(root / "more", 1, generator)
+    (root / "empty").mkdir()
+    folder = list_folder(root)
+    assert (len(folder.train), len(folder.test or ())) == (16, 4)
+    unused = [note.partition(" is not used")[0] for note in folder.notes]
+    assert unused == [str(root / name) for name in ("valid", "training", "more")]
+
+
+@pytest.mark.parametrize("name", ["test", "val", "train", "Validation"])
+def test_a_class_may_have_the_name_of_a_split(root, name):
+    generator = np.random.default_rng(1)
+    flat = root / "flat"
+    for each in ("cat", "dog", name):
+        add(flat / each, 3, generator)
+    folder = list_folder(flat)
+    assert folder.class_names == tuple(sorted(["cat", "dog", name]))
+    assert (len(folder.train), folder.test) == (9, None)
+    assert any(f"{name} is read as a class" in note for note in folder.notes)
+    add(flat / "train" / "cat", 1, generator)
+    if name != "train":  # then the classes are in train
+        with pytest.raises(InputError, match="train needs a folder"):
+            list_folder(flat)
+
+
+def test_a_test_set_without_class_folders_says_what_it_has(root):
+    pictures = list((root / "test").glob("*/*.png"))
+    for i, path in enumerate(pictures):
+        path.rename(root / "test" / f"{i}.png")
+    with pytest.raises(InputError, match="4 pictures without a class folder"):
+        load(root)
+
+
+def test_a_split_that_is_a_dangling_link_is_an_error(root):
+    (root / "test").rename(root / "away")
+    (root / "test").symlink_to(root / "nowhere")
+    with pytest.raises(InputError, match="leads nowhere"):
+        load(root)
+
+
 def test_any_size_and_mode_is_read_at_32_and_announced(root):
     Image.new("RGBA", (50, 70)).save(root / "train" / "cat" / "tall.webp", lossless=True)
     Image.new("L", (9, 9)).save(root / "train" / "cat" / "grey.gif")
@@ -205,7 +259,7 @@ def test_a_test_class_that_train_lacks_is_refused(root):
 def test_one_class_no_train_and_no_folder_say_what_is_wanted(root, tmp_path):
     single = tmp_path / "single"
     add(single / "only", 3, np.random.default_rng(0))
-    (root / "train").rename(root / "training")
+    (root / "train").rename(root / "teach")
     for path in (single, root, tmp_path / "none"):
         with pytest.raises(InputError, match=r"PATH/train/<class>"):
             load(path)

@@ -10,6 +10,7 @@ from pathlib import Path
 from torch import Tensor
 
 from vitcli.runner.data.captions import is_captions, read_captions
+from vitcli.runner.data.picture_files import is_picture
 from vitcli.runner.data.sounds import is_sound, read_sounds
 
 
@@ -33,6 +34,11 @@ EXTRAS = {
 def kind_of(name: str) -> str | None:
     """Return the name of the row of ``EXTRAS`` that a file belongs to; None for a picture."""
     return next((kind for kind, reader in EXTRAS.items() if reader.is_own(name)), None)
+
+
+def is_image(name: str) -> bool:
+    """Return whether a file of a folder is read as a picture, by its name."""
+    return is_picture(name) and kind_of(name) is None
 
 
 def read_extras(root: Path, files: Sequence[str], pictures: Sequence[str]) -> dict[str, Tensor]:
