@@ -277,6 +277,22 @@ def test_the_second_start_reads_nothing_and_a_change_is_noticed(root, monkeypatc
     assert load(root).data_hash == first.data_hash
 
 
+def test_exchanged_classes_are_noticed_if_sizes_and_times_are_equal(root):
+    for path in root.rglob("*.png"):
+        Image.open(path).save(path.with_suffix(".bmp"))
+        path.unlink()
+    for path in root.rglob("*.bmp"):
+        os.utime(path, (10**9, 10**9))
+    before = load(root)
+    cat, dog, away = (root / "train" / name for name in ("cat", "dog", "away"))
+    for old, new in ((cat, away), (dog, cat), (away, dog)):
+        old.rename(new)
+    after = load(root)
+    assert after.data_hash != before.data_hash
+    dogs = before.train.pixels[before.train.labels == 1]
+    assert torch.equal(after.train.pixels[after.train.labels == 0], dogs)
+
+
 def test_progress_is_reported(root, monkeypatch):
     monkeypatch.setattr(image_reader, "REPORT_SECONDS", -1.0)
     messages = [""]

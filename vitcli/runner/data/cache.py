@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +35,15 @@ class Decoded:
     """Name and reason of each picture that was left out, because it cannot be read."""
     copies: tuple[str, ...] = ()
     """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
+
+
+def file_version(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes when a file is changed or replaced, for the key of its cached arrays.
+
+    Size and modification time are those of the old file if two files of equal size exchange their
+    names, as pictures without compression do after an archive has set their times.
+    """
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def load_or_build(

@@ -12,7 +12,7 @@ import torch
 
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.runner.data.arrays import data_hash, require_memory, resize_images, sort_canonically
-from vitcli.runner.data.cache import FORMAT, Decoded, load_or_build
+from vitcli.runner.data.cache import FORMAT, Decoded, file_version, load_or_build
 from vitcli.runner.data.catalogue import NUM_GENERATED, CatalogueRow
 from vitcli.runner.data.find import Source, cache_root
 from vitcli.runner.data.folder_reader import describe_failures, read_folder, refuse_unreadable
@@ -184,11 +184,11 @@ def _cache_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
 
 
-def _file_stamp(row: CatalogueRow, source: Source) -> list[tuple[str, int, int]]:
+def _file_stamp(row: CatalogueRow, source: Source) -> list[tuple[str, tuple[int, ...]]]:
     files = [source.path]
     if source.kind == "files":
         files = [source.path / name for name in row.files]
-    return [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return [(file.name, file_version(file.stat())) for file in files]
 
 
 def _scratch() -> Path | None:

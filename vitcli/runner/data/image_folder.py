@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from vitcli.runner.data.cache import file_version
 from vitcli.runner.data.extras import is_image, kind_of
 from vitcli.runner.data.layout import EXPECTED, class_folders, find_layout
 from vitcli.runner.data.picture_files import JUNK, is_picture, pictures_inside
@@ -83,8 +84,8 @@ class PictureFolder:
 @dataclass(frozen=True)
 class _File:
     path: str
-    size: int
-    mtime: int
+    version: tuple[int, ...] = ()
+    """See ``file_version``."""
 
 
 def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
@@ -194,10 +195,9 @@ def _files(folder: str, *, is_extra: bool = False) -> list[_File]:
         if not is_wanted:
             continue
         try:
-            status = entry.stat()
-            files.append(_File(entry.path, status.st_size, status.st_mtime_ns))
+            files.append(_File(entry.path, file_version(entry.stat())))
         except OSError:  # a dangling link: the error comes when it is read
-            files.append(_File(entry.path, 0, 0))
+            files.append(_File(entry.path))
     return sorted(files, key=lambda file: file.path)
 
 
@@ -209,6 +209,6 @@ def _labelled(classes: dict[str, list[_File]], names: tuple[str, ...]) -> Labell
 def _stamp(root: Path, groups: Iterable[list[_File]]) -> str:
     digest, start = hashlib.sha256(), len(str(root))
     for file in (file for group in groups for file in group):
-        line = f"{file.path[start:]}\0{file.size}\0{file.mtime}\n"
+        line = f"{file.path[start:]}\0{file.version}\n"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()
