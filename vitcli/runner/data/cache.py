@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,8 @@ class Decoded:
     """Name and reason of each picture that was left out, because it cannot be read."""
     copies: tuple[str, ...] = ()
     """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
+    unusable_extras: Mapping[str, str] = field(default_factory=dict)
+    """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
 
 def file_version(status: os.stat_result) -> tuple[int, ...]:
@@ -123,6 +125,7 @@ def _read(path: Path) -> Decoded:
         data_hash=about["data_hash"],
         unreadable=tuple(about.get("unreadable", ())),
         copies=tuple(about.get("copies", ())),
+        unusable_extras=about.get("unusable_extras", {}),
     )
 
 
@@ -145,6 +148,7 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         "data_hash": decoded.data_hash,
         "unreadable": decoded.unreadable,
         "copies": decoded.copies,
+        "unusable_extras": decoded.unusable_extras,
     }
     tensors = _tensors(decoded.train, "train") | _tensors(decoded.test, "test")
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it

@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from vitcli.runner.data.image_folder import PictureFolder, list_folder
 from vitcli.runner.data.image_reader import Listener, natural_size, read_labelled
 from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
+from vitcli.runner.errors import InputError
 from vitcli.runner.text import listed, printable
 
 NUM_SHOWN = 3
@@ -81,12 +82,18 @@ def decode_named(
 
 
 def decode_folder(
-    path: Path, resize: Size | None, on_message: Listener, *, skip_bad: bool = False
+    path: Path,
+    resize: Size | None,
+    on_message: Listener,
+    *,
+    skip_bad: bool = False,
+    extras: Collection[str] = (),
 ) -> Decoded:
     """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out.
 
     Raises:
-        InputError: Pictures cannot be read, and ``skip_bad`` is off.
+        InputError: Pictures cannot be read and ``skip_bad`` is off, or the files of a row of
+            ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures.
     """
     folder = list_folder(path)
     for note in folder.notes:
@@ -98,16 +105,29 @@ def decode_folder(
         decoded = _make_decoded(
             folder.class_names, sort_canonically(found.train), sort_canonically(found.test)
         )
-        return replace(decoded, unreadable=found.unreadable, copies=found.copies)
+        return replace(
+            decoded,
+            unreadable=found.unreadable,
+            copies=found.copies,
+            unusable_extras=found.unusable_extras,
+        )
 
     parts = (folder.stamp, *folder.class_names, f"heic {can_read_heic()}")
     key = _cache_key(*parts, *([folder.extra_stamp] if folder.extra_stamp else []))
     decoded = load_or_build(folder_array_file(path, resize), key, build, on_message)
     if not skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
+    _check_extras(decoded, extras, on_message)
     _announce_split(folder, resize, decoded, on_message)
     _announce_problems(folder, decoded, on_message)
     return decoded
+
+
+def _check_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:
+    for kind, reason in decoded.unusable_extras.items():
+        if kind in extras:
+            raise InputError(reason)
+        on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
 
 
 def _announce_problems(folder: PictureFolder, decoded: Decoded, on_message: Listener) -> None:

@@ -29,6 +29,8 @@ class ReadPictures:
     """Name and reason of each picture that cannot be read."""
     copies: tuple[str, ...]
     """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
+    unusable_extras: Mapping[str, str]
+    """See ``Decoded``."""
 
 
 def read_folder(
@@ -61,13 +63,14 @@ def read_folder(
     known = {digests[rows[path]]: path for path in train.paths}
     same = [(path, known.get(digests[rows[path]])) for path in test.paths]
     index = torch.tensor([rows[path] for path in [*train.paths, *test.paths]], dtype=torch.int64)
-    extra = read_extras(folder.root, folder.extra_files, [*train.paths, *test.paths])
+    extra, reasons = read_extras(folder.root, folder.extra_files, [*train.paths, *test.paths])
     both = replace(images[index], extra=extra)
     return ReadPictures(
         train=both[: len(train)],
         test=both[len(train) :],
         unreadable=unreadable,
         copies=tuple(f"{_name(folder, a)} = {_name(folder, b)}" for a, b in same if b),
+        unusable_extras=reasons,
     )
 
 

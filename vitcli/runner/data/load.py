@@ -4,6 +4,7 @@
 ``data_status`` and ``get_data`` serve ``vitcli data``.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,9 +34,13 @@ def load_data(
     *,
     data_dir: Path | None = None,
     offline: bool = False,
+    extras: Collection[str] = (),
     on_message: Listener = ignore_message,
 ) -> DataSet:
     """Read a data set into CPU memory in canonical order.
+
+    ``extras`` are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What
+    is wrong with other rows, such as a sound that belongs to no picture, is only noted.
 
     If ``data_dir`` is given, only this folder is searched. Otherwise ``VITCLI_DATA`` is searched,
     then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
@@ -50,7 +55,9 @@ def load_data(
     if spec.name in GENERATED:
         return _finish(spec, decode_generated(spec.name, spec.resize, on_message))
     if path := folder_path(spec.name):
-        decoded = decode_folder(path, spec.resize, on_message, skip_bad=spec.skip_bad)
+        decoded = decode_folder(
+            path, spec.resize, on_message, skip_bad=spec.skip_bad, extras=extras
+        )
         return _finish(spec, decoded)
     source = find_or_download(spec.name, data_dir, offline, on_message)
     return _finish(spec, decode_named(CATALOGUE[spec.name], source, spec.resize, on_message))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import DataSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import (
     find_source,
@@ -45,7 +45,7 @@ def dry_run(
     if run.path.is_dir() and is_already_finished(run, experiment.spec, request):
         on_message("already finished, nothing would be trained (--rerun trains it again)")
     began = time.perf_counter()
-    data = _read(experiment.spec.data, request, on_message)
+    data = _read(experiment.spec, request, on_message)
     seconds = time.perf_counter() - began + spent_seconds
     if data and run.exists and not request.rerun:
         refuse_other_data(run, data)
@@ -53,12 +53,20 @@ def dry_run(
     return replace(found, startup_seconds=seconds + found.startup_seconds)
 
 
-def _read(spec: DataSpec, request: Request, on_message: Callable[[str], None]) -> DataSet | None:
+def _read(
+    spec: ExperimentSpec, request: Request, on_message: Callable[[str], None]
+) -> DataSet | None:
     """Return the data set; None, after a note, if the training would have to download it."""
-    if note := missing_data_note(spec.name, request.data_dir, request.offline):
+    if note := missing_data_note(spec.data.name, request.data_dir, request.offline):
         on_message(note)
         return None
-    return load_data(spec, data_dir=request.data_dir, offline=True, on_message=on_message)
+    return load_data(
+        spec.data,
+        data_dir=request.data_dir,
+        offline=True,
+        extras=spec.task.extras,
+        on_message=on_message,
+    )
 
 
 def missing_data_note(name: str, place: Path | None, offline: bool) -> str:

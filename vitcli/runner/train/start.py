@@ -270,6 +270,7 @@ def load_images(
         experiment.spec.data,
         data_dir=request.data_dir,
         offline=request.offline,
+        extras=experiment.spec.task.extras,
         on_message=on_message,
     )
     if not without_test:

@@ -93,7 +93,11 @@ def import_weights(
         stated = stated_settings(file)
         experiment = normalize_as(experiment, stated, file)
     data = load_data(
-        experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
+        experiment.spec.data,
+        data_dir=data_dir,
+        offline=offline,
+        extras=experiment.spec.task.extras,
+        on_message=on_message,
     )
     spec = resolve(experiment.spec, data)
     has_new_head = add_new_head(weights, model, spec, on_message)
