@@ -213,6 +213,12 @@ def test_options_set_the_fields_that_they_name(here):
         (["attn-map", "photo.jpg", "--run", ""], 2, "name of a run is empty"),
         (["eval", "x" * 300], 4, "File name too long"),
         (["train", "-o", "/dev/null/x"], 2, "/dev/null/x"),
+        (["train", "-o", "a/caf\udce9"], 2, "not UTF-8"),
+        (
+            ["train", "--data", "imagefolder:caf\udce9"],
+            2,
+            "--data: 'imagefolder:caf\\udce9' is not",
+        ),
         (["eval", "nowhere"], 4, "no run is called 'nowhere'"),
         (["predict", "x.png"], 4, "x.png: cannot be opened"),
     ],

@@ -64,6 +64,11 @@ def printable(value: object, *, keep: str = "", substitute: str | None = None) -
     return "".join(c if c.isprintable() or c in keep else replace(c) for c in str(value))
 
 
+def is_utf8(text: str) -> bool:
+    """Return whether a text, such as the name of a file, can be written as UTF-8."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
 def natural_key(text: str) -> list[str | int]:
     """Return a key that sorts ``2.jpg`` before ``10.jpg``."""
     return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", text)]

@@ -357,6 +357,16 @@ def test_a_class_folder_that_is_a_dangling_link_is_an_error(root):
         load(root)
 
 
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_class_whose_name_is_not_utf8_is_refused_and_a_file_is_read(root, split):
+    cats = root / split / "cat"
+    next(cats.iterdir()).rename(cats / "\udce9.png")
+    assert len(load(root).train) == 16
+    cats.rename(root / split / "caf\udce9")
+    with pytest.raises(InputError, match="not UTF-8"):
+        load(root)
+
+
 def test_predict_collects_the_files_that_train_reads(root):
     dogs = root / "train" / "dog"
     (dogs / "20-0.png").rename(dogs / "0.jfif")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from vitcli.runner.data.extras import is_image
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import printable
+from vitcli.runner.text import is_utf8, printable
 
 TRAIN = ("train", "training")
 HELD_OUT = ("test", "testing", "val", "valid", "validation")
@@ -59,12 +59,16 @@ def class_folders(folder: Path) -> list[Path]:
     """Return the folders in a folder, by name, without hidden ones.
 
     Raises:
-        InputError: A link leads nowhere; it may be that of a class.
+        InputError: A link leads nowhere, which may be that of a class; or a name is not UTF-8.
     """
     entries = _visible(folder)
     for entry in entries:
         _refuse_dangling(entry)
-    return [Path(entry.path) for entry in entries if entry.is_dir()]
+    folders = [Path(entry.path) for entry in entries if entry.is_dir()]
+    for each in folders:
+        if not is_utf8(each.name):
+            raise InputError(f"{printable(each)}: the name of this class is not UTF-8; rename it")
+    return folders
 
 
 def _by_split(train: Sequence[Path], held_out: Sequence[Path], others: Sequence[Path]) -> Layout:
