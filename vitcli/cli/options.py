@@ -30,7 +30,8 @@ FitOption = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Search for the data set in this folder only.", show_default="VITCLI_DATA, then cache"
+        help="Only folder to search for the data set, or the new place of a run's own pictures.",
+        show_default="VITCLI_DATA, then cache",
     ),
 ]
 Offline = Annotated[

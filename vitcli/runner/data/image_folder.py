@@ -102,7 +102,8 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Pictu
             is not in train.
     """
     if not root.is_dir():
-        raise InputError(f"{printable(root)} is not a folder; {EXPECTED}")
+        moved = "if the pictures of a run have moved, give their folder with --data-dir"
+        raise InputError(f"{printable(root)} is not a folder; {moved}; {EXPECTED}")
     try:
         return _list_folder(root, class_names)
     except OSError as error:

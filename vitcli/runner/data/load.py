@@ -42,7 +42,8 @@ def load_data(
     ``extras`` are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What
     is wrong with other rows, such as a sound that belongs to no picture, is only noted.
 
-    If ``data_dir`` is given, only this folder is searched. Otherwise ``VITCLI_DATA`` is searched,
+    If ``data_dir`` is given, only this folder is searched, or takes the place of the folder that
+    ``imagefolder:PATH`` names. Otherwise ``VITCLI_DATA`` is searched,
     then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
     ``std`` are those of the whole training set, including images held out by ``val_split``.
 
@@ -51,12 +52,12 @@ def load_data(
         ConfigError: The spec does not fit the data set, or ``data_dir`` would be ignored.
         ResourceError: The data set does not fit into memory.
     """
-    refuse_unused_folder(spec.name, data_dir)
+    refuse_unused_folder(spec.name, data_dir, may_move=True)
     if spec.name in GENERATED:
         return _finish(spec, decode_generated(spec.name, spec.resize, on_message))
     if path := folder_path(spec.name):
         decoded = decode_folder(
-            path, spec.resize, on_message, skip_bad=spec.skip_bad, extras=extras
+            data_dir or path, spec.resize, on_message, skip_bad=spec.skip_bad, extras=extras
         )
         return _finish(spec, decoded)
     source = find_or_download(spec.name, data_dir, offline, on_message)

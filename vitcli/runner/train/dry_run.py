@@ -38,7 +38,8 @@ def dry_run(
     Raises:
         UserError: The training would be refused.
     """
-    refuse_unused_folder(experiment.spec.data.name, request.data_dir, may_choose=True)
+    name, is_new = experiment.spec.data.name, not request.resume
+    refuse_unused_folder(name, request.data_dir, may_choose=is_new, may_move=not is_new)
     run = RunDir(
         request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     )

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import (
@@ -108,7 +107,8 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
-    refuse_unused_folder(experiment.spec.data.name, request.data_dir, may_choose=True)
+    name, is_new = experiment.spec.data.name, not request.resume
+    refuse_unused_folder(name, request.data_dir, may_choose=is_new, may_move=not is_new)
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     device = pick_device(request.processes.device_name(request.device))
@@ -354,7 +354,7 @@ def pretrain(
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        restore = "point --data-dir at" if data.name in CATALOGUE else "restore"
+        restore = "restore" if data.name in GENERATED else "point --data-dir at"
         raise InputError(
             f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
             " of the training"
