@@ -221,6 +221,9 @@ def test_options_set_the_fields_that_they_name(here):
         ),
         (["eval", "nowhere"], 4, "no run is called 'nowhere'"),
         (["predict", "x.png"], 4, "x.png: cannot be opened"),
+        (["predict", "https://example.org/x.png"], 4, "Download the picture"),
+        (["predict", "~/x.png"], 4, "outside quotes"),
+        (["predict", "x/*.png"], 4, "outside quotes"),
     ],
 )
 def test_a_mistake_is_one_line_and_its_code(here, words, code, message):

@@ -1,6 +1,7 @@
 """One's own pictures in class folders."""
 
 import os
+import unicodedata
 
 import numpy as np
 import pytest
@@ -355,6 +356,33 @@ def test_a_class_folder_that_is_a_dangling_link_is_an_error(root):
     (root / "train" / "bird").symlink_to(root / "nowhere")
     with pytest.raises(InputError, match="bird"):
         load(root)
+
+
+def test_a_name_in_two_forms_of_unicode_is_one_class(root):
+    nfc, nfd = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    (root / "train" / "cat").rename(root / "train" / nfd)
+    (root / "test" / "cat").rename(root / "test" / nfc)
+    data = load(root, class_names=(nfc, "dog"))
+    assert data.class_names == (nfd, "dog")
+    assert torch.bincount(data.test.labels).tolist() == [2, 2]
+    add(root / "train" / nfc, 1, np.random.default_rng(0))
+    with pytest.raises(InputError, match="one name in two forms"):
+        load(root)
+
+
+def test_training_pictures_in_two_classes_are_named(root):
+    (root / "train" / "dog" / "copy.png").write_bytes(
+        (root / "train" / "cat" / "20-3.png").read_bytes()
+    )
+    (root / "train" / "dog" / "own.png").write_bytes(
+        (root / "train" / "dog" / "20-3.png").read_bytes()
+    )
+    for _ in range(2):  # the second time from the cache
+        messages = [""]
+        load(root, messages)
+        (note,) = [text for text in messages if "found in another class" in text]
+        assert note.startswith("note: 1 of 18 training pictures")
+        assert "train/dog/copy.png = train/cat/20-3.png" in note
 
 
 @pytest.mark.parametrize("split", ["train", "test"])

@@ -35,6 +35,8 @@ class Decoded:
     """Name and reason of each picture that was left out, because it cannot be read."""
     copies: tuple[str, ...] = ()
     """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
+    ambiguous: tuple[str, ...] = ()
+    """``A = B`` for each training picture with the same pixels as one of another class."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
@@ -125,6 +127,7 @@ def _read(path: Path) -> Decoded:
         data_hash=about["data_hash"],
         unreadable=tuple(about.get("unreadable", ())),
         copies=tuple(about.get("copies", ())),
+        ambiguous=tuple(about.get("ambiguous", ())),
         unusable_extras=about.get("unusable_extras", {}),
     )
 
@@ -148,6 +151,7 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         "data_hash": decoded.data_hash,
         "unreadable": decoded.unreadable,
         "copies": decoded.copies,
+        "ambiguous": decoded.ambiguous,
         "unusable_extras": decoded.unusable_extras,
     }
     tensors = _tensors(decoded.train, "train") | _tensors(decoded.test, "test")

@@ -109,6 +109,7 @@ def decode_folder(
             decoded,
             unreadable=found.unreadable,
             copies=found.copies,
+            ambiguous=found.ambiguous,
             unusable_extras=found.unusable_extras,
         )
 
@@ -140,6 +141,11 @@ def _announce_problems(folder: PictureFolder, decoded: Decoded, on_message: List
         on_message(
             f"note: {len(copies):,} of {len(decoded.test):,} test pictures found in train, too;"
             f" the test accuracy is too high:\n{listed(copies, NUM_SHOWN)}"
+        )
+    if twins := decoded.ambiguous:
+        on_message(
+            f"note: {len(twins):,} of {len(decoded.train):,} training pictures found in another"
+            f" class, too:\n{listed(twins, NUM_SHOWN)}"
         )
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from vitcli.runner.data.layout import EXPECTED, class_folders, find_layout
 from vitcli.runner.data.picture_files import JUNK, is_picture, pictures_inside
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import did_you_mean, printable, quantity
+from vitcli.runner.text import composed, did_you_mean, printable, quantity
 
 TEST_SHARE = 0.2
 
@@ -120,18 +120,19 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
         found = f"only {printable(*train)!r}" if train else "none"
         needed = f"{printable(train_at)} needs a folder of pictures for each class, and has {found}"
         raise InputError("; ".join([needed, *notes, EXPECTED]))
-    test = _test_classes(test_at, notes) if test_at else None
+    test = _test_classes(test_at, names, notes) if test_at else None
     if strange := sorted({*(test or {}), *train} - {*names}):
         known = "is not a class of this data set" if class_names else "has no pictures in train"
         what = f"{printable(strange[0])!r} {known}{did_you_mean(strange[0], names)}"
         raise InputError(f"{printable(root)}: {what}")
-    extras = _extra_files({root, train_at, test_at or root}, [*train, *(test or {})])
+    groups = [*train.values(), *(test or {}).values()]
+    extras = _extra_files({root, train_at, test_at or root}, groups)
     return PictureFolder(
         root=root,
         class_names=names,
         train=_labelled(train, names),
         test=None if test is None else _labelled(test, names),
-        stamp=_stamp(root, [*train.values(), *(test or {}).values()]),
+        stamp=_stamp(root, groups),
         extra_files=tuple(file.path for file in extras),
         extra_stamp=_stamp(root, [extras]) if extras else "",
         notes=tuple(notes),
@@ -139,8 +140,14 @@ def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFold
 
 
 def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
-    found = {}
+    found: dict[str, list[_File]] = {}
+    forms: dict[str, Path] = {}
     for inner in class_folders(folder):
+        if (other := forms.setdefault(composed(inner.name), inner)) != inner:
+            raise InputError(
+                f"{printable(inner)} and {other.name!a} are one name in two forms of Unicode;"
+                " move the pictures into one of the folders, or rename one"
+            )
         found[inner.name] = _files(str(inner))
         _note_unused(str(inner), bool(found[inner.name]), notes)
     if loose := len(_files(str(folder))):
@@ -149,11 +156,13 @@ def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
     return {name: files for name, files in found.items() if files}
 
 
-def _test_classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
+def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[_File]]:
+    """Return the test pictures by the names of the classes, which may have two Unicode forms."""
     own: list[str] = []
     if test := _classes(folder, own):
         notes += own
-        return test
+        forms = {composed(name): name for name in names}
+        return {forms.get(composed(name), name): files for name, files in test.items()}
     where = printable(folder)
     advice = f"sort its pictures into {where}/<class>/, or move {where} to another place"
     raise InputError("; ".join([f"{where} has no pictures of a class", *own, advice]))
@@ -178,11 +187,11 @@ def _note_unused(folder: str, has_pictures: bool, notes: list[str]) -> None:
         notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
 
 
-def _extra_files(splits: Collection[Path], class_names: Iterable[str]) -> list[_File]:
-    """Return the files of the rows of ``EXTRAS`` in the folders of splits and classes."""
-    inside = [split / name for split in splits for name in sorted({*class_names})]
-    folders = [*splits, *(folder for folder in inside if folder.is_dir())]
-    found = [file for folder in folders for file in _files(str(folder), is_extra=True)]
+def _extra_files(splits: Collection[Path], groups: Iterable[list[_File]]) -> list[_File]:
+    """Return the files of the rows of ``EXTRAS`` in the folders of splits and of pictures."""
+    inside = {os.path.dirname(file.path) for files in groups for file in files}
+    folders = {str(split) for split in splits} | inside
+    found = [file for folder in folders for file in _files(folder, is_extra=True)]
     return sorted(found, key=lambda file: file.path)
 
 

@@ -24,7 +24,7 @@ from vitcli.runner.data.get import (
 from vitcli.runner.data.image_folder import TEST_SHARE, list_folder
 from vitcli.runner.data.image_reader import natural_size
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import composed, ignore_message
 
 __all__ = ["DataInfo", "DataStatus", "data_status", "describe_data", "get_data", "load_data"]
 
@@ -65,9 +65,10 @@ def load_data(
 
 
 def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
-    if spec.class_names not in (None, decoded.class_names):
+    names = spec.class_names
+    if names and [*map(composed, names)] != [*map(composed, decoded.class_names)]:
         raise ConfigError(
-            f"data.class_names is set to {', '.join(spec.class_names or ())},"
+            f"data.class_names is set to {', '.join(names)},"
             f" but {spec.name} has {', '.join(decoded.class_names)}"
         )
     mean, std = spec.mean or decoded.mean, spec.std or decoded.std
