@@ -213,8 +213,17 @@ def test_options_set_the_fields_that_they_name(here):
         (["attn-map", "photo.jpg", "--run", ""], 2, "name of a run is empty"),
         (["eval", "x" * 300], 4, "File name too long"),
         (["train", "-o", "/dev/null/x"], 2, "/dev/null/x"),
+        (["train", "-o", "a/caf\udce9"], 2, "not UTF-8"),
+        (
+            ["train", "--data", "imagefolder:caf\udce9"],
+            2,
+            "--data: 'imagefolder:caf\\udce9' is not",
+        ),
         (["eval", "nowhere"], 4, "no run is called 'nowhere'"),
         (["predict", "x.png"], 4, "x.png: cannot be opened"),
+        (["predict", "https://example.org/x.png"], 4, "Download the picture"),
+        (["predict", "~/x.png"], 4, "outside quotes"),
+        (["predict", "x/*.png"], 4, "outside quotes"),
     ],
 )
 def test_a_mistake_is_one_line_and_its_code(here, words, code, message):
@@ -222,6 +231,31 @@ def test_a_mistake_is_one_line_and_its_code(here, words, code, message):
     assert got == code
     assert message in one_line(talk)
     assert out == ""
+
+
+def test_a_run_finds_its_pictures_after_they_have_moved(tiny, pictures, here):
+    assert vitcli("train", tiny, "-o", "run", "--epochs", 1)[0] == 0
+    accuracy = json.loads(Path("run/result.json").read_text())["test_accuracy"]
+    moved = pictures.rename(here / "moved")
+    more = ("train", "--resume", "run", "--epochs", 2, "--allow-inexact")
+    for words in (["eval", "run"], more):
+        code, _, talk = vitcli(*words)
+        assert code == 4
+        assert "--data-dir" in one_line(talk)
+    code, out, talk = vitcli("eval", "run", "--json", "--data-dir", moved)
+    assert (code, json.loads(out)["test_accuracy"]) == (0, accuracy)
+    assert "other images" not in talk
+    assert vitcli("visualize", "run", "--what", "curves", "--data-dir", moved)[0] == 0
+    assert vitcli(*more, "--data-dir", moved)[0] == 0
+    assert f"imagefolder:{pictures}" in Path("run/config.yaml").read_text()
+
+    (moved / "test" / "dark" / "0.png").unlink()
+    code, _, talk = vitcli(*more[:3], "--epochs", 3, "--allow-inexact", "--data-dir", moved)
+    assert code == 4
+    assert "was trained on other images" in one_line(talk)
+    code, _, talk = vitcli("eval", "run", "--data-dir", moved)
+    assert code == 0
+    assert "was trained on other images" in talk
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")

@@ -172,14 +172,14 @@ def test_several_runs_share_a_page_and_one_that_fails_leaves_the_others(run, tin
     assert not Path("gone").exists()
 
 
-def test_a_data_folder_is_refused_unless_a_run_searches_it(run):
+def test_a_data_folder_is_that_of_the_runs_that_search_it(run):
     code, _, talk = vitcli(run, "--what", "curves", "--data-dir", "nowhere")
-    assert code == 2
-    assert "leave out --data-dir" in talk
+    assert code == 4
+    assert "nowhere is not a folder" in talk
     code, _, talk = vitcli(run, "cifar10-pocket", "--what", "curves", "--data-dir", "nowhere")
     assert code == 3
     assert "cifar10 is not in nowhere" in talk
-    assert "leave out --data-dir" not in talk
+    assert "nowhere is not a folder" not in talk
 
 
 def test_runs_of_the_same_name_keep_apart(tiny, here):

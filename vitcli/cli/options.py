@@ -30,7 +30,8 @@ FitOption = Annotated[
 DataDir = Annotated[
     Path | None,
     typer.Option(
-        help="Search for the data set in this folder only.", show_default="VITCLI_DATA, then cache"
+        help="Only folder to search for the data set, or the new place of a run's own pictures.",
+        show_default="VITCLI_DATA, then cache",
     ),
 ]
 Offline = Annotated[
@@ -110,11 +111,14 @@ def run_folder(name: str | None, output: Path | None) -> Path | None:
     """Return the run folder that ``--name`` or ``-o`` names; None without both.
 
     Raises:
-        ConfigError: Both name a folder, or the name is not plain.
+        ConfigError: Both name a folder, the name is not plain, or a path is not UTF-8.
     """
-    if name is None:
-        return output
     from vitcli.runner.errors import ConfigError
+    from vitcli.runner.files import require_utf8
+
+    if name is None:
+        require_utf8(output or Path())
+        return output
     from vitcli.runner.run.folder import named_folder
 
     if output is not None:

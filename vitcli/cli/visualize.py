@@ -59,7 +59,7 @@ def visualize(
     Example:
       vitcli visualize quickstart
     """
-    from vitcli.runner.data.catalogue import CATALOGUE
+    from vitcli.runner.data.catalogue import CATALOGUE, folder_path
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
     from vitcli.runner.run.folder import RunDir, find_run
@@ -70,8 +70,11 @@ def visualize(
     refuse_empty("--what", what and what.strip(","))
     names = check_names([name for name in (what or "").split(",") if name])
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
-    # Of several runs, --data-dir concerns those whose data set is searched in folders.
-    searched = [run for run in found if run.read("meta.json").get("data") in CATALOGUE]
+    # Of several runs, --data-dir concerns those whose data set is searched in folders; if there are
+    # none, those whose pictures may have moved.
+    names_of = {run: str(run.read("meta.json").get("data")) for run in found}
+    searched = [run for run in found if names_of[run] in CATALOGUE]
+    searched = searched or [run for run in found if folder_path(names_of[run])]
 
     def load(run: RunDir) -> RunOnTestSet:
         tested = load_run_on_test_set(

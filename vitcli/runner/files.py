@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner.errors import ConfigError, InUseError, ResourceError
+from vitcli.runner.text import is_utf8, printable
 
 LOCK = ".lock"
 """The file in a folder whose lock a process holds while it writes into the folder."""
@@ -120,6 +121,18 @@ def require_folder(path: Path, option: str = "") -> None:
     """
     if not path.parent.is_dir():
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
+
+
+def require_utf8(folder: Path) -> None:
+    """Refuse a folder for runs whose path is not UTF-8: TensorBoard cannot write into it.
+
+    Raises:
+        ConfigError: The path is not UTF-8.
+    """
+    if not is_utf8(str(folder)):
+        raise ConfigError(
+            f"{printable(folder)}: the name is not UTF-8; rename the folder, or choose another -o"
+        )
 
 
 def make_folder(path: Path) -> None:

@@ -6,6 +6,7 @@ Safe text has no control characters and names no folders of this machine.
 import difflib
 import re
 import shlex
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,16 @@ def printable(value: object, *, keep: str = "", substitute: str | None = None) -
         return c.encode("unicode_escape").decode("ascii") if substitute is None else substitute
 
     return "".join(c if c.isprintable() or c in keep else replace(c) for c in str(value))
+
+
+def is_utf8(text: str) -> bool:
+    """Return whether a text, such as the name of a file, can be written as UTF-8."""
+    return not any("\ud800" <= c <= "\udfff" for c in text)
+
+
+def composed(text: str) -> str:
+    """Return a text in the form of Unicode (NFC) in which equal words are equal texts."""
+    return unicodedata.normalize("NFC", text)
 
 
 def natural_key(text: str) -> list[str | int]:

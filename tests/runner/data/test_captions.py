@@ -48,7 +48,7 @@ def write(path: Path, rows, head=("file", "caption")) -> None:
 
 
 def load(root, **options):
-    return load_data(DataSpec(name=f"imagefolder:{root}", **options))
+    return load_data(DataSpec(name=f"imagefolder:{root}", **options), extras=["caption"])
 
 
 def texts(images: Images) -> list[str]:

@@ -1,6 +1,7 @@
 """One's own pictures in class folders."""
 
 import os
+import unicodedata
 
 import numpy as np
 import pytest
@@ -69,6 +70,60 @@ def test_val_stands_in_for_test_and_is_not_silently_dropped_beside_it(root):
     messages = [""]
     assert len(load(root, messages).test) == 1
     assert any("val is not used" in text for text in messages)
+
+
+@pytest.mark.parametrize("name", ["valid", "validation", "Val", "testing", "Test"])
+def test_a_test_set_may_have_another_name(root, name):
+    (root / "train").rename(root / "Train")
+    (root / "test").rename(root / name)
+    messages = [""]
+    data = load(root, messages)
+    assert (len(data.train), len(data.test)) == (16, 4)
+    is_said = any(f"{name} is the test set" in text for text in messages)
+    assert is_said == (name != "Test")
+
+
+def test_folders_beside_the_splits_are_not_silently_dropped(root):
+    generator = np.random.default_rng(1)
+    add(root / "valid" / "cat", 1, generator)
+    add(root / "training" / "cat", 1, generator)
+    add(root / "more", 1, generator)
+    (root / "empty").mkdir()
+    folder = list_folder(root)
+    assert (len(folder.train), len(folder.test or ())) == (16, 4)
+    unused = [note.partition(" is not used")[0] for note in folder.notes]
+    assert unused == [str(root / name) for name in ("valid", "training", "more")]
+
+
+@pytest.mark.parametrize("name", ["test", "val", "train", "Validation"])
+def test_a_class_may_have_the_name_of_a_split(root, name):
+    generator = np.random.default_rng(1)
+    flat = root / "flat"
+    for each in ("cat", "dog", name):
+        add(flat / each, 3, generator)
+    folder = list_folder(flat)
+    assert folder.class_names == tuple(sorted(["cat", "dog", name]))
+    assert (len(folder.train), folder.test) == (9, None)
+    assert any(f"{name} is read as a class" in note for note in folder.notes)
+    add(flat / "train" / "cat", 1, generator)
+    if name != "train":  # then the classes are in train
+        with pytest.raises(InputError, match="train needs a folder"):
+            list_folder(flat)
+
+
+def test_a_test_set_without_class_folders_says_what_it_has(root):
+    pictures = list((root / "test").glob("*/*.png"))
+    for i, path in enumerate(pictures):
+        path.rename(root / "test" / f"{i}.png")
+    with pytest.raises(InputError, match="4 pictures without a class folder"):
+        load(root)
+
+
+def test_a_split_that_is_a_dangling_link_is_an_error(root):
+    (root / "test").rename(root / "away")
+    (root / "test").symlink_to(root / "nowhere")
+    with pytest.raises(InputError, match="leads nowhere"):
+        load(root)
 
 
 def test_any_size_and_mode_is_read_at_32_and_announced(root):
@@ -205,7 +260,7 @@ def test_a_test_class_that_train_lacks_is_refused(root):
 def test_one_class_no_train_and_no_folder_say_what_is_wanted(root, tmp_path):
     single = tmp_path / "single"
     add(single / "only", 3, np.random.default_rng(0))
-    (root / "train").rename(root / "training")
+    (root / "train").rename(root / "teach")
     for path in (single, root, tmp_path / "none"):
         with pytest.raises(InputError, match=r"PATH/train/<class>"):
             load(path)
@@ -221,6 +276,22 @@ def test_the_second_start_reads_nothing_and_a_change_is_noticed(root, monkeypatc
         load(root)
     monkeypatch.setattr(folder_reader, "read_labelled", read)
     assert load(root).data_hash == first.data_hash
+
+
+def test_exchanged_classes_are_noticed_if_sizes_and_times_are_equal(root):
+    for path in root.rglob("*.png"):
+        Image.open(path).save(path.with_suffix(".bmp"))
+        path.unlink()
+    for path in root.rglob("*.bmp"):
+        os.utime(path, (10**9, 10**9))
+    before = load(root)
+    cat, dog, away = (root / "train" / name for name in ("cat", "dog", "away"))
+    for old, new in ((cat, away), (dog, cat), (away, dog)):
+        old.rename(new)
+    after = load(root)
+    assert after.data_hash != before.data_hash
+    dogs = before.train.pixels[before.train.labels == 1]
+    assert torch.equal(after.train.pixels[after.train.labels == 0], dogs)
 
 
 def test_progress_is_reported(root, monkeypatch):
@@ -284,6 +355,43 @@ def test_files_that_cannot_be_pictures_need_no_skip_bad(root, name):
 def test_a_class_folder_that_is_a_dangling_link_is_an_error(root):
     (root / "train" / "bird").symlink_to(root / "nowhere")
     with pytest.raises(InputError, match="bird"):
+        load(root)
+
+
+def test_a_name_in_two_forms_of_unicode_is_one_class(root):
+    nfc, nfd = (unicodedata.normalize(form, "café") for form in ("NFC", "NFD"))
+    (root / "train" / "cat").rename(root / "train" / nfd)
+    (root / "test" / "cat").rename(root / "test" / nfc)
+    data = load(root, class_names=(nfc, "dog"))
+    assert data.class_names == (nfd, "dog")
+    assert torch.bincount(data.test.labels).tolist() == [2, 2]
+    add(root / "train" / nfc, 1, np.random.default_rng(0))
+    with pytest.raises(InputError, match="one name in two forms"):
+        load(root)
+
+
+def test_training_pictures_in_two_classes_are_named(root):
+    (root / "train" / "dog" / "copy.png").write_bytes(
+        (root / "train" / "cat" / "20-3.png").read_bytes()
+    )
+    (root / "train" / "dog" / "own.png").write_bytes(
+        (root / "train" / "dog" / "20-3.png").read_bytes()
+    )
+    for _ in range(2):  # the second time from the cache
+        messages = [""]
+        load(root, messages)
+        (note,) = [text for text in messages if "found in another class" in text]
+        assert note.startswith("note: 1 of 18 training pictures")
+        assert "train/dog/copy.png = train/cat/20-3.png" in note
+
+
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_a_class_whose_name_is_not_utf8_is_refused_and_a_file_is_read(root, split):
+    cats = root / split / "cat"
+    next(cats.iterdir()).rename(cats / "\udce9.png")
+    assert len(load(root).train) == 16
+    cats.rename(root / split / "caf\udce9")
+    with pytest.raises(InputError, match="not UTF-8"):
         load(root)
 
 

@@ -133,15 +133,32 @@ def test_a_folder_with_sounds_is_read_and_the_sounds_follow_the_pictures(picture
 
 
 def test_pictures_without_sound_and_damaged_sounds_are_listed(pictures):
+    spec = DataSpec(name=f"imagefolder:{pictures}")
     add_sounds(pictures)
     (missing,) = (pictures / "train/dark").glob("3.[wW]*")
     missing.unlink()
     with pytest.raises(InputError, match=r"1 of 104 pictures have no sound:\n.*3\.png") as caught:
-        load_data(DataSpec(name=f"imagefolder:{pictures}"))
+        load_data(spec, extras=["sound"])
     assert "Add NAME.wav beside each NAME.png" in str(caught.value)
     missing.write_bytes(b"noise")
     with pytest.raises(InputError, match=r"cannot be read:\n.*not a WAV file"):
-        load_data(DataSpec(name=f"imagefolder:{pictures}"))
+        load_data(spec, extras=["sound"])
+
+
+def test_sounds_that_no_task_reads_do_not_block_a_training(tiny, pictures):
+    plain = load_data(DataSpec(name=f"imagefolder:{pictures}"))
+    (pictures / "train/dark/memo.wav").write_bytes(b"")
+    (pictures / "captions.csv").write_text("image;text")
+    for _ in range(2):  # the second time from the cache
+        messages = [""]
+        data = load_data(DataSpec(name=plain.name), on_message=messages.append)
+        assert (data.data_hash, data.train.extra) == (plain.data_hash, {})
+        for kind in ("sounds", "captions"):
+            assert sum(f"{kind} are not used" in text for text in messages) == 1
+    start(load_experiment(str(tiny)), Request(output=Path("classify")))
+    changes = {"task.name": "fusion", "task.sound": "folder", "task.sound_patch_size": 16}
+    with pytest.raises(InputError, match="pictures have no sound"):
+        start(load_experiment(str(tiny), changes), Request(output=Path("fusion")))
 
 
 def test_a_training_hears_the_sounds_of_its_folder(tiny, pictures):

@@ -46,6 +46,10 @@ class ClipSpec(TaskSpec):
         return True
 
     @property
+    def extras(self) -> tuple[str, ...]:
+        return ("caption",) if self.captions == "folder" else ()
+
+    @property
     def length(self) -> int:
         """Return the number of tokens of a caption."""
         return self.context_length or CONTEXT_LENGTHS[self.tokenizer]

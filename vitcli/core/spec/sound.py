@@ -60,6 +60,10 @@ class FusionSpec(TaskSpec):
     ``early`` has no separate features."""
 
     @property
+    def extras(self) -> tuple[str, ...]:
+        return ("sound",) if self.sound == "folder" else ()
+
+    @property
     def compares_images(self) -> bool:
         """Return whether there is a contrastive loss."""
         return self.contrast > 0

@@ -28,6 +28,11 @@ class TaskSpec(Spec):
         return False
 
     @property
+    def extras(self) -> tuple[str, ...]:
+        """Return the keys of ``Images.extra`` that the task needs from a folder of pictures."""
+        return ()
+
+    @property
     def row(self) -> "TaskRow":
         """Return the row of the task in ``TASKS``."""
         return TASKS[self.name]

@@ -3,8 +3,9 @@
 import contextlib
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,19 @@ class Decoded:
     """Name and reason of each picture that was left out, because it cannot be read."""
     copies: tuple[str, ...] = ()
     """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
+    ambiguous: tuple[str, ...] = ()
+    """``A = B`` for each training picture with the same pixels as one of another class."""
+    unusable_extras: Mapping[str, str] = field(default_factory=dict)
+    """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
+
+
+def file_version(status: os.stat_result) -> tuple[int, ...]:
+    """Return what changes when a file is changed or replaced, for the key of its cached arrays.
+
+    Size and modification time are those of the old file if two files of equal size exchange their
+    names, as pictures without compression do after an archive has set their times.
+    """
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def load_or_build(
@@ -113,6 +127,8 @@ def _read(path: Path) -> Decoded:
         data_hash=about["data_hash"],
         unreadable=tuple(about.get("unreadable", ())),
         copies=tuple(about.get("copies", ())),
+        ambiguous=tuple(about.get("ambiguous", ())),
+        unusable_extras=about.get("unusable_extras", {}),
     )
 
 
@@ -135,6 +151,8 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         "data_hash": decoded.data_hash,
         "unreadable": decoded.unreadable,
         "copies": decoded.copies,
+        "ambiguous": decoded.ambiguous,
+        "unusable_extras": decoded.unusable_extras,
     }
     tensors = _tensors(decoded.train, "train") | _tensors(decoded.test, "test")
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it

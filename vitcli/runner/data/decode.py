@@ -4,7 +4,7 @@ import contextlib
 import hashlib
 import json
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ import torch
 
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.runner.data.arrays import data_hash, require_memory, resize_images, sort_canonically
-from vitcli.runner.data.cache import FORMAT, Decoded, load_or_build
+from vitcli.runner.data.cache import FORMAT, Decoded, file_version, load_or_build
 from vitcli.runner.data.catalogue import NUM_GENERATED, CatalogueRow
 from vitcli.runner.data.find import Source, cache_root
 from vitcli.runner.data.folder_reader import describe_failures, read_folder, refuse_unreadable
@@ -20,6 +20,7 @@ from vitcli.runner.data.image_folder import PictureFolder, list_folder
 from vitcli.runner.data.image_reader import Listener, natural_size, read_labelled
 from vitcli.runner.data.pictures import can_read_heic
 from vitcli.runner.data.readers import read_original
+from vitcli.runner.errors import InputError
 from vitcli.runner.text import listed, printable
 
 NUM_SHOWN = 3
@@ -81,12 +82,18 @@ def decode_named(
 
 
 def decode_folder(
-    path: Path, resize: Size | None, on_message: Listener, *, skip_bad: bool = False
+    path: Path,
+    resize: Size | None,
+    on_message: Listener,
+    *,
+    skip_bad: bool = False,
+    extras: Collection[str] = (),
 ) -> Decoded:
     """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out.
 
     Raises:
-        InputError: Pictures cannot be read, and ``skip_bad`` is off.
+        InputError: Pictures cannot be read and ``skip_bad`` is off, or the files of a row of
+            ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures.
     """
     folder = list_folder(path)
     for note in folder.notes:
@@ -98,16 +105,30 @@ def decode_folder(
         decoded = _make_decoded(
             folder.class_names, sort_canonically(found.train), sort_canonically(found.test)
         )
-        return replace(decoded, unreadable=found.unreadable, copies=found.copies)
+        return replace(
+            decoded,
+            unreadable=found.unreadable,
+            copies=found.copies,
+            ambiguous=found.ambiguous,
+            unusable_extras=found.unusable_extras,
+        )
 
     parts = (folder.stamp, *folder.class_names, f"heic {can_read_heic()}")
     key = _cache_key(*parts, *([folder.extra_stamp] if folder.extra_stamp else []))
     decoded = load_or_build(folder_array_file(path, resize), key, build, on_message)
     if not skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
+    _check_extras(decoded, extras, on_message)
     _announce_split(folder, resize, decoded, on_message)
     _announce_problems(folder, decoded, on_message)
     return decoded
+
+
+def _check_extras(decoded: Decoded, extras: Collection[str], on_message: Listener) -> None:
+    for kind, reason in decoded.unusable_extras.items():
+        if kind in extras:
+            raise InputError(reason)
+        on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
 
 
 def _announce_problems(folder: PictureFolder, decoded: Decoded, on_message: Listener) -> None:
@@ -120,6 +141,11 @@ def _announce_problems(folder: PictureFolder, decoded: Decoded, on_message: List
         on_message(
             f"note: {len(copies):,} of {len(decoded.test):,} test pictures found in train, too;"
             f" the test accuracy is too high:\n{listed(copies, NUM_SHOWN)}"
+        )
+    if twins := decoded.ambiguous:
+        on_message(
+            f"note: {len(twins):,} of {len(decoded.train):,} training pictures found in another"
+            f" class, too:\n{listed(twins, NUM_SHOWN)}"
         )
 
 
@@ -184,11 +210,11 @@ def _cache_key(*parts: object) -> str:
     return hashlib.sha256(json.dumps([FORMAT, *map(str, parts)]).encode()).hexdigest()
 
 
-def _file_stamp(row: CatalogueRow, source: Source) -> list[tuple[str, int, int]]:
+def _file_stamp(row: CatalogueRow, source: Source) -> list[tuple[str, tuple[int, ...]]]:
     files = [source.path]
     if source.kind == "files":
         files = [source.path / name for name in row.files]
-    return [(f.name, f.stat().st_size, f.stat().st_mtime_ns) for f in files]
+    return [(file.name, file_version(file.stat())) for file in files]
 
 
 def _scratch() -> Path | None:

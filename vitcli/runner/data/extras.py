@@ -10,7 +10,9 @@ from pathlib import Path
 from torch import Tensor
 
 from vitcli.runner.data.captions import is_captions, read_captions
+from vitcli.runner.data.picture_files import is_picture
 from vitcli.runner.data.sounds import is_sound, read_sounds
+from vitcli.runner.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,14 +37,25 @@ def kind_of(name: str) -> str | None:
     return next((kind for kind, reader in EXTRAS.items() if reader.is_own(name)), None)
 
 
-def read_extras(root: Path, files: Sequence[str], pictures: Sequence[str]) -> dict[str, Tensor]:
-    """Return the extra tensors of the pictures, in their order. No files give no tensors.
+def is_image(name: str) -> bool:
+    """Return whether a file of a folder is read as a picture, by its name."""
+    return is_picture(name) and kind_of(name) is None
 
-    Raises:
-        InputError: The files of a kind are damaged, or do not cover all pictures.
+
+def read_extras(
+    root: Path, files: Sequence[str], pictures: Sequence[str]
+) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """Return the extra tensors of the pictures, in their order, and why a kind has no tensor.
+
+    No files of a kind give no tensor. Files that are damaged, or do not cover all pictures, give
+    the reason.
     """
-    found = {}
+    found: dict[str, Tensor] = {}
+    reasons: dict[str, str] = {}
     for kind, reader in EXTRAS.items():
         if own := [path for path in files if reader.is_own(Path(path).name)]:
-            found[kind] = reader.read(root, own, pictures)
-    return found
+            try:
+                found[kind] = reader.read(root, own, pictures)
+            except InputError as error:
+                reasons[kind] = str(error)
+    return found, reasons

@@ -73,18 +73,21 @@ def check_name(name: str, where: str = "") -> None:
     raise ConfigError(f"{where}unknown data set {printable(name)!r}{hint}")
 
 
-def refuse_unused_folder(name: str, data_dir: Path | None, *, may_choose: bool = False) -> None:
+def refuse_unused_folder(
+    name: str, data_dir: Path | None, *, may_choose: bool = False, may_move: bool = False
+) -> None:
     """Refuse ``data_dir`` for a data set that is not searched in it.
 
     Args:
         name: The name of the data set.
         data_dir: The folder of ``--data-dir``.
         may_choose: Whether the command has ``--data``.
+        may_move: Whether the name is that of a run, whose pictures may have moved to ``data_dir``.
 
     Raises:
         ConfigError: The folder would be ignored.
     """
-    if data_dir is None or name in CATALOGUE:
+    if data_dir is None or name in CATALOGUE or (may_move and folder_path(name)):
         return
     if folder_path(name):
         raise ConfigError(f"--data-dir: {name} names its folder itself; leave out --data-dir")

@@ -29,6 +29,10 @@ class ReadPictures:
     """Name and reason of each picture that cannot be read."""
     copies: tuple[str, ...]
     """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
+    ambiguous: tuple[str, ...]
+    """``A = B`` for each training picture with the same pixels as one of another class."""
+    unusable_extras: Mapping[str, str]
+    """See ``Decoded``."""
 
 
 def read_folder(
@@ -60,14 +64,23 @@ def read_folder(
     digests = pixel_digests(images.pixels)
     known = {digests[rows[path]]: path for path in train.paths}
     same = [(path, known.get(digests[rows[path]])) for path in test.paths]
+    first: dict[bytes, tuple[str, int]] = {}
+    twins = [
+        (path, other)
+        for path, label in zip(train.paths, train.labels, strict=True)
+        for other, theirs in [first.setdefault(digests[rows[path]], (path, label))]
+        if theirs != label
+    ]
     index = torch.tensor([rows[path] for path in [*train.paths, *test.paths]], dtype=torch.int64)
-    extra = read_extras(folder.root, folder.extra_files, [*train.paths, *test.paths])
+    extra, reasons = read_extras(folder.root, folder.extra_files, [*train.paths, *test.paths])
     both = replace(images[index], extra=extra)
     return ReadPictures(
         train=both[: len(train)],
         test=both[len(train) :],
         unreadable=unreadable,
         copies=tuple(f"{_name(folder, a)} = {_name(folder, b)}" for a, b in same if b),
+        ambiguous=tuple(f"{_name(folder, a)} = {_name(folder, b)}" for a, b in twins),
+        unusable_extras=reasons,
     )
 
 

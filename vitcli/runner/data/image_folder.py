@@ -2,18 +2,19 @@
 
 import hashlib
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from vitcli.runner.data.extras import kind_of
+from vitcli.runner.data.cache import file_version
+from vitcli.runner.data.extras import is_image, kind_of
+from vitcli.runner.data.layout import EXPECTED, class_folders, find_layout
 from vitcli.runner.data.picture_files import JUNK, is_picture, pictures_inside
 from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
-from vitcli.runner.text import printable, quantity
+from vitcli.runner.text import composed, did_you_mean, printable, quantity
 
 TEST_SHARE = 0.2
-LAYOUT = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,8 @@ class PictureFolder:
 @dataclass(frozen=True)
 class _File:
     path: str
-    size: int
-    mtime: int
+    version: tuple[int, ...] = ()
+    """See ``file_version``."""
 
 
 def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
@@ -101,7 +102,8 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Pictu
             is not in train.
     """
     if not root.is_dir():
-        raise InputError(f"{printable(root)} is not a folder; {LAYOUT}")
+        moved = "if the pictures of a run have moved, give their folder with --data-dir"
+        raise InputError(f"{printable(root)} is not a folder; {moved}; {EXPECTED}")
     try:
         return _list_folder(root, class_names)
     except OSError as error:
@@ -110,61 +112,60 @@ def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> Pictu
 
 
 def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFolder:
-    notes: list[str] = []
-    train_at, test_at = _layout(root, notes)
+    layout = find_layout(root)
+    train_at, test_at, notes = layout.train, layout.test, [*layout.notes]
     train = _classes(train_at, notes)
     names = class_names or tuple(sorted(train))
     if len(train) < 2:
         found = f"only {printable(*train)!r}" if train else "none"
         needed = f"{printable(train_at)} needs a folder of pictures for each class, and has {found}"
-        raise InputError("; ".join([needed, *notes, LAYOUT]))
-    test = _classes(test_at, notes) if test_at else None
-    if test is not None and not test:
-        raise InputError(f"{printable(test_at)} has no pictures; {LAYOUT}")
+        raise InputError("; ".join([needed, *notes, EXPECTED]))
+    test = _test_classes(test_at, names, notes) if test_at else None
     if strange := sorted({*(test or {}), *train} - {*names}):
         known = "is not a class of this data set" if class_names else "has no pictures in train"
-        raise InputError(f"{printable(root)}: {printable(strange[0])!r} {known}")
-    extras = _extra_files({root, train_at, test_at or root}, [*train, *(test or {})])
+        what = f"{printable(strange[0])!r} {known}{did_you_mean(strange[0], names)}"
+        raise InputError(f"{printable(root)}: {what}")
+    groups = [*train.values(), *(test or {}).values()]
+    extras = _extra_files({root, train_at, test_at or root}, groups)
     return PictureFolder(
         root=root,
         class_names=names,
         train=_labelled(train, names),
         test=None if test is None else _labelled(test, names),
-        stamp=_stamp(root, [*train.values(), *(test or {}).values()]),
+        stamp=_stamp(root, groups),
         extra_files=tuple(file.path for file in extras),
         extra_stamp=_stamp(root, [extras]) if extras else "",
         notes=tuple(notes),
     )
 
 
-def _layout(root: Path, notes: list[str]) -> tuple[Path, Path | None]:
-    test, val = root / "test", root / "val"
-    held_out = [folder for folder in (test, val) if folder.is_dir()]
-    if (root / "train").is_dir():
-        if len(held_out) == 2:
-            notes.append(f"{printable(val)} is not used: {printable(test)} is the test set")
-        return root / "train", held_out[0] if held_out else None
-    if held_out:
-        raise InputError(
-            f"{printable(held_out[0])} exists but {printable(root / 'train')} does not; {LAYOUT}"
-        )
-    return root, None
-
-
 def _classes(folder: Path, notes: list[str]) -> dict[str, list[_File]]:
-    found = {}
-    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():
-            found[entry.name] = _files(entry.path)
-            _note_unused(entry.path, bool(found[entry.name]), notes)
-        elif entry.is_symlink() and not os.path.exists(entry.path):
-            raise InputError(f"{printable(entry.path)}: the link leads nowhere; mend or remove it")
-    if any(found.values()) and (loose := len(_files(str(folder)))):
-        what = f"{quantity(loose, 'picture')} beside the class folders"
-        notes.append(f"{printable(folder)}: ignored {what}")
+    found: dict[str, list[_File]] = {}
+    forms: dict[str, Path] = {}
+    for inner in class_folders(folder):
+        if (other := forms.setdefault(composed(inner.name), inner)) != inner:
+            raise InputError(
+                f"{printable(inner)} and {other.name!a} are one name in two forms of Unicode;"
+                " move the pictures into one of the folders, or rename one"
+            )
+        found[inner.name] = _files(str(inner))
+        _note_unused(str(inner), bool(found[inner.name]), notes)
+    if loose := len(_files(str(folder))):
+        what = "beside the class folders" if any(found.values()) else "without a class folder"
+        notes.append(f"{printable(folder)}: ignored {quantity(loose, 'picture')} {what}")
     return {name: files for name, files in found.items() if files}
+
+
+def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[_File]]:
+    """Return the test pictures by the names of the classes, which may have two Unicode forms."""
+    own: list[str] = []
+    if test := _classes(folder, own):
+        notes += own
+        forms = {composed(name): name for name in names}
+        return {forms.get(composed(name), name): files for name, files in test.items()}
+    where = printable(folder)
+    advice = f"sort its pictures into {where}/<class>/, or move {where} to another place"
+    raise InputError("; ".join([f"{where} has no pictures of a class", *own, advice]))
 
 
 def _note_unused(folder: str, has_pictures: bool, notes: list[str]) -> None:
@@ -186,15 +187,11 @@ def _note_unused(folder: str, has_pictures: bool, notes: list[str]) -> None:
         notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
 
 
-def _is_image(name: str) -> bool:
-    return is_picture(name) and kind_of(name) is None
-
-
-def _extra_files(splits: Collection[Path], class_names: Iterable[str]) -> list[_File]:
-    """Return the files of the rows of ``EXTRAS`` in the folders of splits and classes."""
-    inside = [split / name for split in splits for name in sorted({*class_names})]
-    folders = [*splits, *(folder for folder in inside if folder.is_dir())]
-    found = [file for folder in folders for file in _files(str(folder), is_extra=True)]
+def _extra_files(splits: Collection[Path], groups: Iterable[list[_File]]) -> list[_File]:
+    """Return the files of the rows of ``EXTRAS`` in the folders of splits and of pictures."""
+    inside = {os.path.dirname(file.path) for files in groups for file in files}
+    folders = {str(split) for split in splits} | inside
+    found = [file for folder in folders for file in _files(folder, is_extra=True)]
     return sorted(found, key=lambda file: file.path)
 
 
@@ -204,14 +201,13 @@ def _files(folder: str, *, is_extra: bool = False) -> list[_File]:
     for entry in os.scandir(folder):
         if entry.name.startswith(".") or entry.is_dir():
             continue
-        is_wanted = kind_of(entry.name) is not None if is_extra else _is_image(entry.name)
+        is_wanted = kind_of(entry.name) is not None if is_extra else is_image(entry.name)
         if not is_wanted:
             continue
         try:
-            status = entry.stat()
-            files.append(_File(entry.path, status.st_size, status.st_mtime_ns))
+            files.append(_File(entry.path, file_version(entry.stat())))
         except OSError:  # a dangling link: the error comes when it is read
-            files.append(_File(entry.path, 0, 0))
+            files.append(_File(entry.path))
     return sorted(files, key=lambda file: file.path)
 
 
@@ -223,6 +219,6 @@ def _labelled(classes: dict[str, list[_File]], names: tuple[str, ...]) -> Labell
 def _stamp(root: Path, groups: Iterable[list[_File]]) -> str:
     digest, start = hashlib.sha256(), len(str(root))
     for file in (file for group in groups for file in group):
-        line = f"{file.path[start:]}\0{file.size}\0{file.mtime}\n"
+        line = f"{file.path[start:]}\0{file.version}\n"
         digest.update(line.encode(errors="surrogateescape"))
     return digest.hexdigest()

@@ -4,6 +4,7 @@
 ``data_status`` and ``get_data`` serve ``vitcli data``.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from vitcli.runner.data.get import (
 from vitcli.runner.data.image_folder import TEST_SHARE, list_folder
 from vitcli.runner.data.image_reader import natural_size
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import composed, ignore_message
 
 __all__ = ["DataInfo", "DataStatus", "data_status", "describe_data", "get_data", "load_data"]
 
@@ -33,11 +34,16 @@ def load_data(
     *,
     data_dir: Path | None = None,
     offline: bool = False,
+    extras: Collection[str] = (),
     on_message: Listener = ignore_message,
 ) -> DataSet:
     """Read a data set into CPU memory in canonical order.
 
-    If ``data_dir`` is given, only this folder is searched. Otherwise ``VITCLI_DATA`` is searched,
+    ``extras`` are the rows of ``EXTRAS`` that the task reads beside the pictures of a folder. What
+    is wrong with other rows, such as a sound that belongs to no picture, is only noted.
+
+    If ``data_dir`` is given, only this folder is searched, or takes the place of the folder that
+    ``imagefolder:PATH`` names. Otherwise ``VITCLI_DATA`` is searched,
     then the cache, then the network unless ``offline`` or ``VITCLI_OFFLINE`` is set. ``mean`` and
     ``std`` are those of the whole training set, including images held out by ``val_split``.
 
@@ -46,20 +52,23 @@ def load_data(
         ConfigError: The spec does not fit the data set, or ``data_dir`` would be ignored.
         ResourceError: The data set does not fit into memory.
     """
-    refuse_unused_folder(spec.name, data_dir)
+    refuse_unused_folder(spec.name, data_dir, may_move=True)
     if spec.name in GENERATED:
         return _finish(spec, decode_generated(spec.name, spec.resize, on_message))
     if path := folder_path(spec.name):
-        decoded = decode_folder(path, spec.resize, on_message, skip_bad=spec.skip_bad)
+        decoded = decode_folder(
+            data_dir or path, spec.resize, on_message, skip_bad=spec.skip_bad, extras=extras
+        )
         return _finish(spec, decoded)
     source = find_or_download(spec.name, data_dir, offline, on_message)
     return _finish(spec, decode_named(CATALOGUE[spec.name], source, spec.resize, on_message))
 
 
 def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
-    if spec.class_names not in (None, decoded.class_names):
+    names = spec.class_names
+    if names and [*map(composed, names)] != [*map(composed, decoded.class_names)]:
         raise ConfigError(
-            f"data.class_names is set to {', '.join(spec.class_names or ())},"
+            f"data.class_names is set to {', '.join(names)},"
             f" but {spec.name} has {', '.join(decoded.class_names)}"
         )
     mean, std = spec.mean or decoded.mean, spec.std or decoded.std

@@ -9,7 +9,7 @@ from vitcli.runner.data.pictures import software_of
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import ignore_message, natural_key, quantity
 
-JUNK = ("thumbs.db", "ehthumbs.db", "desktop.ini", "icon\r")
+JUNK = ("thumbs.db", "thumbs.db:encryptable", "ehthumbs.db", "desktop.ini", "icon\r")
 """Files that file managers write, in lower case."""
 TYPES = mimetypes.MimeTypes()
 """The types of suffixes that Python knows by itself, the same on each machine."""

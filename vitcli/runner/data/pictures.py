@@ -6,6 +6,7 @@ Axes: C channels, H W pixels.
 import contextlib
 import io
 import os
+import re
 import stat
 import sys
 import threading
@@ -151,7 +152,8 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"{printable(path)}: cannot be opened: {reason}") from error
+        hint = _explain_missing(str(path)) if isinstance(error, FileNotFoundError) else ""
+        raise InputError(f"{printable(path)}: cannot be opened: {reason}{hint}") from error
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode):
         os.close(descriptor)
@@ -159,6 +161,17 @@ def _open_file(path: Path | str) -> Iterator[BinaryIO]:
         raise InputError(f"{printable(path)}: {kind}, not a picture file")
     with os.fdopen(descriptor, "rb") as file:
         yield file
+
+
+def _explain_missing(name: str) -> str:
+    """Return what was probably meant by the name of a missing file; empty if that is unclear."""
+    if re.match("[a-z]+:/", name, re.IGNORECASE):
+        return "; an address on the web? Download the picture and name its file"
+    if name.startswith("~"):
+        return "; the shell replaces ~ only outside quotes"
+    if set(name) & set("*?["):
+        return "; the shell replaces * ? [ only outside quotes, and if files match"
+    return ""
 
 
 def _open_checked(file: BinaryIO) -> Image.Image:

@@ -8,6 +8,7 @@ import torch
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import DATA_SETS, DataSpec
+from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import DataInfo, DataStatus, data_status, describe_data, load_data
 
 NOTES = {
@@ -44,9 +45,10 @@ def read_report(
     """Read a data set from disk, without a download.
 
     Raises:
-        ConfigError: There is no data set of this name.
+        ConfigError: There is no data set of this name, or ``data_dir`` would be ignored.
         InputError: The data set is not on disk.
     """
+    refuse_unused_folder(name, data_dir)
     status = data_status(name, data_dir)
     spec = DataSpec(name=name, skip_bad=skip_bad)
     data = load_data(spec, data_dir=data_dir, offline=True, on_message=on_message)

@@ -74,7 +74,13 @@ def load_trained_run(
     spec = run.spec()
     where = pick_device(device)
     module = load_module(run, spec, str(where), step, on_message)
-    data = load_data(spec.data, data_dir=data_dir, offline=offline, on_message=on_message)
+    data = load_data(
+        spec.data,
+        data_dir=data_dir,
+        offline=offline,
+        extras=spec.task.extras,
+        on_message=on_message,
+    )
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
         on_message(f"note: {run.name} was trained on {problem}")
     spec = spec.replace(train=spec.train.replace(limit_batches=limit_batches))

@@ -19,7 +19,7 @@ from vitcli.runner.experiment.places import Place, in_files, is_typed, on_comman
 from vitcli.runner.experiment.problems import blame, describe
 from vitcli.runner.experiment.purpose import FILE_FIELDS, read_purpose
 from vitcli.runner.experiment.yaml_text import Document, dump, read_mapping
-from vitcli.runner.text import did_you_mean, quantity, quoted
+from vitcli.runner.text import did_you_mean, is_utf8, printable, quantity, quoted
 from vitcli.version import PACKAGE
 
 FORMAT = 2
@@ -237,6 +237,10 @@ def check(raw: Mapping[str, Any], place: Place, *, is_stored: bool = False) -> E
     A stored configuration (``is_stored``) may have values that are refused for a new training.
     """
     raw = with_pretraining(raw, place)
+    for field, value in flatten(raw).items():
+        if isinstance(value, str) and not is_utf8(value):
+            problem = f"{quoted(printable(value))} is not UTF-8; rename that file or folder"
+            raise ConfigError(blame(place, tuple(field.split(".")), problem))
     try:
         spec = ExperimentSpec.model_validate(raw)
     except ValidationError as error:

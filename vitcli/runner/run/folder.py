@@ -23,6 +23,7 @@ from vitcli.runner.files import (
     errors_name,
     is_unchanged,
     make_folder,
+    require_utf8,
     sha256,
     write_only_while_same,
 )
@@ -231,7 +232,9 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
     Raises:
         InUseError: Another process holds the lock.
+        ConfigError: The path is not UTF-8.
     """
+    require_utf8(folder)
     make_folder(folder)
     lock = filelock.FileLock(folder / LOCK, timeout=timeout)
     try:

@@ -9,7 +9,7 @@ from pathlib import Path
 from vitcli.runner.engines.engine import Cancels, Engine, Job, Setup
 from vitcli.runner.engines.make import make_engine
 from vitcli.runner.errors import ConfigError, PartlyError, StoppedError
-from vitcli.runner.files import make_output_folder
+from vitcli.runner.files import make_output_folder, require_utf8
 from vitcli.runner.run.folder import hold_folder
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.driver import MAX_FAILURES, Driver
@@ -77,6 +77,7 @@ def hold_search(root: Path) -> Iterator[None]:
     Raises:
         InUseError: Another process runs this search.
     """
+    require_utf8(root)
     make_output_folder(root)
     with hold_folder(root, "another process is running this search"):
         yield

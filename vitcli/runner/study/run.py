@@ -13,7 +13,7 @@ from vitcli.runner.engines.make import check_engine
 from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
-from vitcli.runner.files import commit_json, make_folder, make_output_folder
+from vitcli.runner.files import commit_json, make_folder, make_output_folder, require_utf8
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import Trial
@@ -48,6 +48,7 @@ def run_study(
     def note(text: str) -> None:
         on_event(TrialEvent("", Message(text=text)))
 
+    require_utf8(plan.root)
     make_output_folder(plan.root)
     with join_drivers(plan.root) as driver:
         with prepare_folder(plan.root):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import DataSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import (
     find_source,
@@ -39,14 +39,15 @@ def dry_run(
     Raises:
         UserError: The training would be refused.
     """
-    refuse_unused_folder(experiment.spec.data.name, request.data_dir, may_choose=True)
+    name, is_new = experiment.spec.data.name, not request.resume
+    refuse_unused_folder(name, request.data_dir, may_choose=is_new, may_move=not is_new)
     run = RunDir(
         request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     )
     if run.path.is_dir() and is_already_finished(run, experiment.spec, request):
         on_message("already finished, nothing would be trained (--rerun trains it again)")
     began = time.perf_counter()
-    data = _read(experiment.spec.data, request, on_message)
+    data = _read(experiment.spec, request, on_message)
     seconds = time.perf_counter() - began + spent_seconds
     if data and run.exists and not request.rerun:
         refuse_other_data(run, data)
@@ -58,12 +59,20 @@ def dry_run(
     return replace(found, startup_seconds=seconds, stop_after=request.stop_after)
 
 
-def _read(spec: DataSpec, request: Request, on_message: Callable[[str], None]) -> DataSet | None:
+def _read(
+    spec: ExperimentSpec, request: Request, on_message: Callable[[str], None]
+) -> DataSet | None:
     """Return the data set; None, after a note, if the training would have to download it."""
-    if note := missing_data_note(spec.name, request.data_dir, request.offline):
+    if note := missing_data_note(spec.data.name, request.data_dir, request.offline):
         on_message(note)
         return None
-    return load_data(spec, data_dir=request.data_dir, offline=True, on_message=on_message)
+    return load_data(
+        spec.data,
+        data_dir=request.data_dir,
+        offline=True,
+        extras=spec.task.extras,
+        on_message=on_message,
+    )
 
 
 def missing_data_note(name: str, place: Path | None, offline: bool) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.core.spec import GENERATED
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.diff import Change
@@ -179,7 +179,7 @@ def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Chan
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:
     if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        restore = "point --data-dir at" if data.name in CATALOGUE else "restore"
+        restore = "restore" if data.name in GENERATED else "point --data-dir at"
         raise InputError(
             f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
             " of the training"

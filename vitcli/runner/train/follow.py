@@ -98,7 +98,10 @@ def join_training(
 ) -> Trainer:
     """Return the trainer of this rank, in the state of rank 0's."""
     data = load_data(
-        spec.data, data_dir=request.data_dir, offline=request.offline, on_message=ignore_message
+        spec.data,
+        data_dir=request.data_dir,
+        offline=request.offline,
+        extras=spec.task.extras,
     )
     processes.join(order, data.data_hash)
     trainer = FollowingTrainer(

@@ -113,7 +113,8 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
-    refuse_unused_folder(experiment.spec.data.name, request.data_dir, may_choose=True)
+    name, is_new = experiment.spec.data.name, not request.resume
+    refuse_unused_folder(name, request.data_dir, may_choose=is_new, may_move=not is_new)
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
     device = pick_device(request.processes.device_name(request.device))
@@ -296,6 +297,7 @@ def load_images(
         experiment.spec.data,
         data_dir=request.data_dir,
         offline=request.offline,
+        extras=experiment.spec.task.extras,
         on_message=on_message,
     )
     if not without_test:

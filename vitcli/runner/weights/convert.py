@@ -12,6 +12,7 @@ from torch import Tensor
 
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec, VitSpec
+from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
@@ -81,6 +82,7 @@ def import_weights(
     run = RunDir(output)
     if output.exists() and not (output.is_dir() and is_effectively_empty(output)):
         raise ConfigError(f"{output} already holds files; choose another --name or -o")
+    refuse_unused_folder(experiment.spec.data.name, data_dir)
     if theirs:
         experiment = as_timm(experiment, theirs)
     described = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
@@ -93,7 +95,11 @@ def import_weights(
         stated = stated_settings(file)
         experiment = normalize_as(experiment, stated, file)
     data = load_data(
-        experiment.spec.data, data_dir=data_dir, offline=offline, on_message=on_message
+        experiment.spec.data,
+        data_dir=data_dir,
+        offline=offline,
+        extras=experiment.spec.task.extras,
+        on_message=on_message,
     )
     spec = resolve(experiment.spec, data)
     has_new_head = add_new_head(weights, model, spec, on_message)
