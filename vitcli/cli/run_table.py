@@ -87,14 +87,11 @@ def settings(run: "RunSummary") -> str:
     """
     from vitcli.runner.run.differing import short_setting
 
-    differs = {field: value for field, value in run.differs.items() if field != "train.init"}
-    words = [short_setting(field, value) for field, value in differs.items()]
+    words = [short_setting(field, value) for field, value in run.shown_settings.items()]
     if len(words) > MAX_SETTINGS:
         words[MAX_SETTINGS:] = [f"and {len(words) - MAX_SETTINGS} more"]
     if run.seed and f"seed{run.seed}" not in run.name.split("/"):
         words.append(f"seed={run.seed}")
-    if run.started_from:
-        words.insert(0, f"from={run.started_from}")
     if run.experiment and run.experiment not in run.name.split("/"):
         words.insert(0, f"{run.experiment}:" if words else run.experiment)
     return " ".join(words)

@@ -58,6 +58,12 @@ class RunSummary:
         """Return the number that ``test_score`` is."""
         return TASKS[self.task].headline
 
+    @property
+    def shown_settings(self) -> dict[str, Any]:
+        """Return what the run started from, as ``from``, and the settings that differ."""
+        first = {"from": self.started_from} if self.started_from else {}
+        return first | {name: value for name, value in self.differs.items() if name != "train.init"}
+
     def document(self) -> dict[str, Any]:
         """Return the row as JSON values.
 

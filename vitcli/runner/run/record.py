@@ -14,7 +14,6 @@ from vitcli.runner.experiment.config import (
 )
 from vitcli.runner.run.folder import RunDir
 
-CONFIG = "config.yaml"
 NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
 
@@ -69,7 +68,7 @@ def named_as_run(experiment: Experiment) -> Experiment:
     trained from the config.yaml of another run is not called ``config``. Experiments from other
     files are returned as they are.
     """
-    if experiment.path.name != CONFIG:
+    if experiment.path.name != "config.yaml":
         return experiment
     meta = RunDir(experiment.path.parent).read("meta.json")
     name = "-".join(
