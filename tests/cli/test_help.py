@@ -144,6 +144,14 @@ def test_an_example_with_a_wrong_option_does_not_parse():
         parse(["train", "quickstart", "--epoch", "3"])
 
 
+@pytest.mark.parametrize("words", [(), ("train",), ("runs",), ("runs", "page")], ids=" ".join)
+def test_help_is_whole_where_python_removes_docstrings(words, environment):
+    done = run(environment | {"PYTHONOPTIMIZE": "2"}, "-m", "vitcli", *words, "--help")
+    assert done.returncode == 0
+    assert help_of(words).splitlines()[2] in done.stdout.splitlines()
+    assert all(f"\n    {each}\n" in done.stdout for each in examples(command_of(words)))
+
+
 def test_a_narrower_terminal_wraps_more(environment):
     done = run(environment | {"COLUMNS": "60"}, "-m", "vitcli", "eval", "--help")
     assert max(map(len, done.stdout.splitlines())) <= 60

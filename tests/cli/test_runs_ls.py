@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from tests.fabricated import make_run
 from vitcli.cli import console
 from vitcli.cli import runs as commands
+from vitcli.cli.chosen import load_changed
 from vitcli.cli.main import app
 from vitcli.runner.run.folder import RUNS, RunDir, State
 
@@ -112,8 +113,38 @@ def test_a_run_shows_what_differs_from_its_experiment():
     lines = ls().splitlines()
     assert lines[1].endswith("3 min 20 s"), "seed3 is in the name of the run"
     assert lines[2].endswith("  attention=linformer")
-    settings = "depth=6 optim.name=adamw train.init=pets seed=3"
+    settings = "from=pets depth=6 optim.name=adamw seed=3"
     assert lines[3].endswith(f"  quickstart: {settings}")
+
+
+def test_a_run_shows_what_it_started_from():
+    """Also if its reference, the oldest run of an experiment without a file, started from it."""
+    make("theirs", 0, meta={"imported": "vit.pt"})
+    make("timms", 1, meta={"imported": "model.safetensors", "timm": "test_vit"})
+    make("tuned", 2, changes={"train.init": "theirs"}, meta={"experiment": "gone"})
+    make("plain", 3)
+    found = {run["name"]: run["started_from"] for run in json.loads(ls("--json"))}
+    assert found == {"theirs": "vit.pt", "timms": "timm:test_vit", "tuned": "theirs", "plain": None}
+    lines = ls().splitlines()
+    assert [re.findall(r"from=\S+", line) for line in lines[1:]] == [
+        *(["from=vit.pt"], ["from=timm:test_vit"], ["from=theirs"], [])
+    ]
+
+
+@pytest.mark.parametrize(
+    ("meta", "name"),
+    [
+        ({}, "quickstart"),
+        ({"experiment": "ablation-quickstart", "variant": "no-ffn"}, "ablation-quickstart-no-ffn"),
+        ({"experiment": "../elsewhere"}, "config"),
+        ({"experiment": None}, "config"),
+    ],
+)
+def test_the_experiment_of_a_runs_configuration_has_the_name_of_the_runs_experiment(meta, name):
+    run = make("mine", 0, meta=meta)
+    assert load_changed(str(run.path / "config.yaml"), {"optim.lr": 0.01}).name == name
+    Path("config.yaml").write_text("base: quickstart")
+    assert load_changed("config.yaml", {}).name == "config"
 
 
 def test_a_trial_shows_what_differs_from_the_base_of_its_study():

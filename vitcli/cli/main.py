@@ -34,6 +34,7 @@ from vitcli.cli import (
     visualize,
 )
 from vitcli.cli.console import say, silence_stdout
+from vitcli.cli.docstrings import restore_docstrings
 from vitcli.cli.options import group
 from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
@@ -192,6 +193,8 @@ def main() -> None:
     if sys.platform == "win32":
         say("error: vitcli does not run on native Windows; use WSL2")
         sys.exit(2)
+    if sys.flags.optimize > 1:
+        restore_docstrings(app)
     command = partial(app, prog_name="vitcli")
     wanted, _, shell = os.environ.get("_VITCLI_COMPLETE", "").partition("_")
     if wanted == "complete":

@@ -81,10 +81,13 @@ def result(run: "RunSummary", with_label: bool) -> str:
 
 
 def settings(run: "RunSummary") -> str:
-    """Return what differs from the experiment, and the seed and experiment that no name shows."""
+    """Return what differs from the experiment, and what no name shows.
+
+    That is the experiment, the weights that the run started from, and the seed.
+    """
     from vitcli.runner.run.differing import short_setting
 
-    words = [short_setting(field, value) for field, value in run.differs.items()]
+    words = [short_setting(field, value) for field, value in run.shown_settings.items()]
     if len(words) > MAX_SETTINGS:
         words[MAX_SETTINGS:] = [f"and {len(words) - MAX_SETTINGS} more"]
     if run.seed and f"seed{run.seed}" not in run.name.split("/"):

@@ -1,5 +1,7 @@
 """An inexact continuation is refused, or marked permanently."""
 
+import re
+
 import pytest
 import torch
 from torch import nn
@@ -26,9 +28,10 @@ def stopped(tiny, here, monkeypatch) -> RunDir:
     return RunDir(here / "stopped")
 
 
-def continue_run(run: RunDir, *, allow: bool = False, **changes: object):
+def continue_run(run: RunDir, *, allow: bool = False, on_message=print, **changes: object):
     experiment, path = resume_experiment(str(run.path), changes)
-    return start(experiment, Request(output=path, resume=True, allow_inexact=allow))
+    request = Request(output=path, resume=True, allow_inexact=allow)
+    return start(experiment, request, on_message=on_message)
 
 
 def content(run: RunDir) -> dict:
@@ -228,3 +231,19 @@ def test_another_determinism_is_another_environment(monkeypatch):
         assert exactness.environment_changes(state, *here) == {"deterministic": (False, True)}
     with pytest.raises(ConfigError, match="trained in tf32, but would continue in fp32"):
         exactness.environment_changes(state, {}, gpu, False, "fp32", "")
+
+
+def jumps(messages: list[str]) -> list[str]:
+    return [each for each in messages if "the learning rate rises" in each]
+
+
+def test_a_learning_rate_that_rises_in_a_longer_training_is_named(stopped):
+    """A continuation as planned says nothing."""
+    told: list[str] = []
+    continue_run(stopped, on_message=told.append)
+    assert jumps(told) == []
+    continue_run(stopped, allow=True, on_message=told.append, **{"train.epochs": 5})
+    (note,) = jumps(told)
+    rates = re.findall(r"from (\S+) to (\S+) at step 20", note)
+    last = [record["lr"] for record in stopped.metrics() if record["step"] == 20]
+    assert [float(rate) for rate in rates[0]] == [pytest.approx(last[0], rel=0.1), 2.9e-4], note

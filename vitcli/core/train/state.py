@@ -5,7 +5,6 @@ The command line and the Python interface train with it. It opens no file and re
 
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from itertools import repeat
 from typing import Any, Protocol
 
@@ -29,7 +28,7 @@ from vitcli.core.train.optim import (
     set_lr,
     state_tensors,
 )
-from vitcli.core.train.schedule import lr_factor
+from vitcli.core.train.schedule import planned_factor
 
 SKIPPED = "skipped_steps"
 Parts = Callable[[str], dict[str, Tensor]]
@@ -109,13 +108,7 @@ class TrainState:
             "scaler": self.scaler,
             "ranks": task.ranks,
         }
-        self._lr_factor = partial(
-            lr_factor,
-            schedule=spec.optim.schedule,
-            warmup_steps=round(spec.optim.warmup_epochs * self.steps_per_epoch),
-            num_steps=self.num_steps,
-            min_ratio=spec.optim.min_lr_ratio,
-        )
+        self._lr_factor = planned_factor(spec, self.steps_per_epoch)
         self._fixed = FixedTensors(self.device)
         self._place = torch.zeros(1, dtype=torch.long, device=self.device)
         """Number of the next step within its epoch, on the device."""

@@ -111,7 +111,8 @@ def describe_run(run: RunDir, found: RunSummary, problems: Sequence[str]) -> dic
         "seconds": number(found.train_seconds),
         "seed": found.seed if isinstance(found.seed, int) else None,
         "settings": [
-            printable(short_setting(*item)) for item in portable_fields(found.differs).items()
+            printable(short_setting(*item))
+            for item in portable_fields(found.shown_settings).items()
         ],
         "facts": {name: printable(meta[name]) for name in FACTS if meta.get(name) is not None},
         "commit": printable(found.commit or ""),

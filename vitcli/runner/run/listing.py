@@ -34,6 +34,8 @@ class RunSummary:
     state: str
     reason: str
     experiment: str | None
+    started_from: str | None
+    """The run whose weights the training began with, or the weights that were imported."""
     data: str | None
     started: str | None
     """Time of the start in UTC, as in meta.json."""
@@ -55,6 +57,12 @@ class RunSummary:
     def headline(self) -> Metric:
         """Return the number that ``test_score`` is."""
         return TASKS[self.task].headline
+
+    @property
+    def shown_settings(self) -> dict[str, Any]:
+        """Return what the run started from, as ``from``, and the settings that differ."""
+        first = {"from": self.started_from} if self.started_from else {}
+        return first | {name: value for name, value in self.differs.items() if name != "train.init"}
 
     def document(self) -> dict[str, Any]:
         """Return the row as JSON values.
@@ -105,6 +113,7 @@ def summarize(
         state=state,
         reason=reason,
         experiment=_text(meta.get("experiment")),
+        started_from=origin(spec, meta),
         data=spec.data.name if spec else _text(meta.get("data")),
         started=_text(meta.get("started")),
         epochs=measured.get("epochs", 0),
@@ -117,6 +126,14 @@ def summarize(
         dirty=is_dirty(meta),
         differs=differing_fields(spec, meta, references) if spec else {},
     )
+
+
+def origin(spec: ExperimentSpec | None, meta: dict[str, Any]) -> str | None:
+    """Return the run that a run began with, or the file or timm's name of imported weights."""
+    if imported := _text(meta.get("imported")):
+        timm = _text(meta.get("timm"))
+        return f"timm:{timm}" if timm else imported
+    return spec.train.init if spec else None
 
 
 def _text(value: Any) -> str | None:

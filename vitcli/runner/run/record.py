@@ -3,6 +3,7 @@
 import shlex
 import sys
 import time
+from dataclasses import replace
 from typing import Any
 
 from vitcli.core.data.source import DataSet
@@ -11,6 +12,7 @@ from vitcli.runner.experiment.config import (
     Experiment,
     config_hash,
 )
+from vitcli.runner.run.folder import RunDir
 
 NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
@@ -57,6 +59,24 @@ def run_metadata(
         "sessions": [],
         **meta,
     }
+
+
+def named_as_run(experiment: Experiment) -> Experiment:
+    """Return an experiment under the name of the run whose config.yaml it is.
+
+    The name is that of the run's experiment; a trial has its variant, too. So a run that is
+    trained from the config.yaml of another run is not called ``config``. Experiments from other
+    files are returned as they are.
+    """
+    if experiment.path.name != "config.yaml":
+        return experiment
+    meta = RunDir(experiment.path.parent).read("meta.json")
+    name = "-".join(
+        meta[key] for key in ("experiment", "variant") if isinstance(meta.get(key), str)
+    )
+    if not name or not name.isprintable() or set(name) & set("/\\") or name[0] in ".-~":
+        return experiment
+    return replace(experiment, name=name, changed=True)
 
 
 def describe_other_images(recorded_hash: str | None, data: DataSet) -> str | None:

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import GENERATED
+from vitcli.core.spec import GENERATED, ExperimentSpec
+from vitcli.core.train.schedule import planned_factor
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import config_text
 from vitcli.runner.experiment.diff import Change
@@ -22,10 +23,13 @@ from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
+from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
 """Facts about a session that every version wrote to meta.json, besides the threads."""
+JUMP = 1.25
+"""A learning rate that grows by more than this factor between two steps is reported."""
 REPLACED = "replaced_config_sha256"
 """Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
 CHANGEABLE = (
@@ -111,6 +115,30 @@ def may_change(field: str) -> bool:
 def describe_changes(changes: Mapping[str, Change]) -> str:
     """Return changes as text, such as ``threads 2 -> 1, torch 2.11.0 -> 2.12.0``."""
     return ", ".join(f"{name} {before} -> {now}" for name, (before, now) in changes.items())
+
+
+def describe_jump(
+    before: ExperimentSpec, now: ExperimentSpec, step: int, steps_per_epoch: int
+) -> str | None:
+    """Return that a changed schedule raises the learning rate where a run continues, or None.
+
+    Args:
+        before: The experiment of the run so far.
+        now: The experiment with which the run continues.
+        step: Number of steps taken, at least 1.
+        steps_per_epoch: Number of steps of an epoch.
+    """
+    planned, last, following = (
+        spec.optim.lr * planned_factor(spec, steps_per_epoch)(at)
+        for spec, at in ((before, step), (before, step - 1), (now, step))
+    )
+    if following <= JUMP * max(planned, last):
+        return None
+    return (
+        f"note: the learning rate rises from {last:.2g} to {following:.2g} at step {step}: the"
+        f" schedule now spans {quantity(now.train.epochs, 'epoch')}. For another rate: --lr,"
+        " -s optim.schedule=NAME"
+    )
 
 
 def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:

@@ -30,7 +30,11 @@ from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.text import quantity
 from vitcli.runner.train.compile import compile_batches, compile_evaluation, compile_task
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
-from vitcli.runner.train.exactness import environment_changes, numerical_environment
+from vitcli.runner.train.exactness import (
+    describe_jump,
+    environment_changes,
+    numerical_environment,
+)
 from vitcli.runner.train.graphs import use_graphs
 from vitcli.runner.train.signals import StopFlag
 
@@ -162,6 +166,8 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
 
+        A message says if the learning rate rises, because the configuration has changed.
+
         Raises:
             InputError: The checkpoint does not fit the configuration.
         """
@@ -175,6 +181,9 @@ class Trainer:
             where = self.run.checkpoints / str(checkpoint.step)
             raise InputError(f"{where} does not fit config.yaml: {error}") from error
         self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
+        before = self.run.spec()
+        if jump := describe_jump(before, self.spec, self.step, self.state.steps_per_epoch):
+            self.on_message(jump)
 
     def save(self) -> None:
         """Write a checkpoint, then remove the checkpoints that are not kept."""

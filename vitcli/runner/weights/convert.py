@@ -91,7 +91,7 @@ def import_weights(
     if theirs:
         weights = theirs.state_for(model, on_message)
     else:
-        weights = match_tensors(read_tensors(file), model, file)
+        weights = match_tensors(read_tensors(file, on_message), model, file)
         stated = stated_settings(file)
         experiment = normalize_as(experiment, stated, file)
     data = load_data(

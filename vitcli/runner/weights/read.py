@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import safetensors.torch
@@ -11,16 +12,45 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
-from vitcli.runner.weights.unpickle import SECONDS
+from vitcli.runner.text import ignore_message, one_line
+from vitcli.runner.weights.names import naming_of
+from vitcli.runner.weights.unpickle import NOTE, SECONDS
 from vitcli.version import PACKAGE
 
+MAX_NOTE = 200
+"""Number of characters of a note on the content of a file."""
 
-def read_tensors(file: Path) -> dict[str, Tensor]:
-    """Return the tensors of a file under their names in the file.
+
+def read_tensors(
+    file: Path, on_message: Callable[[str], None] = ignore_message
+) -> dict[str, Tensor]:
+    """Return the tensors of the model in a file under their names in the file.
+
+    Args:
+        file: The weights file.
+        on_message: Receives a note if the file holds other weights or tensors, too.
 
     Raises:
         InputError: The file cannot be read, or is refused.
     """
+    tensors = _read(file, on_message)
+    naming = naming_of(tensors)
+    if naming.several:
+        prefixes = one_line(", ".join(naming.several), MAX_NOTE)
+        raise InputError(f"{file} holds several models ({prefixes}); save the weights of one")
+    inside = {name: each for name, each in tensors.items() if name.startswith(naming.prefix)}
+    others = [name for name in tensors if name not in inside]
+    if others:
+        more = f" and {len(others) - 1} more" if others[1:] else ""
+        name, prefix = one_line(others[0], 60), one_line(naming.prefix, 60)
+        verb = "are" if others[1:] else "is"
+        on_message(
+            f"note: {file}: {name}{more} {verb} left out: the model's names start with {prefix}"
+        )
+    return inside
+
+
+def _read(file: Path, on_message: Callable[[str], None]) -> dict[str, Tensor]:
     if file.is_dir():
         raise InputError(f"{file}: a folder, not a weights file")
     if not file.is_file():
@@ -32,6 +62,8 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
     with tempfile.TemporaryDirectory() as scratch:
         target = Path(scratch) / "weights.safetensors"
         _unpickle(file, target)
+        if note := read_metadata(target).get(NOTE):
+            on_message(f"note: {file}: {one_line(note, MAX_NOTE)}")
         return _load(target, file)
 
 

@@ -18,8 +18,8 @@ Shapes = Mapping[str, tuple[int, ...]]
 def describe_settings(shapes: Shapes, spec: ModelSpec, timm_file: str = "") -> str:
     """Return the second line of an error: what to change so that the model fits the tensors.
 
-    The text is empty if the shapes do not tell. No setting helps if the number of classes differs.
-    Then the text suggests a new head, which weights of timm can get.
+    The text is empty if the shapes do not tell. No setting helps if the number of classes differs,
+    or if there is no head. Then the text suggests a new head, which weights of timm can get.
 
     Args:
         shapes: The shapes of the tensors.
@@ -29,8 +29,10 @@ def describe_settings(shapes: Shapes, spec: ModelSpec, timm_file: str = "") -> s
     if not isinstance(spec, VitSpec) or not has_vit_attention(shapes):
         return ""
     classes = _size(shapes, "head.weight", 0)
-    if classes not in (None, spec.num_classes):
-        numbers = f"\nthe file has {classes} classes, the data set has {spec.num_classes}"
+    if classes != spec.num_classes:
+        has = f"{classes} classes" if classes else "no head"
+        numbers = f"\nthe file has {has}, the data set has {spec.num_classes}"
+        numbers += "" if classes else " classes"
         weights = f"--weights {shlex.quote(timm_file)}"
         retry = f"vitcli import timm:auto {weights} -e EXPERIMENT --name NAME"
         return (

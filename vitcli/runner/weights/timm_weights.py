@@ -184,7 +184,7 @@ def find_timm(
         if name == GUESS:
             raise ConfigError(f"{PREFIX}{GUESS} needs a file: {PREFIX}{GUESS} --weights FILE")
         file = hub_file(name, is_offline(offline), on_message)
-    tensors = read_tensors(file)
+    tensors = read_tensors(file, on_message)
     prefix = naming_of(tensors).prefix
     tensors = {key.removeprefix(prefix): tensor for key, tensor in tensors.items()}
     name = guess_name(tensors, file, on_message) if name == GUESS else name
@@ -212,7 +212,7 @@ def guess_name(tensors: Mapping[str, Tensor], file: Path, on_message: Listener) 
         InputError: No model of timm has these tensors.
     """
     refuse_unknown_parts(tensors, file)
-    names = guess_names(tensors)
+    names = guess_names(tensors) if is_vit(tensors) else []
     if not names:
         raise InputError(f"{file}: {describe_unknown(tensors, file)}")
     first, *others = names
@@ -226,14 +226,19 @@ def guess_name(tensors: Mapping[str, Tensor], file: Path, on_message: Listener) 
     return first
 
 
+def is_vit(tensors: Mapping[str, Tensor]) -> bool:
+    """Return whether tensors have the attention of a plain ViT, by their names."""
+    naming = naming_of(tensors)
+    return has_vit_attention([naming.to_vitcli(name) for name in tensors])
+
+
 def describe_unknown(tensors: Mapping[str, Tensor], file: Path) -> str:
     """Return why timm has no model of these tensors, and how to use them."""
     run = f"make a run: vitcli import {shlex.quote(str(file))} -e EXPERIMENT --name NAME"
     if "vitcli" in read_metadata(file):
         return f"an export of vitcli, and no model of timm; use its run with --run, or {run}"
-    naming = naming_of(tensors)
     some = first_few([f"{shown(k)} {tuple(v.shape)}" for k, v in tensors.items()])
-    if not has_vit_attention([naming.to_vitcli(name) for name in tensors]):
+    if not is_vit(tensors):
         return f"not a Vision Transformer with the names of timm or vitcli ({some})"
     return (
         f"no VisionTransformer of timm has exactly these tensors ({some})\n{run}; then use --run"

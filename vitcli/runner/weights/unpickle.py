@@ -10,7 +10,9 @@ no fallback. The exit code is 0, or 4 if the file is refused. The last line on s
 reason for the refusal.
 """
 
+import argparse
 import os
+import re
 import resource
 import stat
 import sys
@@ -30,8 +32,22 @@ PICKLE_START = 0x80
 OLD_START = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")
 """The number that torch.save wrote first before it wrote a ZIP."""
 PICKLE_PROTOCOLS = {bytes([number]) for number in range(2, 6)}
-WEIGHT_KEYS = ("state_dict", "model_state_dict", "model", "ema", "net", "weights")
-"""Keys under which training programs save weights."""
+AVERAGED = re.compile(r"(^|[._])(ema|teacher)([._]|$)")
+"""The names of averaged weights: an exponential moving average, or a teacher such as DINO's."""
+WEIGHT_KEYS = (
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "net",
+    "weights",
+    "model_state",
+    "params",
+    "state",
+    "student",
+)
+"""Keys under which training programs save weights that are not averaged."""
+NOTE = "note"
+"""Key in the metadata of the converted file: which weights were read where there are several."""
 SAVE = "torch.save(model.state_dict(), 'weights.pt')"
 """What to type in Python to save the weights of a model alone."""
 
@@ -45,18 +61,19 @@ def main(source: Path, target: Path) -> None:
         limit_resources(regular_file_size(file))
         check_archive(file)
         file.seek(0)
-        try:
-            saved = torch.load(file, map_location="cpu", weights_only=True)
-        except Exception as error:
-            if type(error).__name__ != "UnpicklingError":
-                raise
-            raise ValueError(describe_objects(file)) from error
-    state = find_state(saved)
+        with torch.serialization.safe_globals([argparse.Namespace]):  # holds values, runs nothing
+            try:
+                saved = torch.load(file, map_location="cpu", weights_only=True)
+            except Exception as error:
+                if type(error).__name__ != "UnpicklingError":
+                    raise
+                raise ValueError(describe_objects(file)) from error
+    state, note = find_state(saved)
     for name, value in state.items():
         if value.layout != torch.strided:
             raise ValueError(f"{name[:60]} is sparse; save it dense")
     tensors = {name: value.detach().clone().contiguous() for name, value in state.items()}
-    safetensors.torch.save_file(tensors, target)
+    safetensors.torch.save_file(tensors, target, {NOTE: note})
 
 
 def regular_file_size(file: IO[bytes]) -> int:
@@ -161,8 +178,11 @@ def describe_objects(file: IO[bytes]) -> str:
     return f"it holds {found}; save model.state_dict(): {SAVE}"
 
 
-def find_state(saved: Any, depth: int = 0) -> dict[str, Any]:
-    """Return the mapping of names to tensors in a saved object.
+def find_state(saved: Any, depth: int = 0) -> tuple[dict[str, Any], str]:
+    """Return the mapping of names to tensors in a saved object, and a note on the choice.
+
+    Averaged weights come before others, as when timm loads a checkpoint. The note names what was
+    read and what was not. It is empty if there was no choice.
 
     Raises:
         ValueError: There is no such mapping.
@@ -174,16 +194,44 @@ def find_state(saved: Any, depth: int = 0) -> dict[str, Any]:
     if saved and all(isinstance(value, torch.Tensor) for value in saved.values()):
         if not all(isinstance(name, str) for name in saved):
             raise ValueError("the names of its tensors are not text")
-        return dict(saved)
+        return dict(saved), ""
+    keys = weight_keys(saved)
     others = [key for key, value in saved.items() if not isinstance(value, torch.Tensor)]
-    if len(others) < len(saved) and not any(key in WEIGHT_KEYS for key in others):
+    if len(others) < len(saved) and not keys:
         kind = type(saved[others[0]]).__name__
         raise ValueError(f"{str(others[0])[:40]!r} is no tensor ({kind}); leave it out")
-    inside = [saved[key] for key in WEIGHT_KEYS if isinstance(saved.get(key), Mapping)]
-    if not inside or depth == MAX_DEPTH:
-        keys = ", ".join(sorted(str(key)[:40] for key in saved)[:6])
-        raise ValueError(f"it holds no dict of tensors (its keys: {keys or 'none'})")
-    return find_state(inside[0], depth + 1)
+    if not keys or depth == MAX_DEPTH:
+        names = ", ".join(sorted(str(key)[:40] for key in saved)[:6])
+        raise ValueError(f"it holds no dict of tensors (its keys: {names or 'none'})")
+    return first_state(saved, keys, depth)
+
+
+def weight_keys(saved: Mapping[Any, Any]) -> list[str]:
+    """Return the keys of an object under which weights may be, averaged ones first."""
+    averaged = [key for key in saved if isinstance(key, str) and AVERAGED.search(key)]
+    keys = [*averaged, *(key for key in WEIGHT_KEYS if key in saved)]
+    return [key for key in keys if isinstance(saved[key], Mapping)]
+
+
+def first_state(
+    saved: Mapping[str, Any], keys: list[str], depth: int
+) -> tuple[dict[str, Any], str]:
+    """Return the first mapping of names to tensors below ``keys``, and a note on the choice.
+
+    Raises:
+        ValueError: There is no such mapping below any key.
+    """
+    problems = []
+    for place, key in enumerate(keys):
+        try:
+            state, note = find_state(saved[key], depth + 1)
+        except ValueError as error:
+            problems.append(error)
+            continue
+        left = ", ".join(repr(other[:40]) for other in keys[place + 1 :])
+        kind = "the averaged weights" if AVERAGED.search(key) else "the weights"
+        return state, note or (f"{kind} {key[:40]!r} are read, not {left}" if left else "")
+    raise problems[0]
 
 
 if __name__ == "__main__":
