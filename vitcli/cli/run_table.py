@@ -73,10 +73,10 @@ def state(run: "RunSummary") -> str:
 
 
 def result(run: "RunSummary", with_label: bool) -> str:
-    """Return the headline number on the test images, such as ``error 0.0123``."""
-    if run.test_score is None:
+    """Return the headline number, such as ``error 0.0123``; that of validation images is marked."""
+    if run.score is None:
         return "-"
-    text = run.headline.text(run.test_score)
+    text = run.headline.text(run.score) + " val" * run.is_validation
     return f"{run.headline.label} {text}" if with_label else text
 
 
