@@ -238,6 +238,7 @@ def test_a_figure_shows_the_score_by_each_field_that_varies(tmp_path):
     places, scores = panels[0].lines[0].get_data()
     expected = {rate: 50 + i for i, rate in enumerate(rates)}
     assert dict(zip(places, scores, strict=True)) == pytest.approx(expected)
+    assert "*" not in best_rows(doc)[1][0][0], "there is no front in one column"
     publish(doc, tmp_path)
     assert (tmp_path / "figures/fields.png").is_file()
     assert not (tmp_path / "figures/pareto.png").exists(), "all models have the same size"

@@ -188,16 +188,11 @@ def course(doc: SearchResult) -> Figure:
     return figure
 
 
-def _costs_differ(doc: SearchResult) -> bool:
-    """Return whether the finished trials differ in cost, as after a search of other sizes."""
-    return len({cost_of(trial, doc.cost_name) for trial in doc.ranked}) > 1
-
-
 Content = Callable[[SearchResult], bool]
 """Whether a figure of a search would show anything."""
 FIGURES: dict[str, tuple[Callable[[SearchResult], Figure], Content]] = {
     "fields": (fields, lambda doc: bool(varying_fields(doc))),
-    "pareto": (pareto, _costs_differ),
+    "pareto": (pareto, lambda doc: doc.costs_differ),
     "course": (course, lambda doc: bool(doc.ranked)),
 }
 
