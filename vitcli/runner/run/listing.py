@@ -110,6 +110,8 @@ def summarize(
     """
     meta, measured = run.read("meta.json"), last_measures(run)
     state, reason = shown_state(run)
+    if spec is None and (run.path / "config.yaml").exists():
+        state, reason = "damaged", "its config.yaml cannot be read"
     task = spec.task.name if spec else DEFAULT_TASK
     return RunSummary(
         task=task,
