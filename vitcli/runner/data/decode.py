@@ -104,7 +104,7 @@ def decode_folder(
         order = canonical_order(found.test)
         names = tuple(found.test_names[row] for row in order)
         decoded = _make_decoded(
-            folder.class_names, sort_canonically(found.train), found.test[order], names
+            folder.class_names, sort_canonically(found.train), found.test[order], test_names=names
         )
         return replace(decoded, unreadable=found.unreadable, copies=found.copies)
 
@@ -146,7 +146,7 @@ def _announce_split(
 
 
 def _make_decoded(
-    class_names: tuple[str, ...], train: Images, test: Images, test_names: tuple[str, ...] = ()
+    class_names: tuple[str, ...], train: Images, test: Images, *, test_names: tuple[str, ...] = ()
 ) -> Decoded:
     mean, std = channel_stats(train.pixels)
     return Decoded(

@@ -121,7 +121,9 @@ def _places(axes: Axes, values: Sequence[Any], columns: int) -> list[float]:
         return list(values)
     labels = sorted(set(texts), key=float if are_numbers else natural_key)
     is_wide = columns * sum(map(len, labels)) > MAX_LETTERS
-    turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"} if is_wide else {}
+    turned: dict[str, Any] = {}
+    if is_wide:
+        turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(labels)), labels=labels, **turned)
     axes.set_xlim(-0.5, len(labels) - 0.5)
     return [labels.index(text) for text in texts]
