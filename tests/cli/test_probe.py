@@ -89,6 +89,22 @@ def test_every_format_has_the_same_numbers(run, kind):
     assert (initial["encoder"], initial["labels"]) == ("random-init", "80")
 
 
+def test_each_stage_has_a_line_in_a_log(run):
+    lines = vitcli(run, "--probe", "linear")[2].splitlines()
+    assert sum("features of 104 images" in line for line in lines) == 2
+    assert sum("linear probe" in line for line in lines) == 2
+
+
+def test_the_progress_of_each_stage_is_told(run):
+    told = []
+    probe_run(run, "linear", on_stage=lambda *values: told.append(values))
+    by_stage = {name: [parts for each, *parts in told if each == name] for name, *_ in told}
+    assert len(by_stage) == 4
+    for name, parts in by_stage.items():
+        assert parts == sorted(parts, key=lambda each: each[0])
+        assert ("features" in name) <= (parts[-1] == [104, 104])
+
+
 def test_with_few_labels_the_strength_is_said_not_to_be_chosen(run):
     assert "chosen on held-out training images" in vitcli(run, "--probe", "linear")[1]
     assert "too few labels" in vitcli(run, "--probe", "linear", "--labels", 6)[1]

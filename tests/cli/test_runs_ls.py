@@ -91,6 +91,24 @@ def test_sorting(several):
     assert names("--top", 2, "--sort", "name") == ["pets", "quickstart/train/seed2"]
 
 
+def test_a_validation_result_is_marked_and_sorted(several):
+    made = {"test_accuracy": None, "test_loss": None, "val_accuracy": 0.7}
+    make("trial-of-a-search", 7, result=made).set_metrics([])
+    assert names("--sort", "accuracy")[1] == "trial-of-a-search"
+    assert names("--top", 2)[1] == "trial-of-a-search"
+    (line,) = (line for line in ls().splitlines() if line.startswith("trial-of"))
+    assert "70.00 % val" in line
+    assert ls().count(" val ") == 1, "a test result goes first"
+    assert len({line.index(" %") for line in ls().splitlines() if " %" in line}) == 1
+    (run,) = json.loads(ls("trial-of-a-search", "--json"))
+    assert (run["test_accuracy"], run["val_accuracy"]) == (None, 0.7)
+
+
+def test_a_run_without_a_readable_configuration_is_damaged(several):
+    RunDir(RUNS / "pets").path.joinpath("config.yaml").write_text("a: [")
+    assert names("--state", "damaged") == ["pets"]
+
+
 def test_no_run_that_fits_says_how_to_list_all(several):
     result = CliRunner().invoke(app, ["runs", "ls", "nothing"])
     assert (result.exit_code, result.stdout) == (0, "")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from base64 import b64encode
 from html import unescape
 from pathlib import Path
@@ -113,6 +114,21 @@ def test_mistakes_are_the_most_confident_wrong_predictions(run):
         np.sort(shares[wrong].max(1))[::-1][: len(surest)],
         rtol=1e-5,
     )
+    tested = load_run_on_test_set(
+        RunDir(run), num_images=1, device="cpu", data_dir=None, offline=True, on_message=print
+    )
+    for row in found["mistakes"]["surest"]:
+        file = Path(tested.predictor.spec.data.name.partition(":")[2], row["file"])
+        with Image.open(file) as picture:
+            pixels = np.asarray(picture.convert("RGB"))
+        assert (pixels == tested.picture(row["index"])).all()
+
+
+def test_the_recorded_command_names_the_figures(run):
+    for words in (["--what", "curves,confusion"], ["--what", "mistakes"]):
+        _, out, _ = vitcli(run, *words, "--num-images", 4, "--json")
+        (found,) = json.loads(out)
+        assert shlex.split(found["command"])[3:] == ["--num-images", "4", *words]
 
 
 @pytest.mark.parametrize("form", ["svg", "pdf"])

@@ -50,6 +50,7 @@ CASES: dict[str, Changes] = {
     "dropout of lejepa": of_task("lejepa", model=DROPS | {"pool": "mean"}),
     "dropout of swin": {"model": {"family": "swin"} | DROPS},
     "batch norm": {"model": {"norm": "batch_norm"}},
+    "batch norm of sgd": {"model": {"norm": "batch_norm"}, "optim": {"name": "sgd"}},
     "batch norm recomputed": {
         "model": {"norm": "batch_norm"},
         "train": {"grad_checkpointing": True},
@@ -95,7 +96,11 @@ def spec_of(changes: Changes) -> ExperimentSpec:
 
 
 def train(changes: Changes, ranks: Ranks = ALONE) -> dict[str, list[float]]:
-    """Return every scalar of every step of a case."""
+    """Return every scalar of every step of a case.
+
+    With SGD, the running statistics of batch norm are scalars, too. Adam makes full steps of the
+    rounding in the gradient of a bias before a batch norm, which the statistics follow.
+    """
     torch.manual_seed(0)
     spec = spec_of(changes)
     build = task_class(spec)
@@ -108,6 +113,9 @@ def train(changes: Changes, ranks: Ranks = ALONE) -> dict[str, list[float]]:
         for step in state.run_epoch(epoch):
             for name, value in step.scalars.items():
                 found.setdefault(name, []).append(value.item())
+    if spec.optim.name == "sgd":
+        running = [each for name, each in state.module.named_buffers() if "running" in name]
+        found["running"] = [number for each in running for number in each.tolist()]
     ranks.check_weights(state.module.state_dict())
     return found
 

@@ -183,9 +183,13 @@ def print_probe(
 ) -> float:
     """Measure and print a probe; return its accuracy."""
     from vitcli.cli import probe
+    from vitcli.cli.live import stages
     from vitcli.runner.evaluate.probe import probe_run
 
-    found = probe_run(run, kind.value, labels=labels, on_message=say, **common)
+    with stages() as on_stage:
+        found = probe_run(
+            run, kind.value, labels=labels, on_message=say, on_stage=on_stage, **common
+        )
     write = {Format.text: probe.text, Format.md: probe.markdown, Format.csv: probe.as_csv}
     if form is Format.json:
         emit_json(probe.document(found))

@@ -1,7 +1,7 @@
 """The display of a running training: a live bar on a terminal, plain lines elsewhere."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -142,6 +142,32 @@ def counted(items: Iterable[Item], total: int, what: str) -> Iterator[Item]:
         for done, item in enumerate(items, start=1):
             progress.update(task, completed=done, info=f"{done:,} of {total:,}")
             yield item
+
+
+@contextmanager
+def stages() -> Iterator[Callable[[str, int, int], None]]:
+    """Yield a listener to the progress of stages, which gets a name, and the parts done and all.
+
+    A terminal has a bar for the running stage, and a log has a line for each stage.
+    """
+    seen: set[str] = set()
+    if not is_live():
+
+        def write(name: str, _: int, __: int) -> None:
+            if name not in seen:
+                seen.add(name)
+                say(f"{name} ...")
+
+        yield write
+        return
+    with bars() as progress:
+        task = progress.add_task("", total=None, info="")
+
+        def move(name: str, done: int, total: int) -> None:
+            info = f"{done:,} of {total:,}" if total > 1 else ""
+            progress.update(task, description=name, completed=done, total=total, info=info)
+
+        yield move
 
 
 def bars() -> Progress:

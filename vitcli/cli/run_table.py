@@ -55,7 +55,7 @@ def run_columns(runs: Sequence["RunSummary"]) -> list[Column]:
         ["run", *(printable(run.name) for run in runs)],
         ["data", *(printable(short_data_name(run.data or "-")) for run in runs)],
         ["state", *map(state, runs)],
-        ["accuracy" if one_task else "result", *(result(run, not one_task) for run in runs)],
+        ["accuracy" if one_task else "result", *results(runs, not one_task)],
         ["parameters", *("-" if run.parameters is None else f"{run.parameters:,}" for run in runs)],
         [
             "time",
@@ -72,11 +72,22 @@ def state(run: "RunSummary") -> str:
     return f"{run.state} {run.epochs}/{run.epochs_planned}"
 
 
+def results(runs: Sequence["RunSummary"], with_label: bool) -> list[str]:
+    """Return the headline numbers, such as ``error 0.0123``.
+
+    Those of validation images are marked, and the others leave room for the mark.
+    """
+    mark = " val" if any(run.is_validation for run in runs) else ""
+    return [
+        result(run, with_label) + (mark if run.is_validation else " " * len(mark)) for run in runs
+    ]
+
+
 def result(run: "RunSummary", with_label: bool) -> str:
-    """Return the headline number on the test images, such as ``error 0.0123``."""
-    if run.test_score is None:
+    """Return the headline number of a run, without a mark."""
+    if run.score is None:
         return "-"
-    text = run.headline.text(run.test_score)
+    text = run.headline.text(run.score)
     return f"{run.headline.label} {text}" if with_label else text
 
 

@@ -85,7 +85,8 @@ OfExperiment = Annotated[
 Order = Annotated[
     Sort | None,
     typer.Option(
-        help="Order: oldest first, best test result first, or by name.",
+        help="Order: oldest first, best result first (a validation result where there is no test"
+        " result), or by name.",
         show_default="date, or accuracy with --top",
     ),
 ]
@@ -123,7 +124,7 @@ def ls(
     every = summarize_runs(list_runs())
     runs = select_runs(every, names or [], state=state, data=data, experiment=experiment)
     if top is not None:
-        best = {run.path for run in rank(runs)[:top] if run.test_score is not None}
+        best = {run.path for run in rank(runs)[:top] if run.score is not None}
         runs = [run for run in runs if run.path in best]
     newest = runs[-1:]
     if sort is Sort.name:

@@ -20,7 +20,14 @@ from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.fusion import Fusion
 
 ROOT = Path(__file__).parents[3]
-QUICK = (*ranked.SMALL, "mixing in parts", "dropout in parts", "batch norm", "cross")
+QUICK = (
+    *ranked.SMALL,
+    "mixing in parts",
+    "dropout in parts",
+    "batch norm",
+    "batch norm of sgd",
+    "cross",
+)
 
 
 def on_ranks(names: tuple[str, ...], folder: Path, size: int = 2) -> list[dict]:

@@ -6,7 +6,12 @@ import os
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.data_provider import MultiplexerDataProvider
 from tensorboard.backend.event_processing.event_file_loader import LegacyEventFileLoader
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
+from tensorboard.context import RequestContext
+from tensorboard.plugins.base_plugin import TBContext
+from tensorboard.plugins.hparams.backend_context import Context
 
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
@@ -92,6 +97,22 @@ def test_an_incomplete_file_does_not_replace_an_older_one(tmp_path, monkeypatch,
     assert reasons == [FULL]
     assert [*tmp_path.iterdir()] == [old]
     assert old.read_bytes() == before
+
+
+def test_the_table_of_runs_has_the_settings_that_differ(tiny, here):
+    path = str(tiny)
+    start(load_experiment(path), Request(output=here / "logs/a"))
+    start(load_experiment(path, {"model.depth": 1}), Request(output=here / "logs/b"))
+    multiplexer = EventMultiplexer(tensor_size_guidance={"scalars": 0})
+    multiplexer.AddRunsFromDirectory(str(here / "logs")).Reload()
+    provider = MultiplexerDataProvider(multiplexer, str(here / "logs"))
+    board = Context(TBContext(data_provider=provider))
+    found = board.hparams_metadata(RequestContext(), "")
+    columns = board.experiment_from_metadata(RequestContext(), "", True, found, [])
+    assert {each.name for each in columns.hparam_infos} == {
+        *("experiment", "data.name", "seed", "model.depth")
+    }
+    assert columns.metric_infos[0].name.tag == "accuracy/test"
 
 
 def test_a_removed_folder_is_not_made_again(tmp_path):

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 
 from tests.fabricated_study import HOSTILE
+from tests.figure_checks import faults
 from tests.runner.search.made_up import ROOT, make_driver, search_all, write_search
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import to_hashed_json
+from vitcli.runner.search.figures import FIGURES
 from vitcli.runner.search.final import load_final, write_final
 from vitcli.runner.search.publish import html, publish, table_csv
 from vitcli.runner.search.records import SearchTrial, read_saved, read_saved_trial, save_trial
@@ -212,3 +214,45 @@ def test_a_winner_that_is_the_base_needs_no_final_stage(made):
     doc = make_doc(*TRIALS)
     assert load_final(driver.search, doc, ROOT) is None
     json.dumps(doc.model_dump(mode="json"))
+
+
+SPACE = {"optim.lr": "0.0001 to 0.01 (log)", "optim.weight_decay": "0, 0.1", "model.norm": "a, b"}
+SHORT = {field: field.rpartition(".")[2] for field in SPACE}
+
+
+def sweep(*points: tuple[float, float, str], parameters: int = 100) -> SearchResult:
+    """Return a search whose trials have these values, the last one the best."""
+    trials = [
+        make_trial(f"{i:x}", 0.5 + i / 100, parameters, point=dict(zip(SPACE, point, strict=True)))
+        for i, point in enumerate(points)
+    ]
+    return make_doc(*trials, space=SPACE, short_names=SHORT, base=dict.fromkeys(SPACE))
+
+
+def test_a_figure_shows_the_score_by_each_field_that_varies(tmp_path):
+    rates = [10 ** (-4 + i / 3) for i in range(7)]
+    doc = sweep(*((rate, i % 2 / 10, "a") for i, rate in enumerate(rates)))
+    panels = FIGURES["fields"][0](doc).axes
+    assert [axes.get_xlabel() for axes in panels] == ["lr", "weight_decay"]
+    assert panels[0].get_xscale() == "log"
+    places, scores = panels[0].lines[0].get_data()
+    expected = {rate: 50 + i for i, rate in enumerate(rates)}
+    assert dict(zip(places, scores, strict=True)) == pytest.approx(expected)
+    assert "*" not in best_rows(doc)[1][0][0], "there is no front in one column"
+    publish(doc, tmp_path)
+    assert (tmp_path / "figures/fields.png").is_file()
+    assert not (tmp_path / "figures/pareto.png").exists(), "all models have the same size"
+    assert (tmp_path / "report.html").read_text().count("<img") == 2
+
+
+def test_values_of_several_types_have_a_place_each():
+    doc = sweep(*((None, value, "a") for value in (10, "none", 9, True)))
+    (panel,) = FIGURES["fields"][0](doc).axes
+    assert [tick.get_text() for tick in panel.get_xticklabels()] == ["9", "10", "none", "true"]
+
+
+@pytest.mark.parametrize("count", [2, 5, 7, 12])
+def test_the_panels_of_fields_are_legible(count):
+    names = ("layer_norm", "rms_norm", "none")
+    points = [(10 ** (-4 + i / 5), i / 100, names[i % 3]) for i in range(count)]
+    assert faults(lambda: FIGURES["fields"][0](sweep(*points))) == []

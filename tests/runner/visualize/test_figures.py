@@ -117,3 +117,12 @@ def test_of_many_classes_the_most_frequent_get_a_name():
     labels = np.repeat(np.arange(40), 2)
     assert named_classes(labels).tolist() == list(range(15))
     assert named_classes(np.append(labels, 39)).tolist() == [*range(14), 39]
+
+
+def test_a_lens_shows_names_of_two_words_whole(tested):
+    whole = tested("one layer and head")
+    predictor = copy.copy(whole.predictor)
+    predictor.names = ("Rana temporaria", "Bombina variegata")
+    drawn = FIGURES["logit-lens"](replace(whole, predictor=predictor)).draw()
+    words = {" ".join(text.get_text().split()[:2]) for axes in drawn.axes for text in axes.texts}
+    assert words >= {"Rana temporaria"} or words >= {"Bombina variegata"}

@@ -67,6 +67,8 @@ class DataSet:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_hash: str
+    test_names: tuple[str, ...] = ()
+    """Name of each test image, such as its file in a folder; empty without names."""
     unlabelled: Images | None = None
     """All training images, with labels of -1, if ``data.labels`` limits ``train``."""
 

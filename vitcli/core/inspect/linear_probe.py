@@ -3,7 +3,7 @@
 Axes: N test images, M training images, F features, K classes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +42,7 @@ def linear_probe(
     num_classes: int,
     *,
     strengths: Sequence[float] = STRENGTHS,
+    on_fit: Callable[[int, int], None] = lambda done, most: None,
 ) -> LinearProbe:
     """Classify test images by a linear layer on their frozen features.
 
@@ -56,6 +57,7 @@ def linear_probe(
         test: Features of the images to classify, (N, F).
         num_classes: K.
         strengths: Strengths to choose from, the strongest first.
+        on_fit: Gets the number of fits that are done, and the largest number that may be needed.
     """
     train, test = standardise(train, test)
     labels = labels.clone()  # autograd saves no tensor of inference mode
@@ -63,7 +65,7 @@ def linear_probe(
     is_chosen = bool(out.any())
     strength = DEFAULT_STRENGTH
     if is_chosen:
-        strength = choose_strength(train, labels, out, num_classes, strengths)
+        strength = choose_strength(train, labels, out, num_classes, strengths, on_fit)
     (layer,) = fit_layers(train, labels, num_classes, [strength])
     return LinearProbe(logits=apply(layer, test), strength=strength, is_chosen=is_chosen)
 
@@ -94,7 +96,12 @@ def held_out(labels: Tensor) -> Tensor:
 
 
 def choose_strength(
-    features: Tensor, labels: Tensor, out: Tensor, num_classes: int, strengths: Sequence[float]
+    features: Tensor,
+    labels: Tensor,
+    out: Tensor,
+    num_classes: int,
+    strengths: Sequence[float],
+    on_fit: Callable[[int, int], None] = lambda done, most: None,
 ) -> float:
     """Return the strength with the smallest cross-entropy on the held-out images.
 
@@ -102,7 +109,8 @@ def choose_strength(
     """
     best, chosen = float("inf"), strengths[0]
     fitted = fit_layers(features[~out], labels[~out], num_classes, strengths)
-    for strength, layer in zip(strengths, fitted, strict=True):
+    for done, (strength, layer) in enumerate(zip(strengths, fitted, strict=True), start=1):
+        on_fit(done, len(strengths) + 1)
         loss = F.cross_entropy(apply(layer, features[out]), labels[out]).item()
         if loss > best:
             break

@@ -5,7 +5,7 @@ table of tasks. They never use its name.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import ClassVar
 
@@ -195,12 +195,24 @@ class Task(ABC):
         return ""
 
     @torch.inference_mode()
-    def features(self, module: nn.Module, images: Images) -> Tensor:
-        """Return the features (N, F) in fp32 of a split, in order, from the module's encoder."""
+    def features(
+        self,
+        module: nn.Module,
+        images: Images,
+        on_images: Callable[[int], None] = lambda count: None,
+    ) -> Tensor:
+        """Return the features (N, F) in fp32 of a split, in order, from the module's encoder.
+
+        ``on_images`` gets the number of images done so far, after each batch.
+        """
         encoder = self.encoder(module)
         was_training = encoder.training
         encoder.eval()
-        found = [encoder.features(batch["images"]).float() for batch in self.eval_batches(images)]
+        found, done = [], 0
+        for batch in self.eval_batches(images):
+            found.append(encoder.features(batch["images"]).float())
+            done += len(found[-1])
+            on_images(done)
         encoder.train(was_training)
         return torch.cat(found)
 

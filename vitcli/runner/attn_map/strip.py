@@ -24,9 +24,10 @@ MAX_BYTES = 2**28
 """Largest size of the attention weights of one image and layer. Above it, a training draws no
 pictures."""
 TILE = 64
-MARGIN = 52
+MARGIN = 88
 """Smallest width of the row names in pixels."""
-LABEL_SIZE = 11
+LABEL_SIZE = 20
+"""Size of the row names in pixels. TensorBoard shows the strip at about half its width."""
 
 
 def fixed_index(images: Images) -> Tensor:

@@ -25,7 +25,12 @@ def pixel_digests(pixels: Tensor) -> list[bytes]:
 
 
 def sort_canonically(images: Images) -> Images:
-    """Sort images by label, then by the SHA-256 of their pixels.
+    """Sort images by label, then by the SHA-256 of their pixels: see ``canonical_order``."""
+    return images[canonical_order(images)]
+
+
+def canonical_order(images: Images) -> Tensor:
+    """Return the indices that sort images by label, then by the SHA-256 of their pixels: (N,).
 
     The order depends on the content only, not on file names or their order. Within a class it is
     pseudo-random, so the first images of each class are an unbiased and repeatable sample (see
@@ -35,7 +40,7 @@ def sort_canonically(images: Images) -> Images:
     extras = [pixel_digests(images.extra[name]) for name in sorted(images.extra)]
     keys = list(zip(labels, digests, *extras, strict=True))
     places = sorted(range(len(labels)), key=keys.__getitem__)
-    return images[torch.tensor(places, dtype=torch.int64)]
+    return torch.tensor(places, dtype=torch.int64)
 
 
 def data_hash(splits: Iterable[Images]) -> str:

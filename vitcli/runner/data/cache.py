@@ -31,6 +31,8 @@ class Decoded:
     mean: tuple[float, ...]
     std: tuple[float, ...]
     data_hash: str
+    test_names: tuple[str, ...] = ()
+    """File of each test picture, relative to the folder; empty without a folder."""
     unreadable: tuple[str, ...] = ()
     """Name and reason of each picture that was left out, because it cannot be read."""
     copies: tuple[str, ...] = ()
@@ -125,6 +127,7 @@ def _read(path: Path) -> Decoded:
         mean=tuple(about["mean"]),
         std=tuple(about["std"]),
         data_hash=about["data_hash"],
+        test_names=tuple(about.get("test_names", ())),
         unreadable=tuple(about.get("unreadable", ())),
         copies=tuple(about.get("copies", ())),
         ambiguous=tuple(about.get("ambiguous", ())),
@@ -149,6 +152,7 @@ def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], No
         "mean": decoded.mean,
         "std": decoded.std,
         "data_hash": decoded.data_hash,
+        "test_names": decoded.test_names,
         "unreadable": decoded.unreadable,
         "copies": decoded.copies,
         "ambiguous": decoded.ambiguous,

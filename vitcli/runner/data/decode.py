@@ -11,7 +11,13 @@ from pathlib import Path
 import torch
 
 from vitcli.core.data.source import Images, channel_stats
-from vitcli.runner.data.arrays import data_hash, require_memory, resize_images, sort_canonically
+from vitcli.runner.data.arrays import (
+    canonical_order,
+    data_hash,
+    require_memory,
+    resize_images,
+    sort_canonically,
+)
 from vitcli.runner.data.cache import FORMAT, Decoded, file_version, load_or_build
 from vitcli.runner.data.catalogue import NUM_GENERATED, CatalogueRow
 from vitcli.runner.data.find import Source, cache_root
@@ -102,8 +108,10 @@ def decode_folder(
     def build() -> Decoded:
         size = resize or natural_size(folder)
         found = read_folder(folder, size, skip_bad=skip_bad, on_message=on_message)
+        order = canonical_order(found.test)
+        names = tuple(found.test_names[row] for row in order)
         decoded = _make_decoded(
-            folder.class_names, sort_canonically(found.train), sort_canonically(found.test)
+            folder.class_names, sort_canonically(found.train), found.test[order], test_names=names
         )
         return replace(
             decoded,
@@ -163,7 +171,9 @@ def _announce_split(
         )
 
 
-def _make_decoded(class_names: tuple[str, ...], train: Images, test: Images) -> Decoded:
+def _make_decoded(
+    class_names: tuple[str, ...], train: Images, test: Images, *, test_names: tuple[str, ...] = ()
+) -> Decoded:
     mean, std = channel_stats(train.pixels)
     return Decoded(
         class_names=class_names,
@@ -172,6 +182,7 @@ def _make_decoded(class_names: tuple[str, ...], train: Images, test: Images) -> 
         mean=mean,
         std=std,
         data_hash=data_hash((train, test)),
+        test_names=test_names,
     )
 
 

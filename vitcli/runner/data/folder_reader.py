@@ -25,6 +25,8 @@ class ReadPictures:
 
     train: Images
     test: Images
+    test_names: tuple[str, ...]
+    """File of each test picture, relative to the folder."""
     unreadable: tuple[str, ...]
     """Name and reason of each picture that cannot be read."""
     copies: tuple[str, ...]
@@ -77,6 +79,7 @@ def read_folder(
     return ReadPictures(
         train=both[: len(train)],
         test=both[len(train) :],
+        test_names=tuple(_name(folder, path) for path in test.paths),
         unreadable=unreadable,
         copies=tuple(f"{_name(folder, a)} = {_name(folder, b)}" for a, b in same if b),
         ambiguous=tuple(f"{_name(folder, a)} = {_name(folder, b)}" for a, b in twins),

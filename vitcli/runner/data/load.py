@@ -88,6 +88,7 @@ def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
         mean=mean,
         std=std,
         data_hash=decoded.data_hash,
+        test_names=decoded.test_names,
         unlabelled=unlabelled,
     )
 

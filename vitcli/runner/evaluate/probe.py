@@ -5,6 +5,7 @@ Axes: N images, F features, K classes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from torch import Tensor, nn
@@ -19,7 +20,7 @@ from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import ignore_message, quantity
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,20 +57,29 @@ Scored = tuple[Tensor, float | None, bool]
 """Logits (N, K), the strength of the penalty if there is one, and whether it was chosen."""
 
 
-def _linear(train: Tensor, labels: Tensor, test: Tensor, num_classes: int) -> Scored:
-    found = linear_probe(train, labels, test, num_classes)
+OnPart = Callable[[int, int], None]
+"""Gets how many parts of a stage are done, and how many there are at most."""
+OnStage = Callable[[str, int, int], None]
+"""Gets the name of a stage, and what ``OnPart`` gets."""
+
+
+def _linear(
+    train: Tensor, labels: Tensor, test: Tensor, num_classes: int, on_part: OnPart
+) -> Scored:
+    found = linear_probe(train, labels, test, num_classes, on_fit=on_part)
     return found.logits, found.strength, found.is_chosen
 
 
-def _knn(train: Tensor, labels: Tensor, test: Tensor, num_classes: int) -> Scored:
+def _knn(train: Tensor, labels: Tensor, test: Tensor, num_classes: int, _: OnPart) -> Scored:
     return knn_logits(train, labels, test, num_classes), None, False
 
 
-PROBES: dict[str, Callable[[Tensor, Tensor, Tensor, int], Scored]] = {
+PROBES: dict[str, Callable[[Tensor, Tensor, Tensor, int, OnPart], Scored]] = {
     "linear": _linear,
     "knn": _knn,
 }
-"""Classifiers on features: (training features, their labels, measured features, K) -> scores."""
+"""Classifiers on features: (training features, their labels, measured features, K, listener) ->
+scores."""
 
 
 def probe_run(
@@ -84,6 +94,7 @@ def probe_run(
     offline: bool = False,
     limit_batches: int | None = None,
     on_message: Callable[[str], None] = ignore_message,
+    on_stage: OnStage = lambda name, done, total: None,
 ) -> Probe:
     """Fit a probe to the features of the training images, and measure it on a split, in fp32.
 
@@ -96,6 +107,7 @@ def probe_run(
             ``data.labels`` chooses them; by default all.
         split: ``test`` or ``val``.
         limit_batches: The number of batches of 500 images to use of each split; by default all.
+        on_stage: Gets the progress of each stage.
 
     The other arguments are those of ``evaluate_run``.
 
@@ -116,10 +128,16 @@ def probe_run(
     )
     train = limit_images(_labelled(found, labels), found.spec)
     test = limit_images(found.images(split), found.spec)
-    trained, width = _score(found, found.module, kind, train, test)
-    on_message("for comparison: the same encoder with its initial weights ...")
+    images = train, test
+
+    def score_of(module: nn.Module, name: str) -> tuple[ProbeScore, int]:
+        return _score(
+            found, module, kind, images, lambda stage, *parts: on_stage(f"{name}: {stage}", *parts)
+        )
+
+    trained, width = score_of(found.module, "trained encoder")
     initial = new_module(found.spec).to(found.device).eval()
-    untrained, _ = _score(found, initial, kind, train, test)
+    untrained, _ = score_of(initial, "initial weights")
     return Probe(
         run=found.run,
         kind=kind,
@@ -141,15 +159,28 @@ def _labelled(found: TrainedRun, count: int | None) -> Images:
 
 
 def _score(
-    found: TrainedRun, module: nn.Module, kind: str, train: Images, test: Images
+    found: TrainedRun,
+    module: nn.Module,
+    kind: str,
+    images: tuple[Images, Images],
+    on_stage: OnStage,
 ) -> tuple[ProbeScore, int]:
     """Return the score of a probe on one encoder, and the number of its features."""
-    task = found.task(module)
-    features = task.features(module, train), task.features(module, test)
+    task, (train, test) = found.task(module), images
+    total = len(train) + len(test)
+    stage = f"features of {quantity(total, 'image')}"
+    on_stage(stage, 0, total)
+    features = (
+        task.features(module, train, lambda done: on_stage(stage, done, total)),
+        task.features(module, test, lambda done: on_stage(stage, len(train) + done, total)),
+    )
     if not all(part.isfinite().all() for part in features):
         raise InputError(f"{found.run.name}: a feature of the encoder is infinite or NaN")
     known, asked = features
-    logits, strength, is_chosen = PROBES[kind](known, train.labels, asked, found.data.num_classes)
+    on_stage(f"{kind} probe", 0, 1)
+    logits, strength, is_chosen = PROBES[kind](
+        known, train.labels, asked, found.data.num_classes, partial(on_stage, f"{kind} probe")
+    )
     scores = score(logits, test.labels)
     result = ProbeScore(
         accuracy=scores.accuracy,

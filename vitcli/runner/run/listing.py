@@ -43,6 +43,8 @@ class RunSummary:
     epochs_planned: int | None
     test_score: float | None
     """The task's headline number on the test images."""
+    val_score: float | None
+    """The task's headline number on the validation images."""
     parameters: int | None
     train_seconds: float | None
     seed: int | None
@@ -55,7 +57,7 @@ class RunSummary:
 
     @property
     def headline(self) -> Metric:
-        """Return the number that ``test_score`` is."""
+        """Return the number that ``score`` is."""
         return TASKS[self.task].headline
 
     @property
@@ -64,16 +66,27 @@ class RunSummary:
         first = {"from": self.started_from} if self.started_from else {}
         return first | {name: value for name, value in self.differs.items() if name != "train.init"}
 
+    @property
+    def score(self) -> float | None:
+        """Return the headline number on the test images, or else on the validation images."""
+        return self.val_score if self.test_score is None else self.test_score
+
+    @property
+    def is_validation(self) -> bool:
+        """Return whether ``score`` is of validation images."""
+        return self.test_score is None and self.val_score is not None
+
     def document(self) -> dict[str, Any]:
         """Return the row as JSON values.
 
-        ``test_accuracy`` is null for a run whose task does not measure accuracy; ``test_<name>``
-        follows it.
+        ``test_accuracy`` and ``val_accuracy`` are null for a run whose task does not measure
+        accuracy; ``test_<name>`` and ``val_<name>`` follow them.
         """
         row: dict[str, Any] = {}
         for name, value in asdict(self).items():
-            if name == "test_score":
-                row |= {"test_accuracy": None, f"test_{self.headline.name}": value}
+            split, _, rest = name.partition("_")
+            if rest == "score":
+                row |= {f"{split}_accuracy": None, f"{split}_{self.headline.name}": value}
             elif name != "task":
                 row[name] = value
         return row
@@ -105,6 +118,8 @@ def summarize(
     """
     meta, measured = run.read("meta.json"), last_measures(run)
     state, reason = shown_state(run)
+    if spec is None and (run.path / "config.yaml").exists():
+        state, reason = "damaged", "its config.yaml cannot be read"
     task = spec.task.name if spec else DEFAULT_TASK
     return RunSummary(
         task=task,
@@ -119,6 +134,7 @@ def summarize(
         epochs=measured.get("epochs", 0),
         epochs_planned=spec.train.epochs if spec else None,
         test_score=measured.get(f"test_{TASKS[task].headline.name}"),
+        val_score=measured.get(f"val_{TASKS[task].headline.name}"),
         parameters=measured.get("parameters"),
         train_seconds=measured.get("train_seconds"),
         seed=spec.seed if spec else meta.get("seed"),
@@ -226,18 +242,20 @@ def reads_data(run: RunSummary, pattern: str) -> bool:
 
 
 def rank(summaries: Sequence[RunSummary]) -> list[RunSummary]:
-    """Return the runs with the best test result first, and runs without a result last.
+    """Return the runs with the best result first, and runs without a result last.
+
+    A run without a test result is ranked by its validation result.
 
     Raises:
         ConfigError: The runs are of several tasks.
     """
-    measured = [run for run in summaries if run.test_score is not None]
+    measured = [run for run in summaries if run.score is not None]
     tasks = sorted({run.task for run in measured})
     if len(tasks) > 1:
         raise ConfigError(f"the results of different tasks cannot be compared ({', '.join(tasks)})")
     falling = any(run.headline.higher_is_better for run in measured)
-    best_first = sorted(measured, key=lambda run: run.test_score or 0, reverse=falling)
-    return best_first + [run for run in summaries if run.test_score is None]
+    best_first = sorted(measured, key=lambda run: run.score or 0, reverse=falling)
+    return best_first + [run for run in summaries if run.score is None]
 
 
 def is_page_of_runs(path: Path) -> bool:

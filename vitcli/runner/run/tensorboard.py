@@ -15,9 +15,6 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
 from torch.utils.tensorboard.summary import hparams, image, scalar
 
-from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.experiment.config import flatten
-
 TAGS = {
     "lr": "optim/lr",
     "grad_norm": "optim/grad_norm",
@@ -109,20 +106,21 @@ class Board:
         """Write a picture (H, W, 3) uint8 of this step."""
         self._write([event_of(image(tag, pixels, dataformats="HWC"), step)])
 
-    def hparams(
-        self, spec: ExperimentSpec, result: dict[str, float], labels: dict[str, Any]
-    ) -> None:
-        """Write the three hparams records into this file; ``add_hparams`` would start a second run.
+    def hparams(self, settings: dict[str, Any], result: dict[str, float]) -> None:
+        """Write the settings of a run, which are columns of TensorBoard's table, and its result.
 
-        ``labels``, such as study and variant, become columns to group by. None values are omitted.
+        torch's record of the columns is left out: TensorBoard would take the columns of all runs
+        from the record of one run. Without it, each setting of any run is a column. Settings that
+        are None are omitted.
         """
-        fields = labels | spec.model_dump(mode="json")
-        flat = {k: v for k, v in flatten(fields).items() if v is not None}
         values = {
-            k: v if isinstance(v, bool | int | float | str) else str(v) for k, v in flat.items()
+            k: v if isinstance(v, bool | int | float | str) else str(v)
+            for k, v in settings.items()
+            if v is not None
         }
         metrics = {f"result/{name}": value for name, value in result.items()}
-        summaries = [*hparams(values, metrics), *itertools.starmap(scalar, metrics.items())]
+        _, *session = hparams(values, metrics)
+        summaries = [*session, *itertools.starmap(scalar, metrics.items())]
         self._write(event_of(summary, 0) for summary in summaries)
 
     def close(self) -> None:

@@ -1,20 +1,23 @@
-"""The figures of a search: score against cost with the Pareto front, and the course of the search.
+"""The figures of a search: score against each field, score against cost, and the course.
 
 The same document always gives the same bytes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from math import ceil
 from pathlib import Path
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, NullLocator
 
 from vitcli.runner.figure_style import (
     BLUE,
     FAINT,
     MUTED,
+    SMALL_SIZE,
     VERMILION,
     add_legend_beside,
     add_source,
@@ -24,23 +27,106 @@ from vitcli.runner.figure_style import (
 from vitcli.runner.files import commit, make_folder
 from vitcli.runner.search.records import SearchTrial
 from vitcli.runner.search.result import SearchResult, cost_label, cost_of
+from vitcli.runner.search.space import as_label
 from vitcli.runner.study.notes import capitalize
-from vitcli.runner.text import one_line, quantity
+from vitcli.runner.text import natural_key, one_line, quantity
 
 FORMATS = ("png", "svg")
 SIZE = (6.4, 3.6)
+MAX_COLUMNS = 3
+"""Largest number of panels in a row."""
+MAX_TICKS = 5
+"""Largest number of distinct numbers that have a tick each, at even distances."""
+MAX_LETTERS = 44
+"""Number of letters in the labels of a row of panels above which the labels are turned."""
+MIN_LOG_RATIO = 10
+"""Ratio of the largest to the smallest value from which an axis is logarithmic."""
+BEST: dict[str, Any] = {"marker": "D", "markersize": 7, "color": VERMILION}
 
 
 def write_figures(doc: SearchResult, folder: Path) -> dict[str, Path]:
-    """Write each figure as PNG and SVG; return file name -> path."""
+    """Write each figure that has something to show as PNG and SVG; return file name -> path."""
     make_folder(folder)
     written = {}
-    for name, draw in FIGURES.items():
+    for name, (draw, has_content) in FIGURES.items():
+        if not has_content(doc):
+            continue
         for form in FORMATS:
             path = folder / f"{name}.{form}"
             commit(path, encode(partial(draw, doc), form))
             written[path.name] = path
     return written
+
+
+def fields(doc: SearchResult) -> Figure:
+    """Draw the score of each trial against each field that varies, one panel a field."""
+    varying = varying_fields(doc)
+    columns = min(len(varying), MAX_COLUMNS)
+    rows = ceil(len(varying) / columns)
+    figure = Figure(figsize=(SIZE[0], 0.4 + 2.3 * rows), layout="constrained")
+    grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
+    for field, axes in zip(varying, grid.flat, strict=False):
+        _draw_field(axes, doc, field, columns)
+    for axes in grid.flat[len(varying) :]:
+        axes.remove()
+    for axes in grid[:, 0]:
+        axes.set_ylabel(f"validation {doc.headline.title}")
+    if doc.winner:
+        figure.legend(
+            *grid[0, 0].get_legend_handles_labels(),
+            loc="outside upper right",
+            ncols=2,
+            frameon=False,
+            fontsize=SMALL_SIZE,
+        )
+    _finish(figure, doc, f"{capitalize(doc.headline.label)} by field: {one_line(doc.name, 60)}")
+    return figure
+
+
+def varying_fields(doc: SearchResult) -> list[str]:
+    """Return the fields of the space in which the finished trials differ."""
+    return [
+        field
+        for field in doc.space
+        if len({as_label(trial.point.get(field)) for trial in doc.ranked}) > 1
+    ]
+
+
+def _draw_field(axes: Axes, doc: SearchResult, field: str, columns: int) -> None:
+    """Draw one panel. Many numbers have a scale, a few values stand beside each other."""
+    values = [trial.point.get(field) for trial in doc.ranked]
+    scores = [doc.headline.scale * (trial.score or 0.0) for trial in doc.ranked]
+    places = _places(axes, values, columns)
+    axes.plot(places, scores, linestyle="", marker="o", markersize=4, color=MUTED, label="trial")
+    axes.plot(places[:1], scores[:1], linestyle="", label="best score", **BEST)
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.tick_params(labelsize=SMALL_SIZE)
+    axes.set_xlabel(one_line(doc.short_names[field], 30))
+
+
+def _places(axes: Axes, values: Sequence[Any], columns: int) -> list[float]:
+    """Scale the x axis for the values of a field; return the place of each value on it."""
+    texts = [one_line(as_label(value)) for value in values]
+    are_numbers = all(type(value) in (int, float) for value in values)
+    if are_numbers and len(set(texts)) > MAX_TICKS:
+        if min(values) > 0 and max(values) >= MIN_LOG_RATIO * min(values):
+            axes.set_xscale("log")
+            subs = (1, 3) if max(values) < 100 * min(values) else (1,)
+            axes.xaxis.set_major_locator(LogLocator(subs=subs, numticks=3))
+            axes.xaxis.set_minor_locator(NullLocator())
+        else:
+            axes.xaxis.set_major_locator(MaxNLocator(3))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        return list(values)
+    labels = sorted(set(texts), key=float if are_numbers else natural_key)
+    is_wide = columns * sum(map(len, labels)) > MAX_LETTERS
+    turned: dict[str, Any] = {}
+    if is_wide:
+        turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
+    axes.set_xticks(range(len(labels)), labels=labels, **turned)
+    axes.set_xlim(-0.5, len(labels) - 0.5)
+    return [labels.index(text) for text in texts]
 
 
 def pareto(doc: SearchResult) -> Figure:
@@ -55,8 +141,7 @@ def pareto(doc: SearchResult) -> Figure:
     draw(doc.ranked, linestyle="", marker="o", markersize=4, color=MUTED, label="trial")
     draw(doc.front, marker="o", color=BLUE, drawstyle="steps-post", label="Pareto front")
     if doc.winner:
-        style = {"marker": "D", "markersize": 7, "color": VERMILION, "linestyle": ""}
-        draw([doc.winner], label="best score", **style)
+        draw([doc.winner], label="best score", linestyle="", **BEST)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     minor = FuncFormatter(lambda value, _: _short(value) if _leads(value) else "")
@@ -105,7 +190,13 @@ def course(doc: SearchResult) -> Figure:
     return figure
 
 
-FIGURES: dict[str, Callable[[SearchResult], Figure]] = {"pareto": pareto, "course": course}
+Content = Callable[[SearchResult], bool]
+"""Whether a figure of a search would show anything."""
+FIGURES: dict[str, tuple[Callable[[SearchResult], Figure], Content]] = {
+    "fields": (fields, lambda doc: bool(varying_fields(doc))),
+    "pareto": (pareto, lambda doc: doc.costs_differ),
+    "course": (course, lambda doc: bool(doc.ranked)),
+}
 
 
 def _axes(doc: SearchResult) -> tuple[Figure, Axes]:
@@ -119,10 +210,11 @@ def _axes(doc: SearchResult) -> tuple[Figure, Axes]:
 
 def _finish(figure: Figure, doc: SearchResult, title: str) -> None:
     add_title(figure, title)
+    trials = f"{quantity(len(doc.ranked), 'finished trial')} of {quantity(doc.epochs, 'epoch')}"
     add_source(
         figure,
-        f"{quantity(len(doc.ranked), 'finished trial')} of {doc.epochs} epochs on {doc.data},"
-        f" one seed each; sampler {doc.sampler}. The scores are of validation images.",
+        f"{trials} on {doc.data}, one seed each; sampler {doc.sampler}. The scores are"
+        " of validation images.",
     )
 
 

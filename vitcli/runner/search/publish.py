@@ -25,6 +25,7 @@ from vitcli.runner.search.result import (
 )
 
 CAPTIONS = {
+    "fields": "Score of each trial by each field that varies.",
     "pareto": "Score of each trial against its cost. No trial is above and left of the front.",
     "course": "Score of each trial in the order of the search, and the best so far.",
 }
@@ -66,6 +67,7 @@ def html(doc: SearchResult, figures: dict[str, Path]) -> str:
         figures=[
             {"source": _embedded(figures[f"{name}.svg"]), "caption": text, "alt": _alt(doc, name)}
             for name, text in CAPTIONS.items()
+            if f"{name}.svg" in figures
         ],
         facts=environment_facts(doc.trials),
     )

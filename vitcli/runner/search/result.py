@@ -92,6 +92,11 @@ class SearchResult(Spec):
         return best
 
     @property
+    def costs_differ(self) -> bool:
+        """Return whether the finished trials differ in cost, as after a search of model sizes."""
+        return len({cost_of(trial, self.cost_name) for trial in self.ranked}) > 1
+
+    @property
     def cost_name(self) -> str:
         return self.cost or "parameters"
 
@@ -178,9 +183,9 @@ def write_result(doc: SearchResult, root: Path) -> None:
 def best_rows(doc: SearchResult, count: int = NUM_BEST) -> tuple[list[str], list[list[str]]]:
     """Return the header and the rows of the table of the best trials, as text.
 
-    A star marks the trials of the Pareto front.
+    A star marks the trials of the Pareto front, if the trials differ in cost.
     """
-    front = {trial.config_hash for trial in doc.front}
+    front = {trial.config_hash for trial in doc.front if doc.costs_differ}
     names = [doc.short_names[field] for field in doc.space]
     header = ["trial", f"validation {doc.headline.title}", "parameters", "MFLOP", *names]
     rows = [
@@ -212,8 +217,10 @@ def notes(doc: SearchResult) -> list[str]:
         f"Score: {doc.headline.label} on the validation split after the last epoch, one training"
         " each. The search reads no test image.",
         "The best of many scores is too high: chance is part of why it was chosen.",
-        f"* Pareto front: every trial with a better score has more {cost_label(doc.cost_name)}.",
     ]
+    if doc.costs_differ:
+        cost = cost_label(doc.cost_name)
+        found.append(f"* Pareto front: every trial with a better score has more {cost}.")
     if doc.skipped:
         rules = "; ".join(f"{rule} ({count:,})" for rule, count in doc.skipped.items())
         found.append(f"Points that were not trained, and do not count: {rules}.")

@@ -8,10 +8,12 @@ from torch import Tensor
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters, forward_flops
 from vitcli.core.ranks import ALONE
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.task import Outputs
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
+from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.text import quantity
@@ -39,10 +41,8 @@ def finish(trainer: Trainer) -> dict[str, Any]:
     if outputs:
         save_outputs(run.path / "predictions.npz", outputs)
     with contextlib.closing(trainer.open_board()) as board:
-        meta = run.read("meta.json")
-        groups = {name: meta.get(name) for name in ("experiment", "variant")}
         shown = {f"test_{name}": measured[name] for name in trainer.row.recorded if measured}
-        board.hparams(spec, shown, groups)
+        board.hparams(compared_settings(spec, run.read("meta.json")), shown)
         batch = first_batch(trainer)
         log_images(board, batch["images"])
     result = build_result(trainer, outputs, measured, batch)
@@ -80,6 +80,17 @@ def first_batch(trainer: Trainer) -> Batch:
     """Return the first batch of the training."""
     with arithmetic(trainer.precision):  # else compiled batches would be compiled again
         return next(trainer.state.batches(0))
+
+
+def compared_settings(spec: ExperimentSpec, meta: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings by which runs are compared: dotted field -> value.
+
+    They are the names of experiment and variant, the data set, the seed, and each field that
+    differs from the experiment.
+    """
+    names = {name: meta.get(name) for name in ("experiment", "variant")}
+    settings = {"data.name": spec.data.name, "seed": spec.seed}
+    return names | settings | differing_fields(spec, meta, {})
 
 
 def build_result(

@@ -304,7 +304,7 @@ def load_images(
         return data
     if data.val is None:
         raise ConfigError("data.val_split is 0; a training without test images measures that split")
-    return dataclasses.replace(data, test=data.val)
+    return dataclasses.replace(data, test=data.val, test_names=())
 
 
 def restore(

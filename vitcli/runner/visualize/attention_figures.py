@@ -5,6 +5,7 @@ Axes: B pictures, L layers, h heads, gh gw patch grid, H W pixels.
 
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -56,6 +57,7 @@ def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
             predicted=names[predicted[i]],
             probability=shares[i].item(),
             true=names[labels[i]],
+            file=one_line(Path(tested.file_name(i) or "").name, 80),
         )
         for i, values in zip(worst.tolist(), maps, strict=True)
     ]
@@ -64,13 +66,15 @@ def mistakes_figure(tested: RunOnTestSet) -> RunFigure:
         title="Most confident mistakes",
         summary=f"The {len(tiles)} most confident of {len(wrong):,} wrong predictions. Above: the"
         " predicted class with its probability, and the picture. Below: the gradient rollout for"
-        " the predicted class, as a share of its largest value, and the true class.",
+        " the predicted class, as a share of its largest value, and under it the true class"
+        f"{' and the file' if tested.data.test_names else ''}.",
         source=source_of(tested, len(labels)),
         numbers={
             "num_mistakes": len(wrong),
             "surest": [
                 {
                     "index": i,
+                    "file": tested.file_name(i),
                     "said": tested.predictor.names[predicted[i]],
                     "probability": shares[i].item(),
                 }
@@ -90,6 +94,8 @@ class _Mistake:
     predicted: str
     probability: float
     true: str
+    file: str
+    """Name of the file; empty if the image has none of its own."""
 
 
 def _draw_mistakes(tiles: list[_Mistake]) -> Figure:
@@ -102,7 +108,9 @@ def _draw_mistakes(tiles: list[_Mistake]) -> Figure:
         title = f"{name}\n{100 * tile.probability:.0f} %"
         above.set_title(title, fontsize=7.5, loc="center")
         image = draw_map_over_grey_picture(below, tile.picture, tile.values)
-        below.set_xlabel(wrap_text(f"true: {tile.true}", TILE - 0.1, 7.5, 3), fontsize=7.5)
+        facts = [f"true: {tile.true}", *([tile.file] if tile.file else [])]
+        label = "\n".join(wrap_text(fact, TILE - 0.1, 7.5, 3) for fact in facts)
+        below.set_xlabel(label, fontsize=7.5)
     for axes, name in zip(grid[:, 0], ("picture", "map"), strict=True):
         axes.set_ylabel(name, fontsize=8)
     add_colour_bar(figure, image, grid, "share of the map's\nlargest relevance")

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from vitcli.core.inspect.heads import logits_by_layer
-from vitcli.runner.figure_style import BLUE, DASHES, MUTED, VERMILION, bare
+from vitcli.runner.figure_style import BLUE, DASHES, MUTED, VERMILION, bare, wrap_text
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet
@@ -26,6 +26,9 @@ MAX_COLUMNS = 7
 """Largest number of layers whose classes are shown for each picture."""
 PICTURE = 30
 """Height of a picture in points."""
+NAME_WIDTH, BOLD_WIDTH = 0.84, 0.74
+"""Largest width of a class name in inches, in a column of one inch; a longer name has two lines.
+Widths are measured in thin letters, so a bold name gets less."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +65,7 @@ def lens_figure(tested: RunOnTestSet) -> RunFigure:
     lens = read_lens(logits, labels[tested.sample])
     index = torch.tensor(tested.first_of_each_class[:EXAMPLES])
     shares = logits_by_layer(model, tested.batch(index)).softmax(-1).cpu()
-    names = [one_line(name, 14) for name in tested.predictor.names]
+    names = [one_line(name, 80) for name in tested.predictor.names]
     examples = [
         _example(tested.picture(i), int(labels[i]), each, names)
         for i, each in zip(index.tolist(), shares, strict=True)
@@ -145,7 +148,8 @@ def _draw_examples(axes: Axes, examples: list[Example], layers: list[int]) -> No
         axes.add_artist(AnnotationBbox(picture, (-0.4, row + 0.5), frameon=False))
         for column, layer in enumerate(layers):
             name, share, is_right = example.said[layer]
-            text = f"{name}\n{100 * share:.0f} %"
+            room = BOLD_WIDTH if is_right else NAME_WIDTH
+            text = f"{wrap_text(name, room, 7, 2)}\n{100 * share:.0f} %"
             drawn = axes.text(column + 0.5, row + 0.5, text, ha="center", va="center", fontsize=7)
             drawn.set(color=BLUE if is_right else MUTED, weight="bold" if is_right else "normal")
     axes.set_title("class after each layer; the true one is bold", fontsize=8, loc="left")

@@ -1,5 +1,6 @@
 """Draw the figures of one run into a folder."""
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,7 +98,7 @@ def visualize(
             skipped[asked] = str(error)
             on_figure(asked, f"none: {error}")
     measured = {name: figure.numbers for name, figure in figures.items() if figure.numbers}
-    numbers = describe_run(tested) | measured
+    numbers = describe_run(tested, names) | measured
     commit_json(folder / NUMBERS, numbers)
     return VisualizedRun(
         tested=tested,
@@ -117,10 +118,16 @@ def make_figures(tested: RunOnTestSet, name: str) -> dict[str, RunFigure]:
     return {name: FIGURES[name](tested)}
 
 
-def describe_run(tested: RunOnTestSet) -> dict[str, Any]:
-    """Return the run, its data, the command and the versions, as plain data."""
+def describe_run(tested: RunOnTestSet, names: Sequence[str]) -> dict[str, Any]:
+    """Return the run, its data, the command and the versions, as plain data.
+
+    The command draws the figures of ``names``.
+    """
     meta = tested.run.read("meta.json")
-    name = portable(tested.run.name)
+    command = ["vitcli", "visualize", portable(tested.run.name)]
+    command += ["--num-images", str(tested.num_images)]
+    if [*names] != check_names([]):
+        command += ["--what", ",".join(names)]
     machine = environment(tested.predictor.device)
     return {
         "run": tested.name,
@@ -128,7 +135,7 @@ def describe_run(tested: RunOnTestSet) -> dict[str, Any]:
         "data": portable(tested.predictor.spec.data.name),
         "data_hash": tested.data.data_hash,
         f"test_{tested.task.headline.name}": tested.recorded_score,
-        "command": f"vitcli visualize {name} --num-images {tested.num_images}",
+        "command": shlex.join(command),
         "vitcli": __version__,
         **{key: machine.get(key) for key in ("commit", "torch", "hardware")},
     }

@@ -170,6 +170,11 @@ class RunOnTestSet:
         size = 4 * len(model.blocks) * model.spec.num_heads * tokens**2
         return max(1, min(MAX_BATCH, MAX_BYTES // max(1, size)))
 
+    def file_name(self, index: int) -> str | None:
+        """Return the file of a test image, relative to the data set's folder, if it has one."""
+        names = self.data.test_names
+        return names[index] if names else None
+
     def picture(self, index: int) -> np.ndarray:
         """Return a test image for display: (H, W, 3) uint8."""
         return to_rgb(self.data.test.pixels[index : index + 1])[0]

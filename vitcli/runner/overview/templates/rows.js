@@ -64,7 +64,8 @@ class Row {
     const scores = this.finished.map((run) => run.score);
     if (!scores.length) return "";
     const spread = scores.length > 1 ? ` \u00b1 ${write(deviation(scores))}` : "";
-    return `${write(mean(scores))}${spread}${unit && ` ${unit}`}`;
+    const split = this.finished.some((run) => run.is_validation) ? " val" : "";
+    return `${write(mean(scores))}${spread}${unit && ` ${unit}`}${split}`;
   }
 
   get seeds() {
