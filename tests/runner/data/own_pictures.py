@@ -1,6 +1,7 @@
 """Class folders of random pictures, as a user has them."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -28,10 +29,10 @@ def add(
         Image.fromarray(pixels).save(folder / f"{size[0]}-{i}.png")
 
 
-def spec(root: Path, **options: object) -> DataSpec:
+def spec(root: Path, **options: Any) -> DataSpec:
     return DataSpec(name=f"imagefolder:{root}", **options)
 
 
-def load(root: Path, messages: list[str] | None = None, **options: object) -> DataSet:
+def load(root: Path, messages: list[str] | None = None, **options: Any) -> DataSet:
     heard = [] if messages is None else messages
     return load_data(spec(root, **options), on_message=heard.append)
