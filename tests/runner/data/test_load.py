@@ -357,7 +357,7 @@ def test_a_named_data_set_is_described_without_being_there():
         describe_data(DataSpec(name="cifar10", val_split=50_000))
 
 
-@pytest.mark.parametrize("name", [*GENERATED, "imagefolder:pets"])
+@pytest.mark.parametrize("name", GENERATED)
 def test_a_data_folder_that_would_be_ignored_is_refused(name):
     with pytest.raises(ConfigError, match="--data-dir"):
         load_data(DataSpec(name=name), data_dir=Path("my photos"))

@@ -67,13 +67,23 @@ def _one_thread() -> Iterator[None]:
 
 
 def decode_named(
-    row: CatalogueRow, source: Source, size: Size | None, on_message: Listener
+    row: CatalogueRow,
+    source: Source,
+    size: Size | None,
+    on_message: Listener,
+    *,
+    decoded: Decoded | None = None,
 ) -> Decoded:
-    """Return a data set of the catalogue. It is sorted before resizing: one order for all sizes."""
+    """Return a data set of the catalogue. It is sorted before resizing: one order for all sizes.
+
+    ``decoded`` is what an equal copy of the files holds; then they are not read.
+    """
     info = row.info
     folder = list_folder(source.path, info.class_names) if source.kind == "folders" else None
 
     def build() -> Decoded:
+        if decoded:
+            return decoded
         on_message(f"reading {info.name} from {printable(source.path)}")
         require_memory(info.num_train + info.num_test, info.in_chans, size or info.img_size)
         if folder:

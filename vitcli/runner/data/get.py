@@ -149,8 +149,7 @@ def _downloaded_source(name: str) -> Source:
 def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> None:
     """Check an archive, original files or class folders, and copy them into the cache.
 
-    Folders are decoded before they are copied. The copy keeps the modification times, so the cached
-    arrays stay valid for it.
+    Folders are decoded before they are copied. The cached arrays become those of the copy.
     """
     name = row.info.name
     source = (
@@ -165,11 +164,12 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> None:
             target.mkdir(parents=True, exist_ok=True)
             commit(target / row.downloads[0].name, content)
         source = _downloaded_source(name)
-    decode_named(row, source, None, on_message)
+    decoded = decode_named(row, source, None, on_message)
     if source.kind != "archive":
         on_message(f"copying {printable(source.path)} to {printable(target)}")
         with explain_write_errors(target):
             _copy_folder(row, source, target)
+        decode_named(row, _downloaded_source(name), None, on_message, decoded=decoded)
 
 
 def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> None:
