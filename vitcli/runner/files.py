@@ -5,10 +5,13 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from vitcli.runner.errors import ConfigError, InUseError, ResourceError
@@ -147,6 +150,37 @@ def make_output_folder(path: Path) -> None:
         raise (ConfigError if is_file else ResourceError)(
             f"cannot write to {path} ({error.strerror}); choose another place with -o"
         ) from error
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path | None = None, prefix: str = "vitcli-") -> Iterator[Path]:
+    """Create a temporary folder; remove it at the end, also when SIGTERM or SIGHUP is the end."""
+    with unwind_on_signals(), tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def unwind_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise SystemExit, so that files which are not whole are removed.
+
+    A signal that is ignored or has a handler stays so. A second signal acts at once.
+    """
+    heard = []
+    if threading.current_thread() is threading.main_thread():
+        found = (signal.SIGTERM, signal.SIGHUP)
+        heard = [each for each in found if signal.getsignal(each) is signal.SIG_DFL]
+
+    def leave(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    for each in heard:
+        signal.signal(each, leave)
+    try:
+        yield
+    finally:
+        for each in heard:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def sync_folder(folder: Path) -> None:

@@ -23,7 +23,7 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.data.image_folder import list_folder
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, unwind_on_signals
 from vitcli.runner.text import ignore_message, printable
 
 
@@ -191,6 +191,7 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> None:
             _copy_folder(row, source, target)
 
 
+@unwind_on_signals()
 def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> None:
     """Copy to a temporary folder beside the target, then move the files to the target.
 

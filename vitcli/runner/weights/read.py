@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import safetensors.torch
@@ -11,6 +10,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
+from vitcli.runner.files import scratch_folder
 from vitcli.runner.weights.unpickle import SECONDS
 from vitcli.version import PACKAGE
 
@@ -29,8 +29,8 @@ def read_tensors(file: Path) -> dict[str, Tensor]:
         raise InputError(f"{file}: the file is empty")
     if file.suffix == ".safetensors":
         return _load(file, file)
-    with tempfile.TemporaryDirectory() as scratch:
-        target = Path(scratch) / "weights.safetensors"
+    with scratch_folder() as scratch:
+        target = scratch / "weights.safetensors"
         _unpickle(file, target)
         return _load(target, file)
 
