@@ -13,9 +13,11 @@ from typing import Any
 
 import torch
 
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import config_text
-from vitcli.runner.experiment.diff import Change
+from vitcli.runner.experiment.config import check, config_text
+from vitcli.runner.experiment.diff import Change, differences
+from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import sha256
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.run.folder import RunDir
@@ -23,6 +25,8 @@ from vitcli.version import __version__
 
 RECORDED = ("vitcli", "torch", "cpu_capability")
 """Facts about a session that every version wrote to meta.json, besides the threads."""
+CONFIG = "config.yaml"
+"""Begin of the names of changes in the configuration."""
 REPLACED = "replaced_config_sha256"
 """Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
 CHANGEABLE = (
@@ -120,10 +124,11 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
         return
     hints = {
         "threads": "set OMP_NUM_THREADS={}",
-        "config.yaml": "restore the config.yaml that the training began with",
         "ranks": "start it with torchrun --nproc-per-node {}",
     }
     hint = "continue it in its original environment"
+    if all(name.startswith(CONFIG) for name in changes):
+        hint = f"restore the {CONFIG} that the training began with"
     if len(changes) == 1:
         ((name, (before, _)),) = changes.items()
         hint = hints.get(name, hint).format(before)
@@ -150,9 +155,28 @@ def refuse_changed_record(run: RunDir, *, allow_inexact: bool) -> None:
         refuse_inexact(run.name, edited_configuration(run, meta))
 
 
+def configuration_record(spec: ExperimentSpec) -> dict[str, Any]:
+    """Return the entries of meta.json about a configuration: its values and its hash."""
+    return {
+        "config": spec.model_dump(mode="json"),
+        "config_sha256": sha256(config_text(spec).encode()),
+    }
+
+
 def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Change]:
-    """Return the hash of config.yaml (then, now) if its values are not those of the training."""
+    """Return the fields of config.yaml whose values are not those of the training.
+
+    If meta.json has only the hash of the configuration, return the hashes (then, now).
+    """
     recorded, now = meta.get("config_sha256"), run.config_sha256()
     same = recorded in (None, now, sha256(config_text(run.spec()).encode()))
-    same = same or meta.get(REPLACED) == now
-    return {} if same else {"config.yaml": (str(recorded)[:8], now[:8])}
+    if same or meta.get(REPLACED) == now:
+        return {}
+    try:
+        begun = check(meta["config"], Document("", "meta.json"), is_stored=True)
+    except (KeyError, TypeError, AttributeError, ConfigError):  # of an earlier version, or edited
+        return {CONFIG: (str(recorded)[:8], now[:8])}
+    fields = differences(begun, run.spec())
+    is_whole = fields and configuration_record(begun)["config_sha256"] == recorded
+    changes = {f"{CONFIG} {name}": change for name, change in fields.items()}
+    return changes if is_whole else {CONFIG: (str(recorded)[:8], now[:8])}

@@ -26,12 +26,11 @@ from vitcli.runner.errors import (
 from vitcli.runner.experiment.config import (
     Experiment,
     config_hash,
-    config_text,
     load_experiment,
 )
 from vitcli.runner.experiment.diff import Change, differences, shrinking, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
-from vitcli.runner.files import commit_json, make_output_folder, sha256
+from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
@@ -50,6 +49,7 @@ from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
     REPLACED,
+    configuration_record,
     describe_changes,
     edited_configuration,
     may_change,
@@ -236,7 +236,7 @@ def prepare_trainer(
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
-    meta |= {"config_sha256": sha256(config_text(spec).encode())} | (
+    meta |= configuration_record(spec) | (
         shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
     )
     meta |= {"pretrained": describe_pretraining(first)} if first and spec.pretrain else {}
