@@ -33,7 +33,7 @@ from vitcli.cli import (
     usage,
     visualize,
 )
-from vitcli.cli.console import say, silence_stdout
+from vitcli.cli.console import escape_unprintable, say, silence_stdout
 from vitcli.cli.options import group
 from vitcli.cli.usage import UsageError, is_help
 from vitcli.runner.errors import ConfigError, InputError, ResourceError, UserError
@@ -75,6 +75,8 @@ class Commands(TyperGroup):
             return super().parse_args(ctx, args)
         except UsageError as error:
             refuse(error, ctx)
+        except KeyboardInterrupt as error:
+            stop(error)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -83,8 +85,7 @@ class Commands(TyperGroup):
         except UsageError as error:
             refuse(error, ctx)
         except KeyboardInterrupt as error:
-            say("stopped immediately")
-            raise typer.Exit(130) from error
+            stop(error)
         except (UserError, OSError, ImportError, MemoryError, RuntimeError) as error:
             found = error if isinstance(error, UserError) else as_user_error(error)
             if found is None:
@@ -130,6 +131,12 @@ def _as_file_error(error: OSError) -> UserError | None:
         silence_stdout()
     text = f"{name}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)"
     return ResourceError(text) if is_resource else ConfigError(text)
+
+
+def stop(error: KeyboardInterrupt) -> NoReturn:
+    """Print that Ctrl-C ended the command, and exit with code 130."""
+    say("stopped immediately")
+    raise typer.Exit(130) from error
 
 
 def refuse(error: Exception, context: typer.Context) -> NoReturn:
@@ -192,6 +199,7 @@ def main() -> None:
     if sys.platform == "win32":
         say("error: vitcli does not run on native Windows; use WSL2")
         sys.exit(2)
+    escape_unprintable()
     command = partial(app, prog_name="vitcli")
     wanted, _, shell = os.environ.get("_VITCLI_COMPLETE", "").partition("_")
     if wanted == "complete":
