@@ -27,7 +27,7 @@ def main() -> None:
         sys.exit(130)
     finally:
         if is_heard:  # Python's own handler would show a traceback while Python ends
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, _leave)
 
 
 def _interrupt(number: int, frame: FrameType | None) -> None:
@@ -37,10 +37,14 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     """
     while frame:
         if frame.f_code.co_filename == IMPORT_SYSTEM:
-            os.write(2, STOPPED.encode())
-            os._exit(128 + number)
+            _leave(number, frame)
         frame = frame.f_back
     raise KeyboardInterrupt
+
+
+def _leave(number: int, _: FrameType | None) -> None:
+    os.write(2, STOPPED.encode())
+    os._exit(128 + number)
 
 
 def _require_utf8() -> None:

@@ -1,6 +1,7 @@
 """How a command ends that the system, its memory or a signal stopped."""
 
 import errno
+import fcntl
 import importlib
 import os
 import signal
@@ -15,6 +16,7 @@ from typer.testing import CliRunner
 
 from tests.fabricated import make_run
 from vitcli.cli.main import app
+from vitcli.runner.data import cache
 from vitcli.runner.run import folder
 
 REFUSALS = ("EIO", "ENOLCK", "EOPNOTSUPP", "ENOSYS", "ENOMEM")
@@ -42,6 +44,21 @@ def test_what_the_file_system_refuses_is_named_with_its_file(monkeypatch, name, 
     assert os.strerror(number) in done.stderr
     assert ("runs/index.html" if operation == "fsync" else f"{run}/.lock") in done.stderr
     assert run.is_dir()
+
+
+def test_without_locks_an_old_lock_file_is_not_awaited(monkeypatch):
+    """A lock that is the mere existence of a file would stay after a kill -9."""
+    run = make_run(0).path
+    (run / ".lock").touch()
+    fail(monkeypatch, fcntl, "flock", OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)))
+    done = CliRunner().invoke(app, ["runs", "rm", "-y", str(run)])
+    assert done.exit_code == 5
+    assert f"{run}/.lock" in done.stderr
+    assert os.strerror(errno.ENOSYS) in done.stderr
+    messages: list[str] = []
+    with cache._lock(Path("arrays/x.safetensors").resolve(), messages.append) as is_writable:
+        assert not is_writable
+    assert "cannot be written" in messages[0]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from filelock import FileLock
+
 from vitcli.runner.errors import ConfigError, InUseError, ResourceError
 
 LOCK = ".lock"
@@ -112,6 +114,14 @@ def errors_name(path: Path) -> Iterator[None]:
     except OSError as error:
         error.filename = str(path)
         raise
+
+
+def file_lock(path: Path, timeout: float = -1) -> FileLock:
+    """Return the lock of a file, which is free as soon as its process ends, however it ends.
+
+    On a file system without such locks, acquiring it raises an OSError.
+    """
+    return FileLock(path, timeout=timeout, fallback_to_soft=False)
 
 
 def require_folder(path: Path, option: str = "") -> None:

@@ -21,6 +21,7 @@ from vitcli.runner.files import (
     commit,
     commit_json,
     errors_name,
+    file_lock,
     is_unchanged,
     make_folder,
     sha256,
@@ -222,7 +223,7 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
         InUseError: Another process holds the lock.
     """
     make_folder(folder)
-    lock = filelock.FileLock(folder / LOCK, timeout=timeout)
+    lock = file_lock(folder / LOCK, timeout)
     try:
         with errors_name(folder / LOCK):
             lock.acquire()
