@@ -124,6 +124,23 @@ def file_lock(path: Path, timeout: float = -1) -> FileLock:
     return FileLock(path, timeout=timeout, fallback_to_soft=False)
 
 
+@contextlib.contextmanager
+def require_that_it_stays(folder: Path) -> Iterator[None]:
+    """Let an error say that a folder is gone in which this process works.
+
+    Raises:
+        ResourceError: A file was not found, because the folder was removed or renamed.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if folder.is_dir():
+            raise
+        raise ResourceError(
+            f"{folder}: the folder was removed or renamed during the training"
+        ) from error
+
+
 def require_folder(path: Path, option: str = "") -> None:
     """Refuse a path whose folder does not exist, before any work is done.
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import filelock
 
 from vitcli.runner.errors import InUseError
-from vitcli.runner.files import errors_name, file_lock, make_folder
+from vitcli.runner.files import errors_name, file_lock, make_folder, require_that_it_stays
 from vitcli.runner.run.folder import hold_folder
 
 LOGS = "logs"
@@ -24,7 +24,11 @@ PLAN_SECONDS = 60.0
 
 @contextlib.contextmanager
 def join_drivers(root: Path) -> Iterator[int]:
-    """Be a driver of a folder while entered; yield the number of this driver, from 0."""
+    """Be a driver of a folder while entered; yield the number of this driver, from 0.
+
+    Raises:
+        ResourceError: The folder was removed or renamed meanwhile.
+    """
     make_folder(root / LOGS)
     for number in itertools.count():
         path = root / LOGS / LOCK.format(number)
@@ -33,7 +37,8 @@ def join_drivers(root: Path) -> Iterator[int]:
             lock.acquire()
             break
     try:
-        yield number
+        with require_that_it_stays(root):
+            yield number
     finally:
         lock.release()
 

@@ -24,6 +24,7 @@ from vitcli.runner.files import (
     file_lock,
     is_unchanged,
     make_folder,
+    require_that_it_stays,
     sha256,
     write_only_while_same,
 )
@@ -221,6 +222,7 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
 
     Raises:
         InUseError: Another process holds the lock.
+        ResourceError: The folder was removed or renamed meanwhile.
     """
     make_folder(folder)
     lock = file_lock(folder / LOCK, timeout)
@@ -230,7 +232,7 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
     except filelock.Timeout as error:
         raise InUseError(f"{folder}: {refusal}") from error
     try:
-        with write_only_while_same(folder):
+        with require_that_it_stays(folder), write_only_while_same(folder):
             yield
     finally:
         lock.release()

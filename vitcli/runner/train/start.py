@@ -19,7 +19,6 @@ from vitcli.runner.errors import (
     ConfigError,
     InputError,
     InUseError,
-    ResourceError,
     StoppedError,
     UserError,
 )
@@ -134,10 +133,6 @@ def start(
                 remove_empty_folders(run.path)
             raise
         except Exception as error:
-            if isinstance(error, FileNotFoundError) and not run.path.is_dir():
-                raise ResourceError(
-                    f"{run.path}: the folder was removed or renamed during the training"
-                ) from error
             if run.exists:
                 run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")
             raise
