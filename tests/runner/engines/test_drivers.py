@@ -46,11 +46,13 @@ def test_a_folder_with_a_driver_is_not_removed(tmp_path):
 @pytest.mark.parametrize("hold", [join_drivers, lambda root: hold_folder(root, "in use")])
 def test_a_folder_that_is_renamed_meanwhile_is_named(tmp_path, hold):
     root = tmp_path / "study"
-    with (
-        pytest.raises(ResourceError, match=r"study: the folder was removed or renamed"),
-        hold(root),
-    ):
-        root.rename(tmp_path / "moved")
-        (root / "log.txt").write_text("")
+
+    def write_after_renaming() -> None:
+        with hold(root):
+            root.rename(tmp_path / "moved")
+            (root / "log.txt").write_text("")
+
+    with pytest.raises(ResourceError, match="study: the folder was removed or renamed"):
+        write_after_renaming()
     with pytest.raises(FileNotFoundError), hold(root):
         (tmp_path / "elsewhere" / "log.txt").write_text("")
