@@ -6,8 +6,6 @@ The names below are imported on first use, so ``import vitcli`` alone does not l
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from vitcli.version import __version__
-
 if TYPE_CHECKING:
     from vitcli.api import (
         Predictions,
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
         load_model,
         load_run,
     )
+    from vitcli.version import __version__
 
 __all__ = [
     "Predictions",
@@ -37,7 +36,8 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module("vitcli.api"), name)
+        module = "vitcli.version" if name == "__version__" else "vitcli.api"
+        return getattr(importlib.import_module(module), name)
     raise AttributeError(f"module 'vitcli' has no attribute {name!r}")
 
 

@@ -1,7 +1,5 @@
 """The version of vitcli, its commit, and the folder that holds the package."""
 
-import json
-import subprocess
 from pathlib import Path
 
 __version__ = "0.9.0.dev0"
@@ -16,6 +14,9 @@ def source_commit() -> tuple[str | None, bool | None]:
 
     A checkout asks git; a built package was told when it was built.
     """
+    import json  # here, because the program imports this module before all others
+    import subprocess
+
     root = PACKAGE.parent
     try:
         if (root / ".git").exists():
@@ -28,6 +29,8 @@ def source_commit() -> tuple[str | None, bool | None]:
 
 
 def _git(root: Path, *words: str) -> str:
+    import subprocess
+
     done = subprocess.run(
         ["git", "-C", str(root), *words], capture_output=True, text=True, check=True, timeout=10
     )

@@ -230,3 +230,19 @@ def test_many_classes_are_cut_and_the_picture_says_so():
     assert sheets[0].height == sheets[1].height
     assert about(tiny_data(), 3) == "36 training images, 4x4, 3 classes"
     assert about(tiny_data(), 2).endswith("3 classes, the first 2 shown")
+
+
+@pytest.mark.parametrize("version", ["refuses", "leaves ~"])
+def test_a_user_without_a_home_folder_is_told_the_variable(here, monkeypatch, version):
+    def user_cache_dir(name: str) -> str:
+        if version == "refuses":
+            raise RuntimeError("could not determine the home directory")
+        return f"~/.cache/{name}"
+
+    monkeypatch.delenv("VITCLI_CACHE")
+    monkeypatch.setattr("platformdirs.user_cache_dir", user_cache_dir)
+    for words in (["data", "ls"], ["train", "quickstart", "--epochs", "1"]):
+        done = CliRunner().invoke(app, words)
+        assert (done.exit_code, "VITCLI_CACHE" in done.stderr) == (5, True), done.stderr
+        assert done.stderr.count("error:") == 1
+    assert not Path("~").exists()

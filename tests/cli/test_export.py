@@ -3,6 +3,7 @@
 import json
 import re
 import socket
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from vitcli.core.spec.families import FAMILIES as FAMILY_ROWS
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, NORMS, PATCH_EMBEDS, POS_EMBEDS
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.files import commit_json
 from vitcli.runner.weights import export, formats
 from vitcli.runner.weights.timm_names import ratio
 
@@ -285,3 +287,26 @@ def test_an_option_without_effect_is_refused(here, words, code, message):
 def test_a_long_name_is_cut_in_the_error(here, name):
     code, _, talk = vitcli(name, "--to", "safetensors")
     assert (code, "no run is called '" in talk, len(talk) < 200) == (4, True, True), talk
+
+
+@pytest.mark.parametrize("form", ["onnx", "pt2"])
+def test_an_export_names_no_folder_of_this_machine(here, form):
+    untrained_run(here / "run", changed())
+    code, _, talk = vitcli("run", "--to", form)
+    assert code == 0, talk
+    content = Path(f"run.{form}").read_bytes()
+    if form == "pt2":
+        with zipfile.ZipFile("run.pt2") as archive:
+            content = b"".join(map(archive.read, archive.namelist()))
+    for module in (torch, formats):
+        assert str(Path(str(module.__file__)).parent).encode() not in content
+
+
+def test_a_card_leaves_out_the_folders_of_the_command(here):
+    run = untrained_run(here / "run", changed())
+    commit_json(run.path / "meta.json", {"command": "vitcli train ../acme/x.yaml -o /acme/run"})
+    code, _, talk = vitcli("run", "--to", "card")
+    assert code == 0, talk
+    text = Path("run.md").read_text()
+    assert "`vitcli train x.yaml -o run`" in text
+    assert "acme" not in text

@@ -1,5 +1,7 @@
 """A run of imported weights: the order of its classes, and what to do with it next."""
 
+import errno
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 from tests.cli.test_import_cmd import FIELDS, save, theirs, vitcli
 from vitcli.cli.main import app
 from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.names import naming_of
@@ -39,6 +42,38 @@ def test_imported_weights_that_are_gone_are_imported_again(tiny, here):
     shutil.rmtree("mine/checkpoints")
     done = CliRunner().invoke(app, ["eval", "mine"])
     assert (done.exit_code, "import them again" in done.stderr) == (4, True), done.stderr
+
+
+def test_a_disk_that_is_full_at_any_moment_leaves_nothing_of_an_import(tiny, here, monkeypatch):
+    file, real, done, room = save(theirs()), os.replace, [], [0]
+
+    def replace(source, target):
+        if len(done) == room[0]:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        done.append(target)
+        real(source, target)
+
+    monkeypatch.setattr(os, "replace", replace)
+    for limit in range(20):
+        done.clear()
+        room[0] = limit
+        code, _, talk = vitcli(file, "-e", tiny, "-o", "mine", *FIELDS)
+        if code == 0:
+            break
+        assert (code, "No space left" in talk, talk.count("error:")) == (5, True, 1), talk
+        assert not Path("mine").exists()
+    assert Path(done[-1]).name == "config.yaml", "before, the folder is not a run"
+    assert limit > 4
+    assert CliRunner().invoke(app, ["runs", "verify", "mine"]).exit_code == 0
+
+
+def test_an_import_that_was_killed_is_not_a_run_and_does_not_block_the_next(tiny, here):
+    Path("mine/checkpoints/0").mkdir(parents=True)
+    commit_json(Path("mine/meta.json"), {"imported": "vit.safetensors"})
+    done = CliRunner().invoke(app, ["eval", "mine"])
+    assert (done.exit_code, "not a run folder" in done.stderr) == (4, True), done.stderr
+    assert vitcli(save(theirs()), "-e", tiny, "-o", "mine", *FIELDS)[0] == 0
+    assert CliRunner().invoke(app, ["runs", "verify", "mine"]).exit_code == 0
 
 
 def test_the_command_that_trains_imported_weights_can_be_typed():

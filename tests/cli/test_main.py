@@ -1,8 +1,11 @@
 """How a command ends that the system, its memory or a signal stopped."""
 
 import errno
+import fcntl
 import importlib
 import os
+import signal
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -13,6 +16,7 @@ from typer.testing import CliRunner
 
 from tests.fabricated import make_run
 from vitcli.cli.main import app
+from vitcli.runner.data import cache
 from vitcli.runner.run import folder
 
 REFUSALS = ("EIO", "ENOLCK", "EOPNOTSUPP", "ENOSYS", "ENOMEM")
@@ -40,6 +44,21 @@ def test_what_the_file_system_refuses_is_named_with_its_file(monkeypatch, name, 
     assert os.strerror(number) in done.stderr
     assert ("runs/index.html" if operation == "fsync" else f"{run}/.lock") in done.stderr
     assert run.is_dir()
+
+
+def test_without_locks_an_old_lock_file_is_not_awaited(monkeypatch):
+    """A lock that is the mere existence of a file would stay after a kill -9."""
+    run = make_run(0).path
+    (run / ".lock").touch()
+    fail(monkeypatch, fcntl, "flock", OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)))
+    done = CliRunner().invoke(app, ["runs", "rm", "-y", str(run)])
+    assert done.exit_code == 5
+    assert f"{run}/.lock" in done.stderr
+    assert os.strerror(errno.ENOSYS) in done.stderr
+    messages: list[str] = []
+    with cache._lock(Path("arrays/x.safetensors").resolve(), messages.append) as is_writable:
+        assert not is_writable
+    assert "cannot be written" in messages[0]
 
 
 @pytest.mark.parametrize(
@@ -73,19 +92,61 @@ def test_a_deleted_working_folder_is_said_before_any_work(monkeypatch):
     assert "deleted" in done.stderr
 
 
+class Interrupted:
+    """A finder of modules that is interrupted as soon as the program looks for a command."""
+
+    def find_spec(self, name: str, *_: object) -> None:
+        if name == "vitcli.cli.main":
+            raise KeyboardInterrupt
+
+
+def entry_point() -> str:
+    """Return the function of the program, such as ``package.module:function``."""
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    return str(project["scripts"]["vitcli"])
+
+
 def test_ctrl_c_during_the_imports_is_one_line(monkeypatch, capsys):
-    """The finder of modules is interrupted as soon as the program looks for a command."""
-
-    class Interrupted:
-        def find_spec(self, name: str, *_: object) -> None:
-            if name == "vitcli.cli.main":
-                raise KeyboardInterrupt
-
     monkeypatch.delitem(sys.modules, "vitcli.cli.main")
     monkeypatch.setattr(sys, "meta_path", [Interrupted(), *sys.meta_path])
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
-    module, name = project["scripts"]["vitcli"].split(":")
-    with pytest.raises(SystemExit) as stopped:
-        getattr(importlib.import_module(module), name)()
+    module, name = entry_point().split(":")
+    previous = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as stopped:
+            getattr(importlib.import_module(module), name)()
+    finally:
+        signal.signal(signal.SIGINT, previous)
     assert stopped.value.code == 130
     assert capsys.readouterr().err == "stopped immediately\n"
+
+
+SWALLOW = """
+import os, signal, sys
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "vitcli.cli.main":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                sum(range(99))
+            except KeyboardInterrupt:
+                raise RecursionError from None
+sys.meta_path.insert(0, Finder())
+from {} import {} as main
+main()
+"""
+
+
+def test_a_module_that_turns_ctrl_c_into_another_error_ends_in_one_line():
+    code = SWALLOW.format(*entry_point().split(":"))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"stopped immediately\n")
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_names_of_any_script_can_be_shown_in_any_locale(here, encoding):
+    Path("größer_蝶.yaml").write_text("question: is 蝶 größer?\nbase: quickstart\n", "utf-8")
+    own = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": encoding}
+    words = [sys.executable, "-m", "vitcli", "experiments", "show", "größer_蝶.yaml"]
+    done = subprocess.run(words, env=os.environ | own, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()
+    assert b"question: is" in done.stdout

@@ -2,7 +2,10 @@
 
 import errno
 import os
+import signal
 import stat
+import subprocess
+import sys
 import tempfile
 
 import pytest
@@ -95,3 +98,22 @@ def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="not a regular file"):
         read_bounded(tmp_path / "pipe", 3)
+
+
+SCRATCH = """
+import os, sys
+from pathlib import Path
+from vitcli.runner.files import scratch_folder
+with scratch_folder(Path(sys.argv[1])) as folder:
+    (folder / "copy").touch()
+    os.kill(os.getpid(), int(sys.argv[2]))
+print("not reached")
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_scratch_folder_is_removed_when_a_signal_ends_the_process(tmp_path, number):
+    words = [sys.executable, "-c", SCRATCH, str(tmp_path), str(int(number))]
+    done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
+    assert (done.returncode, done.stdout) == (128 + number, b"")
+    assert not [*tmp_path.iterdir()]

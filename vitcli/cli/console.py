@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
+from io import TextIOWrapper
 from typing import Any, TextIO
 
 import typer
@@ -44,6 +45,12 @@ def emit_exactly(text: str, *, nl: bool = True) -> None:
         typer.echo(text, nl=nl)
     except BrokenPipeError:
         silence_stdout()
+
+
+def escape_unprintable() -> None:
+    """Let stdout escape letters that its encoding lacks, as stderr does (PYTHONIOENCODING)."""
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def silence_stdout() -> None:

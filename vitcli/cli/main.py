@@ -33,7 +33,7 @@ from vitcli.cli import (
     usage,
     visualize,
 )
-from vitcli.cli.console import say, silence_stdout
+from vitcli.cli.console import escape_unprintable, say, silence_stdout
 from vitcli.cli.docstrings import restore_docstrings
 from vitcli.cli.options import group
 from vitcli.cli.usage import UsageError, is_help
@@ -76,6 +76,8 @@ class Commands(TyperGroup):
             return super().parse_args(ctx, args)
         except UsageError as error:
             refuse(error, ctx)
+        except KeyboardInterrupt as error:
+            stop(error)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -84,8 +86,7 @@ class Commands(TyperGroup):
         except UsageError as error:
             refuse(error, ctx)
         except KeyboardInterrupt as error:
-            say("stopped immediately")
-            raise typer.Exit(130) from error
+            stop(error)
         except (UserError, OSError, ImportError, MemoryError, RuntimeError) as error:
             found = error if isinstance(error, UserError) else as_user_error(error)
             if found is None:
@@ -131,6 +132,12 @@ def _as_file_error(error: OSError) -> UserError | None:
         silence_stdout()
     text = f"{name}: {error.strerror} (VITCLI_TRACEBACK=1 shows where)"
     return ResourceError(text) if is_resource else ConfigError(text)
+
+
+def stop(error: KeyboardInterrupt) -> NoReturn:
+    """Print that Ctrl-C ended the command, and exit with code 130."""
+    say("stopped immediately")
+    raise typer.Exit(130) from error
 
 
 def refuse(error: Exception, context: typer.Context) -> NoReturn:
@@ -195,6 +202,7 @@ def main() -> None:
         sys.exit(2)
     if sys.flags.optimize > 1:
         restore_docstrings(app)
+    escape_unprintable()
     command = partial(app, prog_name="vitcli")
     wanted, _, shell = os.environ.get("_VITCLI_COMPLETE", "").partition("_")
     if wanted == "complete":

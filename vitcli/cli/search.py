@@ -92,7 +92,7 @@ def search(
     from vitcli.runner.run.folder import RUNS
     from vitcli.runner.search.definition import load_search
     from vitcli.runner.search.run import check_cluster
-    from vitcli.runner.search.store import FILE, require_optuna
+    from vitcli.runner.search.store import is_stored, require_optuna
 
     chosen = load_search(name, parse_sets(sets))
     require_optuna()
@@ -104,7 +104,7 @@ def search(
     if dry_run:
         show_plan(chosen, root, options, storage, save, as_json=json)
         return
-    if status and not (storage or (root / FILE).is_file()):
+    if status and not is_stored(root, storage):
         raise ConfigError(f"{root}: there is no such search yet; leave out --status")
     if status:
         driver = open_driver(chosen, root, options, storage, save)

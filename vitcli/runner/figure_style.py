@@ -54,11 +54,13 @@ METADATA: dict[str, dict[str, str | None]] = {
 def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None) -> bytes:
     """Draw a figure in vitcli's style and return the bytes of a png, svg or pdf file.
 
-    The file holds no date and no version. ``software`` is written into a PNG file, and
-    ``software_of`` reads it.
+    The file holds no date and no version, and no matplotlibrc changes it. ``software`` is written
+    into a PNG file, and ``software_of`` reads it.
     """
     metadata = METADATA[form] | ({"Software": software} if form == "png" else {})
-    with matplotlib.rc_context(STYLE), warnings.catch_warnings(), io.BytesIO() as file:
+    with matplotlib.rc_context(), warnings.catch_warnings(), io.BytesIO() as file:
+        matplotlib.rcdefaults()
+        matplotlib.rcParams.update(STYLE)
         # The font shows boxes for letters that it lacks; the user can do nothing about that.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         draw().savefig(file, format=form, metadata=metadata)

@@ -5,11 +5,16 @@ import contextlib
 import hashlib
 import json
 import os
+import signal
 import stat
 import tempfile
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
+
+from filelock import FileLock
 
 from vitcli.runner.errors import ConfigError, InUseError, ResourceError
 from vitcli.runner.text import is_utf8, printable
@@ -112,6 +117,31 @@ def errors_name(path: Path) -> Iterator[None]:
         raise
 
 
+def file_lock(path: Path, timeout: float = -1) -> FileLock:
+    """Return the lock of a file, which is free as soon as its process ends, however it ends.
+
+    On a file system without such locks, acquiring it raises an OSError.
+    """
+    return FileLock(path, timeout=timeout, fallback_to_soft=False)
+
+
+@contextlib.contextmanager
+def require_that_it_stays(folder: Path) -> Iterator[None]:
+    """Let an error say that a folder is gone in which this process works.
+
+    Raises:
+        ResourceError: A file was not found, because the folder was removed or renamed.
+    """
+    try:
+        yield
+    except FileNotFoundError as error:
+        if folder.is_dir():
+            raise
+        raise ResourceError(
+            f"{folder}: the folder was removed or renamed during the training"
+        ) from error
+
+
 def require_folder(path: Path, option: str = "") -> None:
     """Refuse a path whose folder does not exist, before any work is done.
 
@@ -160,6 +190,37 @@ def make_output_folder(path: Path) -> None:
         raise (ConfigError if is_file else ResourceError)(
             f"cannot write to {path} ({error.strerror}); choose another place with -o"
         ) from error
+
+
+@contextlib.contextmanager
+def scratch_folder(parent: Path | None = None, prefix: str = "vitcli-") -> Iterator[Path]:
+    """Create a temporary folder; remove it at the end, also when SIGTERM or SIGHUP is the end."""
+    with unwind_on_signals(), tempfile.TemporaryDirectory(dir=parent, prefix=prefix) as folder:
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def unwind_on_signals() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP raise SystemExit, so that files which are not whole are removed.
+
+    A signal that is ignored or has a handler stays so. A second signal acts at once.
+    """
+    heard = []
+    if threading.current_thread() is threading.main_thread():
+        found = (signal.SIGTERM, signal.SIGHUP)
+        heard = [each for each in found if signal.getsignal(each) is signal.SIG_DFL]
+
+    def leave(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise SystemExit(128 + number)
+
+    for each in heard:
+        signal.signal(each, leave)
+    try:
+        yield
+    finally:
+        for each in heard:
+            signal.signal(each, signal.SIG_DFL)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,12 +1,17 @@
 """Downloading and copying named data sets, against a server on this machine."""
 
+import contextlib
+import errno
 import hashlib
 import http.server
 import io
 import pickle
+import shutil
 import tarfile
 import threading
+import time
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -56,12 +61,13 @@ def archive(files) -> bytes:
 
 @pytest.fixture
 def server(archive, monkeypatch):
-    """Serves /good, /wrong, /cut and /long; anything else is 404. Yields a function to set urls."""
+    """Serves /good, /wrong, /cut, /long, /drip; else 404. Yields a function to set urls."""
     bodies = {
         "/good": archive,
         "/wrong": b"x" * len(archive),
         "/cut": archive[: len(archive) // 2],
         "/long": archive + b"x" * (2 << 20),
+        "/drip": archive,
     }
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -70,7 +76,16 @@ def server(archive, monkeypatch):
             self.send_response(200 if body else 404)
             self.send_header("Content-Length", str(max(len(archive), len(body or b""))))
             self.end_headers()
-            self.wfile.write(body or b"<html>not here</html>")
+            if self.path == "/drip":
+                self.drip()
+            else:
+                self.wfile.write(body or b"<html>not here</html>")
+
+        def drip(self) -> None:
+            with contextlib.suppress(ConnectionError):
+                for byte in archive[:200]:
+                    self.wfile.write(bytes([byte]))
+                    time.sleep(0.02)
 
         def log_message(self, *_: object) -> None:
             pass
@@ -159,6 +174,19 @@ def test_a_slow_source_is_left_unless_it_is_the_last(server, monkeypatch):
     assert sum("MB/s" in text for text in messages) >= 1
 
 
+def test_a_source_that_sends_single_bytes_is_left_even_if_it_is_the_last(server, monkeypatch):
+    server("/drip", "/good")
+    monkeypatch.setattr(download, "PATIENCE_SECONDS", 0.1)
+    messages: list[str] = []
+    with monkeypatch.context() as patience:
+        patience.setattr(download, "MIN_BYTES_PER_SECOND_OF_LAST", 0)
+        get_data("cifar10", on_message=messages.append)
+    assert sum("too slow" in text for text in messages) == 1
+    server("/drip")
+    with pytest.raises(InputError, match="too slow"):
+        get_data("cifar10", CATALOGUE["cifar10"].downloads[0].urls[0])
+
+
 def test_from_a_url(server):
     server("/missing")
     (good,) = [url.replace("/missing", "/good") for url in CATALOGUE["cifar10"].downloads[0].urls]
@@ -179,15 +207,82 @@ def test_from_an_archive_file_and_a_folder(server, archive, files, tmp_path, cac
     assert len(load_data(DataSpec(name="cifar10"), offline=True).test) == 2
 
 
-def test_class_folders_are_copied_and_decoded_once(server, tmp_path, monkeypatch):
-    server("/missing")
+def write_pictures(root: Path) -> Path:
+    """One picture a class and split, and a file of the person's own."""
     for split in ("train", "test"):
         for name in CIFAR.info.class_names:
-            (tmp_path / "mine" / split / name).mkdir(parents=True)
-            Image.new("RGB", (32, 32)).save(tmp_path / "mine" / split / name / "a.png")
-    assert get_data("cifar10", str(tmp_path / "mine"), offline=True).kind == "folders"
+            (root / split / name).mkdir(parents=True)
+            Image.new("RGB", (32, 32)).save(root / split / name / "a.png")
+    (root / "train" / "cat" / "notes.txt").write_text(f"of {root.name}")
+    return root
+
+
+def contents_below(folder: Path) -> dict[str, bytes]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_class_folders_are_copied_and_decoded_once(server, tmp_path, monkeypatch):
+    server("/missing")
+    mine = write_pictures(tmp_path / "mine")
+    assert get_data("cifar10", str(mine), offline=True).kind == "folders"
     monkeypatch.setattr(decode, "read_labelled", None)
     assert len(load_data(DataSpec(name="cifar10"), offline=True).train) == 10
+
+
+def test_a_copy_with_a_damaged_picture_stays_until_a_new_one_is_whole(server, cache):
+    server("/missing", "/good")
+    kept = write_pictures(cache / "downloads" / "cifar10")
+    (kept / "train" / "dog" / "a.png").write_bytes(b"no picture")
+    before = contents_below(kept)
+    (_, good) = CATALOGUE["cifar10"].downloads[0].urls
+    server("/missing")
+    with pytest.raises(InputError, match="could not be downloaded"):
+        get_data("cifar10")
+    assert contents_below(kept) == before
+    assert get_data("cifar10", good).kind == "archive"
+    assert contents_below(kept)["train/cat/notes.txt"] == b"of cifar10"
+
+
+def test_a_new_copy_replaces_the_pictures_and_no_other_file(server, tmp_path, cache):
+    server("/missing")
+    mine, kept = write_pictures(tmp_path / "mine"), write_pictures(cache / "downloads" / "cifar10")
+    (mine / "train" / "cat" / "a.png").rename(mine / "train" / "cat" / "b.png")
+    get_data("cifar10", str(mine), offline=True)
+    pictures = {path for path in contents_below(mine) if path.endswith(".png")}
+    assert {*contents_below(kept)} == {*pictures, "train/cat/notes.txt"}
+    assert (kept / "train" / "cat" / "notes.txt").read_text() == "of cifar10"
+
+
+def test_a_disk_that_is_full_while_a_copy_is_made_leaves_the_old_one(
+    server, tmp_path, cache, monkeypatch
+):
+    server("/missing")
+    mine, kept = write_pictures(tmp_path / "mine"), write_pictures(cache / "downloads" / "cifar10")
+    (kept / "train" / "cat" / "old.png").write_bytes(b"old")
+    before, copied, copy = contents_below(cache / "downloads"), [], shutil.copy2
+
+    def fill(source: Path, target: Path) -> None:
+        if len(copied) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device", str(target))
+        copied.append(copy(source, target))
+
+    monkeypatch.setattr(shutil, "copy2", fill)
+    with pytest.raises(ResourceError, match="VITCLI_CACHE"):
+        get_data("cifar10", str(mine), offline=True)
+    assert contents_below(cache / "downloads") == before
+    assert len(copied) == 3
+
+
+def test_damaged_original_files_go_when_the_archive_is_there(server, files, cache):
+    server("/good")
+    kept = cache / "downloads" / "cifar10" / CIFAR.folder
+    kept.mkdir(parents=True)
+    for name in CIFAR.files:
+        (kept / name).write_bytes(b"damaged")
+    (kept / "notes.txt").write_text("mine")
+    assert get_data("cifar10").kind == "archive"
+    assert [*contents_below(kept)] == ["notes.txt"]
 
 
 def test_a_damaged_download_is_fetched_again_and_a_users_file_is_not_touched(

@@ -124,15 +124,22 @@ class Engine:
         self.waiting.clear()
 
 
-def make_driver(name: str = "made.yaml", save: Path | None = None, **changes: Any) -> Driver:
+def make_driver(
+    name: str = "made.yaml",
+    save: Path | None = None,
+    root: Path | None = None,
+    storage: str | None = None,
+    **changes: Any,
+) -> Driver:
     """Return a driver whose storage is that of earlier drivers in the same folder."""
     search = load_search(name, {f"search.{field}": value for field, value in changes.items()})
-    make_folder(ROOT)
+    root = root or ROOT
+    make_folder(root)
     return Driver(
         search=search,
-        root=ROOT,
+        root=root,
         options=Options(jobs=1, device="cpu", command="vitcli search made.yaml"),
-        store=Store(search, ROOT),
+        store=Store(search, root, storage),
         judge=Judge(search, sizes),
         saved=read_saved(save) if save else {},
         save=save,

@@ -1,5 +1,7 @@
 """A search asks, trains and tells: each configuration once, whatever kills it in between."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.runner.search.made_up import (
@@ -106,6 +108,19 @@ def test_after_kill_9_results_are_told_and_unfinished_trials_continue_first(made
     assert again.store.trials()[killed_while_asking].state.name == "FAIL"
     assert "RUNNING" not in states(again)
     assert states(again).count("COMPLETE") == 6
+
+
+def test_searches_in_two_folders_share_a_storage_and_no_trial(made):
+    one, other = Path("runs/one"), Path("runs/other")
+    first = make_driver(root=one, storage="shared")
+    first.begin_plan()
+    first.next_job()
+    search_all(root=other, storage="shared")
+    assert states(first) == ["RUNNING"], "the other search does not end a trial of this one"
+    again = search_all(root=one, storage="shared")
+    assert again.store.study._study_id == first.store.study._study_id, "it continues"
+    assert len(search_all(root=other, storage="shared").results) == len(again.results) == 6
+    assert len(Engine.trained) == 12, "and trains nothing twice"
 
 
 def test_a_result_of_another_driver_is_told_and_not_trained_again(made):

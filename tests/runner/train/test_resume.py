@@ -19,6 +19,7 @@ from vitcli.core.train import fit as loop
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import Experiment, load_experiment
+from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.train import trainer as training
 from vitcli.runner.train.events import EpochDone, Event
@@ -190,13 +191,36 @@ def test_an_edited_configuration_is_refused_or_marked(tiny, here, monkeypatch, h
         Path("edited/checkpoints").mkdir()
     step = RunDir(Path("edited")).last_step()
     config = Path("edited/config.yaml")
-    config.write_text(config.read_text().replace("seed: 0", "seed: 3", 1))
-    with pytest.raises(ConfigError, match=r"config\.yaml \w+ -> \w+"):
+    text = config.read_text().replace("seed: 0", "seed: 3", 1)
+    config.write_text(text.replace("weight_decay: 0.05", "weight_decay: 0.01", 1))
+    told = r"config\.yaml optim\.weight_decay 0\.05 -> 0\.01, config\.yaml seed 0 -> 3\); restore"
+    with pytest.raises(ConfigError, match=told):
         run(config, "edited", resume=True)
     marked = run(config, "edited", resume=True, allow_inexact=True)
     assert not marked.result["exact"]
     assert f"from step {step}: config.yaml" in marked.run.read("meta.json")["inexact"][0]
     assert not run(config, "edited", resume=True).trained
+
+
+@pytest.mark.parametrize("recorded", [None, 5, {"seed": "x"}, {"seed": 3}])
+def test_an_edit_is_refused_where_the_first_configuration_is_not_known(
+    tiny, here, monkeypatch, recorded
+):
+    """Runs of earlier versions have its hash only."""
+    with monkeypatch.context() as patch:
+        stop_after(patch, 6)
+        with pytest.raises(StoppedError):
+            run(tiny, "edited")
+    config, place = Path("edited/config.yaml"), Path("edited/meta.json")
+    config.write_text(config.read_text().replace("seed: 0", "seed: 3", 1))
+    meta = RunDir(Path("edited")).read("meta.json")
+    commit_json(
+        place,
+        {k: v for k, v in meta.items() if k != "config"}
+        | ({} if recorded is None else {"config": recorded}),
+    )
+    with pytest.raises(ConfigError, match=r"config\.yaml \w{8} -> \w{8}\); restore"):
+        run(config, "edited", resume=True)
 
 
 def test_a_comment_in_the_configuration_changes_nothing(tiny, here, monkeypatch):

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-from filelock import FileLock, Timeout
+from filelock import Timeout
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vitcli.core.data.source import Images
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
 FORMAT = 1
@@ -73,13 +73,13 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
     """Let one process decode while others wait; yield whether the cache can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(f"{path}.lock")
+        lock = file_lock(path.with_name(f"{path.name}.lock"))
         try:
             lock.acquire(timeout=0)
         except Timeout:
             on_message(f"waiting for another process that prepares {printable(path)}")
             lock.acquire()
-    except (OSError, NotImplementedError) as error:
+    except OSError as error:
         on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")
         yield False
         return

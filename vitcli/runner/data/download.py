@@ -19,6 +19,8 @@ CHUNK = 1 << 18
 SLACK = 1 << 20
 # A URL slower than this after PATIENCE_SECONDS is given up for the next one.
 MIN_BYTES_PER_SECOND = 200_000
+# The last URL is given up only if it is so slow that the file would take days.
+MIN_BYTES_PER_SECOND_OF_LAST = 1_000
 PATIENCE_SECONDS = 30.0
 
 
@@ -67,18 +69,18 @@ def check_content(file: Download, content: bytes) -> None:
 
 def _receive(url: str, file: Download, on_message: Callable[[str], None], *, last: bool) -> bytes:
     request = urllib.request.Request(url, headers={"User-Agent": "vitcli"})
-    content = bytearray()
+    content, min_rate = bytearray(), MIN_BYTES_PER_SECOND_OF_LAST if last else MIN_BYTES_PER_SECOND
     started = reported = time.monotonic()
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
-            while chunk := response.read(CHUNK):
+            while chunk := response.read1(CHUNK):  # read() would wait for a whole chunk
                 content += chunk
                 now = time.monotonic()
                 if len(content) > file.size + SLACK:
                     raise UnusableError("the server sends more bytes than the file has")
                 rate = len(content) / max(now - started, 1e-6)
-                if not last and now - started > PATIENCE_SECONDS and rate < MIN_BYTES_PER_SECOND:
-                    raise UnusableError(f"too slow ({rate / 1e3:.0f} kB/s)")
+                if now - started > PATIENCE_SECONDS and rate < min_rate:
+                    raise UnusableError(f"too slow ({rate / 1e3:.1f} kB/s)")
                 if now - reported > REPORT_SECONDS:
                     reported = now
                     on_message(_progress(len(content), file.size, rate))

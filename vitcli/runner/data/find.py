@@ -28,10 +28,20 @@ class Source:
 
 
 def cache_root() -> Path:
-    """Return the folder for downloads and decoded arrays: ``VITCLI_CACHE`` or the default."""
-    chosen = os.environ.get(CACHE_VARIABLE)
-    return (
-        Path(os.path.expanduser(chosen)) if chosen else Path(platformdirs.user_cache_dir("vitcli"))
+    """Return the folder for downloads and decoded arrays: ``VITCLI_CACHE`` or the default.
+
+    Raises:
+        ResourceError: The variable is not set, and the user has no home folder.
+    """
+    if chosen := os.environ.get(CACHE_VARIABLE):
+        return Path(os.path.expanduser(chosen))
+    with contextlib.suppress(RuntimeError):
+        place = Path(platformdirs.user_cache_dir("vitcli"))
+        if place.is_absolute():  # some versions leave '~' as it is
+            return place
+    raise ResourceError(
+        f"the cache has no place, because you have no home folder; set {CACHE_VARIABLE} to a folder"
+        " that you can write to"
     )
 
 

@@ -21,8 +21,9 @@ from vitcli.runner.data.find import (
     is_offline,
     missing_data_error,
 )
+from vitcli.runner.data.image_folder import list_folder
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, unwind_on_signals
 from vitcli.runner.text import ignore_message, printable
 
 
@@ -110,7 +111,6 @@ def _refresh(row: CatalogueRow, offline: bool, on_message: Listener) -> None:
         if is_offline(offline) or not found.path.is_relative_to(download_folder(name)):
             raise
         on_message(str(error))
-        shutil.rmtree(download_folder(name))
         decode_named(row, _fetch(name, on_message), None, on_message)
 
 
@@ -137,13 +137,32 @@ def _fetch(name: str, on_message: Listener, url: str | None = None) -> Source:
             if url:
                 urls = (url,) if row.archive else (f"{url}/{file.name}",)
             download(file, folder, on_message, urls)
-    return _downloaded_source(name)
+        return _prefer(
+            row,
+            Source("archive", folder / row.archive) if row.archive else Source("files", folder),
+        )
 
 
-def _downloaded_source(name: str) -> Source:
-    source = find_source_in(name, download_folder(name))
-    assert source is not None
-    return source
+def _prefer(row: CatalogueRow, new: Source) -> Source:
+    """Remove the copies in the cache that would be found before a new one; return the new one."""
+    name, folder = row.info.name, download_folder(row.info.name)
+    while (found := find_source_in(name, folder)) is not None and found != new:
+        _remove(_files_of(row, found))
+    return new
+
+
+def _files_of(row: CatalogueRow, source: Source) -> list[Path]:
+    """Return the files that belong to a copy. A person's other files beside them do not."""
+    if source.kind == "archive":
+        return [source.path]
+    if source.kind == "files":
+        return [source.path / file for file in row.files]
+    return [Path(path) for path in list_folder(source.path, row.info.class_names).files.paths]
+
+
+def _remove(files: list[Path]) -> None:
+    for file in files:
+        file.unlink()
 
 
 def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> None:
@@ -163,28 +182,38 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> None:
         with explain_write_errors(target):
             target.mkdir(parents=True, exist_ok=True)
             commit(target / row.downloads[0].name, content)
-        source = _downloaded_source(name)
+            source = _prefer(row, Source("archive", target / row.downloads[0].name))
     decoded = decode_named(row, source, None, on_message)
     if source.kind != "archive":
         on_message(f"copying {printable(source.path)} to {printable(target)}")
         with explain_write_errors(target):
-            _copy_folder(row, source, target)
-        decode_named(row, _downloaded_source(name), None, on_message, decoded=decoded)
+            copy = _copy_folder(row, source, target)
+        decode_named(row, copy, None, on_message, decoded=decoded)
 
 
-def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> None:
-    """Copy to a temporary folder beside the target, then rename it to the target."""
+@unwind_on_signals()
+def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
+    """Copy to a temporary folder beside the target, then move the files to the target.
+
+    The old copy is removed when the new one is whole. Other files in the target stay.
+    """
     staging = target.parent / f".{target.name}.new"
+    inner = Path(row.folder if source.kind == "files" else "")
+    new = Source(source.kind, target / inner)
     shutil.rmtree(staging, ignore_errors=True)
-    if source.kind == "files":
-        (staging / row.folder).mkdir(parents=True)
-        for file in row.files:
-            shutil.copy2(source.path / file, staging / row.folder / file)
-    else:
-        for split in ("train", "test"):
-            shutil.copytree(source.path / split, staging / split)
-    shutil.rmtree(target, ignore_errors=True)
-    staging.rename(target)
+    try:
+        copies = [inner / file.relative_to(source.path) for file in _files_of(row, source)]
+        for copy in copies:
+            (staging / copy).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source.path / copy.relative_to(inner), staging / copy)
+        if new.kind == "folders" and find_source_in(row.info.name, target) == new:
+            _remove(_files_of(row, new))
+        for copy in copies:
+            (target / copy).parent.mkdir(parents=True, exist_ok=True)
+            (staging / copy).replace(target / copy)
+        return _prefer(row, new)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
 
 
 def _checked_archive(row: CatalogueRow, path: Path) -> bytes:

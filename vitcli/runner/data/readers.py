@@ -10,7 +10,6 @@ import gzip
 import hashlib
 import io
 import tarfile
-import tempfile
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from vitcli.core.data.source import Images
 from vitcli.runner.data.catalogue import CatalogueRow
 from vitcli.runner.data.find import Source, explain_write_errors
 from vitcli.runner.errors import InputError
+from vitcli.runner.files import scratch_folder
 from vitcli.runner.text import printable
 
 MAX_FILE = 256 * 2**20
@@ -41,8 +41,8 @@ def read_original(
 
     reader = getattr(torchvision.datasets, row.reader)
     sums = checksums(reader)
-    with tempfile.TemporaryDirectory(dir=scratch, prefix="verified-") as folder:
-        private = Path(folder, row.folder)
+    with scratch_folder(scratch, "verified-") as folder:
+        private = folder / row.folder
         private.mkdir(parents=True, exist_ok=True)
         for name, content in _contents(row, source):
             if hashlib.md5(content, usedforsecurity=False).hexdigest() != sums[name]:
@@ -53,7 +53,7 @@ def read_original(
             path, plain = _unzip(private / name, content)
             with explain_write_errors(private):
                 path.write_bytes(plain)
-        return _read(reader, Path(folder), True), _read(reader, Path(folder), False)
+        return _read(reader, folder, True), _read(reader, folder, False)
 
 
 def checksums(reader: Any) -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 import filelock
 
 from vitcli.runner.errors import InUseError
-from vitcli.runner.files import make_folder
+from vitcli.runner.files import errors_name, file_lock, make_folder, require_that_it_stays
 from vitcli.runner.run.folder import hold_folder
 
 LOGS = "logs"
@@ -24,15 +24,21 @@ PLAN_SECONDS = 60.0
 
 @contextlib.contextmanager
 def join_drivers(root: Path) -> Iterator[int]:
-    """Be a driver of a folder while entered; yield the number of this driver, from 0."""
+    """Be a driver of a folder while entered; yield the number of this driver, from 0.
+
+    Raises:
+        ResourceError: The folder was removed or renamed meanwhile.
+    """
     make_folder(root / LOGS)
     for number in itertools.count():
-        lock = filelock.FileLock(root / LOGS / LOCK.format(number), timeout=0)
-        with contextlib.suppress(filelock.Timeout):
+        path = root / LOGS / LOCK.format(number)
+        lock = file_lock(path, timeout=0)
+        with contextlib.suppress(filelock.Timeout), errors_name(path):
             lock.acquire()
             break
     try:
-        yield number
+        with require_that_it_stays(root):
+            yield number
     finally:
         lock.release()
 
@@ -54,7 +60,7 @@ def no_drivers(root: Path) -> Iterator[None]:
         held.enter_context(hold_folder(root, REFUSAL))
         try:
             for path in _locks(root):
-                held.enter_context(filelock.FileLock(path, timeout=0))
+                held.enter_context(file_lock(path, timeout=0))
         except filelock.Timeout as error:
             raise InUseError(f"{root}: {REFUSAL}") from error
         yield
@@ -77,7 +83,7 @@ def _locks(root: Path) -> list[Path]:
 
 def _is_held(path: Path) -> bool:
     try:
-        with filelock.FileLock(path, timeout=0):
+        with file_lock(path, timeout=0):
             return False
     except filelock.Timeout:
         return True

@@ -10,7 +10,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,7 +25,7 @@ from vitcli.core.ops.native.compiled import Kernels
 from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.data.find import cache_root
 from vitcli.runner.errors import ResourceError
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, scratch_folder
 from vitcli.runner.machine.processor import cpu_kind, has_avx512_bf16
 from vitcli.runner.text import ignore_message
 
@@ -183,8 +182,8 @@ def _store(path: Path, content: bytes) -> None:
 
 def _compile(compiler: str, source: Path, options: list[str]) -> bytes:
     """Compile a library without linking OpenMP, because it must share the threads of torch."""
-    with tempfile.TemporaryDirectory() as folder:
-        made, linked = Path(folder) / "kernel.o", Path(folder) / "kernel.so"
+    with scratch_folder() as folder:
+        made, linked = folder / "kernel.o", folder / "kernel.so"
         _run(compiler, *options, "-c", str(source), "-o", str(made))
         _run(compiler, "-shared", str(made), "-o", str(linked), "-lm")
         return linked.read_bytes()

@@ -21,8 +21,10 @@ from vitcli.runner.files import (
     commit,
     commit_json,
     errors_name,
+    file_lock,
     is_unchanged,
     make_folder,
+    require_that_it_stays,
     require_utf8,
     sha256,
     write_only_while_same,
@@ -233,17 +235,18 @@ def hold_folder(folder: Path, refusal: str, timeout: float = 0.5) -> Iterator[No
     Raises:
         InUseError: Another process holds the lock.
         ConfigError: The path is not UTF-8.
+        ResourceError: The folder was removed or renamed meanwhile.
     """
     require_utf8(folder)
     make_folder(folder)
-    lock = filelock.FileLock(folder / LOCK, timeout=timeout)
+    lock = file_lock(folder / LOCK, timeout)
     try:
         with errors_name(folder / LOCK):
             lock.acquire()
     except filelock.Timeout as error:
         raise InUseError(f"{folder}: {refusal}") from error
     try:
-        with write_only_while_same(folder):
+        with require_that_it_stays(folder), write_only_while_same(folder):
             yield
     finally:
         lock.release()

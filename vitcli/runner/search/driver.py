@@ -302,6 +302,7 @@ class Driver:
         options = self.options
         self.plan = {
             "study": self.search.name,
+            "storage_id": self.store.id,
             "threads": self.search.threads,
             "device": options.device,
             "data_dir": str(options.data_dir.resolve()) if options.data_dir else None,

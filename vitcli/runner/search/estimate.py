@@ -16,7 +16,7 @@ from vitcli.runner.search.history import restore
 from vitcli.runner.search.judge import Judge, Verdict
 from vitcli.runner.search.records import read_saved
 from vitcli.runner.search.space import Choices, Point, point_key
-from vitcli.runner.search.store import FILE, Store
+from vitcli.runner.search.store import Store, is_stored
 from vitcli.runner.study.plan import Options, worker_count
 from vitcli.runner.text import ignore_message, quantity
 
@@ -118,8 +118,8 @@ def _known_times(
     judge: Judge,
 ) -> tuple[list[float], int]:
     """Return the training times of finished trials, and the number of trials that are done."""
-    is_stored = bool(storage or (root / FILE).is_file())
-    if not (is_stored or save):
+    has_storage = is_stored(root, storage)
+    if not (has_storage or save):
         return [], 0
     from optuna.storages import InMemoryStorage
 
@@ -127,13 +127,13 @@ def _known_times(
         search=search,
         root=root,
         options=options,
-        store=Store(search, root, storage, None if is_stored else InMemoryStorage()),
+        store=Store(search, root, storage, None if has_storage else InMemoryStorage()),
         judge=judge,
         saved=read_saved(save) if save else {},
         save=save,
         on_event=ignore_message,
     )
-    if not is_stored:
+    if not has_storage:
         restore(driver)
     driver.save = None  # an estimate writes no file
     driver.read()

@@ -4,6 +4,7 @@ The storage knows which points were asked for and what was told about them. What
 read from its own files. So a storage that was lost can be filled again from the run folders.
 """
 
+import uuid
 import warnings
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -11,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.search.attributes import DIVERGED, FAILED, FOLDER, KILLED, RULE, is_evaluated
 from vitcli.runner.search.definition import Search
@@ -46,6 +48,24 @@ def open_storage(url: str) -> "BaseStorage":
     return RDBStorage(url)
 
 
+def is_stored(root: Path, url: str | None) -> bool:
+    """Return whether the storage at an address, or the file in ``root``, has a search of it."""
+    return (root / (PLAN if url else FILE)).is_file()
+
+
+def _storage_id(root: Path) -> str:
+    """Return the id of the search in a folder, which an earlier call wrote into the plan.
+
+    An empty id is that of a folder of an earlier version.
+    """
+    try:
+        return str(read_plan(root).get("storage_id", ""))
+    except FileNotFoundError:
+        return uuid.uuid4().hex[:12]
+    except (OSError, ValueError, RecursionError) as error:
+        raise InputError(f"{root / PLAN}: damaged; restore it, or name a new -o FOLDER") from error
+
+
 class Store:
     """The trials of a search in Optuna's storage, by ask and tell.
 
@@ -55,8 +75,10 @@ class Store:
         url: Address of a storage, such as ``sqlite:///all.db``; by default a file in ``root``.
         storage: A storage that is open already, instead of the one at ``url``.
 
+    The storage at ``url`` may hold the searches of several folders. ``id`` tells them apart.
+
     Raises:
-        InputError: The storage cannot be opened.
+        InputError: The storage cannot be opened, or the plan in ``root`` is damaged.
     """
 
     def __init__(
@@ -73,6 +95,8 @@ class Store:
         from vitcli.runner.search.samplers import distributions
 
         self.search = search
+        self.id = _storage_id(root)
+        name = search.study_name() + (f"-{self.id}" if url and self.id else "")
         self._distributions = distributions(search.space)
         best: Literal["maximize", "minimize"] = (
             "maximize" if search.headline.higher_is_better else "minimize"
@@ -80,7 +104,7 @@ class Store:
         try:
             self.study: Study = optuna.create_study(
                 storage=storage or open_storage(url or f"sqlite:///{root.resolve() / FILE}"),
-                study_name=search.study_name(),
+                study_name=name,
                 directions=[best, "minimize"] if search.is_pareto else [best],
                 pruner=_pruner(search),
                 load_if_exists=True,

@@ -17,8 +17,9 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.train.schedule import planned_factor
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import config_text
-from vitcli.runner.experiment.diff import Change
+from vitcli.runner.experiment.config import check, config_text
+from vitcli.runner.experiment.diff import Change, differences
+from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.run.folder import RunDir
@@ -30,6 +31,8 @@ RECORDED = ("vitcli", "torch", "cpu_capability")
 """Facts about a session that every version wrote to meta.json, besides the threads."""
 JUMP = 1.25
 """A learning rate that grows by more than this factor between two steps is reported."""
+CONFIG = "config.yaml"
+"""Begin of the names of changes in the configuration."""
 REPLACED = "replaced_config_sha256"
 """Entry in meta.json while config.yaml is replaced: the hash that it has until then."""
 CHANGEABLE = (
@@ -151,10 +154,11 @@ def refuse_inexact(run: str, changes: Mapping[str, Change]) -> None:
         return
     hints = {
         "threads": "set OMP_NUM_THREADS={}",
-        "config.yaml": "restore the config.yaml that the training began with",
         "ranks": "start it with torchrun --nproc-per-node {}",
     }
     hint = "continue it in its original environment"
+    if all(name.startswith(CONFIG) for name in changes):
+        hint = f"restore the {CONFIG} that the training began with"
     if len(changes) == 1:
         ((name, (before, _)),) = changes.items()
         hint = hints.get(name, hint).format(before)
@@ -197,12 +201,31 @@ def refuse_changed_record(run: RunDir, *, allow_inexact: bool) -> None:
         refuse_inexact(run.name, edited_configuration(run, meta))
 
 
+def configuration_record(spec: ExperimentSpec) -> dict[str, Any]:
+    """Return the entries of meta.json about a configuration: its values and its hash."""
+    return {
+        "config": spec.model_dump(mode="json"),
+        "config_sha256": sha256(config_text(spec).encode()),
+    }
+
+
 def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Change]:
-    """Return the hash of config.yaml (then, now) if its values are not those of the training."""
+    """Return the fields of config.yaml whose values are not those of the training.
+
+    If meta.json has only the hash of the configuration, return the hashes (then, now).
+    """
     recorded, now = meta.get("config_sha256"), run.config_sha256()
     same = recorded in (None, now, sha256(config_text(run.spec()).encode()))
-    same = same or meta.get(REPLACED) == now
-    return {} if same else {"config.yaml": (str(recorded)[:8], now[:8])}
+    if same or meta.get(REPLACED) == now:
+        return {}
+    try:
+        begun = check(meta["config"], Document("", "meta.json"), is_stored=True)
+    except (KeyError, TypeError, AttributeError, ConfigError):  # of an earlier version, or edited
+        return {CONFIG: (str(recorded)[:8], now[:8])}
+    fields = differences(begun, run.spec())
+    is_whole = fields and configuration_record(begun)["config_sha256"] == recorded
+    changes = {f"{CONFIG} {name}": change for name, change in fields.items()}
+    return changes if is_whole else {CONFIG: (str(recorded)[:8], now[:8])}
 
 
 def refuse_other_data(run: RunDir, data: DataSet) -> None:

@@ -17,19 +17,17 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import (
     ConfigError,
     InUseError,
-    ResourceError,
     StoppedError,
     UserError,
 )
 from vitcli.runner.experiment.config import (
     Experiment,
     config_hash,
-    config_text,
     load_experiment,
 )
 from vitcli.runner.experiment.diff import differences, shrinking, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
-from vitcli.runner.files import commit_json, make_output_folder, sha256
+from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.machine.arithmetic import chosen_kernels
 from vitcli.runner.machine.device import environment, pick_device
 from vitcli.runner.machine.resources import resource_errors
@@ -48,6 +46,7 @@ from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
     REPLACED,
+    configuration_record,
     edited_configuration,
     mark_inexact,
     may_change,
@@ -143,10 +142,6 @@ def start(
                 remove_empty_folders(run.path)
             raise
         except Exception as error:
-            if isinstance(error, FileNotFoundError) and not run.path.is_dir():
-                raise ResourceError(
-                    f"{run.path}: the folder was removed or renamed during the training"
-                ) from error
             if run.exists:
                 run.set_status("failed", run.last_step(), f"{type(error).__name__}: {error}")
             raise
@@ -263,7 +258,7 @@ def prepare_trainer(
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
-    meta |= {"config_sha256": sha256(config_text(spec).encode())} | (
+    meta |= configuration_record(spec) | (
         shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
     )
     meta |= {"pretrained": describe_pretraining(first)} if first and spec.pretrain else {}

@@ -8,7 +8,7 @@ from vitcli.core.spec import DATA_SETS, FAMILIES
 from vitcli.core.spec.task import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import headline_key
-from vitcli.runner.text import one_line, printable
+from vitcli.runner.text import one_line, printable, without_folders
 from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.trained import TrainedModel
 
@@ -137,7 +137,7 @@ def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict
         "95 % interval": _interval(metric, value, count, split),
         "epochs": result.get("epochs"),
         "random seed": model.spec.seed,
-        "command": f"`{meta['command']}`" if "command" in meta else None,
+        "command": f"`{without_folders(str(meta['command']))}`" if "command" in meta else None,
         "commit of vitcli": meta.get("commit"),
         "torch": meta.get("torch"),
         "hardware": meta.get("hardware"),

@@ -25,9 +25,10 @@ from vitcli.runner.experiment.config import (
     model_hash,
 )
 from vitcli.runner.experiment.resolve import resolve
-from vitcli.runner.files import commit_json, make_output_folder
+from vitcli.runner.files import commit_json, make_folder, make_output_folder, unwind_on_signals
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
+from vitcli.runner.run.listing import delete_run_files, remove_empty_folders
 from vitcli.runner.weights.class_order import fit_class_order
 from vitcli.runner.weights.match import match_tensors
 from vitcli.runner.weights.read import read_metadata, read_tensors
@@ -80,7 +81,7 @@ def import_weights(
         ConfigError: The run folder already holds files, or the experiment's task does not classify.
     """
     run = RunDir(output)
-    if output.exists() and not (output.is_dir() and is_effectively_empty(output)):
+    if output.exists() and not (output.is_dir() and _is_free(run)):
         raise ConfigError(f"{output} already holds files; choose another --name or -o")
     refuse_unused_folder(experiment.spec.data.name, data_dir)
     if theirs:
@@ -148,7 +149,9 @@ def image_model_of(spec: ExperimentSpec, name: str) -> ImageModel:
 def write_run(
     run: RunDir, spec: ExperimentSpec, weights: Mapping[str, Tensor], meta: Mapping[str, Any]
 ) -> None:
-    """Write the folder of a finished run with these weights.
+    """Write the folder of a finished run with these weights, or nothing.
+
+    config.yaml, which makes the folder a run, is written last.
 
     Raises:
         ConfigError: Another process has written files into the folder.
@@ -156,16 +159,35 @@ def write_run(
     """
     make_output_folder(run.path)
     with run.lock():
-        if not is_effectively_empty(run.path):
+        if not _is_free(run):
             name = f"{run.path} now holds files of another process"
             raise ConfigError(f"{name}; choose another --name")
-        run.create(spec)
-        commit_json(run.path / "meta.json", meta)
-        checkpoint_state = {"weights": "model", "model": model_hash(spec.model)}
-        tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
-        save_checkpoint(run.checkpoints, Checkpoint(0, tensors, checkpoint_state))
-        keep_weights(run.checkpoints)
-        run.set_status("finished", 0, "imported")
+        try:
+            with unwind_on_signals():
+                _write_files(run, spec, weights, meta)
+        except BaseException:
+            delete_run_files(run.path)
+            remove_empty_folders(run.path)
+            raise
+
+
+def _write_files(
+    run: RunDir, spec: ExperimentSpec, weights: Mapping[str, Tensor], meta: Mapping[str, Any]
+) -> None:
+    make_folder(run.checkpoints)
+    commit_json(run.path / "meta.json", meta)
+    checkpoint_state = {"weights": "model", "model": model_hash(spec.model)}
+    tensors = {f"model.{name}": tensor for name, tensor in weights.items()}
+    save_checkpoint(run.checkpoints, Checkpoint(0, tensors, checkpoint_state))
+    keep_weights(run.checkpoints)
+    run.set_status("finished", 0, "imported")
+    run.create(spec)
+
+
+def _is_free(run: RunDir) -> bool:
+    """Return whether a folder is empty, or holds an import that was killed."""
+    was_killed = not run.exists and "imported" in run.read("meta.json")
+    return was_killed or is_effectively_empty(run.path)
 
 
 def as_timm(experiment: Experiment, theirs: TimmWeights) -> Experiment:

@@ -1,6 +1,5 @@
 """Export of a trained model into a file of another program, checked against the model."""
 
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +9,7 @@ from pathlib import Path
 import torch
 
 from vitcli.runner.errors import CheckError, ConfigError
-from vitcli.runner.files import commit, make_output_folder
+from vitcli.runner.files import commit, make_output_folder, scratch_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.card import write_card
 from vitcli.runner.weights.formats import (
@@ -118,8 +117,8 @@ def export_run(
     form.check(name, path)
     model = trained_model(run)
     make_output_folder(path.parent)
-    with tempfile.TemporaryDirectory() as scratch, torch.no_grad():
-        draft = Path(scratch) / path.name
+    with scratch_folder() as scratch, torch.no_grad():
+        draft = scratch / path.name
         facts = form.write(model, draft, opset)
         difference = None
         if check and form.read is not None:

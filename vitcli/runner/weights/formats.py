@@ -28,6 +28,8 @@ Reloaded = Callable[[Tensor], Tensor]
 """A model that was read back: images (B, C, H, W) -> its output."""
 TRACED = 2
 """Number of images with which a model is traced. torch treats 0 and 1 as constants."""
+STACK_TRACE = "pkg.torch.onnx.stack_trace"
+"""Entry of a node in an ONNX model that names folders of this machine."""
 BATCH = torch.export.Dim("batch")
 
 
@@ -81,6 +83,8 @@ def write_pt2(model: TrainedModel, path: Path, opset: int) -> Facts:
         )
     except (RuntimeError, torch._dynamo.exc.TorchDynamoException) as error:
         raise untraceable(model, error) from error
+    for node in program.graph.nodes:
+        node.meta.pop("stack_trace", None)  # it names folders of this machine
     torch.export.save(program, path, extra_files={"vitcli.json": json.dumps(model.metadata())})
     return {"torch": torch.__version__}
 
@@ -120,6 +124,9 @@ def write_onnx(model: TrainedModel, path: Path, opset: int) -> Facts:
     used = program.model.opset_imports[""]
     if used != opset:
         raise InputError(f"{model.run.name}: torch wrote opset {used}, not {opset}; try --opset 18")
+    for part in (program.model.graph, *program.model.functions.values()):
+        for node in part:
+            node.metadata_props.pop(STACK_TRACE, None)
     program.model.metadata_props.update(model.metadata())
     program.save(path)
     return {"opset": str(used)}

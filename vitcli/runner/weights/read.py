@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from vitcli.runner.errors import InputError
+from vitcli.runner.files import scratch_folder
 from vitcli.runner.text import ignore_message, one_line
 from vitcli.runner.weights.names import naming_of
 from vitcli.runner.weights.unpickle import NOTE, SECONDS
@@ -59,8 +59,8 @@ def _read(file: Path, on_message: Callable[[str], None]) -> dict[str, Tensor]:
         raise InputError(f"{file}: the file is empty")
     if file.suffix == ".safetensors":
         return _load(file, file)
-    with tempfile.TemporaryDirectory() as scratch:
-        target = Path(scratch) / "weights.safetensors"
+    with scratch_folder() as scratch:
+        target = scratch / "weights.safetensors"
         _unpickle(file, target)
         if note := read_metadata(target).get(NOTE):
             on_message(f"note: {file}: {one_line(note, MAX_NOTE)}")
