@@ -12,8 +12,10 @@ from vitcli.runner.errors import ConfigError, InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.experiment.resolve import shrink_batch
+from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
+from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.start import Request, resume_experiment, start
 
 
@@ -187,3 +189,66 @@ def test_the_estimated_time_includes_the_start(few, here):
     assert document["estimated_startup_seconds"] > 1000
     assert document["estimated_seconds"] == found.seconds
     assert "about 16 min" in found.as_text()
+
+
+@pytest.fixture
+def odd(few, pictures):
+    """The experiment with patches of 4, on pictures of 40x50 pixels."""
+    for path in pictures.rglob("*.png"):
+        Image.open(path).resize((50, 40)).save(path)
+    return few
+
+
+def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, here, monkeypatch):
+    said = [""]
+    found = dry_run(load_experiment(str(odd)), Request(output=Path("run")), said.append)
+    messages = [""]
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(StoppedError):
+            train(odd, messages=messages)
+    for texts in (said, messages):
+        (note,) = [text for text in texts if text.startswith("note: patches")]
+        assert "resized to 40x48 (-s data.resize=[40,48])" in note
+    run = train(odd, resume=True).run
+    spec = run.spec()
+    assert found.spec == spec
+    assert spec.model.img_size == spec.data.resize == (40, 48)
+    assert not train(odd).trained, "the same experiment is finished"
+    meta = run.read("meta.json")
+    assert "data.resize" not in differing_fields(
+        spec, meta, {"tiny": load_experiment(str(odd)).spec}
+    )
+    messages = [""]
+    assert evaluate_run("run", on_message=messages.append).num_images == 24
+    assert not any("other images" in text for text in messages)
+    experiment, path = resume_experiment("run")
+    assert not start(experiment, Request(output=path, resume=True)).trained
+
+
+@pytest.mark.parametrize("changes", [{"data.resize": 30}, {"model.img_size": 30}])
+def test_a_size_that_the_user_set_stays_and_is_refused(odd, here, changes):
+    with pytest.raises(ConfigError, match=r"data\.resize=28|does not divide 30x30"):
+        train(odd, changes)
+
+
+def test_a_trial_of_a_study_is_not_resized(odd, here):
+    trial = replace(load_experiment(str(odd)), variant="baseline")
+    with pytest.raises(ConfigError, match=r"does not divide 40x50.*data\.resize=\[40,48\]"):
+        start(trial, Request(output=Path("run")))
+
+
+def test_images_of_many_patches_are_reported_with_a_smaller_size(few, here, pictures):
+    for path in pictures.rglob("*.png"):
+        Image.open(path).resize((160, 160)).save(path)
+    experiment, said = load_experiment(str(few), {"train.epochs": 0}), [""]
+    found = dry_run(experiment, Request(), said.append)
+    (note,) = [text for text in said if "1,600 patches" in text]
+    assert note.endswith("-s data.resize=64")
+    assert f"{found.memory_bytes / 2**30:.1f} GiB" in note
+    messages = [""]
+    train(few, {"train.epochs": 0}, messages)
+    assert note in messages
+    quiet = [""]
+    warn_of_patches(replace(experiment, variant="baseline"), found.spec, quiet.append)
+    assert quiet == [""]

@@ -3,8 +3,13 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vitcli.core.spec import ExperimentSpec, TrainSpec
-from vitcli.runner.experiment.config import Experiment, fit_to_data, load_experiment
+from vitcli.core.spec import DATA_SETS, ExperimentSpec, TrainSpec
+from vitcli.runner.experiment.config import (
+    Experiment,
+    fit_to_data,
+    fitting_sizes,
+    load_experiment,
+)
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -20,11 +25,29 @@ ENOUGH_STEPS = 200
 
 def resolve_by_name(name: str) -> Experiment:
     """Return an experiment with every field that can be known without reading images."""
+    experiment = load_experiment(name)
+    return Experiment(experiment.name, describe_spec(experiment.spec), experiment.path)
+
+
+def describe_spec(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec with every field that can be known without reading images."""
     from vitcli.runner.data.load import describe_data
 
-    experiment = load_experiment(name)
-    spec = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
-    return Experiment(experiment.name, spec, experiment.path)
+    facts = describe_data(spec.data)
+    if (fitted := fit_pictures(spec, facts.img_size)) != spec:
+        facts = describe_data(fitted.data)
+    return fit_to_data(fitted, facts)
+
+
+def fit_pictures(spec: ExperimentSpec, size: tuple[int, int]) -> ExperimentSpec:
+    """Return the spec with ``data.resize`` set if own pictures have no whole number of patches.
+
+    ``size`` is their size. A size that the user set for the pictures or the model stays.
+    """
+    if spec.data.name in DATA_SETS or spec.data.resize or spec.model.img_size:
+        return spec
+    fitting = fitting_sizes(spec.model, size)[0]
+    return spec if fitting == size else spec.replace(data=spec.data.replace(resize=fitting))
 
 
 def shrink_batch(

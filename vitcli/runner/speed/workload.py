@@ -16,7 +16,8 @@ from vitcli.core.tasks.task import Task
 from vitcli.runner.data.load import DataInfo, describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import encoder_of, new_module
-from vitcli.runner.experiment.config import Experiment, fit_to_data
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.experiment.resolve import describe_spec
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels
 from vitcli.runner.machine.device import (
@@ -116,7 +117,7 @@ def make_workload(
     if device.type == "cpu":
         keep_freed_memory()
     info = describe_data(experiment.spec.data)
-    spec = fit_to_data(experiment.spec, info)
+    spec = describe_spec(experiment.spec)
     try:
         num_batches(info.num_train, spec.train.batch_size)
     except ValueError as error:

@@ -11,13 +11,11 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import (
     ConfigError,
-    InputError,
     InUseError,
     ResourceError,
     StoppedError,
@@ -29,7 +27,7 @@ from vitcli.runner.experiment.config import (
     config_text,
     load_experiment,
 )
-from vitcli.runner.experiment.diff import Change, differences, shrinking, with_data_defaults
+from vitcli.runner.experiment.diff import Change, adjustments, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.files import commit_json, make_output_folder, sha256
 from vitcli.runner.machine.arithmetic import chosen_kernels
@@ -45,8 +43,9 @@ from vitcli.runner.run.folder import (
     is_effectively_empty,
 )
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
-from vitcli.runner.run.record import NO_TEST, describe_other_images, run_metadata
+from vitcli.runner.run.record import NO_TEST, run_metadata
 from vitcli.runner.text import ignore_message
+from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
     REPLACED,
@@ -57,6 +56,12 @@ from vitcli.runner.train.exactness import (
     refuse_inexact,
 )
 from vitcli.runner.train.finish import describe_pretraining, finish
+from vitcli.runner.train.images import (
+    read_images,
+    refuse_other_data,
+    refuse_other_pretraining,
+    without_test_images,
+)
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
@@ -209,9 +214,7 @@ def prepare_trainer(
     first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
     meta, kept = (run.read("meta.json"), run.spec().train.batch_size) if old else ({}, None)
     without_test = request.without_test or bool(meta.get("without_test"))
-    data = load_images(experiment, request, on_message, load, without_test=without_test)
-    resolved = resolve(experiment.spec, data)
-    spec = shrink_batch(experiment, resolved, len(data.train), on_message, kept=kept)
+    spec, data = resolve_images(experiment, request, on_message, load, kept, without_test)
     if old:
         refuse_other_data(run, data)
     if first and spec.pretrain:
@@ -237,7 +240,7 @@ def prepare_trainer(
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
     meta |= {"config_sha256": sha256(config_text(spec).encode())} | (
-        shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
+        adjustments(experiment.spec, spec) | (NO_TEST if without_test else {})
     )
     meta |= {"pretrained": describe_pretraining(first)} if first and spec.pretrain else {}
     if old:  # a mark in meta.json must be written before the configuration it is about
@@ -250,33 +253,35 @@ def prepare_trainer(
     return trainer
 
 
-def load_images(
+def resolve_images(
     experiment: Experiment,
     request: Request,
     on_message: Callable[[str], None],
     load: Callable[..., DataSet],
-    *,
+    kept: int | None,
     without_test: bool,
-) -> DataSet:
-    """Return the images of a training.
+) -> tuple[ExperimentSpec, DataSet]:
+    """Return the resolved spec of a training and its images.
 
-    Without test images, those for validation take their place, so that nothing in the training,
-    not even a picture of it, can see a test image.
-
-    Raises:
-        ConfigError: Neither test images nor a validation split are left.
+    Args:
+        experiment: The experiment to train.
+        request: How and where to train.
+        on_message: Receives the notes about the images.
+        load: Reads the data set.
+        kept: The batch size of a run that continues; None for a new run.
+        without_test: Let the validation images take the place of the test images.
     """
-    data = load(
-        experiment.spec.data,
-        data_dir=request.data_dir,
-        offline=request.offline,
-        on_message=on_message,
-    )
-    if not without_test:
-        return data
-    if data.val is None:
-        raise ConfigError("data.val_split is 0; a training without test images measures that split")
-    return dataclasses.replace(data, test=data.val)
+
+    def read(spec: DataSpec, listener: Callable[[str], None]) -> DataSet:
+        place, offline = request.data_dir, request.offline
+        return load(spec, data_dir=place, offline=offline, on_message=listener)
+
+    asked, data = read_images(experiment, read, on_message)
+    data = without_test_images(data) if without_test else data
+    spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
+    if kept is None:
+        warn_of_patches(experiment, spec, on_message)
+    return spec, data
 
 
 def restore(
@@ -349,22 +354,6 @@ def pretrain(
             ) from error
         else:
             return done.run
-
-
-def refuse_other_data(run: RunDir, data: DataSet) -> None:
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        restore = "point --data-dir at" if data.name in CATALOGUE else "restore"
-        raise InputError(
-            f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
-            " of the training"
-        )
-
-
-def refuse_other_pretraining(run: RunDir, data: DataSet) -> None:
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        raise InputError(
-            f"{run.path} was trained on {problem}; pre-train again: {run.command('runs rm')}"
-        )
 
 
 def mark_inexact(
