@@ -3,15 +3,13 @@
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, model_spec
+from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec, model_spec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
@@ -327,31 +325,6 @@ def test_words_for_what_is_missing_or_too_short():
 def test_what_clashes_with_the_data_is_refused(changes, message):
     spec = load_experiment("quickstart", changes).spec
     with pytest.raises(ConfigError, match=message):
-        fit_to_data(spec, describe_data(spec.data))
-
-
-@pytest.mark.parametrize(
-    ("fields", "size", "hint"),
-    [
-        ({}, (30, 30), "-s data.resize=28 or -s data.resize=32"),
-        ({}, (30, 40), "-s data.resize=[28,40] or -s data.resize=[32,40]"),
-        ({"model.patch_size": 48}, (1020, 1020), "-s data.resize=1008"),
-        ({"model.patch_size": 8}, (3, 30), "-s data.resize=[8,24] or -s data.resize=[8,32]"),
-    ],
-)
-def test_sizes_that_fit_the_patches_are_named(fields, size, hint):
-    spec = load_experiment("quickstart", {"data.name": "imagefolder:here", **fields}).spec
-    facts = replace(describe_data(DataSpec()), name="imagefolder:here", img_size=size)
-    with pytest.raises(ConfigError, match=f"{re.escape(hint)}$"):
-        fit_to_data(spec, facts)
-    for setting in re.findall(r"data.resize=(\S+)", hint):
-        fitting = load_experiment("quickstart", {"data.resize": yaml.safe_load(setting)}).spec
-        fit_to_data(spec, replace(facts, img_size=fitting.data.resize))
-
-
-def test_a_clash_of_sizes_names_the_size_of_the_model():
-    spec = load_experiment("quickstart", {"model.img_size": [40, 48]}).spec
-    with pytest.raises(ConfigError, match=r"-s data.resize=\[40,48\]$"):
         fit_to_data(spec, describe_data(spec.data))
 
 

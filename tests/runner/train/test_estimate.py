@@ -66,7 +66,7 @@ def test_slow_images_are_measured_smaller_and_the_time_is_scaled(probed, monkeyp
     monkeypatch.setattr(flops, "QUICK_FLOPS", 0.0)
     monkeypatch.setattr("vitcli.runner.train.estimate.QUICK_FLOPS", 0.0)
     found = estimate(**changes)
-    assert probed.counts == [32, 2]
+    assert probed.counts[-1] == 2
     assert "16x16" in found.measured_on
     ratio = flops.image_flops(found.spec) / flops.image_flops(
         found.spec.replace(model=found.spec.model.replace(img_size=16))

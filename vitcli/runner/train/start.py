@@ -44,7 +44,7 @@ from vitcli.runner.run.folder import (
 )
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, run_metadata
-from vitcli.runner.text import ignore_message
+from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
@@ -341,7 +341,8 @@ def pretrain(
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
     own = dataclasses.replace(request, output=output, resume=True, rerun=False)
     part = Experiment(name, spec, experiment.path, variant=experiment.variant)
-    on_message(f"pre-training with task {spec.task.name} in {output}")
+    epochs = quantity(spec.train.epochs, "epoch")
+    on_message(f"pre-training with task {spec.task.name} for {epochs} in {output}")
     while True:
         try:
             done = start(part, own, on_event=on_event, on_message=on_message, load=load)
