@@ -11,11 +11,12 @@ from tests.stopping import stop_after
 from vitcli.runner.errors import ConfigError, InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.resolve import shrink_batch
+from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
 from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
 from vitcli.runner.train.estimate import warn_of_patches
+from vitcli.runner.train.ranks import refuse_parts
 from vitcli.runner.train.start import Request, resume_experiment, start
 
 
@@ -67,6 +68,36 @@ def test_a_typed_batch_size_is_kept_and_refused(few, here):
     with pytest.raises(ConfigError, match=r"40 images do not fill one batch of 64"):
         train(few, {"train.batch_size": 64}, messages)
     assert not any(text.startswith("note") for text in messages)
+
+
+@pytest.mark.parametrize(
+    ("num_train", "changes", "batch", "ranks"),
+    [
+        (40, {}, 10, 1),
+        (5, {}, 2, 1),
+        (3, {}, 1, 1),
+        (1, {}, 1, 1),
+        (5, {"model.family": "resnet18"}, 2, 1),
+        (40, {"train.accumulate": 4}, 8, 1),
+        (41, {"train.accumulate": 4}, 8, 2),
+        (20, {"train.accumulate": 4, "model.norm": "batch_norm"}, 8, 1),
+    ],
+)
+def test_the_advice_for_few_images_names_a_batch_that_they_fill(
+    few, num_train, changes, batch, ranks
+):
+    spec = load_experiment(str(few), changes).spec
+    with pytest.raises(ConfigError, match=f"-s train.batch_size={batch}$"):
+        steps_per_epoch(spec, num_train, ranks)
+    advised = spec.replace(train=spec.train.replace(batch_size=batch))
+    assert steps_per_epoch(advised, num_train, ranks) >= 1
+    refuse_parts(advised, ranks)
+
+
+def test_images_that_fill_no_batch_of_that_many_parts_get_no_advice_that_fails(few):
+    spec = load_experiment(str(few), {"train.accumulate": 32}).spec
+    with pytest.raises(ConfigError, match=r"train\.accumulate.* it takes 32$"):
+        steps_per_epoch(spec, 5)
 
 
 @pytest.mark.parametrize(

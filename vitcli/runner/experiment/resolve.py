@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vitcli.core.spec import DATA_SETS, ExperimentSpec, TrainSpec
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     Experiment,
     fit_to_data,
@@ -70,15 +71,41 @@ def shrink_batch(
         return spec
     images, size = f"note: {num_train:,} training images", train.batch_size
     if num_train < STEPS * size and "train.batch_size" not in experiment.typed:
-        # With train.accumulate, the parts of a batch are equal, and batch norm needs some images.
-        part = max(num_train // STEPS // train.accumulate, spec.model.min_batch, 1)
-        size = min(part * train.accumulate, size)
+        size = min(small_batch(spec, num_train), size)
     if size < train.batch_size:
         images += f" are fewer than {STEPS} batches of {train.batch_size}"
         images += f"; train.batch_size is now {size}"
     if num_train >= size:
         on_message(f"{images}: {describe_steps(num_train // size, train)}")
     return spec.replace(train=train.replace(batch_size=size))
+
+
+def small_batch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
+    """Return the batch size for few images: a quarter of them, and two if that would be one.
+
+    The parts of a batch, of ``train.accumulate`` and of ``ranks`` processes, are equal, and batch
+    norm needs some images in each. So the batch may be larger than ``num_train``.
+    """
+    parts = spec.train.accumulate * ranks
+    part = max(num_train // STEPS // parts, spec.model.min_batch, 1)
+    return max(part * parts, min(2, num_train // 2))
+
+
+def steps_per_epoch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
+    """Return the number of full batches in an epoch, without ``train.limit_batches``.
+
+    Raises:
+        ConfigError: The images do not fill a batch. The text names a batch that they fill.
+    """
+    size, fitting = spec.train.batch_size, small_batch(spec, num_train, ranks)
+    if num_train >= size:
+        return num_train // size
+    hint = f"try -s train.batch_size={fitting}"
+    if fitting > num_train:
+        hint = f"with this model, train.accumulate and number of processes, it takes {fitting}"
+    raise ConfigError(
+        f"train.batch_size: {num_train} images do not fill one batch of {size}; {hint}"
+    )
 
 
 def describe_steps(per_epoch: int, train: TrainSpec) -> str:

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.cost import (
     activation_bytes,
@@ -19,7 +18,6 @@ from vitcli.core.inspect.cost import (
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.train.evaluate import LIMITED
 from vitcli.runner.data.load import describe_data
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import (
     Experiment,
@@ -27,7 +25,7 @@ from vitcli.runner.experiment.config import (
     fit_to_data,
     resize_setting,
 )
-from vitcli.runner.experiment.resolve import resolve, shrink_batch
+from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.text import duration, ignore_message, quantity
@@ -162,10 +160,7 @@ def make_estimate(
     abstract, module = abstract_module(spec), new_module(spec)
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     encoder = encoder_of(spec, abstract)
-    try:
-        count = num_batches(num_train, spec.train.batch_size)
-    except ValueError as error:
-        raise ConfigError(f"train.batch_size: {error}") from error
+    count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
     measured, measured_on = _measure(spec, module, device, compile_too, on_message)
     each_step, images = measured.step_seconds, num_train + spec.data.val_split + num_test
@@ -258,10 +253,7 @@ def training_flops(spec: ExperimentSpec) -> int:
         ConfigError: The data set does not fill a batch.
     """
     spec, num_train, _ = _resolve(spec, None)
-    try:
-        count = num_batches(num_train, spec.train.batch_size)
-    except ValueError as error:
-        raise ConfigError(f"train.batch_size: {error}") from error
+    count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
     batch = random_batch(spec, new_module(spec))
     return steps * spec.train.epochs * count_step_flops(spec, batch)
