@@ -80,7 +80,6 @@ def test_a_typed_batch_size_is_kept_and_refused(few, here):
         (5, {"model.family": "resnet18"}, 2, 1),
         (40, {"train.accumulate": 4}, 8, 1),
         (41, {"train.accumulate": 4}, 8, 2),
-        (20, {"train.accumulate": 4, "model.norm": "batch_norm"}, 8, 1),
     ],
 )
 def test_the_advice_for_few_images_names_a_batch_that_they_fill(
