@@ -53,11 +53,7 @@ Seed = Annotated[
 ]
 Epochs = Annotated[
     int | None,
-    typer.Option(
-        min=0,
-        help="Number of training epochs, and the most of a pre-training.",
-        show_default="as in the experiment",
-    ),
+    typer.Option(min=0, help="Number of training epochs.", show_default="as in the experiment"),
 ]
 LearningRate = Annotated[
     float | None,
