@@ -13,6 +13,8 @@ SHORTCUTS = (
     *("train.limit_batches", "train.init", "data.name", "data.skip_bad"),
 )
 """Fields that an option of 'vitcli train' sets."""
+SHORTENING = ("epochs", "limit_batches")
+"""Fields of a training whose options shorten its pre-training, too."""
 NAMES = {"data.name": "--data"}
 """Field -> the option that sets it, where the option is not called like the field."""
 
@@ -23,6 +25,36 @@ def option_names(fields: Iterable[str]) -> dict[str, str]:
         field: NAMES.get(field) or f"--{field.rpartition('.')[2].replace('_', '-')}"
         for field in fields
     }
+
+
+def shorten_pretraining(
+    experiment: "Experiment", changes: Mapping[str, Any], options: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the fields of the pre-training that a short try lowers, with a note.
+
+    ``--limit-batches`` makes a training a try. It lowers the batches of the pre-training, too, and
+    ``--epochs`` beside it the epochs. The shorter pre-training has a configuration of its own, so
+    no full training takes it for its pre-training.
+
+    Args:
+        experiment: The experiment with ``changes``.
+        changes: Dotted fields that the command line sets. A set field of the pre-training stays.
+        options: Field -> the option that set it.
+    """
+    if experiment.spec.pretrain is None or "train.limit_batches" not in options:
+        return {}
+    train, lowered = experiment.spec.pretrain.train, {}
+    for name in SHORTENING:
+        limit, own = changes.get(f"train.{name}"), getattr(train, name)
+        is_asked = f"train.{name}" in options and f"pretrain.train.{name}" not in changes
+        if is_asked and limit is not None and (own is None or limit < own):
+            lowered[f"pretrain.train.{name}"] = limit
+    if lowered:
+        given = " and ".join(options[field.removeprefix("pretrain.")] for field in lowered)
+        kept = f"-s pretrain.train.epochs={train.epochs}"
+        keep = f"; to keep its epochs: {kept}" if "pretrain.train.epochs" in lowered else ""
+        say(f"note: {given} shorten{'' if len(lowered) > 1 else 's'} the pre-training, too{keep}")
+    return lowered
 
 
 def load_changed(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.chosen import load_changed, option_names
+from vitcli.cli.chosen import load_changed, option_names, shorten_pretraining
 from vitcli.cli.console import duration, emit, emit_json, say
 from vitcli.cli.options import (
     DataDir,
@@ -220,6 +220,7 @@ def choose_experiment(
 ) -> "tuple[Experiment, Path | None]":
     """Return the experiment and its run folder: new ones, or those of the run to continue."""
     from vitcli.runner.errors import ConfigError
+    from vitcli.runner.experiment.config import load_experiment
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.train.start import resume_experiment
 
@@ -230,7 +231,11 @@ def choose_experiment(
     if resume in (None, "auto"):
         if changes.get("train.init"):
             changes["train.init"] = find_run(changes["train.init"]).name
-        return load_changed(experiment or "quickstart", changes, options), output
+        name = experiment or "quickstart"
+        found = load_changed(name, changes, options)
+        if short := shorten_pretraining(found, changes, options):
+            found = load_experiment(name, changes | short, options)
+        return found, output
     if experiment or output or rerun or (changes and not allow_inexact):
         raise ConfigError(
             f"--resume {resume} continues that run unchanged; leave out the experiment, --set,"

@@ -3,14 +3,13 @@
 import hashlib
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vitcli.core.spec import FAMILIES, TASKS, DataSpec, ExperimentSpec, model_spec
+from vitcli.core.spec import FAMILIES, TASKS, ExperimentSpec, model_spec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
@@ -327,16 +326,6 @@ def test_what_clashes_with_the_data_is_refused(changes, message):
     spec = load_experiment("quickstart", changes).spec
     with pytest.raises(ConfigError, match=message):
         fit_to_data(spec, describe_data(spec.data))
-
-
-def test_own_pictures_of_an_odd_size_can_be_read_smaller():
-    spec = load_experiment("quickstart", {"data.name": "imagefolder:here"}).spec
-    facts = replace(describe_data(DataSpec()), name="imagefolder:here", img_size=(30, 40))
-    with pytest.raises(ConfigError, match=r"; read them smaller: -s data.resize=32$"):
-        fit_to_data(spec, facts)
-    spec = spec.replace(data=spec.data.replace(resize=(30, 40)))
-    with pytest.raises(ConfigError, match=r"from data set imagefolder:here\)$"):
-        fit_to_data(spec, facts)
 
 
 WITH_BATCH_NORM = [

@@ -9,7 +9,7 @@ from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.train import rehearsal
+from vitcli.runner.train import flops, rehearsal
 from vitcli.runner.train.estimate import make_estimate
 
 
@@ -56,6 +56,24 @@ def test_slow_steps_are_measured_with_a_part_of_the_batch(probed):
     probed.each = 1.0
     assert estimate(train__limit_batches=5, train__epochs=2).train_seconds == 2 * 5 * 128
     assert probed.counts == [32]
+
+
+def test_slow_images_are_measured_smaller_and_the_time_is_scaled(probed, monkeypatch):
+    """From 32x32 to 16x16 pixels; below, the grid would have fewer than 8x8 patches."""
+    changes = {"model__patch_size": 2, "train__limit_batches": 5, "train__epochs": 1}
+    probed.each = 1.0
+    plain = estimate(**changes)
+    monkeypatch.setattr(flops, "QUICK_FLOPS", 0.0)
+    monkeypatch.setattr("vitcli.runner.train.estimate.QUICK_FLOPS", 0.0)
+    found = estimate(**changes)
+    assert probed.counts[-1] == 2
+    assert "16x16" in found.measured_on
+    ratio = flops.image_flops(found.spec) / flops.image_flops(
+        found.spec.replace(model=found.spec.model.replace(img_size=16))
+    )
+    assert found.train_seconds == pytest.approx(ratio * plain.train_seconds)
+    assert ratio > 4
+    assert (found.memory_bytes, found.train_flops) == (plain.memory_bytes, plain.train_flops)
 
 
 def test_the_time_includes_the_start_and_the_evaluations(probed):

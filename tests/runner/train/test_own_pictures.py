@@ -11,9 +11,12 @@ from tests.stopping import stop_after
 from vitcli.runner.errors import ConfigError, InputError, StoppedError
 from vitcli.runner.evaluate.scores import evaluate_run
 from vitcli.runner.experiment.config import load_experiment
-from vitcli.runner.experiment.resolve import shrink_batch
+from vitcli.runner.experiment.resolve import shrink_batch, steps_per_epoch
+from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.dry_run import dry_run
+from vitcli.runner.train.estimate import warn_of_patches
+from vitcli.runner.train.ranks import refuse_parts
 from vitcli.runner.train.start import Request, resume_experiment, start
 
 
@@ -65,6 +68,35 @@ def test_a_typed_batch_size_is_kept_and_refused(few, here):
     with pytest.raises(ConfigError, match=r"40 images do not fill one batch of 64"):
         train(few, {"train.batch_size": 64}, messages)
     assert not any(text.startswith("note") for text in messages)
+
+
+@pytest.mark.parametrize(
+    ("num_train", "changes", "batch", "ranks"),
+    [
+        (40, {}, 10, 1),
+        (5, {}, 2, 1),
+        (3, {}, 1, 1),
+        (1, {}, 1, 1),
+        (5, {"model.family": "resnet18"}, 2, 1),
+        (40, {"train.accumulate": 4}, 8, 1),
+        (41, {"train.accumulate": 4}, 8, 2),
+    ],
+)
+def test_the_advice_for_few_images_names_a_batch_that_they_fill(
+    few, num_train, changes, batch, ranks
+):
+    spec = load_experiment(str(few), changes).spec
+    with pytest.raises(ConfigError, match=f"-s train.batch_size={batch}$"):
+        steps_per_epoch(spec, num_train, ranks)
+    advised = spec.replace(train=spec.train.replace(batch_size=batch))
+    assert steps_per_epoch(advised, num_train, ranks) >= 1
+    refuse_parts(advised, ranks)
+
+
+def test_images_that_fill_no_batch_of_that_many_parts_get_no_advice_that_fails(few):
+    spec = load_experiment(str(few), {"train.accumulate": 32}).spec
+    with pytest.raises(ConfigError, match=r"train\.accumulate.* it takes 32$"):
+        steps_per_epoch(spec, 5)
 
 
 @pytest.mark.parametrize(
@@ -187,3 +219,66 @@ def test_the_estimated_time_includes_the_start(few, here):
     assert document["estimated_startup_seconds"] > 1000
     assert document["estimated_seconds"] == found.seconds
     assert "about 16 min" in found.as_text()
+
+
+@pytest.fixture
+def odd(few, pictures):
+    """The experiment with patches of 4, on pictures of 40x50 pixels."""
+    for path in pictures.rglob("*.png"):
+        Image.open(path).resize((50, 40)).save(path)
+    return few
+
+
+def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, here, monkeypatch):
+    said = [""]
+    found = dry_run(load_experiment(str(odd)), Request(output=Path("run")), said.append)
+    messages = [""]
+    with monkeypatch.context() as patch:
+        stop_after(patch, 7)
+        with pytest.raises(StoppedError):
+            train(odd, messages=messages)
+    for texts in (said, messages):
+        (note,) = [text for text in texts if text.startswith("note: patches")]
+        assert "resized to 40x48 (-s data.resize=[40,48])" in note
+    run = train(odd, resume=True).run
+    spec = run.spec()
+    assert found.spec == spec
+    assert spec.model.img_size == spec.data.resize == (40, 48)
+    assert not train(odd).trained, "the same experiment is finished"
+    meta = run.read("meta.json")
+    assert "data.resize" not in differing_fields(
+        spec, meta, {"tiny": load_experiment(str(odd)).spec}
+    )
+    messages = [""]
+    assert evaluate_run("run", on_message=messages.append).num_images == 24
+    assert not any("other images" in text for text in messages)
+    experiment, path = resume_experiment("run")
+    assert not start(experiment, Request(output=path, resume=True)).trained
+
+
+@pytest.mark.parametrize("changes", [{"data.resize": 30}, {"model.img_size": 30}])
+def test_a_size_that_the_user_set_stays_and_is_refused(odd, here, changes):
+    with pytest.raises(ConfigError, match=r"data\.resize=28|does not divide 30x30"):
+        train(odd, changes)
+
+
+def test_a_trial_of_a_study_is_not_resized(odd, here):
+    trial = replace(load_experiment(str(odd)), variant="baseline")
+    with pytest.raises(ConfigError, match=r"does not divide 40x50.*data\.resize=\[40,48\]"):
+        start(trial, Request(output=Path("run")))
+
+
+def test_images_of_many_patches_are_reported_with_a_smaller_size(few, here, pictures):
+    for path in pictures.rglob("*.png"):
+        Image.open(path).resize((160, 160)).save(path)
+    experiment, said = load_experiment(str(few), {"train.epochs": 0}), [""]
+    found = dry_run(experiment, Request(), said.append)
+    (note,) = [text for text in said if "1,600 patches" in text]
+    assert note.endswith("-s data.resize=64")
+    assert f"{found.memory_bytes / 2**30:.1f} GiB" in note
+    messages = [""]
+    train(few, {"train.epochs": 0}, messages)
+    assert note in messages
+    quiet = [""]
+    warn_of_patches(replace(experiment, variant="baseline"), found.spec, quiet.append)
+    assert quiet == [""]

@@ -34,7 +34,9 @@ def as_tuple(value: Any) -> Any:
 
 
 AcceptsList = BeforeValidator(as_tuple)
-Pixels = Annotated[int, Field(ge=1, le=1024)]
+MAX_SIDE = 1024
+"""Largest side of an image in pixels."""
+Pixels = Annotated[int, Field(ge=1, le=MAX_SIDE)]
 Size = Annotated[tuple[Pixels, Pixels], BeforeValidator(_to_pair), PlainSerializer(_shorten_pair)]
 """(height, width) in pixels. One integer means a square."""
 Probability = Annotated[float, Field(ge=0, le=1)]

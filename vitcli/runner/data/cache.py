@@ -18,7 +18,8 @@ from vitcli.core.data.source import Images
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
-FORMAT = 1
+FORMAT = 2
+"""Raised when a file of pictures or arrays is decoded to other pixels than before."""
 
 
 @dataclass(frozen=True, kw_only=True)

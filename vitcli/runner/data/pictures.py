@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, TypeVar
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from PIL import Image, ImageOps
 from torch import Tensor
 
 from vitcli.runner.data.arrays import central_box, inner_box, stretch_to_size
+from vitcli.runner.data.png import scaled_transparency, without_metadata
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
 
@@ -30,12 +31,34 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 """Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
 HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
 """How the brand of a HEIC file begins; the brand follows ``ftyp`` at its start."""
+OTHER_FORMATS = {
+    ("an AVIF picture", "avif"): rb"....ftypavi",
+    ("a TIFF picture", "tif"): rb"II[*+]\0|MM\0[*+]",
+    ("a JPEG 2000 picture", "jp2"): rb"\0\0\0\x0cjP  |\xff\x4f\xff\x51",
+    ("a JPEG XL picture", "jxl"): rb"\0\0\0\x0cJXL |\xff\x0a",
+    ("a PPM picture", "ppm"): rb"P[1-6]\s+(#[^\n]*\n\s*)*\d|P7\n|P[Ff]\s+\d",
+    ("an icon", "ico"): rb"\0\0[\x01\x02]\0[^\0]",
+    ("a Photoshop file", "psd"): rb"8BPS",
+    ("an SVG drawing", "svg"): rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<svg",
+}
+"""Kind of a picture that is not read, with its suffix -> how its file begins."""
 MAX_PIXELS = 100_000_000
 MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
 MAX_SHOWN = 1024
+WHITE = np.uint8(255)
 ORIENTATION = 0x0112
 """The EXIF tag of the orientation; its values 5 to 8 mean a quarter turn."""
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+"""Value of that tag -> what makes the picture upright."""
 
 
 def picture_bytes(path: Path | str) -> bytes:
@@ -53,7 +76,24 @@ def picture_bytes(path: Path | str) -> bytes:
 def picture_size(path: Path | str) -> tuple[int, int]:
     """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
     with _open_file(path) as file, _explain_errors(path, b""):
-        return _upright_size(_open_checked(file))
+        return _ignore_metadata(lambda source: _upright_size(_open_checked(source)), file)
+
+
+Read = TypeVar("Read")
+
+
+def _ignore_metadata(read: Callable[[BinaryIO], Read], file: BinaryIO) -> Read:
+    """Return ``read(file)``; of a PNG file that fails, without the metadata of the file."""
+    try:
+        return read(file)
+    except (MemoryError, _RefusedError, Image.DecompressionBombError):
+        raise
+    except Exception:  # of many kinds, as in decoders
+        file.seek(0)
+        plain = without_metadata(file.read(MAX_BYTES))
+        if plain is None:
+            raise
+    return read(io.BytesIO(plain))
 
 
 def software_of(path: Path | str) -> str:
@@ -67,8 +107,40 @@ def software_of(path: Path | str) -> str:
 
 def _upright_size(image: Image.Image) -> tuple[int, int]:
     """Return (H, W) after EXIF rotation, from the header."""
-    turned = image.getexif().get(ORIENTATION, 1) >= 5
+    turned = _orientation(image) >= 5
     return (image.width, image.height) if turned else (image.height, image.width)
+
+
+def _orientation(image: Image.Image) -> int:
+    """Return the EXIF orientation, from 1 to 8; 1 if there is none or it cannot be read."""
+    if image.format == "PNG":
+        image.load()  # its EXIF data may follow the pixels, whose errors count
+    try:
+        value = int(image.getexif().get(ORIENTATION, 1))
+    except Exception:  # of many kinds, as in decoders
+        return 1
+    return value if value in TURNS else 1
+
+
+def _load(
+    content: bytes, where: "Where", size: tuple[int, int], side: int
+) -> tuple[Image.Image, tuple[int, int, int, int]]:
+    """Return a picture after EXIF rotation, and the box of ``size`` that it fills.
+
+    Metadata that cannot be read is ignored. A JPEG is decoded smaller, down to ``side`` pixels.
+    """
+
+    def read(file: BinaryIO) -> tuple[Image.Image, tuple[int, int, int, int]]:
+        image = _open_checked(file)
+        box = where(*_upright_size(image), size)
+        image.draft(image.mode, (side, side))
+        image.load()
+        if image.format == "PNG" and (clear := image.info.get("transparency")) is not None:
+            image.info["transparency"] = scaled_transparency(content, clear)
+        turn = TURNS.get(_orientation(image))
+        return image if turn is None else image.transpose(turn), box
+
+    return _ignore_metadata(read, io.BytesIO(content))
 
 
 def decode(
@@ -85,12 +157,8 @@ def decode(
         InputError: The bytes are not a readable picture. The text gives the reason and what to do.
     """
     with _explain_errors(name, content):
-        image = _open_checked(io.BytesIO(content))
         where, part = FITS[fit]
-        top, left, height, width = where(*_upright_size(image), size)
-        image.draft(image.mode, (2 * max(size), 2 * max(size)))
-        image.load()
-        ImageOps.exif_transpose(image, in_place=True)
+        image, (top, left, height, width) = _load(content, where, size, 2 * max(size))
         image = part(image, (height, width), "RGB" if in_chans == 3 else "L")
         pixels = np.array(image).reshape(image.height, image.width, in_chans)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
@@ -108,11 +176,7 @@ def picture_to_draw(
     the patches of the model are not square on it.
     """
     with quiet_pillow(), _explain_errors(name, content):
-        image = _open_checked(io.BytesIO(content))
-        filled = FITS[fit][0](*_upright_size(image), size)
-        image.draft(image.mode, (MAX_SHOWN, MAX_SHOWN))
-        image.load()
-        ImageOps.exif_transpose(image, in_place=True)
+        image, filled = _load(content, FITS[fit][0], size, MAX_SHOWN)
         image = _to_eight_bits(image).convert("RGB")
         image = _add_bars(image, filled, size)
         whole = (0, 0, image.height, image.width)
@@ -247,9 +311,11 @@ def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
 
 def _to_eight_bits(image: Image.Image) -> Image.Image:
     """Scale 16-bit grey to 8 bits (without clipping); put transparent pixels on white."""
+    clear = image.info.get("transparency")
     if image.mode.startswith("I"):
         wide = np.asarray(image).astype(np.int64).clip(0, 65535)
-        return Image.fromarray(((wide + 128) // 257).astype(np.uint8))
+        grey = ((wide + 128) // 257).astype(np.uint8)
+        return Image.fromarray(grey if clear is None else np.where(wide == clear, WHITE, grey))
     if image.has_transparency_data:
         image = image.convert("RGBA")
         return Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
@@ -285,10 +351,9 @@ def _diagnose(content: bytes) -> str:
         return "the file is empty"
     if _is_heic(content) and not can_read_heic():
         return "a HEIC picture; to read it: pip install pillow-heif"
-    if content[4:11] == b"ftypavi":
-        return f"an AVIF picture; {readable}; convert it: magick FILE.avif FILE.jpg"
-    if content[:4] in (b"II*\0", b"MM\0*"):
-        return f"a TIFF picture; {readable}; convert it: magick FILE.tif FILE.png"
+    for (kind, suffix), pattern in OTHER_FORMATS.items():
+        if re.match(pattern, content[:1024], re.DOTALL):
+            return f"{kind}; {readable}; convert it: magick FILE.{suffix} FILE.png"
     signatures = (b"\x89PNG", b"\xff\xd8\xff", b"RIFF", b"BM", b"GIF8")
     if _is_heic(content) or content.startswith(signatures):
         return "the picture is damaged or cut short; get a fresh copy"

@@ -10,7 +10,8 @@ from typing import Any, Protocol
 
 from pydantic import BaseModel, ValidationError
 
-from vitcli.core.spec import DATA_SETS, ExperimentSpec, ModelSpec, TaskSpec
+from vitcli.core.spec import ExperimentSpec, ModelSpec, TaskSpec
+from vitcli.core.spec.base import MAX_SIDE
 from vitcli.core.spec.old_fields import FAMILY
 from vitcli.core.spec.tasks import TASK
 from vitcli.runner.errors import ConfigError
@@ -283,7 +284,10 @@ def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
     """Return a spec with the fields that come from the data set; refuse other values in them."""
     facts = {name: getattr(data, name) for name in SIZES}
     for name, fact in facts.items():
-        _refuse_clash(f"model.{name}", getattr(spec.model, name), fact, spec.data.name)
+        given, hint = getattr(spec.model, name), ""
+        if name == "img_size" and given:
+            hint = f"; read them at this size: {resize_setting(given)}"
+        _refuse_clash(f"model.{name}", given, fact, spec.data.name, hint)
     _refuse_clash("data.class_names", spec.data.class_names, data.class_names, spec.data.name)
     for name in STATISTICS:
         given = getattr(spec.data, name)
@@ -304,17 +308,38 @@ def fit_to_data(spec: ExperimentSpec, data: DataFacts) -> ExperimentSpec:
         ) from error
 
 
+def fitting_sizes(model: ModelSpec, size: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the sizes of whole patches nearest to ``size``: from below, then from above.
+
+    The size from below has at least one patch. If ``size`` itself has whole patches, it is the only
+    one. No side from above exceeds ``MAX_SIDE``.
+    """
+    patch = getattr(model, "patch_size", 1)
+    height, width = (max(patch, side - side % patch) for side in size)
+    above = (-(-size[0] // patch) * patch, -(-size[1] // patch) * patch)
+    return [
+        (height, width),
+        *([above] if above > (height, width) and max(above) <= MAX_SIDE else []),
+    ]
+
+
+def resize_setting(size: tuple[int, int]) -> str:
+    """Return what to type to read the images at a size."""
+    height, width = size
+    return f"-s data.resize={height if height == width else f'[{height},{width}]'}"
+
+
 def _suggest_size(spec: ExperimentSpec, data: DataFacts) -> str:
-    """Return the setting that fits own pictures to the model, if no size is set yet."""
-    is_natural = spec.data.name not in DATA_SETS and spec.data.resize is None
-    return (
-        "; read them smaller: -s data.resize=32" if is_natural and max(data.img_size) > 32 else ""
-    )
+    """Return the settings that fit the images to the model; empty if their size fits."""
+    fitting = fitting_sizes(spec.model, data.img_size)
+    if data.img_size in fitting:
+        return ""
+    return f"; sizes that fit: {' or '.join(map(resize_setting, fitting))}"
 
 
-def _refuse_clash(field: str, given: Any, fact: Any, data_name: str) -> None:
+def _refuse_clash(field: str, given: Any, fact: Any, data_name: str, hint: str = "") -> None:
     if given is not None and given != fact:
-        raise ConfigError(f"{field} is set to {given}, but data set {data_name} has {fact}")
+        raise ConfigError(f"{field} is set to {given}, but data set {data_name} has {fact}{hint}")
 
 
 def config_text(spec: ExperimentSpec) -> str:

@@ -10,6 +10,8 @@ from vitcli.runner.experiment.config import SIZES, STATISTICS
 Change = tuple[Any, Any]
 SHRUNK_FROM = "batch_size_shrunk_from"
 """Entry in meta.json: the batch size that the training images did not fill."""
+RESIZED = "pictures_resized"
+"""Entry in meta.json: ``data.resize`` follows from own pictures that the patches do not divide."""
 
 
 def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str, Change]:
@@ -55,11 +57,16 @@ def with_data_defaults(
     """Return ``spec`` with its unset data set fields filled from a stored, resolved spec.
 
     Mean and std are taken too, unless the user typed them for the stored run. The batch size is
-    taken if the stored run shrank it from that of ``spec``.
+    taken if the stored run shrank it from that of ``spec``, and the size of the pictures if the
+    stored run fitted it to the patches.
     """
     typed = meta.get("typed")
     typed = typed if isinstance(typed, list) else []
-    follow = ["class_names", *(name for name in STATISTICS if name not in typed)]
+    follow = [
+        "class_names",
+        *(["resize"] if meta.get(RESIZED) else []),
+        *(name for name in STATISTICS if name not in typed),
+    ]
     model = {k: getattr(stored.model, k) for k in SIZES if getattr(spec.model, k) is None}
     data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}
     is_shrunk = meta.get(SHRUNK_FROM) == spec.train.batch_size
@@ -71,10 +78,11 @@ def with_data_defaults(
     )
 
 
-def shrinking(asked: ExperimentSpec, resolved: ExperimentSpec) -> dict[str, int]:
-    """Return the entry of meta.json about a shrunk batch; {} if the batch was not shrunk."""
-    before = asked.train.batch_size
-    return {} if resolved.train.batch_size == before else {SHRUNK_FROM: before}
+def adjustments(asked: ExperimentSpec, resolved: ExperimentSpec) -> dict[str, int | bool]:
+    """Return the entries of meta.json about a shrunk batch and resized pictures; {} for neither."""
+    before, size = asked.train.batch_size, asked.data.resize
+    shrunk = {} if resolved.train.batch_size == before else {SHRUNK_FROM: before}
+    return shrunk | ({} if resolved.data.resize == size else {RESIZED: True})
 
 
 def changed_fields(spec: ExperimentSpec) -> dict[str, Any]:

@@ -3,8 +3,14 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vitcli.core.spec import ExperimentSpec, TrainSpec
-from vitcli.runner.experiment.config import Experiment, fit_to_data, load_experiment
+from vitcli.core.spec import DATA_SETS, ExperimentSpec, TrainSpec
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.config import (
+    Experiment,
+    fit_to_data,
+    fitting_sizes,
+    load_experiment,
+)
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
@@ -20,11 +26,29 @@ ENOUGH_STEPS = 200
 
 def resolve_by_name(name: str) -> Experiment:
     """Return an experiment with every field that can be known without reading images."""
+    experiment = load_experiment(name)
+    return Experiment(experiment.name, describe_spec(experiment.spec), experiment.path)
+
+
+def describe_spec(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec with every field that can be known without reading images."""
     from vitcli.runner.data.load import describe_data
 
-    experiment = load_experiment(name)
-    spec = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
-    return Experiment(experiment.name, spec, experiment.path)
+    facts = describe_data(spec.data)
+    if (fitted := fit_pictures(spec, facts.img_size)) != spec:
+        facts = describe_data(fitted.data)
+    return fit_to_data(fitted, facts)
+
+
+def fit_pictures(spec: ExperimentSpec, size: tuple[int, int]) -> ExperimentSpec:
+    """Return the spec with ``data.resize`` set if own pictures have no whole number of patches.
+
+    ``size`` is their size. A size that the user set for the pictures or the model stays.
+    """
+    if spec.data.name in DATA_SETS or spec.data.resize or spec.model.img_size:
+        return spec
+    fitting = fitting_sizes(spec.model, size)[0]
+    return spec if fitting == size else spec.replace(data=spec.data.replace(resize=fitting))
 
 
 def shrink_batch(
@@ -47,15 +71,41 @@ def shrink_batch(
         return spec
     images, size = f"note: {num_train:,} training images", train.batch_size
     if num_train < STEPS * size and "train.batch_size" not in experiment.typed:
-        # With train.accumulate, the parts of a batch are equal, and batch norm needs some images.
-        part = max(num_train // STEPS // train.accumulate, spec.model.min_batch, 1)
-        size = min(part * train.accumulate, size)
+        size = min(small_batch(spec, num_train), size)
     if size < train.batch_size:
         images += f" are fewer than {STEPS} batches of {train.batch_size}"
         images += f"; train.batch_size is now {size}"
     if num_train >= size:
         on_message(f"{images}: {describe_steps(num_train // size, train)}")
     return spec.replace(train=train.replace(batch_size=size))
+
+
+def small_batch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
+    """Return the batch size for few images: a quarter of them, and two if that would be one.
+
+    The parts of a batch, of ``train.accumulate`` and of ``ranks`` processes, are equal, and batch
+    norm needs some images in each. So the batch may be larger than ``num_train``.
+    """
+    parts = spec.train.accumulate * ranks
+    part = max(num_train // STEPS // parts, spec.model.min_batch, 1)
+    return max(part * parts, min(2, num_train // 2))
+
+
+def steps_per_epoch(spec: ExperimentSpec, num_train: int, ranks: int = 1) -> int:
+    """Return the number of full batches in an epoch, without ``train.limit_batches``.
+
+    Raises:
+        ConfigError: The images do not fill a batch. The text names a batch that they fill.
+    """
+    size, fitting = spec.train.batch_size, small_batch(spec, num_train, ranks)
+    if num_train >= size:
+        return num_train // size
+    hint = f"try -s train.batch_size={fitting}"
+    if fitting > num_train:
+        hint = f"with this model, train.accumulate and number of processes, it takes {fitting}"
+    raise ConfigError(
+        f"train.batch_size: {num_train} images do not fill one batch of {size}; {hint}"
+    )
 
 
 def describe_steps(per_epoch: int, train: TrainSpec) -> str:

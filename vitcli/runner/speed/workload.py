@@ -14,9 +14,9 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
 from vitcli.runner.data.load import DataInfo, describe_data
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import encoder_of, new_module
-from vitcli.runner.experiment.config import Experiment, fit_to_data
+from vitcli.runner.experiment.config import Experiment
+from vitcli.runner.experiment.resolve import describe_spec, steps_per_epoch
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels
 from vitcli.runner.machine.device import (
@@ -116,11 +116,8 @@ def make_workload(
     if device.type == "cpu":
         keep_freed_memory()
     info = describe_data(experiment.spec.data)
-    spec = fit_to_data(experiment.spec, info)
-    try:
-        num_batches(info.num_train, spec.train.batch_size)
-    except ValueError as error:
-        raise ConfigError(f"train.batch_size: {error}") from error
+    spec = describe_spec(experiment.spec)
+    steps_per_epoch(spec, info.num_train)
     spec = with_statistics(spec)
     module = move_module(new_module(spec), device, spec.model).train()
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import (
     find_source,
@@ -18,7 +18,7 @@ from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.run.folder import RunDir, default_path
 from vitcli.runner.train.estimate import Estimate, make_estimate
-from vitcli.runner.train.exactness import refuse_other_data
+from vitcli.runner.train.images import read_images, refuse_other_data
 from vitcli.runner.train.start import Request, is_already_finished, refuse_passed
 
 
@@ -47,11 +47,12 @@ def dry_run(
     if run.path.is_dir() and is_already_finished(run, experiment.spec, request):
         on_message("already finished, nothing would be trained (--rerun trains it again)")
     began = time.perf_counter()
-    data = _read(experiment.spec, request, on_message)
+    spec, data = _read(experiment, request, on_message)
     seconds = time.perf_counter() - began + spent_seconds
     if data and run.exists and not request.rerun:
         refuse_other_data(run, data)
-    found = make_estimate(experiment, request.device, data, compile_too=True, on_message=on_message)
+    fitted = replace(experiment, spec=spec)
+    found = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
     if run.exists and not request.rerun:
         done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs
         refuse_passed(run, request, done, epochs)
@@ -60,19 +61,20 @@ def dry_run(
 
 
 def _read(
-    spec: ExperimentSpec, request: Request, on_message: Callable[[str], None]
-) -> DataSet | None:
-    """Return the data set; None, after a note, if the training would have to download it."""
-    if note := missing_data_note(spec.data.name, request.data_dir, request.offline):
+    experiment: Experiment, request: Request, on_message: Callable[[str], None]
+) -> tuple[ExperimentSpec, DataSet | None]:
+    """Return ``read_images``; no images, after a note, if the training would download them."""
+    if note := missing_data_note(experiment.spec.data.name, request.data_dir, request.offline):
         on_message(note)
-        return None
-    return load_data(
-        spec.data,
-        data_dir=request.data_dir,
-        offline=True,
-        extras=spec.task.extras,
-        on_message=on_message,
-    )
+        return experiment.spec, None
+
+    def read(spec: DataSpec, listener: Callable[[str], None]) -> DataSet:
+        extras = experiment.spec.task.extras
+        return load_data(
+            spec, data_dir=request.data_dir, offline=True, extras=extras, on_message=listener
+        )
+
+    return read_images(experiment, read, on_message)
 
 
 def missing_data_note(name: str, place: Path | None, offline: bool) -> str:

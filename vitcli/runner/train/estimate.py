@@ -5,9 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import nn
 
-from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.cost import (
     activation_bytes,
@@ -18,15 +18,31 @@ from vitcli.core.inspect.cost import (
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
 from vitcli.core.train.evaluate import LIMITED
 from vitcli.runner.data.load import describe_data
-from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
-from vitcli.runner.experiment.config import Experiment, config_text, fit_to_data
-from vitcli.runner.experiment.resolve import resolve, shrink_batch
+from vitcli.runner.experiment.config import (
+    Experiment,
+    config_text,
+    fit_to_data,
+    resize_setting,
+)
+from vitcli.runner.experiment.resolve import resolve, shrink_batch, steps_per_epoch
 from vitcli.runner.machine.device import hardware, name_precision, pick_device
 from vitcli.runner.machine.resources import resource_errors
 from vitcli.runner.text import duration, ignore_message, quantity
-from vitcli.runner.train.flops import count_step_flops, random_batch
-from vitcli.runner.train.rehearsal import image_bytes, measure_steps
+from vitcli.runner.train.flops import (
+    QUICK_FLOPS,
+    count_step_flops,
+    image_flops,
+    quick_spec,
+    random_batch,
+)
+from vitcli.runner.train.rehearsal import Measurement, image_bytes, measure_steps
+
+RANDOM_IMAGES = "random images"
+MANY_PATCHES = 1024
+"""Images with more patches are reported."""
+SMALL_GRID = 16
+"""Side of the grid of patches that the report suggests."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +72,8 @@ class Estimate:
     """The estimate of the pre-training, if there is one."""
     hardware: str
     steps_per_epoch: int
+    measured_on: str
+    """The images whose steps were timed: text for people."""
     stop_after: int | None = None
     """The epoch after which the training would stop; None if it is to train to its end."""
 
@@ -122,7 +140,7 @@ class Estimate:
             f" {duration(self.train_seconds)} to train,"
             f" {duration(self.evaluation_seconds)} to evaluate",
             *self._stop(),
-            f"measured on    random images, {self.hardware}",
+            f"measured on    {self.measured_on}, {self.hardware}",
             "",
             config_text(self.spec),
         ]
@@ -170,15 +188,13 @@ def make_estimate(
     device, first = pick_device(device_name), experiment.spec.pretraining
     spec, num_train, num_test = _resolve(experiment.spec, data)
     spec = shrink_batch(experiment, spec, num_train, on_message)
+    warn_of_patches(experiment, spec, on_message)
     abstract, module = abstract_module(spec), new_module(spec)
     encoder_of(spec, module).grad_checkpointing = spec.train.grad_checkpointing
     encoder = encoder_of(spec, abstract)
-    try:
-        count = num_batches(num_train, spec.train.batch_size)
-    except ValueError as error:
-        raise ConfigError(f"train.batch_size: {error}") from error
+    count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
-    measured = measure_steps(module, spec, device, compile_too, on_message)
+    measured, measured_on = _measure(spec, module, device, compile_too, on_message)
     each_step, images = measured.step_seconds, num_train + spec.data.val_split + num_test
     if measured.peak_bytes is None:
         memory, source = memory_bytes(spec, abstract), "in fp32"
@@ -204,6 +220,61 @@ def make_estimate(
         first=make_estimate(replace(experiment, spec=first), device_name) if first else None,
         hardware=hardware(device),
         steps_per_epoch=steps,
+        measured_on=measured_on,
+    )
+
+
+def _measure(
+    spec: ExperimentSpec,
+    module: nn.Module,
+    device: torch.device,
+    compile_too: bool,
+    on_message: Callable[[str], None],
+) -> tuple[Measurement, str]:
+    """Return the times of a training's first steps, and the images that they were measured on.
+
+    A CPU takes slow steps with fewer images, and with smaller ones where two images are slow. The
+    time of a step is then scaled by the operations.
+    """
+    if device.type == "cuda":
+        return measure_steps(module, spec, device, compile_too, on_message), RANDOM_IMAGES
+    quick = quick_spec(spec)
+    if quick != spec:
+        module = new_module(quick)
+        encoder_of(quick, module).grad_checkpointing = quick.train.grad_checkpointing
+    each = image_flops(quick)
+    most = max(2, spec.model.min_batch, int(QUICK_FLOPS / each))
+    found = measure_steps(module, quick, device, compile_too, on_message, most)
+    if quick == spec:
+        return found, RANDOM_IMAGES
+    height, width = quick.model.img_size or (0, 0)
+    scaled = replace(found, step_seconds=found.step_seconds * image_flops(spec) / each)
+    return scaled, f"{RANDOM_IMAGES} of {height}x{width} pixels, scaled by operations"
+
+
+def warn_of_patches(
+    experiment: Experiment, spec: ExperimentSpec, on_message: Callable[[str], None]
+) -> None:
+    """Report images of so many patches that most machines train slowly or run out of memory.
+
+    Args:
+        experiment: The experiment to train. The trials of a study say nothing.
+        spec: Its resolved spec.
+        on_message: Receives the note.
+    """
+    patch = getattr(spec.model, "patch_size", None)
+    height, width = spec.model.img_size or (0, 0)
+    if patch is None or experiment.variant is not None:
+        return
+    count = (height // patch) * (width // patch)
+    if count <= MANY_PATCHES:
+        return
+    memory = memory_bytes(spec, abstract_module(spec)) / 2**30
+    batch = quantity(spec.train.batch_size // spec.train.accumulate, "image")
+    smaller = resize_setting((SMALL_GRID * patch, SMALL_GRID * patch))
+    on_message(
+        f"note: {height}x{width} pixels are {count:,} patches of {patch}x{patch}; a step of {batch}"
+        f" takes up to {memory:.1f} GiB of memory; to read the images smaller: {smaller}"
     )
 
 
@@ -214,10 +285,7 @@ def training_flops(spec: ExperimentSpec) -> int:
         ConfigError: The data set does not fill a batch.
     """
     spec, num_train, _ = _resolve(spec, None)
-    try:
-        count = num_batches(num_train, spec.train.batch_size)
-    except ValueError as error:
-        raise ConfigError(f"train.batch_size: {error}") from error
+    count = steps_per_epoch(spec, num_train)
     steps = min(count, spec.train.limit_batches or count)
     batch = random_batch(spec, new_module(spec))
     return steps * spec.train.epochs * count_step_flops(spec, batch)

@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from vitcli.core.data.source import DataSet
-from vitcli.core.spec import GENERATED, ExperimentSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.schedule import planned_factor
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import check, config_text
@@ -23,7 +22,6 @@ from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, sha256
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.run.record import describe_other_images
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
@@ -226,19 +224,3 @@ def edited_configuration(run: RunDir, meta: Mapping[str, Any]) -> dict[str, Chan
     is_whole = fields and configuration_record(begun)["config_sha256"] == recorded
     changes = {f"{CONFIG} {name}": change for name, change in fields.items()}
     return changes if is_whole else {CONFIG: (str(recorded)[:8], now[:8])}
-
-
-def refuse_other_data(run: RunDir, data: DataSet) -> None:
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        restore = "restore" if data.name in GENERATED else "point --data-dir at"
-        raise InputError(
-            f"{run.path} was trained on {problem}; start over with --rerun, or {restore} the images"
-            " of the training"
-        )
-
-
-def refuse_other_pretraining(run: RunDir, data: DataSet) -> None:
-    if problem := describe_other_images(run.read("meta.json").get("data_hash"), data):
-        raise InputError(
-            f"{run.path} was trained on {problem}; pre-train again: {run.command('runs rm')}"
-        )

@@ -1,12 +1,20 @@
-"""The operations of a training step."""
+"""The operations of a training step, and a training whose steps are quick enough to measure."""
 
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from vitcli.core.inspect.cost import step_flops
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
-from vitcli.runner.experiment.build import abstract_module, encoder_of
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
+from vitcli.runner.experiment.config import fitting_sizes
 from vitcli.runner.train.rehearsal import random_data, with_statistics
+
+QUICK_FLOPS = 2e10
+"""Operations of a step that two CPU cores take in about a second."""
+PROBE_PATCHES = 8
+"""Smallest side of the grid of patches in a measurement."""
 
 
 def count_step_flops(spec: ExperimentSpec, batch: dict[str, Tensor]) -> int:
@@ -26,3 +34,30 @@ def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
     spec, device = with_statistics(spec), next(module.parameters()).device
     data = random_data(spec, spec.train.batch_size, device)
     return next(task_class(spec)(spec, module).batches(data, 0))
+
+
+def image_flops(spec: ExperimentSpec) -> float:
+    """Return the floating-point operations of a training step per image, from a small batch."""
+    train = spec.train
+    count = min(max(2, spec.model.min_batch), train.batch_size)
+    small = spec.replace(train=train.replace(batch_size=count, accumulate=1))
+    return count_step_flops(small, random_batch(small, new_module(small))) / count
+
+
+def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:
+    """Return the spec, with smaller images if a step of two images is slow on a CPU.
+
+    The sides are halved, to whole patches, until the step is quick or the model refuses the size.
+    """
+    while 2 * image_flops(spec) > QUICK_FLOPS:
+        height, width = spec.model.img_size or (0, 0)
+        sides = fitting_sizes(spec.model, (height // 2, width // 2))[0]
+        if min(sides) < PROBE_PATCHES * getattr(spec.model, "patch_size", 1):
+            return spec
+        try:
+            smaller = spec.replace(model=spec.model.replace(img_size=sides))
+            abstract_module(smaller)
+        except (ValidationError, ConfigError):
+            return spec
+        spec = smaller
+    return spec

@@ -50,12 +50,16 @@ def measure_steps(
     device: torch.device,
     compile_too: bool,
     on_message: Callable[[str], None],
+    most_images: int = PROBE_IMAGES,
 ) -> Measurement:
-    """Take the first steps of a training on random images. The weights do not change."""
+    """Take the first steps of a training on random images. The weights do not change.
+
+    ``most_images`` limits the images per step on a CPU, as ``PROBE_IMAGES`` does.
+    """
     spec, precision = with_statistics(spec), name_precision(spec.train.precision, device)
     autocast, batch_size = pick_precision(precision, device), spec.train.batch_size
     on_gpu = device.type == "cuda"
-    count = batch_size if on_gpu else min(batch_size, PROBE_IMAGES)
+    count = batch_size if on_gpu else min(batch_size, PROBE_IMAGES, most_images)
     if device.type == "cpu":
         keep_freed_memory()
     if on_gpu:

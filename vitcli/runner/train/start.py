@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import (
@@ -25,7 +25,7 @@ from vitcli.runner.experiment.config import (
     config_hash,
     load_experiment,
 )
-from vitcli.runner.experiment.diff import differences, shrinking, with_data_defaults
+from vitcli.runner.experiment.diff import adjustments, differences, with_data_defaults
 from vitcli.runner.experiment.resolve import resolve, shrink_batch
 from vitcli.runner.files import commit_json, make_output_folder
 from vitcli.runner.machine.arithmetic import chosen_kernels
@@ -43,6 +43,7 @@ from vitcli.runner.run.folder import (
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, run_metadata
 from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
     REPLACED,
@@ -52,10 +53,14 @@ from vitcli.runner.train.exactness import (
     may_change,
     refuse_changed_record,
     refuse_inexact,
-    refuse_other_data,
-    refuse_other_pretraining,
 )
 from vitcli.runner.train.finish import describe_pretraining, finish, finish_early
+from vitcli.runner.train.images import (
+    read_images,
+    refuse_other_data,
+    refuse_other_pretraining,
+    without_test_images,
+)
 from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.ranks import ONE_PROCESS, Processes
 from vitcli.runner.train.signals import StopFlag
@@ -228,9 +233,7 @@ def prepare_trainer(
     first = None if checkpoint else first_run(experiment, request, on_event, on_message, load)
     meta, kept = (run.read("meta.json"), run.spec().train.batch_size) if old else ({}, None)
     without_test = request.without_test or bool(meta.get("without_test"))
-    data = load_images(experiment, request, on_message, load, without_test=without_test)
-    resolved = resolve(experiment.spec, data)
-    spec = shrink_batch(experiment, resolved, len(data.train), on_message, kept=kept)
+    spec, data = resolve_images(experiment, request, on_message, load, kept, without_test)
     if old:
         refuse_other_data(run, data)
     if first and spec.pretrain:
@@ -259,7 +262,7 @@ def prepare_trainer(
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
     meta |= configuration_record(spec) | (
-        shrinking(experiment.spec, spec) | (NO_TEST if without_test else {})
+        adjustments(experiment.spec, spec) | (NO_TEST if without_test else {})
     )
     meta |= {"pretrained": describe_pretraining(first)} if first and spec.pretrain else {}
     if old:  # a mark in meta.json must be written before the configuration it is about
@@ -272,34 +275,40 @@ def prepare_trainer(
     return trainer
 
 
-def load_images(
+def resolve_images(
     experiment: Experiment,
     request: Request,
     on_message: Callable[[str], None],
     load: Callable[..., DataSet],
-    *,
+    kept: int | None,
     without_test: bool,
-) -> DataSet:
-    """Return the images of a training.
+) -> tuple[ExperimentSpec, DataSet]:
+    """Return the resolved spec of a training and its images.
 
-    Without test images, those for validation take their place, so that nothing in the training,
-    not even a picture of it, can see a test image.
-
-    Raises:
-        ConfigError: Neither test images nor a validation split are left.
+    Args:
+        experiment: The experiment to train.
+        request: How and where to train.
+        on_message: Receives the notes about the images.
+        load: Reads the data set.
+        kept: The batch size of a run that continues; None for a new run.
+        without_test: Let the validation images take the place of the test images.
     """
-    data = load(
-        experiment.spec.data,
-        data_dir=request.data_dir,
-        offline=request.offline,
-        extras=experiment.spec.task.extras,
-        on_message=on_message,
-    )
-    if not without_test:
-        return data
-    if data.val is None:
-        raise ConfigError("data.val_split is 0; a training without test images measures that split")
-    return dataclasses.replace(data, test=data.val, test_names=())
+
+    def read(spec: DataSpec, listener: Callable[[str], None]) -> DataSet:
+        return load(
+            spec,
+            data_dir=request.data_dir,
+            offline=request.offline,
+            extras=experiment.spec.task.extras,
+            on_message=listener,
+        )
+
+    asked, data = read_images(experiment, read, on_message)
+    data = without_test_images(data) if without_test else data
+    spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
+    if kept is None:
+        warn_of_patches(experiment, spec, on_message)
+    return spec, data
 
 
 def restore(
@@ -362,7 +371,8 @@ def pretrain(
     output = RUNS / "pretrained" / name / f"seed{spec.seed}"
     own = dataclasses.replace(request, output=output, resume=True, rerun=False, stop_after=None)
     part = Experiment(name, spec, experiment.path, variant=experiment.variant)
-    on_message(f"pre-training with task {spec.task.name} in {output}")
+    epochs = quantity(spec.train.epochs, "epoch")
+    on_message(f"pre-training with task {spec.task.name} for {epochs} in {output}")
     while True:
         try:
             done = start(part, own, on_event=on_event, on_message=on_message, load=load)

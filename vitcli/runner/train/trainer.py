@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from vitcli.core.data.batches import num_batches
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.ranks import ALONE, Ranks
@@ -21,6 +20,7 @@ from vitcli.core.transfer import to_host
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
+from vitcli.runner.experiment.resolve import steps_per_epoch
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.machine.device import move_module, name_precision, pick_precision
@@ -117,11 +117,7 @@ class Trainer:
             self.task.check_ranks()
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        try:
-            num_batches(len(self.data.train), self.spec.train.batch_size)
-        except ValueError as error:
-            fewer = max(1, len(self.data.train) // 4)
-            raise ConfigError(f"train.batch_size: {error}; try train.batch_size={fewer}") from error
+        steps_per_epoch(self.spec, len(self.data.train), self.ranks.size)
 
     @property
     def step(self) -> int:

@@ -13,18 +13,17 @@ from torch import Tensor
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.runner.data.find import refuse_unused_folder
-from vitcli.runner.data.load import describe_data, load_data
+from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import (
     STATISTICS,
     Experiment,
     config_hash,
-    fit_to_data,
     flatten,
     model_hash,
 )
-from vitcli.runner.experiment.resolve import resolve
+from vitcli.runner.experiment.resolve import describe_spec, resolve
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, unwind_on_signals
 from vitcli.runner.run.checkpoint import Checkpoint, keep_weights, save_checkpoint
 from vitcli.runner.run.folder import RunDir, is_effectively_empty
@@ -86,7 +85,9 @@ def import_weights(
     refuse_unused_folder(experiment.spec.data.name, data_dir)
     if theirs:
         experiment = as_timm(experiment, theirs)
-    described = fit_to_data(experiment.spec, describe_data(experiment.spec.data))
+    described = describe_spec(experiment.spec)
+    sized = experiment.spec.data.replace(resize=described.data.resize)
+    experiment = replace(experiment, spec=experiment.spec.replace(data=sized))
     model = image_model_of(described, experiment.name)
     stated: dict[str, Any] = {}
     if theirs:

@@ -1,0 +1,147 @@
+"""Pictures whose pixels are intact and whose metadata is not, and transparent colours."""
+
+import io
+import struct
+import zlib
+
+import pytest
+import torch
+from PIL import Image
+
+from vitcli.runner.data.pictures import decode, picture_size, picture_to_draw, quiet_pillow
+from vitcli.runner.errors import InputError
+
+COLOUR = (30, 180, 60)
+SIDE = 16
+
+
+def chunk(kind: bytes, data: bytes, crc: int | None = None) -> bytes:
+    crc = zlib.crc32(kind + data) if crc is None else crc
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", crc)
+
+
+def png(
+    row: bytes,
+    *extra: bytes,
+    depth: int = 8,
+    kind: int = 2,
+    after: bytes = b"",
+    broken: bool = False,
+) -> bytes:
+    """Return a PNG file of equal rows, with chunks before and after those of the pixels."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", SIDE, SIDE, depth, kind, 0, 0, 0))
+    packed = zlib.compress((b"\0" + row) * SIDE)
+    pixels = chunk(b"IDAT", packed[: len(packed) // 2] if broken else packed)
+    middle = b"".join(extra) + pixels + after
+    return b"\x89PNG\r\n\x1a\n" + header + middle + chunk(b"IEND", b"")
+
+
+def jpeg(exif: bytes, size: tuple[int, int] = (SIDE, 2 * SIDE)) -> bytes:
+    """Return a JPEG file with EXIF data, lying on its side by default."""
+    buffer = io.BytesIO()
+    Image.new("RGB", size[::-1], COLOUR).save(buffer, "JPEG", quality=95)
+    content = buffer.getvalue()
+    segment = b"Exif\0\0" + exif
+    return content[:2] + b"\xff\xe1" + struct.pack(">H", len(segment) + 2) + segment + content[2:]
+
+
+def exif(*entries: tuple[int, int, int, bytes], tail: bytes = b"") -> bytes:
+    packed = [struct.pack("<HHI", *entry[:3]) + entry[3] for entry in entries]
+    count = struct.pack("<H", len(packed))
+    return b"II*\0\x08\0\0\0" + count + b"".join(packed) + b"\0\0\0\0" + tail
+
+
+ON_ITS_SIDE = (0x112, 3, 1, struct.pack("<HH", 6, 0))
+ROW = bytes(COLOUR) * SIDE
+BIG = b"x" * 3_000_000
+TEXTS = {
+    "text": chunk(b"zTXt", b"key\0\0" + zlib.compress(BIG)),
+    "XMP": chunk(b"iTXt", b"XML:com.adobe.xmp\0\1\0\0\0" + zlib.compress(BIG)),
+    "profile": chunk(b"iCCP", b"p\0\0" + zlib.compress(BIG)),
+    "EXIF": chunk(b"eXIf", b"\0\x08\0\x02\x01\x12\0\x03"),
+    "checksum": chunk(b"tEXt", b"a\0b", crc=1),
+}
+
+
+def assert_is_read(tmp_path, content: bytes, size: tuple[int, int]) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(content)
+    with quiet_pillow():
+        pixels = decode(content, "x", (8, 8), 3)
+        assert picture_size(path) == size
+    drawn, _ = picture_to_draw(content, "x", (8, 8))
+    assert drawn.shape[:2] == size
+    middle = torch.tensor(COLOUR)
+    assert (pixels[:, 4, 4].int() - middle).abs().max() <= 3
+    assert (torch.from_numpy(drawn[4, 4].astype(int)) - middle).abs().max() <= 3
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_unreadable_metadata_of_a_png_file_is_ignored(tmp_path, name, place):
+    extra = {"extra": (TEXTS[name],)} if place == "before" else {"after": TEXTS[name]}
+    assert_is_read(
+        tmp_path, png(ROW, *extra.get("extra", ()), after=extra.get("after", b"")), (16, 16)
+    )
+
+
+@pytest.mark.parametrize("name", [None, *TEXTS])
+def test_damaged_pixels_are_refused_with_and_without_metadata(name):
+    content = png(ROW, *([TEXTS[name]] if name else []), broken=True)
+    with pytest.raises(InputError, match="damaged"), quiet_pillow():
+        decode(content, "x", (8, 8), 3)
+
+
+def test_a_wrong_checksum_of_the_transparency_is_refused():
+    content = png(ROW, chunk(b"tRNS", bytes(6), crc=1))
+    with pytest.raises(InputError, match="damaged"), quiet_pillow():
+        decode(content, "x", (8, 8), 3)
+
+
+@pytest.mark.parametrize(
+    ("data", "turned"),
+    [
+        (exif(ON_ITS_SIDE), True),
+        (
+            exif(
+                ON_ITS_SIDE,
+                (0x11A, 10, 1, struct.pack("<I", 38)),
+                tail=struct.pack("<ii", -1, 0),
+            ),
+            True,
+        ),
+        (exif(ON_ITS_SIDE, (0x8769, 3, 1, struct.pack("<HH", 9, 0))), True),
+        (exif(ON_ITS_SIDE, (0x10F, 2, 500, struct.pack("<I", 90_000))), True),
+        (exif((0x112, 2, 2, b"1\0\0\0")), False),
+        (exif((0x112, 2, 2, b"z\0\0\0")), False),
+        (exif((0x112, 3, 1, struct.pack("<HH", 77, 0))), False),
+        (b"junkjunkjunk", False),
+        (b"II*\0\x08\0\0\0\x05\0\x12\x01", False),
+    ],
+)
+def test_one_exif_value_decides_the_turn_and_no_other_is_needed(tmp_path, data, turned):
+    assert_is_read(tmp_path, jpeg(data), (2 * SIDE, SIDE) if turned else (SIDE, 2 * SIDE))
+
+
+WIDE = struct.pack(">HHH", 0xC000, 0x4000, 0x2000)
+
+
+@pytest.mark.parametrize(
+    ("row", "depth", "kind", "clear", "shown"),
+    [
+        (b"\x40\x00" * SIDE, 16, 0, b"\x40\x00", 255),
+        (b"\x40\x00" * SIDE, 16, 0, b"\x40\x01", 64),
+        (b"\x40" * SIDE, 8, 0, b"\x00\x40", 255),
+        (b"\x55" * (SIDE // 2), 4, 0, b"\x00\x05", 255),
+        (b"\xaa" * (SIDE // 4), 2, 0, b"\x00\x02", 255),
+        (b"\x00" * (SIDE // 8), 1, 0, b"\x00\x00", 255),
+        (b"\x00" * (SIDE // 8), 1, 0, b"\x00\x01", 0),
+        (ROW, 8, 2, bytes((0, 30, 0, 180, 0, 60)), 255),
+        (WIDE * SIDE, 16, 2, WIDE, 255),
+        (WIDE * SIDE, 16, 2, bytes((0, 0xC0, 0, 0x40, 0, 0x20)), 192),
+    ],
+)
+def test_a_transparent_colour_becomes_white_at_any_depth(row, depth, kind, clear, shown):
+    content = png(row, chunk(b"tRNS", clear), depth=depth, kind=kind)
+    with quiet_pillow():
+        assert decode(content, "x", (8, 8), 3)[0, 4, 4] == shown
