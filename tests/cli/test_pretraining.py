@@ -30,7 +30,7 @@ def lengths(run: RunDir) -> tuple[int, int | None]:
     ("words", "expected", "said"),
     [
         (["--epochs", "1", "--limit-batches", "2"], (1, 2), "--epochs and --limit-batches shorten"),
-        (["--epochs", "1"], (1, None), "--epochs shortens"),
+        (["--epochs", "1"], (3, None), ""),
         (["--epochs", "4", "--limit-batches", "1"], (3, 1), "--limit-batches shortens"),
         (["--epochs", "1", "-s", "pretrain.train.epochs=2"], (2, None), ""),
         (["-s", "train.epochs=1"], (3, None), ""),

@@ -3,10 +3,11 @@
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import (
     find_source,
@@ -68,12 +69,8 @@ def _read(
         on_message(note)
         return experiment.spec, None
 
-    def read(spec: DataSpec, listener: Callable[[str], None]) -> DataSet:
-        extras = experiment.spec.task.extras
-        return load_data(
-            spec, data_dir=request.data_dir, offline=True, extras=extras, on_message=listener
-        )
-
+    extras = experiment.spec.task.extras
+    read = partial(load_data, data_dir=request.data_dir, offline=True, extras=extras)
     return read_images(experiment, read, on_message)
 
 

@@ -4,19 +4,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import GENERATED, DataSpec, ExperimentSpec
+from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import Experiment, resize_setting
 from vitcli.runner.experiment.resolve import fit_pictures
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.record import describe_other_images
-from vitcli.runner.text import ignore_message
 
 Listener = Callable[[str], None]
 
 
 def read_images(
-    experiment: Experiment, read: Callable[[DataSpec, Listener], DataSet], on_message: Listener
+    experiment: Experiment, read: Callable[..., DataSet], on_message: Listener
 ) -> tuple[ExperimentSpec, DataSet]:
     """Return the images of a training, and the spec with the size that they are read at.
 
@@ -25,11 +24,11 @@ def read_images(
 
     Args:
         experiment: The experiment to train.
-        read: Reads a data set.
+        read: Reads a data set from its spec; takes ``on_message``.
         on_message: Receives messages for the user.
     """
     spec = experiment.spec
-    data = read(spec.data, on_message)
+    data = read(spec.data, on_message=on_message)
     if experiment.variant is not None:
         return spec, data
     fitted = fit_pictures(spec, data.img_size)
@@ -41,7 +40,7 @@ def read_images(
         f" {height}x{width}; the pictures are resized to {size[0]}x{size[1]}"
         f" ({resize_setting(size)})"
     )
-    return fitted, read(fitted.data, ignore_message)
+    return fitted, read(fitted.data)
 
 
 def without_test_images(data: DataSet) -> DataSet:

@@ -5,13 +5,14 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.spec import DataSpec, ExperimentSpec
+from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.find import refuse_unused_folder
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import (
@@ -294,15 +295,8 @@ def resolve_images(
         without_test: Let the validation images take the place of the test images.
     """
 
-    def read(spec: DataSpec, listener: Callable[[str], None]) -> DataSet:
-        return load(
-            spec,
-            data_dir=request.data_dir,
-            offline=request.offline,
-            extras=experiment.spec.task.extras,
-            on_message=listener,
-        )
-
+    place, offline, extras = request.data_dir, request.offline, experiment.spec.task.extras
+    read = partial(load, data_dir=place, offline=offline, extras=extras)
     asked, data = read_images(experiment, read, on_message)
     data = without_test_images(data) if without_test else data
     spec = shrink_batch(experiment, resolve(asked, data), len(data.train), on_message, kept=kept)
