@@ -255,7 +255,9 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
         f"{(sum(filter(None, costs)) + before) / 1e15:.3g} PFLOP" if all(costs) else "",
         f"{hours} core hours" if on_cpu else f"{hours} hours of one device",
     ]
-    return f"Compute: {', '.join(fact for fact in facts if fact)}."
+    tuned = any(row.candidates for row in doc.rows)
+    rest = ", without the settings that were tried but not chosen" if tuned else ""
+    return f"Compute: {', '.join(fact for fact in facts if fact)}{rest}."
 
 
 def _one_trial(doc: StudyResult) -> str:
