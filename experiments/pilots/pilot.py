@@ -29,7 +29,7 @@ def pilot(experiment: str, seed: int, changes: list[str]) -> dict[str, Any]:
     command += [part for change in sets for part in ("-s", change)]
     out = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     run = RunDir(Path(json.loads(out.stdout)["run"]))
-    result, session = run.read("result.json"), run.read("meta.json")["sessions"][-1]
+    result, meta = run.read("result.json"), run.read("meta.json")
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seed": seed,
@@ -37,9 +37,9 @@ def pilot(experiment: str, seed: int, changes: list[str]) -> dict[str, Any]:
         "val_accuracy": result["val_accuracy"],
         "train_loss": result["train_loss"],
         "parameters": result["parameters"],
-        "pflop": round(result["measured"]["train_flops"] / 1e15, 4),
+        "pflop": round(result["train_flops"] / 1e15, 4),
         "train_seconds": round(result["train_seconds"]),
-        **{key: session[key] for key in ("commit", "torch", "hardware", "precision", "kernels")},
+        **{key: meta[key] for key in ("commit", "torch", "hardware", "precision", "kernels")},
     }
 
 

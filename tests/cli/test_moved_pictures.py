@@ -10,6 +10,8 @@ def test_a_run_finds_its_pictures_after_they_have_moved(tiny, pictures, here):
     assert vitcli("train", tiny, "-o", "run", "--epochs", 1)[0] == 0
     accuracy = json.loads(Path("run/result.json").read_text())["test_accuracy"]
     moved = pictures.rename(here / "moved")
+    code, _, talk = vitcli("train", tiny, "-o", "new", "--resume", "auto", "--data-dir", moved)
+    assert (code, "leave out --data-dir" in one_line(talk)) == (2, True)
     more = ("train", "--resume", "run", "--epochs", 2, "--allow-inexact")
     for words in (["eval", "run"], more):
         code, _, talk = vitcli(*words)

@@ -170,6 +170,7 @@ def show(run: Run, json: Json = False) -> None:
         "result": found.read("result.json"),
         "meta": found.read("meta.json"),
     }
+    parts["meta"].pop("config", None)  # the complete configuration at the start
     if json:
         head = {"name": found.name, "path": str(found.path), "status": status}
         emit_json({**head, **parts, "metrics": records})

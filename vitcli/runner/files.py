@@ -138,7 +138,7 @@ def require_that_it_stays(folder: Path) -> Iterator[None]:
         if folder.is_dir():
             raise
         raise ResourceError(
-            f"{folder}: the folder was removed or renamed during the training"
+            f"{folder}: the folder was removed or renamed while vitcli worked in it"
         ) from error
 
 

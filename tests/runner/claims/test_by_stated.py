@@ -157,6 +157,7 @@ def test_stopped_trainings_and_the_study_judge_one_part_each(tmp_path, early, ve
         ({"test_accuracy": 28.3}, "damaged"),
         ({"test_accuracy": None}, "damaged"),
         ({"seed": "1"}, "damaged"),
+        ({"hardware": 5}, "damaged"),
     ],
 )
 def test_a_file_of_other_trainings_is_refused(tmp_path, other, told):

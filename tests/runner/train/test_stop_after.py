@@ -203,7 +203,9 @@ def test_other_commands_know_a_stopped_run(tiny, here):
     assert row["reason"] == "stopped after 2 of 4 epochs"
     assert row["test_accuracy"] == accuracy
     assert "interrupted 2/4" in vitcli("runs", "ls")
-    assert document("runs", "show", "pets")["status"]["reached"]["test_accuracy"] == accuracy
+    shown = document("runs", "show", "pets")
+    assert shown["status"]["reached"]["test_accuracy"] == accuracy
+    assert "config" not in shown["meta"], "the settings are shown once"
     assert "(stopped after 2 of 4 epochs)" in vitcli("runs", "show", "pets")
     vitcli("runs", "verify", "pets")
     found = document("eval", "pets")

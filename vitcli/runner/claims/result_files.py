@@ -89,8 +89,9 @@ class Results:
 
 def _seed_of(run: dict[str, Any]) -> int:
     """Return the seed of a stopped training; raise ValueError if a number is missing or wrong."""
-    seed, accuracy = run["seed"], run["test_accuracy"]
-    if type(seed) is not int or seed < 0 or not 0 <= accuracy <= 1 or not run["hardware"]:
+    seed, accuracy, hardware = run["seed"], run["test_accuracy"], run["hardware"]
+    is_known = isinstance(hardware, str) and hardware != ""
+    if type(seed) is not int or seed < 0 or not 0 <= accuracy <= 1 or not is_known:
         raise ValueError("no result of a training")
     return seed
 

@@ -81,7 +81,7 @@ def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
         train, unlabelled = keep_labels(train, spec.labels)
     return DataSet(
         name=spec.name,
-        class_names=decoded.class_names,
+        class_names=names or decoded.class_names,
         train=train,
         test=decoded.test,
         val=val,

@@ -40,11 +40,11 @@ def dry_run(
     Raises:
         UserError: The training would be refused.
     """
-    name, is_new = experiment.spec.data.name, not request.resume
-    refuse_unused_folder(name, request.data_dir, may_choose=is_new, may_move=not is_new)
     run = RunDir(
         request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     )
+    where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
+    refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     if run.path.is_dir() and is_already_finished(run, experiment.spec, request):
         on_message("already finished, nothing would be trained (--rerun trains it again)")
     began = time.perf_counter()
@@ -68,7 +68,6 @@ def _read(
     if note := missing_data_note(experiment.spec.data.name, request.data_dir, request.offline):
         on_message(note)
         return experiment.spec, None
-
     extras = experiment.spec.task.extras
     read = partial(load_data, data_dir=request.data_dir, offline=True, extras=extras)
     return read_images(experiment, read, on_message)

@@ -118,10 +118,10 @@ def start(
     Raises:
         UserError: After a StoppedError or a DivergedError, the run folder is complete and readable.
     """
-    name, is_new = experiment.spec.data.name, not request.resume
-    refuse_unused_folder(name, request.data_dir, may_choose=is_new, may_move=not is_new)
     path = request.output or default_path(experiment.name, experiment.spec, experiment.changed)
     run = RunDir(path)
+    where, continues = (experiment.spec.data.name, request.data_dir), request.resume and run.exists
+    refuse_unused_folder(*where, may_choose=not continues, may_move=continues)
     device = pick_device(request.processes.device_name(request.device))
     if not run.exists:
         make_output_folder(path)
@@ -294,7 +294,6 @@ def resolve_images(
         kept: The batch size of a run that continues; None for a new run.
         without_test: Let the validation images take the place of the test images.
     """
-
     place, offline, extras = request.data_dir, request.offline, experiment.spec.task.extras
     read = partial(load, data_dir=place, offline=offline, extras=extras)
     asked, data = read_images(experiment, read, on_message)
