@@ -1,35 +1,35 @@
 """One pilot run: train an experiment with changes, and append what it reached to the pilots' log.
 
 Usage: python -m experiments.pilots.pilot EXPERIMENT [--seed N] [--log FILE] [-s FIELD=VALUE]...
-A pilot chooses a recipe. It must not see a test image: 5,000 training images are kept for
-validation, and the log has their accuracy only. Its seeds begin at 100, so that no pilot is a trial
-of the study that the recipe is for. Each run is one line of experiments/pilots/EXPERIMENT.jsonl.
+A pilot chooses a recipe, so it gets no test image: 5,000 training images are kept for validation.
+Its seeds begin at 100, so that no pilot is a trial of the study that the recipe is for. Each run is
+one line of experiments/pilots/EXPERIMENT.jsonl.
 """
 
 import argparse
 import json
-import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.experiment.config import load_experiment, parse_sets
+from vitcli.runner.train.start import Request, start
 
 HERE = Path(__file__).parent
 VAL_SPLIT = 5000
 """Number of training images that are kept for validation."""
 FIRST_SEED = 100
+say = partial(print, file=sys.stderr, flush=True)
 
 
-def pilot(experiment: str, seed: int, changes: list[str]) -> dict[str, Any]:
-    """Train in a process of its own and return the line of the log."""
-    sets = [f"data.val_split={VAL_SPLIT}", *changes]
-    command = [sys.executable, "-m", "vitcli", "train", experiment, "--seed", str(seed), "--json"]
-    command += [part for change in sets for part in ("-s", change)]
-    out = subprocess.run(command, stdout=subprocess.PIPE, check=True)
-    run = RunDir(Path(json.loads(out.stdout)["run"]))
-    result, meta = run.read("result.json"), run.read("meta.json")
+def pilot(name: str, seed: int, changes: list[str]) -> dict[str, Any]:
+    """Train an experiment and return the line of the log."""
+    sets = parse_sets([f"data.val_split={VAL_SPLIT}", *changes]) | {"seed": seed}
+    request = Request(without_test=True)
+    done = start(load_experiment(name, sets), request, on_event=say, on_message=say)
+    result, meta = done.result, done.run.read("meta.json")
     return {
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "seed": seed,

@@ -246,7 +246,7 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     seconds = sum(row.seconds_total or 0.0 for row in rows)
     if not seconds:
         return ""
-    on_cpu = all(name.endswith((" thread", " threads")) for name in doc.hardware)
+    on_cpu = doc.hardware and all(name.endswith((" thread", " threads")) for name in doc.hardware)
     hours = f"{seconds * (doc.threads if on_cpu else 1) / 3600:.3g}"
     costs = [trial.measured.get("train_flops") for trial in trained]
     before = sum(trial.measured.get("pretrain_flops", 0.0) for trial in trained)
