@@ -254,6 +254,27 @@ def test_a_new_copy_replaces_the_pictures_and_no_other_file(server, tmp_path, ca
     assert (kept / "train" / "cat" / "notes.txt").read_text() == "of cifar10"
 
 
+def test_a_copy_that_is_stopped_among_its_last_files_loses_no_picture(
+    server, tmp_path, cache, monkeypatch
+):
+    server("/missing")
+    mine, kept = write_pictures(tmp_path / "mine"), write_pictures(cache / "downloads" / "cifar10")
+    before, moved, move = {*contents_below(kept)}, [], Path.replace
+
+    def stop_after_three(path: Path, target: Path) -> Path:
+        if len(moved) == 3:
+            raise KeyboardInterrupt
+        moved.append(target)
+        return move(path, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop_after_three)
+        with pytest.raises(KeyboardInterrupt):
+            get_data("cifar10", str(mine), offline=True)
+    assert {*contents_below(kept)} == before
+    assert get_data("cifar10", str(mine), offline=True).kind == "folders"
+
+
 def test_a_disk_that_is_full_while_a_copy_is_made_leaves_the_old_one(
     server, tmp_path, cache, monkeypatch
 ):

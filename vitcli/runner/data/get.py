@@ -3,6 +3,7 @@
 import os
 import shlex
 import shutil
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -160,7 +161,7 @@ def _files_of(row: CatalogueRow, source: Source) -> list[Path]:
     return [Path(path) for path in list_folder(source.path, row.info.class_names).files.paths]
 
 
-def _remove(files: list[Path]) -> None:
+def _remove(files: Iterable[Path]) -> None:
     for file in files:
         file.unlink()
 
@@ -195,7 +196,8 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> None:
 def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
     """Copy to a temporary folder beside the target, then move the files to the target.
 
-    The old copy is removed when the new one is whole. Other files in the target stay.
+    Each old file stays until the new copy is whole, or until the new file of the same name takes
+    its place. Other files in the target stay.
     """
     staging = target.parent / f".{target.name}.new"
     inner = Path(row.folder if source.kind == "files" else "")
@@ -206,11 +208,12 @@ def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
         for copy in copies:
             (staging / copy).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source.path / copy.relative_to(inner), staging / copy)
-        if new.kind == "folders" and find_source_in(row.info.name, target) == new:
-            _remove(_files_of(row, new))
+        is_replaced = new.kind == "folders" and find_source_in(row.info.name, target) == new
+        old = set(_files_of(row, new)) if is_replaced else set()
         for copy in copies:
             (target / copy).parent.mkdir(parents=True, exist_ok=True)
             (staging / copy).replace(target / copy)
+        _remove(old - {target / copy for copy in copies})
         return _prefer(row, new)
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -24,8 +24,8 @@ from vitcli.core.ops.native.amx.backend import amx_backend
 from vitcli.core.ops.native.compiled import Kernels
 from vitcli.core.ops.native.simd.backend import simd_backend
 from vitcli.runner.data.find import cache_root
-from vitcli.runner.errors import ResourceError
-from vitcli.runner.files import commit, scratch_folder
+from vitcli.runner.errors import ConfigError, ResourceError
+from vitcli.runner.files import commit, read_bounded, scratch_folder
 from vitcli.runner.machine.processor import cpu_kind, has_avx512_bf16
 from vitcli.runner.text import ignore_message
 
@@ -42,6 +42,8 @@ SIMD = {
 """Kind of CPU -> the compiler's flags for fp32 kernels. A row's key is a result of ``cpu_kind``."""
 HALF = (*SIMD["avx512"], "-mavx512bf16", "-DHALF")
 """The compiler's flags for bf16 kernels on a CPU with AVX512-BF16."""
+MAX_LIBRARY = 1 << 26
+"""Largest size of a compiled library in bytes. They have about 60,000."""
 
 
 class NoKernelsError(Exception):
@@ -167,8 +169,8 @@ def _seal(library: bytes, key: bytes) -> bytes:
 def _is_sealed(path: Path, key: bytes) -> bool:
     """Return whether a file is what ``_seal`` returned for the key."""
     try:
-        content = path.read_bytes()
-    except OSError:
+        content = read_bounded(path, MAX_LIBRARY)
+    except (OSError, ValueError):
         return False
     return content == _seal(content[: -hashlib.sha256().digest_size], key)
 
@@ -176,6 +178,8 @@ def _is_sealed(path: Path, key: bytes) -> bool:
 def _store(path: Path, content: bytes) -> None:
     try:
         commit(path, content)
+    except ConfigError as error:
+        raise NoKernelsError(str(error)) from error
     except OSError as error:
         raise NoKernelsError(f"{path.parent} cannot be written: {error.strerror}") from error
 

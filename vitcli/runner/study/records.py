@@ -13,6 +13,12 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.result import Numbers, as_pairs, assign_fields
 from vitcli.runner.text import quantity
 
+Count = Annotated[int, Field(ge=0, lt=2**63)]
+Measured = Annotated[float, Field(ge=-1e39, le=1e39)]
+"""A number of a task or a cost. fp32 holds no larger one."""
+Seconds = Annotated[float, Field(ge=0, le=1e10)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
 
 class Session(BaseModel):
     """One process that trained a run: its code and its numerical environment."""
@@ -27,7 +33,7 @@ class Session(BaseModel):
     device: str = "cpu"
     hardware: str | None = None
     cpu_capability: str | None = None
-    threads: int | None = None
+    threads: Count | None = None
     precision: str | None = None
     kernels: str | None = None
 
@@ -49,15 +55,16 @@ class Result(Numbers):
 
     model_config = ConfigDict(extra="ignore")
 
-    test_accuracy: float | None = Field(None, ge=0, le=1)
-    test_loss: float | None = None
-    train_loss: float | None = None
-    val_accuracy: float | None = Field(None, ge=0, le=1)
-    train_seconds: float | None = Field(None, ge=0)
-    images_per_second: float | None = Field(None, ge=0)
-    parameters: int | None = Field(None, ge=0)
-    forward_flops: int | None = Field(None, ge=0)
-    num_test: int | None = Field(None, ge=0)
+    measured: dict[str, Measured] = Field(default_factory=dict)
+    test_accuracy: Share | None = None
+    test_loss: Measured | None = None
+    train_loss: Measured | None = None
+    val_accuracy: Share | None = None
+    train_seconds: Seconds | None = None
+    images_per_second: Measured | None = Field(None, ge=0)
+    parameters: Count | None = None
+    forward_flops: Count | None = None
+    num_test: Count | None = None
     precision: str | None = None
     kernels: str | None = None
 
@@ -76,12 +83,12 @@ class TrialRecord(Spec):
     state: Literal["finished", "diverged"]
     reason: str = ""
     config_hash: str
-    seed: int
+    seed: Count
     data_hash: str = ""
-    num_train: int | None = None
-    epochs: int = Field(ge=0)
+    num_train: Count | None = None
+    epochs: Count
     """Number of epochs that were trained."""
-    curve: Annotated[tuple[tuple[int, float], ...], BeforeValidator(as_pairs)] = ()
+    curve: Annotated[tuple[tuple[Count, float], ...], BeforeValidator(as_pairs)] = ()
     """(epoch, accuracy), on the validation split if there is one."""
     result: Result
     sessions: Annotated[tuple[Session, ...], Field(min_length=1), AcceptsList]
