@@ -144,3 +144,9 @@ def test_the_hash_of_a_result_cannot_be_taken_off(run):
     meta = run.read("meta.json")
     commit_json(run.path / "meta.json", meta | {"vitcli": "0.6.0"})
     assert states(run)["result.json"] == "ok", "older versions wrote none"
+
+
+def test_a_damaged_result_is_no_damage_of_the_predictions(run):
+    os.truncate(run.path / "result.json", 20)
+    found = states(run)
+    assert (found["result.json"], found["predictions.npz"]) == ("damaged", "ok")
