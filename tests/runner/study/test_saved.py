@@ -260,8 +260,9 @@ def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
     assert found.total == 2 * 3.0 + 1000.0 * len(plan.trials), "study and worker start first"
 
 
-def test_a_study_of_saved_trials_alone_is_a_study(study, here):
+def test_a_study_of_saved_trials_alone_is_a_study(study, here, monkeypatch):
     """It has a plan, so that it can be watched, listed and removed, and its margin is kept."""
+    monkeypatch.setattr("vitcli.runner.machine.device.name_precision", lambda *_: "fp32")
     margin = "equivalence_margin: 1.0\n"
     (here / "mine.yaml").write_text(STUDY + margin)
     for variant, seed in itertools.product(("full", "no-norm"), (0, 1)):

@@ -71,10 +71,10 @@ def with_data_defaults(
     data = {k: getattr(stored.data, k) for k in follow if getattr(spec.data, k) is None}
     is_shrunk = meta.get(SHRUNK_FROM) == spec.train.batch_size
     train = {"batch_size": stored.train.batch_size} if is_shrunk else {}
-    return spec.replace(
-        model=spec.model.replace(**model),
-        data=spec.data.replace(**data),
-        train=spec.train.replace(**train),
+    parts = {"model": model, "data": data, "train": train}
+    # Not validated: the images of the run need not fit the model of ``spec``.
+    return spec.model_copy(
+        update={name: getattr(spec, name).model_copy(update=new) for name, new in parts.items()}
     )
 
 

@@ -113,7 +113,8 @@ def build_result(
     headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
     names = {name: name if name in row.unprefixed else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
-    flops = trainer.step and trainer.step * count_step_flops(spec, batch)
+    with arithmetic(trainer.precision):
+        flops = trainer.step and trainer.step * count_step_flops(spec, batch)
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},

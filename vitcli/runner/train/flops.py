@@ -9,7 +9,7 @@ from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import fitting_sizes
-from vitcli.runner.train.rehearsal import random_data, with_statistics
+from vitcli.runner.train.rehearsal import random_data, with_small_batch, with_statistics
 
 QUICK_FLOPS = 2e10
 """Operations of a step that two CPU cores take in about a second."""
@@ -38,10 +38,9 @@ def random_batch(spec: ExperimentSpec, module: nn.Module) -> dict[str, Tensor]:
 
 def image_flops(spec: ExperimentSpec) -> float:
     """Return the floating-point operations of a training step per image, from a small batch."""
-    train = spec.train
-    count = min(max(2, spec.model.min_batch), train.batch_size)
-    small = spec.replace(train=train.replace(batch_size=count, accumulate=1))
-    return count_step_flops(small, random_batch(small, new_module(small))) / count
+    small = with_small_batch(spec, max(2, spec.model.min_batch))
+    flops = count_step_flops(small, random_batch(small, new_module(small)))
+    return flops / small.train.batch_size
 
 
 def quick_spec(spec: ExperimentSpec) -> ExperimentSpec:

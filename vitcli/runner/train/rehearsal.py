@@ -1,5 +1,6 @@
 """A training on random images, for measurements that need no data set."""
 
+import contextlib
 import itertools
 import math
 import time
@@ -7,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from vitcli.core.data.source import DataSet, Images
@@ -59,7 +61,8 @@ def measure_steps(
     spec, precision = with_statistics(spec), name_precision(spec.train.precision, device)
     autocast, batch_size = pick_precision(precision, device), spec.train.batch_size
     on_gpu = device.type == "cuda"
-    count = batch_size if on_gpu else min(batch_size, PROBE_IMAGES, most_images)
+    most = batch_size if on_gpu else min(PROBE_IMAGES, most_images)
+    count = with_small_batch(spec, most).train.batch_size
     if device.type == "cpu":
         keep_freed_memory()
     if on_gpu:
@@ -127,12 +130,22 @@ def rehearse(
         yield from state.run_epoch(epoch)
 
 
+def with_small_batch(spec: ExperimentSpec, count: int) -> ExperimentSpec:
+    """Return the spec with batches of ``count`` images, or more if the task refuses so few.
+
+    A batch that is smaller than that of ``spec`` is not accumulated.
+    """
+    train = spec.train
+    while count < train.batch_size:
+        with contextlib.suppress(ValidationError):
+            return spec.replace(train=train.replace(batch_size=count, accumulate=1))
+        count *= 2
+    return spec
+
+
 def _make_task(spec: ExperimentSpec, module: nn.Module, count: int) -> Task:
     """Return the task, with batches of ``count`` images."""
-    train = spec.train
-    accumulate = train.accumulate if count == train.batch_size else 1
-    resized = spec.replace(train=train.replace(batch_size=count, accumulate=accumulate))
-    return task_class(spec)(resized, module)
+    return task_class(spec)(with_small_batch(spec, count), module)
 
 
 def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:

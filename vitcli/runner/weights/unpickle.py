@@ -33,7 +33,7 @@ OLD_START = (0x1950A86A20F9469CFC6C).to_bytes(10, "little")
 """The number that torch.save wrote first before it wrote a ZIP."""
 PICKLE_PROTOCOLS = {bytes([number]) for number in range(2, 6)}
 AVERAGED = re.compile(r"(^|[._])(ema|teacher)([._]|$)")
-"""The names of averaged weights: an exponential moving average, or a teacher such as DINO's."""
+"""The names of averaged weights: an exponential moving average, or the teacher of a student."""
 WEIGHT_KEYS = (
     "state_dict",
     "model_state_dict",
