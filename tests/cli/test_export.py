@@ -276,6 +276,7 @@ def test_a_damaged_result_gives_no_card(here, number, value):
     [
         (["--to", "safetensors", "--opset", 20], 2, "--opset is an option of --to onnx; leave it"),
         (["--to", "safetensors", "-o", ""], 2, "-o is empty; is a shell variable unset?"),
+        (["--to", "safetensors", "-o", "v\udce9.safetensors"], 2, "not UTF-8"),
     ],
 )
 def test_an_option_without_effect_is_refused(here, words, code, message):

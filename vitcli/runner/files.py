@@ -153,15 +153,15 @@ def require_folder(path: Path, option: str = "") -> None:
         raise ConfigError(f"{option} {path}: there is no folder {path.parent}".lstrip())
 
 
-def require_utf8(folder: Path) -> None:
-    """Refuse a folder for runs whose path is not UTF-8: TensorBoard cannot write into it.
+def require_utf8(path: Path) -> None:
+    """Refuse a path for results that is not UTF-8: TensorBoard and others cannot write to it.
 
     Raises:
         ConfigError: The path is not UTF-8.
     """
-    if not is_utf8(str(folder)):
+    if not is_utf8(str(path)):
         raise ConfigError(
-            f"{printable(folder)}: the name is not UTF-8; rename the folder, or choose another -o"
+            f"{printable(path)}: the name is not UTF-8; rename the folder, or choose another -o"
         )
 
 

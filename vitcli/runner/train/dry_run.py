@@ -17,9 +17,10 @@ from vitcli.runner.data.find import (
 )
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.config import Experiment
-from vitcli.runner.run.folder import RunDir, default_path
+from vitcli.runner.run.folder import RunDir, default_path, find_run
 from vitcli.runner.train.estimate import Estimate, make_estimate
 from vitcli.runner.train.images import read_images, refuse_other_data
+from vitcli.runner.train.initial import initial_module
 from vitcli.runner.train.start import Request, is_already_finished, refuse_passed
 
 
@@ -54,6 +55,8 @@ def dry_run(
         refuse_other_data(run, data)
     fitted = replace(experiment, spec=spec)
     found = make_estimate(fitted, request.device, data, compile_too=True, on_message=on_message)
+    if data and found.spec.train.init:  # weights that do not fit are refused
+        initial_module(found.spec, data, find_run(found.spec.train.init), on_message)
     if run.exists and not request.rerun:
         done, epochs = run.last_step() // found.steps_per_epoch, found.spec.train.epochs
         refuse_passed(run, request, done, epochs)

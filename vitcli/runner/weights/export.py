@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from vitcli.runner.errors import CheckError, ConfigError
-from vitcli.runner.files import commit, make_output_folder, scratch_folder
+from vitcli.runner.files import commit, make_output_folder, require_utf8, scratch_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.weights.card import write_card
 from vitcli.runner.weights.formats import (
@@ -115,6 +115,7 @@ def export_run(
     """
     form, path = FORMATS[name], file or default_file(run, name)
     form.check(name, path)
+    require_utf8(path)
     model = trained_model(run)
     make_output_folder(path.parent)
     with scratch_folder() as scratch, torch.no_grad():
