@@ -3,7 +3,9 @@
 Usage: python -m experiments.pilots.pilot EXPERIMENT [--seed N] [--log FILE] [-s FIELD=VALUE]...
 A pilot chooses a recipe, so it gets no test image: 5,000 training images are kept for validation.
 Its seeds begin at 100, so that no pilot is a trial of the study that the recipe is for. Each run is
-one line of experiments/pilots/EXPERIMENT.jsonl.
+one line of experiments/pilots/EXPERIMENT.jsonl; its changes are those of the experiment's file at
+the commit of the line. The first two pilots of cifar10-plain were runs of ``vitcli train``, which
+measures the test images at the end; their lines and the choice do not use that.
 """
 
 import argparse
