@@ -86,7 +86,7 @@ def test_a_tuned_study_shows_the_chosen_setting():
     assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
     assert "validation split" in all_notes(doc)
     timed = tuned.replace(trials=(tuned.trials[0].replace(train_seconds=36.0),))
-    assert "core hours, without the settings" in all_notes(doc.replace(rows=(timed, open_)))
+    assert "0.6 core minutes, without the settings" in all_notes(doc.replace(rows=(timed, open_)))
 
 
 def test_p_is_shown_only_for_enough_seeds():

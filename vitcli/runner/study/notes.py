@@ -247,14 +247,15 @@ def _compute(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
     if not seconds:
         return ""
     on_cpu = doc.hardware and all(name.endswith((" thread", " threads")) for name in doc.hardware)
-    hours = f"{seconds * (doc.threads if on_cpu else 1) / 3600:.3g}"
+    seconds *= doc.threads if on_cpu else 1
+    long = seconds >= 360 or not on_cpu
+    time = f"{seconds / (3600 if long else 60):.3g}"
+    what = f"core {'hours' if long else 'minutes'}" if on_cpu else "hours of one device"
     costs = [trial.measured.get("train_flops") for trial in trained]
-    before = sum(trial.measured.get("pretrain_flops", 0.0) for trial in trained)
-    facts = [
-        quantity(len(trained), "training"),
-        f"{(sum(filter(None, costs)) + before) / 1e15:.3g} PFLOP" if all(costs) else "",
-        f"{hours} core hours" if on_cpu else f"{hours} hours of one device",
-    ]
+    flops = sum(filter(None, costs))
+    flops += sum(trial.measured.get("pretrain_flops", 0.0) for trial in trained)
+    amount = f"{flops / 1e15:.3g} PFLOP" if flops >= 1e13 else f"{flops / 1e12:.3g} TFLOP"
+    facts = [quantity(len(trained), "training"), amount if all(costs) else "", f"{time} {what}"]
     tuned = any(row.candidates for row in doc.rows)
     rest = ", without the settings that were tried but not chosen" if tuned else ""
     return f"Compute: {', '.join(fact for fact in facts if fact)}{rest}."
