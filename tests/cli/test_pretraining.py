@@ -50,3 +50,9 @@ def test_a_full_training_does_not_use_a_short_pre_training(second):
     train(second, "-s", "train.epochs=1")
     found = {lengths(run) for run in list_runs(Path("runs/pretrained"))}
     assert found == {(1, 1), (3, None)}
+
+
+def test_a_dry_run_refuses_weights_that_do_not_fit(here):
+    words = ["train", "quickstart", "--init", "cifar10-pocket", "--dry-run"]
+    result = CliRunner().invoke(app, words)
+    assert (result.exit_code, result.stdout, "do not fit" in result.stderr) == (2, "", True)

@@ -165,12 +165,9 @@ def show(run: Run, json: Json = False) -> None:
     state, reason = shown_state(found)
     status = found.status() | {"state": state, "reason": reason}
     records = readable_metrics(found)
-    parts = {
-        "config": changed_fields(found.spec()),
-        "result": found.read("result.json"),
-        "meta": found.read("meta.json"),
-    }
-    parts["meta"].pop("config", None)  # the complete configuration at the start
+    config, meta = changed_fields(found.spec()), found.read("meta.json")
+    meta.pop("config", None)  # the complete configuration at the start
+    parts = {"config": config, "result": found.read("result.json"), "meta": meta}
     if json:
         head = {"name": found.name, "path": str(found.path), "status": status}
         emit_json({**head, **parts, "metrics": records})

@@ -236,7 +236,8 @@ def choose_experiment(
         if short := shorten_pretraining(found, changes, options):
             found = load_experiment(name, changes | short, options)
         return found, output
-    find_run(resume)
+    if not (experiment or output or rerun):
+        find_run(resume)
     if experiment or output or rerun or (changes and not allow_inexact):
         raise ConfigError(
             f"--resume {resume} continues that run unchanged; leave out the experiment, --set,"
