@@ -44,13 +44,13 @@ def on_ranks(names: tuple[str, ...], folder: Path, size: int = 2) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
-    return on_ranks(QUICK, tmp_path_factory.getbasetemp() / "quick-ranks")
+    return on_ranks(QUICK, tmp_path_factory.mktemp("quick") / "ranks")
 
 
 @pytest.fixture(scope="module")
 def others(tmp_path_factory):
     names = tuple(name for name in ranked.CASES if name not in QUICK)
-    return on_ranks(names, tmp_path_factory.getbasetemp() / "other-ranks")
+    return on_ranks(names, tmp_path_factory.mktemp("others") / "ranks")
 
 
 def check(found: list[dict], name: str) -> None:
