@@ -256,6 +256,14 @@ def test_pictures_that_the_patches_do_not_divide_are_resized_with_a_note(odd, he
     assert not start(experiment, Request(output=path, resume=True)).trained
 
 
+def test_a_run_may_have_images_that_the_model_of_its_experiment_would_refuse(odd, here):
+    run = train(odd, {"model.patch_size": 7, "train.epochs": 1}).run
+    assert run.spec().model.img_size == (35, 49), "patches of 4, as in the experiment, do not fit"
+    experiments = {"tiny": load_experiment(str(odd)).spec}
+    found = differing_fields(run.spec(), run.read("meta.json"), experiments)
+    assert found == {"model.patch_size": 7, "train.epochs": 1}
+
+
 @pytest.mark.parametrize("changes", [{"data.resize": 30}, {"model.img_size": 30}])
 def test_a_size_that_the_user_set_stays_and_is_refused(odd, here, changes):
     with pytest.raises(ConfigError, match=r"data\.resize=28|does not divide 30x30"):
