@@ -59,9 +59,15 @@ def archive(files) -> bytes:
     return buffer.getvalue()
 
 
+DRIPS = 200
+dripped: list[int] = []
+"""Number of single bytes that each answer of /drip has sent before the client left."""
+
+
 @pytest.fixture
 def server(archive, monkeypatch):
     """Serves /good, /wrong, /cut, /long, /drip; else 404. Yields a function to set urls."""
+    dripped.clear()
     bodies = {
         "/good": archive,
         "/wrong": b"x" * len(archive),
@@ -82,9 +88,11 @@ def server(archive, monkeypatch):
                 self.wfile.write(body or b"<html>not here</html>")
 
         def drip(self) -> None:
+            dripped.append(0)
             with contextlib.suppress(ConnectionError):
-                for byte in archive[:200]:
+                for byte in archive[:DRIPS]:
                     self.wfile.write(bytes([byte]))
+                    dripped[-1] += 1
                     time.sleep(0.02)
 
         def log_message(self, *_: object) -> None:
@@ -185,6 +193,7 @@ def test_a_source_that_sends_single_bytes_is_left_even_if_it_is_the_last(server,
     server("/drip")
     with pytest.raises(InputError, match="too slow"):
         get_data("cifar10", CATALOGUE["cifar10"].downloads[0].urls[0])
+    assert [count < DRIPS for count in dripped] == [True, True], "the client left early"
 
 
 def test_from_a_url(server):
