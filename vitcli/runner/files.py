@@ -161,7 +161,7 @@ def require_utf8(path: Path) -> None:
     """
     if not is_utf8(str(path)):
         raise ConfigError(
-            f"{printable(path)}: the name is not UTF-8; rename the folder, or choose another -o"
+            f"{printable(path)}: the name is not UTF-8; rename it, or choose another -o"
         )
 
 
