@@ -72,6 +72,20 @@ def test_it_opens_from_a_file_without_messages_or_requests_and_fits(show, study,
     assert shown.evaluate("document.querySelectorAll('#chart path.curve').length") >= 2
 
 
+def test_no_line_breaks_inside_a_number(show):
+    make_run(0, folder=RUNS / "pets", changes={"model.depth": 6, "optim.weight_decay": 0.0123})
+    lines = """[...document.querySelectorAll('#table tbody span')].flatMap(span => {
+      const node = [...span.childNodes].find(each => each.textContent.includes('0.0123'));
+      if (!node) return [];
+      const range = document.createRange();
+      const at = node.textContent.indexOf('0.0123');
+      range.setStart(node, at);
+      range.setEnd(node, at + 6);
+      return [range.getClientRects().length];
+    })"""
+    assert show(size=(1200, 700)).evaluate(lines) == [1]
+
+
 def test_screens_of_all_sizes_and_paper_do_not_scroll_sideways(show, study):
     make_run(0, folder=RUNS / ("northern-flying-squirrel" * 5) / ("x" * 60))
     shown = show()

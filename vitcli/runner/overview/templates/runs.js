@@ -21,13 +21,20 @@ let rows = [];
 let order = { column: null, falling: false };
 let chosenSeries = null;
 
+// A line breaks after "=", not inside a number, which would then read as a shorter one.
+function breakable(text) {
+  const span = element("span", "");
+  text.split("=").forEach((part, i) => span.append(...(i ? ["=", element("wbr", "")] : []), part));
+  return span;
+}
+
 function fillName(cell, row) {
   cell.append(element("strong", row.name));
   const { settings } = row.runs[0];
   const rest = settings.length - MAX_SETTINGS;
   const few = rest > 0 ? [...settings.slice(0, MAX_SETTINGS), `and ${rest} more`] : settings;
   const about = [row.seeds, ...unique(row.values("data")), ...few].filter(Boolean).join(" \u00b7 ");
-  if (about) cell.append(element("span", about));
+  if (about) cell.append(breakable(about));
   const links = row.runs.flatMap((run) => run.links.map(([name, address]) => [row.runs.length > 1 ? `seed ${run.seed}: ${name}` : name, address]));
   for (const [name, address] of links) {
     const link = element("a", name);
