@@ -12,6 +12,7 @@ from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
+    from vitcli.runner.run.folder import RunDir
     from vitcli.runner.visualize.render import VisualizedRun
 
 
@@ -59,10 +60,9 @@ def visualize(
     Example:
       vitcli visualize quickstart
     """
-    from vitcli.runner.data.catalogue import CATALOGUE, folder_path
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import describe_model
-    from vitcli.runner.run.folder import RunDir, find_run
+    from vitcli.runner.run.folder import find_run
     from vitcli.runner.visualize.multi_run import PAGE, visualize_runs
     from vitcli.runner.visualize.render import check_names
     from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
@@ -70,13 +70,9 @@ def visualize(
     refuse_empty("--what", what and what.strip(","))
     names = check_names([name for name in (what or "").split(",") if name])
     found = list({run.path.resolve(): run for run in map(find_run, runs)}.values())
-    # Of several runs, --data-dir concerns those whose data set is searched in folders; if there are
-    # none, those whose pictures may have moved.
-    names_of = {run: str(run.read("meta.json").get("data")) for run in found}
-    searched = [run for run in found if names_of[run] in CATALOGUE]
-    searched = searched or [run for run in found if folder_path(names_of[run])]
+    searched = searched_in_folders(found)
 
-    def load(run: RunDir) -> RunOnTestSet:
+    def load(run: "RunDir") -> RunOnTestSet:
         tested = load_run_on_test_set(
             run,
             num_images=num_images,
@@ -103,6 +99,19 @@ def visualize(
         emit("\n".join([*map(text, done), f"page  {output / PAGE}"]))
     if failed:
         raise summarize_failures(failed, len(found), "runs could not be drawn")
+
+
+def searched_in_folders(runs: "list[RunDir]") -> "list[RunDir]":
+    """Return the runs that ``--data-dir`` concerns.
+
+    They are those whose data set is searched in folders, or, if there are none, those whose own
+    pictures may have moved.
+    """
+    from vitcli.runner.data.catalogue import CATALOGUE, folder_path
+
+    names = {run: str(run.read("meta.json").get("data")) for run in runs}
+    found = [run for run in runs if names[run] in CATALOGUE]
+    return found or [run for run in runs if folder_path(names[run])]
 
 
 def report_figure(name: str, outcome: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec, VitSpec
 from vitcli.runner.data.find import refuse_unused_folder
@@ -109,7 +110,19 @@ def import_weights(
     fit_class_order(weights, names, class_order, on_message)
     whose = f"{PREFIX}{theirs.name}" if theirs else "the experiment"
     report_settings(spec, stated, whose, on_message)
-    meta = {
+    write_run(run, spec, weights, _metadata(experiment, spec, data, file, theirs))
+    return Imported(run=run, has_new_head=has_new_head)
+
+
+def _metadata(
+    experiment: Experiment,
+    spec: ExperimentSpec,
+    data: DataSet,
+    file: Path,
+    theirs: TimmWeights | None,
+) -> dict[str, Any]:
+    """Return the content of meta.json of an imported run."""
+    return {
         "experiment": experiment.name,
         "config_hash": config_hash(experiment.spec),
         "data": data.name,
@@ -120,8 +133,6 @@ def import_weights(
         "started": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seed": spec.seed,
     }
-    write_run(run, spec, weights, meta)
-    return Imported(run=run, has_new_head=has_new_head)
 
 
 def tuning_command(run: RunDir, data_dir: Path | None = None) -> str:
