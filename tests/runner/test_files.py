@@ -7,6 +7,8 @@ import stat
 import subprocess
 import sys
 import tempfile
+import threading
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +20,9 @@ from vitcli.runner.files import (
     policy_hash,
     read_bounded,
     require_folder,
+    require_that_it_stays,
+    require_utf8,
+    unwind_on_signals,
 )
 
 
@@ -117,3 +122,40 @@ def test_a_scratch_folder_is_removed_when_a_signal_ends_the_process(tmp_path, nu
     done = subprocess.run(words, stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (128 + number, b"")
     assert not [*tmp_path.iterdir()]
+
+
+def test_signals_unwind_only_where_nothing_else_hears_them():
+    def handlers():
+        return [signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGHUP)]
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with unwind_on_signals():
+            leave, ignored = handlers()
+            assert ignored is signal.SIG_IGN
+            with pytest.raises(SystemExit) as done:
+                leave(signal.SIGTERM, None)
+            assert done.value.code == 128 + signal.SIGTERM
+            assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL, "a second one acts at once"
+        assert handlers() == [signal.SIG_DFL, signal.SIG_IGN]
+        thread = threading.Thread(target=lambda: unwind_on_signals().__enter__())
+        thread.start()
+        thread.join()
+        assert handlers() == [signal.SIG_DFL, signal.SIG_IGN], "only the main thread may set them"
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_a_file_that_is_missing_is_another_mistake_than_a_folder_that_is_gone(tmp_path):
+    with pytest.raises(FileNotFoundError), require_that_it_stays(tmp_path):
+        (tmp_path / "file").read_text()
+    gone = tmp_path / "gone"
+    with pytest.raises(ResourceError, match="was removed or renamed"), require_that_it_stays(gone):
+        (gone / "file").read_text()
+
+
+def test_a_path_that_is_not_utf8_is_refused_in_printable_letters():
+    require_utf8(Path("caf\u00e9"))
+    with pytest.raises(ConfigError, match="not UTF-8") as refused:
+        require_utf8(Path("caf\udce9"))
+    assert str(refused.value).encode()

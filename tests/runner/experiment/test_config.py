@@ -134,6 +134,7 @@ def failure(changes: dict) -> str:
         ({"data.resize": "48x32"}, "data.resize: should be a list, got '48x32'; write [48,32]"),
         ({"data.resize": "None"}, "data.resize: should be a list, got 'None'; write null"),
         ({"data.class_names": "fox,cat"}, "; write [fox,cat]"),
+        ({"data.name": "imagefolder:caf\udce9"}, "is not UTF-8; rename that file or folder"),
         ({"data.val_split": 0.2}, "got 0.2; it is the number of training images held out"),
         ({"train.deterministic": "True"}, "should be true or false, got 'True'; write true"),
         ({"model.depth": True}, "--set: model.depth: should be a valid integer, got True"),

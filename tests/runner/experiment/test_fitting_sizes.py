@@ -35,3 +35,9 @@ def test_a_clash_of_sizes_names_the_size_of_the_model():
     spec = load_experiment("quickstart", {"model.img_size": [40, 48]}).spec
     with pytest.raises(ConfigError, match=r"-s data.resize=\[40,48\]$"):
         fit_to_data(spec, describe_data(spec.data))
+
+
+def test_no_size_is_suggested_for_what_has_nothing_to_do_with_it():
+    spec = load_experiment("quickstart", {}).spec
+    with pytest.raises(ConfigError, match=r"model.in_chans: .*\(from data set scenes\)$"):
+        fit_to_data(spec, replace(describe_data(spec.data), in_chans=10**9))
