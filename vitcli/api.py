@@ -14,7 +14,7 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, DivergedError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
@@ -156,7 +156,7 @@ def fit(
         num_batches(len(data.train), batch_size)
     with _one_line():
         task.check_data(data)
-        state = TrainState(spec, task, data.to(device))
+        state = Training(spec, task, data.to(device))
     return _epochs(state, task)
 
 
@@ -169,7 +169,7 @@ def _one_line(advice: str = "") -> Iterator[None]:
         raise ConfigError(f"fit: {error}{advice}") from error
 
 
-def _epochs(state: TrainState, task: Task) -> Iterator[dict[str, float]]:
+def _epochs(state: Training, task: Task) -> Iterator[dict[str, float]]:
     headline = state.spec.task.row.headline.name
     for epoch in range(state.spec.train.epochs):
         task.module.train()

@@ -29,7 +29,7 @@ from vitcli.core.data.source import DataSet, evenly_spaced
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.tasks.clip import ContrastiveTask
 from vitcli.core.tasks.task import Task
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import filled_module
 from vitcli.runner.experiment.config import load_experiment
@@ -112,7 +112,7 @@ def measure(name: str, seed: int = 0, data_dir: Path | None = None) -> dict[str,
     module = filled_module(spec, data)
     task: Task = (Shuffled if case.shuffled else ContrastiveTask)(spec, module)
     choose_kernels(module, CPU, None, "auto", ignore_message)
-    state, means = TrainState(spec, task, data), {}
+    state, means = Training(spec, task, data), {}
     module.train()
     for epoch in range(spec.train.epochs):
         for _ in state.run_epoch(epoch):

@@ -22,7 +22,7 @@ from vitcli.core.inspect.linear_probe import linear_probe
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment
@@ -79,7 +79,7 @@ def measure(name: str, seed: int = 0, data_dir: Path | None = None) -> dict[str,
 
 def train(spec: ExperimentSpec, task: Task, module: nn.Module, data: DataSet) -> None:
     choose_kernels(module, CPU, None, "auto", ignore_message)
-    state = TrainState(spec, task, data)
+    state = Training(spec, task, data)
     for epoch in range(spec.train.epochs):
         for _ in state.run_epoch(epoch):
             pass

@@ -27,7 +27,7 @@ from vitcli.core.data.batches import Batch, Rows
 from vitcli.core.data.source import DataSet
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.views import ViewTask
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment
@@ -103,7 +103,7 @@ def measure(task_name: str, case_name: str, seed: int = 0) -> dict[str, Any]:
     task = (mismatch(kind) if case.mismatched else kind)(spec, module)
     before = accuracy(task, data)
     choose_kernels(module, CPU, None, "auto", ignore_message)
-    state, alarms, means = TrainState(spec, task, data), [], {}
+    state, alarms, means = Training(spec, task, data), [], {}
     module.train()
     for epoch in range(spec.train.epochs):
         for _ in state.run_epoch(epoch):

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.spec import VitSpec
-from vitcli.core.train.fit import autocast_to
+from vitcli.core.train.autocast import autocast_to
 from vitcli.runner.machine.device import hardware, name_precision, pick_device, pick_precision
 
 STEPS, BATCH = 3, 128

@@ -17,7 +17,7 @@ from vitcli.core.exchange import LostRankError
 from vitcli.core.ranks import ALONE, GroupRanks, Ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 
 Changes = dict[str, dict[str, Any]]
 SMALL: dict[str, dict[str, Any]] = {
@@ -107,7 +107,7 @@ def train(changes: Changes, ranks: Ranks = ALONE) -> dict[str, list[float]]:
     task = build(spec, build.make_module(spec).train())
     task.ranks = ranks
     task.encoder(task.module).grad_checkpointing = spec.train.grad_checkpointing
-    state = TrainState(spec, task, data_set())
+    state = Training(spec, task, data_set())
     found: dict[str, list[float]] = {}
     for epoch in range(spec.train.epochs):
         for step in state.run_epoch(epoch):

@@ -1,15 +1,18 @@
 """Small trainings for tests of the core."""
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
 from tests.core.specs import BASE
+from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.ranks import ALONE
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 
 HALF = (0.5, 0.5, 0.5)
 SIZES = BASE.model_dump()
@@ -59,9 +62,44 @@ def train_state(
     autocast: torch.dtype | None = None,
     data: DataSet | None = None,
     **options: Any,
-) -> TrainState:
+) -> Training:
     """Return a new training of ``experiment``."""
     task = new_task(changes, device)
     task.encoder(task.module).grad_checkpointing = task.spec.train.grad_checkpointing
     data = data_set() if data is None else data
-    return TrainState(task.spec, task, data.to(device), autocast, **options)
+    return Training(task.spec, task, data.to(device), autocast, **options)
+
+
+class GivenBatches:
+    """A task that trains on given batches, the same in every epoch."""
+
+    ranks, has_rows = ALONE, False
+
+    def __init__(self, task: Task, batches: Sequence[Batch]) -> None:
+        self.task, self.module, self.losses = task, task.module, task.losses
+        self.reports, self.after_step, self.given = task.reports, task.after_step, batches
+
+    def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
+        return iter(self.given[first_batch:])
+
+    def draw_ahead(self, data: DataSet, epoch: int) -> None:
+        pass
+
+
+def training_on(
+    task: Task, batches: Sequence[Batch], fields: dict[str, Any], **options: Any
+) -> Training:
+    """Return a training of one epoch on batches, with a constant learning rate.
+
+    ``fields`` are dotted fields of the experiment, such as ``optim.max_grad_norm``.
+    """
+    sections: dict[str, Any] = {
+        "optim": {"lr": 0.01, "schedule": "constant", "warmup_epochs": 0.0},
+        "train": {"batch_size": 1, "limit_batches": len(batches)},
+    }
+    for name, value in fields.items():
+        section, _, field = name.rpartition(".")
+        sections.setdefault(section, {})[field] = value
+    spec = ExperimentSpec.model_validate(sections.pop("", {}) | sections)
+    data = data_set(spec.train.batch_size * len(batches))
+    return Training(spec, GivenBatches(task, batches), data, **options)

@@ -102,68 +102,58 @@ MUTANTS = (
     ),
     Mutant(
         "does not restore the optimiser",
-        "vitcli/core/train/state.py",
+        "vitcli/core/train/training.py",
         '        load_state_tensors(self.optimizers, part("optim"))\n',
         "",
         KILLS,
     ),
     Mutant(
         "does not restore the average of the weights",
-        "vitcli/core/train/state.py",
+        "vitcli/core/train/training.py",
         '            self.ema.model.load_state_dict(part("ema"))\n',
         "            pass\n",
         KILLS,
     ),
     Mutant(
-        "begins the schedule and the random numbers anew",
-        "vitcli/core/train/state.py",
-        "            first_step=self.step,\n            **self._options",
-        "            first_step=0,\n            **self._options",
+        "takes the learning rate of the first step",
+        "vitcli/core/train/training.py",
+        "            rates = self.rates(self.step)\n",
+        "            rates = self.rates(0)\n",
         KILLS,
     ),
     Mutant(
         "draws other random numbers after a resume",
-        "vitcli/core/train/fit.py",
-        '        begin_step(batch["images"].device, seed, step)\n',
-        '        if step == 0:\n            begin_step(batch["images"].device, seed, step)\n',
+        "vitcli/core/train/training.py",
+        "            begin_step(self.device, self.spec.seed, self.step)\n",
+        "            self.step or begin_step(self.device, self.spec.seed, 0)\n",
         KILLS,
     ),
     Mutant(
         "forgets how far into the epoch it was",
-        "vitcli/core/train/state.py",
-        "            self.batches(epoch, self.step - epoch * self.steps_per_epoch),\n",
-        "            self.batches(epoch, 0),\n",
+        "vitcli/core/train/training.py",
+        "        first = self.step - epoch * self.steps_per_epoch\n",
+        "        first = 0\n",
         STOPS,
     ),
     Mutant(
         "forgets the sums of a half epoch",
-        "vitcli/core/train/state.py",
+        "vitcli/core/train/training.py",
         "        self.sums.zero_()[: len(sums)].copy_(sums)\n",
         "",
         STOPS,
     ),
     Mutant(
         "is one step off",
-        "vitcli/core/train/state.py",
+        "vitcli/core/train/training.py",
         "        self.step = step\n",
         "        self.step = step + 1\n",
         KILLS,
     ),
     Mutant(
         "saves in the middle of a step",
-        "vitcli/core/train/state.py",
-        (
-            "            if self.ema:\n"
-            "                self.ema.update(self.step)\n"
-            "            self._add(step.scalars)\n"
-            "            yield step\n"
-        ),
-        (
-            "            yield step\n"
-            "            if self.ema:\n"
-            "                self.ema.update(self.step)\n"
-            "            self._add(step.scalars)\n"
-        ),
+        "vitcli/core/train/training.py",
+        "            self.step += 1\n            yield Step(step=self.step, ",
+        "            yield Step(step=self.step + 1, ",
         STOPS,
     ),
     Mutant(

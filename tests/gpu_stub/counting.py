@@ -40,7 +40,7 @@ class Seen:
         self.sizes: Counter[Call] = Counter()
         """Bytes by kind and name."""
         self.places: Counter[tuple[str, str]] = Counter()
-        """Number of calls by kind and line, such as ("sync", "vitcli/core/train/fit.py:126")."""
+        """Number of calls by kind and line, such as ("sync", "vitcli/core/data/batches.py:126")."""
 
     def count(self, *kinds: str) -> int:
         """Return the number of calls of these kinds."""

@@ -21,7 +21,7 @@ from vitcli.core.data.batches import (
 from vitcli.core.data.source import Images
 from vitcli.core.spec import AugmentSpec
 from vitcli.core.train.evaluate import compute_logits, images_at_once
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.speed.workload import make_workload
@@ -94,7 +94,7 @@ def checkpoint(folder: str) -> dict[str, Any]:
     """Return the counts of a checkpoint after a step, and its number of tensors."""
     experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
     work = make_workload(experiment, "cuda", ignore_message)
-    state = TrainState(work.spec, work.task, work.data(), work.autocast)
+    state = Training(work.spec, work.task, work.data(), work.autocast)
     next(state.run_epoch(0))
     tensors = state.tensors()
     with counting() as seen:

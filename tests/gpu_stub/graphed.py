@@ -11,8 +11,8 @@ from tests.core.trainings import train_state
 from tests.gpu_stub.counting import Seen, counting
 from tests.gpu_stub.steps import EXPERIMENTS
 from vitcli.core.spec import OPTIMIZERS
-from vitcli.core.train.graph import WARM_UP
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.executor import WARM_UP
+from vitcli.core.train.training import Training
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
@@ -77,7 +77,7 @@ def count_experiment(name: str) -> tuple[float, list[str]]:
     """Return the launches of a step of a shipped experiment, and the messages of its graph."""
     work = make_workload(load_experiment(name, {"train.compile": False}), "cuda", ignore_message)
     messages: list[str] = []
-    state = TrainState(
+    state = Training(
         work.spec,
         work.task,
         work.data(),

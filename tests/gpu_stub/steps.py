@@ -16,7 +16,7 @@ import torch
 from tests.gpu_stub.counting import Seen, counting
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, TASKS
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.experiment import listing
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import DTYPES
@@ -100,7 +100,7 @@ def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen
     work.compile(ignore_message)
     messages: list[str] = []
     options: dict[str, Any] = {"graphs": graphs, "on_message": messages.append}
-    state = TrainState(work.spec, work.task, work.data(), work.autocast, **options)
+    state = Training(work.spec, work.task, work.data(), work.autocast, **options)
     steps = state.run_epoch(0)
     for _ in range(WARM):
         next(steps)

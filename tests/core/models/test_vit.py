@@ -5,6 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.core.specs import BASE, build, changed, classify, pictures
+from tests.core.trainings import training_on
 from vitcli.core.inspect.cost import (
     activation_bytes,
     count_parameters,
@@ -16,10 +17,8 @@ from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn import attention
 from vitcli.core.nn.norm import TokenBatchNorm
-from vitcli.core.spec import OptimSpec, model_spec
+from vitcli.core.spec import model_spec
 from vitcli.core.spec.slots import SLOTS
-from vitcli.core.train.fit import fit
-from vitcli.core.train.optim import build_optimizers
 
 ROWS = [(slot, row) for slot, table in SLOTS.items() for row in table]
 OTHERS = [
@@ -50,9 +49,7 @@ def test_every_row_of_every_slot_trains(fields, fused):
     images = torch.randn(4, 3, *model.spec.img_size)
     batch = {"images": images, "targets": torch.tensor([0, 1, 2, 3])}
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    steps = list(
-        fit(classify(model), [batch] * 3, build_optimizers(model, OptimSpec()), lambda s: 1)
-    )
+    steps = list(training_on(classify(model), [batch] * 3, {}).run_epoch(0))
     assert all(step.scalars["loss"].isfinite() for step in steps)
     still = [name for name, p in model.named_parameters() if torch.equal(p, before[name])]
     # The head reads only CLS of the last block, which has no bias and which the filters pass by.

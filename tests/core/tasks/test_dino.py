@@ -1,5 +1,6 @@
 """DINO: teacher, centre and loss are what the paper's formulas say."""
 
+import itertools
 import math
 
 import pytest
@@ -11,20 +12,16 @@ from tests.core.tasks.viewing import a_batch, view_spec, view_task, view_trainin
 from tests.core.trainings import data_set
 from vitcli.core.randomness import begin_step
 from vitcli.core.tasks.dino import cosine_to_one, cross_view_loss, entropies
-from vitcli.core.train.fit import learn
 from vitcli.core.train.optim import build_optimizers
+from vitcli.core.train.training import Training
 
 CPU = torch.device("cpu")
 
 
 def take_steps(task, count):
     """Take steps with the data of epoch 0; return the student after each step."""
-    optimizers = build_optimizers(task.module, task.spec.optim)
-    options = {"max_grad_norm": 1.0, "accumulate": 1, "autocast": None, "scaler": None}
     students = []
-    for step, batch in zip(range(count), task.batches(data_set(), 0), strict=False):
-        begin_step(CPU, 0, step)
-        learn(batch, task, optimizers, **options)
+    for _ in itertools.islice(Training(task.spec, task, data_set()).run_epoch(0), count):
         students.append([each.detach().clone() for each in task.module.student.parameters()])
     return students
 

@@ -26,7 +26,7 @@ from vitcli.core.tasks.fusion import Fusion, retrieval
 from vitcli.core.tasks.pictures import Heat
 from vitcli.core.train.evaluate import IMAGES_AT_ONCE
 from vitcli.core.train.optim import build_optimizers
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 
 NOISY = {"image_noise": 0.5, "sound_noise": 2.0}
 
@@ -182,7 +182,7 @@ def test_modality_dropout_takes_a_fixed_part_of_each_batch(fields, alone):
 def test_it_learns(fusion):
     data, task = data_set(), task_of(fusion=fusion, modality_dropout=0.25)
     task.spec = task.spec.replace(train=task.spec.train.replace(epochs=8))
-    state = TrainState(task.spec, task, data)
+    state = Training(task.spec, task, data)
     losses = []
     for epoch in range(8):
         list(state.run_epoch(epoch))

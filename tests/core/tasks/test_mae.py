@@ -8,14 +8,13 @@ from torch import Tensor
 from torch.testing import assert_close
 
 from tests.core.specs import REQUIRED
-from tests.core.trainings import data_set, experiment, new_task
+from tests.core.trainings import data_set, experiment, new_task, training_on
 from vitcli.core.models.masked import MaskedModel
 from vitcli.core.nn.masking import split_patches, take
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.spec import ExperimentSpec, ResNet18Spec
 from vitcli.core.spec.masking import MaeSpec
 from vitcli.core.tasks.masked import BASELINES, baseline_errors, draw_noise, hide, reconstruct
-from vitcli.core.train.fit import backward
 
 PREFIXES = [{}, {"pool": "mean"}, {"reg_tokens": 2, "pos_embed_prefix": True}]
 
@@ -148,7 +147,10 @@ def test_the_masks_of_an_evaluation_do_not_depend_on_the_seed():
 def test_the_parts_of_a_batch_have_the_same_gradients():
     whole, parts = new_task({"task": {"name": "mae"}}), new_task({"task": {"name": "mae"}})
     batch = next(whole.batches(data_set(), 0))
-    losses = [backward(whole, batch, 1, None, None), backward(parts, batch, 4, None, None)]
+    losses = []
+    for task, count in ((whole, 1), (parts, 4)):
+        fields = {"train.accumulate": count, "train.batch_size": count, "optim.max_grad_norm": None}
+        losses.append(next(training_on(task, [batch], fields).run_epoch(0)).scalars)
     assert_close(losses[0]["loss"], losses[1]["loss"])
     for left, right in zip(whole.module.parameters(), parts.module.parameters(), strict=True):
         assert (left.grad is None) == (right.grad is None)

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from tests.core.tasks.test_ssat import with_labels
-from tests.core.train.test_state import Direct, NoReading, joined
+from tests.core.train.test_executor import Direct, NoReading, joined
 from tests.core.trainings import data_set, train_state
 from vitcli.core.train import state as states
 

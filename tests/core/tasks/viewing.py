@@ -9,7 +9,7 @@ from tests.core.trainings import HALF, data_set
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 
 TASKS: dict[str, dict[str, Any]] = {
     "dino": {
@@ -42,9 +42,9 @@ def view_task(name: str, changes: dict[str, dict[str, Any]] | None = None) -> An
     return kind(spec, kind.make_module(spec).train())
 
 
-def view_training(name: str, changes: dict[str, dict[str, Any]] | None = None) -> TrainState:
+def view_training(name: str, changes: dict[str, dict[str, Any]] | None = None) -> Training:
     task = view_task(name, changes)
-    return TrainState(task.spec, task, data_set())
+    return Training(task.spec, task, data_set())
 
 
 def a_batch(task: Any, data: DataSet | None = None, epoch: int = 0) -> dict[str, torch.Tensor]:

@@ -11,8 +11,9 @@ from vitcli.core.train.ema import Ema
 from vitcli.core.train.muon import Muon
 from vitcli.core.train.optim import (
     build_optimizers,
+    learning_rates,
     load_state_tensors,
-    set_lr,
+    set_learning_rates,
     state_tensors,
 )
 
@@ -57,7 +58,7 @@ def test_every_parameter_is_in_one_group_and_is_trained(name):
     held = [id(p) for o in optimizers for g in o.param_groups for p in g["params"]]
     assert sorted(held) == sorted(id(p) for p in model.parameters())
     model(torch.randn(8, 4)).square().sum().backward()
-    set_lr(optimizers, 1.0)
+    set_learning_rates(optimizers, learning_rates(optimizers, 1.0))
     for optimizer in optimizers:
         optimizer.step()
     moved = {n for n, p in model.named_parameters() if not torch.equal(p, before[n])}
@@ -94,8 +95,8 @@ def test_muon_is_the_one_that_computes_in_fp32_on_a_cpu():
 def test_a_learning_rate_factor_of_zero_stops_every_group():
     model = Tiny()
     optimizers = build_optimizers(model, OptimSpec(name="muon", lr=0.5, muon_lr=0.25))
-    assert set_lr(optimizers, 0.5) == 0.25
-    set_lr(optimizers, 0.0)
+    assert {*learning_rates(optimizers, 0.5)} == {0.125, 0.25}
+    set_learning_rates(optimizers, learning_rates(optimizers, 0.0))
     assert {g["lr"] for o in optimizers for g in o.param_groups} == {0.0}
 
 
@@ -106,7 +107,7 @@ def test_ema_equals_its_closed_form():
     expected = 0.0
     for t in range(1, 8):
         nn.init.constant_(model.weight, float(t))
-        ema.update(t)
+        ema.update(ema.share(t))
         decay = min(0.5, (1 + t) / (10 + t))
         expected = decay * expected + (1 - decay) * t
     assert ema.model.weight.item() == pytest.approx(expected)
@@ -117,7 +118,7 @@ def test_ema_copies_counters_and_averages_running_statistics():
     model = nn.BatchNorm1d(2)
     ema = Ema(model, decay=0.9)
     model(torch.randn(16, 2) + 5)
-    ema.update(1)
+    ema.update(ema.share(1))
     assert ema.model.num_batches_tracked == 1
     assert_close(ema.model.running_mean, model.running_mean * (1 - 2 / 11))
 

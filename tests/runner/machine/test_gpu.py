@@ -14,7 +14,7 @@ from tests.stopping import stop_after
 from vitcli.core.randomness import begin_step
 from vitcli.core.spec import OPTIMIZERS
 from vitcli.core.train.evaluate import compute_logits
-from vitcli.core.train.fit import total_norm
+from vitcli.core.train.optim import total_norm
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.train.start import FinishedTraining, Request, start

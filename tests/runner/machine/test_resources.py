@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from tests.same_run import assert_same_run
 from vitcli.cli.main import app
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.evaluate import scores
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.resources import as_resource_error
@@ -70,7 +70,7 @@ def test_a_bug_stays_a_bug(error):
 
 
 def fail_at(monkeypatch, step: int, error: Exception) -> None:
-    plain = TrainState.run_epoch
+    plain = Training.run_epoch
 
     def run_epoch(self, epoch):
         for done in plain(self, epoch):
@@ -78,7 +78,7 @@ def fail_at(monkeypatch, step: int, error: Exception) -> None:
                 raise error
             yield done
 
-    monkeypatch.setattr(TrainState, "run_epoch", run_epoch)
+    monkeypatch.setattr(Training, "run_epoch", run_epoch)
 
 
 def test_a_training_continues_after_its_gpu_failed(tiny, here, monkeypatch):

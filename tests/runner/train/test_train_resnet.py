@@ -7,7 +7,7 @@ import torch
 
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.scores import evaluate_run
@@ -61,7 +61,7 @@ def test_the_bits_depend_on_the_running_statistics(experiment, monkeypatch):
     """Control: if they were not restored, the test above would notice."""
     calm = run(experiment, "calm")
     stopped_run(experiment, monkeypatch, 2)
-    original = TrainState.load
+    original = Training.load
 
     def forgetful(self, *words):
         original(self, *words)
@@ -69,7 +69,7 @@ def test_the_bits_depend_on_the_running_statistics(experiment, monkeypatch):
             if isinstance(module, torch.nn.BatchNorm2d):
                 module.reset_running_stats()
 
-    monkeypatch.setattr(TrainState, "load", forgetful)
+    monkeypatch.setattr(Training, "load", forgetful)
     run(experiment, "stopped", resume=True)
     with pytest.raises(AssertionError):
         assert_same_run(calm, RunDir(Path("stopped")))

@@ -88,16 +88,16 @@ class AttentionRule(nn.Module):
         """
         raise NotImplementedError
 
-    def after_step(self, seed: int, step: int, index: int) -> None:
-        """Update state of the rule, such as random features, after a training step (from 0).
+    def before_step(self, seed: int, step: int, index: int) -> None:
+        """Update state of the rule, such as random features, before a training step (from 0).
 
         The new state must be a function of seed, step and the index of the layer, so that a resumed
         training gives bit-identical results. Only tensors in ``not_averaged`` may change.
         """
 
 
-def after_step(model: nn.Module, seed: int, step: int) -> None:
-    """Call ``after_step`` of every attention rule in the model after a training step (from 0)."""
+def before_step(model: nn.Module, seed: int, step: int) -> None:
+    """Call ``before_step`` of every attention rule in the model before a training step (from 0)."""
     rules = [module for module in model.modules() if isinstance(module, AttentionRule)]
     for index, rule in enumerate(rules):
-        rule.after_step(seed, step, index)
+        rule.before_step(seed, step, index)

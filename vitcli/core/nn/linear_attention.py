@@ -108,9 +108,9 @@ class Performer(FeatureAttention):
     def init_weights(self, draws: Draws) -> None:
         self.redraw(draws("projection"))
 
-    def after_step(self, seed: int, step: int, index: int) -> None:
-        if (step + 1) % self.redraw_every == 0:
-            self.redraw(keyed_generator("redraw", seed, step, index))
+    def before_step(self, seed: int, step: int, index: int) -> None:
+        if step and step % self.redraw_every == 0:
+            self.redraw(keyed_generator("redraw", seed, step - 1, index))
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         scale = self.scale()

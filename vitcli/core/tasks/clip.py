@@ -39,8 +39,8 @@ from vitcli.core.tasks.retrieval_pictures import (
     image_grid,
 )
 from vitcli.core.tasks.task import Outputs, Task
+from vitcli.core.train.autocast import without_autocast
 from vitcli.core.train.evaluate import limit_images
-from vitcli.core.train.fit import without_autocast
 from vitcli.core.transfer import pinned
 
 LARGEST_SCALE = 100.0

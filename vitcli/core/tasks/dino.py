@@ -20,7 +20,7 @@ from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.core.spec.views import DinoSpec
 from vitcli.core.tasks.projection import Projector, all_features
 from vitcli.core.tasks.views import ViewTask
-from vitcli.core.train.fit import without_autocast
+from vitcli.core.train.autocast import without_autocast
 
 DROPS = ("drop_path", "attn_drop", "proj_drop", "pos_drop")
 UNIFORM, ONE_MODE = 0.985, 0.2

@@ -16,7 +16,7 @@ from vitcli.core.spec.views import LejepaSpec
 from vitcli.core.tasks.projection import Projector, all_features
 from vitcli.core.tasks.sigreg import draw_directions, sigreg
 from vitcli.core.tasks.views import ViewTask
-from vitcli.core.train.fit import without_autocast
+from vitcli.core.train.autocast import without_autocast
 
 COLLAPSED = 0.2
 """Standard deviation of the embeddings below which they carry no information; SIGReg wants 1."""

@@ -37,27 +37,18 @@ class Ema:
         return 1 - min(self.decay, (1 + num_updates) / (10 + num_updates))
 
     @torch.no_grad()
-    def update(self, num_updates: int) -> None:
+    def update(self, share: float | Tensor) -> None:
+        """Move the average towards the weights by ``share``.
+
+        A CUDA graph reads the share from a tensor on the device.
+        """
         averages = [average for average, _ in self._averaged]
         sources = [source for _, source in self._averaged]
-        torch._foreach_lerp_(averages, sources, self.share(num_updates))
-        self.copy()
-
-    @torch.no_grad()
-    def update_by(self, share: Tensor) -> None:
-        """Update with a share that is on the device, where a CUDA graph reads it."""
-        averages = [average for average, _ in self._averaged]
-        changes = torch._foreach_sub([source for _, source in self._averaged], averages)
-        torch._foreach_mul_(changes, share)
-        torch._foreach_add_(averages, changes)
-        self.copy()
-
-    @torch.no_grad()
-    def copy(self) -> None:
-        """Copy the tensors that are not averaged."""
+        if isinstance(share, Tensor):
+            changes = torch._foreach_sub(sources, averages)
+            torch._foreach_mul_(changes, share)
+            torch._foreach_add_(averages, changes)
+        else:
+            torch._foreach_lerp_(averages, sources, share)
         for average, source in self._copied:
             average.copy_(source)
-
-    def versions(self) -> list[int]:
-        """Return numbers that change when the host changes a tensor that is not averaged."""
-        return [source._version for _, source in self._copied]

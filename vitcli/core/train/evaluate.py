@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import eval_batches
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.fit import autocast_to
+from vitcli.core.train.autocast import autocast_to
 
 LIMITED = 500
 """Images of a split that count as one batch of ``train.limit_batches``."""

@@ -138,14 +138,58 @@ def set_learning_rates(optimizers: Sequence[Optimizer], rates: Sequence[float | 
         group["lr"] = rate
 
 
-def set_lr(optimizers: Sequence[Optimizer], factor: float) -> float:
-    """Scale the peak learning rate of every group.
+def update(
+    optimizers: Sequence[Optimizer],
+    max_grad_norm: float | None,
+    scaler: torch.amp.GradScaler | None,
+) -> Tensor:
+    """Clip the gradient and take a step; return the gradient's norm before clipping."""
+    if scaler:
+        unscale(scaler, optimizers)
+    params = parameters(optimizers)
+    grad_norm = total_norm(gradients(optimizers))
+    if max_grad_norm is not None:
+        nn.utils.clip_grads_with_norm_(params, max_grad_norm, grad_norm)
+    for optimizer in optimizers:
+        scaler.step(optimizer) if scaler else optimizer.step()
+    if scaler:
+        scaler.update()
+    return grad_norm
 
-    Return the rate of the last optimiser, which follows ``optim.lr``.
+
+def parameters(optimizers: Sequence[Optimizer]) -> list[nn.Parameter]:
+    return [p for o in optimizers for group in o.param_groups for p in group["params"]]
+
+
+def gradients(optimizers: Sequence[Optimizer]) -> list[Tensor]:
+    return [p.grad for p in parameters(optimizers) if p.grad is not None]
+
+
+def unscale(scaler: torch.amp.GradScaler, optimizers: Sequence[Optimizer]) -> None:
+    """Divide the gradients by the scale. If one is not finite, all optimisers skip the step.
+
+    The scaler alone would skip only the optimiser of that gradient. The decision stays on the
+    device, so the host does not wait.
     """
-    set_learning_rates(optimizers, learning_rates(optimizers, factor))
-    rate: float = optimizers[-1].param_groups[0]["lr"]
-    return rate
+    scaler._per_optimizer_states.clear()  # a CUDA graph that failed may have left some
+    for optimizer in optimizers:
+        scaler.unscale_(optimizer)
+    flags = [flag for o in optimizers for flag in scaler._found_inf_per_device(o).values()]
+    if len(flags) > 1:
+        together = torch.stack(flags).amax()
+        for flag in flags:
+            flag.copy_(together)
+
+
+def total_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """Return the norm of all gradients together.
+
+    On CUDA, torch's ``get_total_norm`` copies a table from the host in every call. This form does
+    not, so that a CUDA graph can contain it.
+    """
+    if gradients[0].device.type != "cuda":
+        return nn.utils.get_total_norm(gradients)
+    return torch.linalg.vector_norm(torch.cat([gradient.flatten() for gradient in gradients]))
 
 
 def state_tensors(optimizers: Sequence[Optimizer]) -> dict[str, Tensor]:

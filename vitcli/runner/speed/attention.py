@@ -20,7 +20,7 @@ from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
 from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.core.train.fit import autocast_to
+from vitcli.core.train.autocast import autocast_to
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine.allocator import keep_freed_memory

@@ -7,7 +7,7 @@ import torch
 
 from vitcli.core.exchange import LostRankError
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.fit import Step
+from vitcli.core.train.training import Step
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, DivergedError, ResourceError, StoppedError, UserError
 from vitcli.runner.experiment.build import filled_module

@@ -22,7 +22,7 @@ import torch.distributed as dist
 from vitcli.core.exchange import LostRankError, exchange
 from vitcli.core.ranks import ALONE, GroupRanks, Ranks
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, ResourceError, UserError
 from vitcli.runner.machine.launch import Launch
 from vitcli.runner.run.folder import RunDir
@@ -55,7 +55,7 @@ class Processes:
     def compare(self, facts: Facts) -> None:
         """Refuse ranks that would compute something else."""
 
-    def share(self, state: TrainState) -> None:
+    def share(self, state: Training) -> None:
         """Copy the state of a training from rank 0 to the other ranks."""
 
     @contextlib.contextmanager
@@ -169,7 +169,7 @@ class TorchrunProcesses(Processes, RankNotes):
                         " must compute in the same way"
                     )
 
-    def share(self, state: TrainState) -> None:
+    def share(self, state: Training) -> None:
         key, tensors = f"state/{self._number}", {}
         if self.launch.rank == 0:
             tensors = {name: tensor.contiguous() for name, tensor in state.tensors().items()}

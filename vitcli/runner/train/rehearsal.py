@@ -15,7 +15,7 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
-from vitcli.core.train.state import TrainState
+from vitcli.core.train.training import Training
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels
 from vitcli.runner.machine.device import move_module, name_precision, pick_precision
@@ -123,7 +123,7 @@ def rehearse(
         on_message: Is told if steps cannot be CUDA graphs.
     """
     graphs = use_graphs(task.spec, data.train.pixels.device, on_message)
-    state = TrainState(task.spec, task, data, autocast, graphs=graphs, on_message=on_message)
+    state = Training(task.spec, task, data, autocast, graphs=graphs, on_message=on_message)
     for group in (group for each in state.optimizers for group in each.param_groups):
         group["peak_lr"] *= rate
     for epoch in itertools.count():

@@ -14,8 +14,7 @@ from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Outputs
-from vitcli.core.train.fit import Step
-from vitcli.core.train.state import SKIPPED, TrainState
+from vitcli.core.train.training import SKIPPED, Step, Training
 from vitcli.core.transfer import to_host
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.experiment.config import model_hash
@@ -84,9 +83,7 @@ class Trainer:
         )
         self._refuse_data()
         graphs = use_graphs(spec, device, on_message, ranks.size)
-        self.state = TrainState(
-            spec, self.task, data, autocast, graphs=graphs, on_message=on_message
-        )
+        self.state = Training(spec, self.task, data, autocast, graphs=graphs, on_message=on_message)
         with arithmetic(self.precision):
             batches = self.state.batches(0)
             self.compiled = compile_task(self.task, batches, autocast, on_message)

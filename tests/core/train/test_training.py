@@ -1,4 +1,4 @@
-"""The training loop learns, is reproducible and resumes with the same bits."""
+"""A training learns, is reproducible and resumes with the same bits."""
 
 import pytest
 import torch
@@ -6,12 +6,10 @@ from torch import nn
 from torch.testing import assert_close
 
 from tests.core.specs import build, classify
+from tests.core.trainings import training_on
 from vitcli.core.randomness import begin_step, seed_of
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
-from vitcli.core.train.fit import fit
 from vitcli.core.train.optim import build_optimizers, state_tensors
-
-OPTIM = OptimSpec(lr=0.01)
 
 
 def batches(count: int, start: int = 0) -> list[dict[str, torch.Tensor]]:
@@ -27,20 +25,14 @@ def network() -> nn.Module:
     return nn.Sequential(nn.Linear(6, 16), nn.Dropout(0.2), nn.GELU(), nn.Linear(16, 2))
 
 
-def run(model, rows, *, seed=0, first_step=0, optimizers=None, **options):
-    optimizers = optimizers or build_optimizers(model, OPTIM)
-    steps = list(
-        fit(
-            classify(model),
-            rows,
-            optimizers,
-            lambda s: 1.0,
-            seed=seed,
-            first_step=first_step,
-            **options,
-        )
-    )
-    return steps, optimizers
+def run(model, rows, *, first_step=0, optimizers=None, scaler=None, **fields):
+    """Train on the rows from ``first_step`` on; return the reports and the training."""
+    autocast = torch.float16 if scaler else None
+    training = training_on(classify(model), rows, fields, autocast=autocast)
+    training.optimizers = optimizers or training.optimizers
+    training.scaler, training.autocast = scaler, None
+    training.step = first_step
+    return list(training.run_epoch(0)), training
 
 
 def test_training_learns():
@@ -65,13 +57,13 @@ def test_only_the_same_seed_gives_the_same_bits():
 def test_twelve_steps_equal_eight_and_four_resumed_steps():
     whole, parts = network(), network()
     run(whole, batches(12))
-    _, optimizers = run(parts, batches(8))
-    steps, _ = run(parts, batches(4, start=8), first_step=8, optimizers=optimizers)
+    _, begun = run(parts, batches(8))
+    steps, _ = run(parts, batches(12), first_step=8, optimizers=begun.optimizers)
     assert steps[-1].step == 12
     assert torch.equal(weights(whole), weights(parts))
     other = network()
-    _, optimizers = run(other, batches(8))
-    run(other, batches(4, start=8), first_step=0, optimizers=optimizers)
+    _, begun = run(other, batches(8))
+    run(other, batches(4, start=8), first_step=0, optimizers=begun.optimizers)
     assert not torch.equal(weights(whole), weights(other))
 
 
@@ -79,7 +71,7 @@ def test_accumulated_parts_equal_the_whole_batch():
     whole, parts = network().eval().double(), network().eval().double()
     rows = [{k: v.double() if k == "images" else v for k, v in b.items()} for b in batches(3)]
     one, _ = run(whole, rows)
-    four, _ = run(parts, rows, accumulate=4)
+    four, _ = run(parts, rows, **{"train.accumulate": 4, "train.batch_size": 4})
     assert_close(weights(whole), weights(parts))
     assert_close(one[-1].scalars, four[-1].scalars)
 
@@ -88,7 +80,7 @@ def test_the_gradient_is_clipped_after_its_norm_is_reported():
     model = network().eval()
     before = weights(model)
     optimizers = [torch.optim.SGD([{"params": list(model.parameters()), "peak_lr": 1.0}], lr=1.0)]
-    steps, _ = run(model, batches(1), optimizers=optimizers, max_grad_norm=1e-3)
+    steps, _ = run(model, batches(1), optimizers=optimizers, **{"optim.max_grad_norm": 1e-3})
     assert steps[0].scalars["grad_norm"] > 1e-3
     assert_close((weights(model) - before).norm(), torch.tensor(1e-3), rtol=1e-3, atol=0)
 
@@ -144,7 +136,9 @@ def test_fp16_skips_all_optimisers_together():
     hook = model[0].weight.register_hook(lambda grad: grad * float("inf"))
     before = weights(model)
     for limit in (1.0, None):
-        taken, _ = run(model, rows[:1], optimizers=optimizers, scaler=scaler, max_grad_norm=limit)
+        taken, _ = run(
+            model, rows[:1], optimizers=optimizers, scaler=scaler, **{"optim.max_grad_norm": limit}
+        )
         assert not taken[0].scalars["grad_norm"].isfinite()
         assert torch.equal(weights(model), before)
     hook.remove()
@@ -156,7 +150,7 @@ def test_fp16_skips_all_optimisers_together():
 def test_without_max_grad_norm_the_gradient_is_unchanged():
     models = [network().eval() for _ in range(2)]
     for model, limit in zip(models, (None, 1e9), strict=True):
-        run(model, batches(2), max_grad_norm=limit)
+        run(model, batches(2), **{"optim.max_grad_norm": limit})
     assert_close(weights(models[0]), weights(models[1]))
 
 
@@ -173,7 +167,7 @@ def test_the_scale_and_the_skipped_steps_are_those_of_torch():
         due = iter(overflows)
         model[3].bias.register_hook(lambda g, due=due: g * float("inf") if next(due) else g)
     for row in rows:
-        run(ours, [row], optimizers=pair, scaler=scalers[0], max_grad_norm=None)
+        run(ours, [row], optimizers=pair, scaler=scalers[0], **{"optim.max_grad_norm": None})
         one.zero_grad()
         scalers[1].scale(classify(theirs).losses(row)["loss"]).backward()
         scalers[1].step(one)

@@ -27,26 +27,6 @@ The calls are steps like all others. They give the bits of a replay, because the
 compute them from the same tensors; so a resumed training, which warms up again, changes nothing."""
 
 
-class FixedTensors:
-    """Tensors with fixed addresses, one for each name, shape and type."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self._kept: dict[tuple[str, torch.Size, torch.dtype], Tensor] = {}
-
-    def fill(self, values: Tensors) -> dict[str, Tensor]:
-        """Copy values into the fixed tensors of their names, and return these."""
-        found = {}
-        for name, value in values.items():
-            key = name, value.shape, value.dtype
-            if key not in self._kept:
-                self._kept[key] = torch.empty_like(value, device=self.device)
-            if self.device.type == "cuda" and not value.is_cuda:
-                value = value.pin_memory()
-            found[name] = self._kept[key].copy_(value, non_blocking=True)
-        return found
-
-
 class Graphs:
     """Calls a function eagerly at first, then as one CUDA graph for each set of inputs.
 
@@ -63,13 +43,26 @@ class Graphs:
         self._pool = torch.cuda.graph_pool_handle()
         self._calls: Counter[Key] = Counter()
         self._captured: dict[Key, tuple[torch.cuda.CUDAGraph, dict[str, Tensor]]] = {}
+        self._kept: dict[tuple[str, torch.Size, torch.dtype], Tensor] = {}
+
+    def fill(self, values: Tensors) -> dict[str, Tensor]:
+        """Copy values into tensors with fixed addresses, one for each name, shape and type."""
+        found = {}
+        for name, value in values.items():
+            key = name, value.shape, value.dtype
+            if key not in self._kept:
+                self._kept[key] = torch.empty_like(value, device=self.device)
+            if self.device.type == "cuda" and not value.is_cuda:
+                value = value.pin_memory()
+            found[name] = self._kept[key].copy_(value, non_blocking=True)
+        return found
 
     def __call__(self, function: Function, *inputs: Tensors) -> dict[str, Tensor]:
         """Call the function, always the same one. The caller seeds the generator of the device.
 
         Args:
             function: The next call overwrites the tensors that it returns.
-            inputs: Tensors with fixed addresses. Each set has its own graph.
+            inputs: What ``fill`` returned. Each set of tensors has its own graph.
         """
         key = tuple((name, each.data_ptr()) for part in inputs for name, each in part.items())
         if not self.is_refused and key not in self._captured and self._calls[key] == WARM_UP:

@@ -11,8 +11,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.core.tasks.viewing import TASKS as VIEWED
 from tests.core.trainings import train_state
 from vitcli.core.spec import OPTIMIZERS, TASKS
-from vitcli.core.train import state as states
-from vitcli.core.train.state import TrainState
+from vitcli.core.train import training as trainings
+from vitcli.core.train.training import Training
 
 
 class NoReading(TorchDispatchMode):
@@ -32,6 +32,9 @@ class Direct:
 
     def __call__(self, function, *inputs):
         return function(*inputs)
+
+    def fill(self, values):
+        return dict(values)
 
     def forget(self) -> None:
         pass
@@ -68,7 +71,7 @@ CASES: dict[str, tuple[Changes, torch.dtype | None]] = {
 }
 
 
-def trained(changes: Changes, epochs: int = 2, **options) -> tuple[TrainState, list[Any]]:
+def trained(changes: Changes, epochs: int = 2, **options) -> tuple[Training, list[Any]]:
     """Return a trained state, and the means of each epoch and the learning rate of each step."""
     state, reports = train_state(changes, **options), []
     for epoch in range(epochs):
@@ -77,7 +80,7 @@ def trained(changes: Changes, epochs: int = 2, **options) -> tuple[TrainState, l
     return state, reports
 
 
-def joined(state: TrainState, prefix: str) -> Tensor:
+def joined(state: Training, prefix: str) -> Tensor:
     found = [t.flatten() for name, t in state.tensors().items() if name.startswith(prefix)]
     return torch.cat([t.double() for t in found])
 
@@ -87,7 +90,7 @@ def test_a_graph_replays_the_steps_that_the_host_controls(case, monkeypatch):
     """They differ by rounding: a graph reads learning rates and decays in fp32."""
     changes, autocast = CASES[case]
     plain, reports = trained(changes, autocast=autocast)
-    monkeypatch.setattr(states, "Graphs", Direct)
+    monkeypatch.setattr(trainings, "Graphs", Direct)
     graphed, same = trained(changes, graphs=True, autocast=autocast)
     assert_close(same, reports, rtol=1e-3, atol=1e-5)
     assert plain.tensors().keys() == graphed.tensors().keys()
@@ -104,7 +107,7 @@ def test_the_average_of_weights_sees_what_the_task_changes_after_the_optimisers(
     graphs, monkeypatch
 ):
     """The limit of CLIP's scale holds for the weights that are averaged, too."""
-    monkeypatch.setattr(states, "Graphs", Direct)
+    monkeypatch.setattr(trainings, "Graphs", Direct)
     state = train_state({"task": {"name": "clip"}, "train": {"ema_decay": 0.5}}, graphs=graphs)
     limit = state.module.logit_scale.detach().clone().fill_(100).log()
     state.ema.model.logit_scale.data.copy_(limit)
@@ -144,7 +147,7 @@ def test_a_checkpoint_without_the_number_of_skipped_steps_is_read():
 @pytest.mark.parametrize("name", TASKS)
 @pytest.mark.parametrize("graphs", [False, True])
 def test_attention_draws_new_features_in_every_task(name, graphs, monkeypatch):
-    monkeypatch.setattr(states, "Graphs", Direct)
+    monkeypatch.setattr(trainings, "Graphs", Direct)
     views = {task: {"local_size": 8, **fields} for task, fields in VIEWED.items()}
     fields = (views | {"fusion": {"fusion": "late", "sound_patch_size": 16}}).get(name, {})
     model = {"attention": "performer", "performer_redraw": 3, "pool": "mean"}
@@ -156,8 +159,8 @@ def test_attention_draws_new_features_in_every_task(name, graphs, monkeypatch):
         return [state.module.state_dict()[key].clone() for key in names]
 
     start = features()
-    next(steps)
-    next(steps)
+    for _ in range(3):
+        next(steps)
     assert names
     assert_close(features(), start, rtol=0, atol=0)
     next(steps)
@@ -166,7 +169,7 @@ def test_attention_draws_new_features_in_every_task(name, graphs, monkeypatch):
 
 def test_a_graph_goes_on_inside_an_epoch(monkeypatch):
     """After a resume at step 2, the third step reads its own learning rate and its own batch."""
-    monkeypatch.setattr(states, "Graphs", Direct)
+    monkeypatch.setattr(trainings, "Graphs", Direct)
     changes: Changes = {"optim": {"name": "muon"}, "train": {"ema_decay": 0.9}}
     whole, stopped, resumed = (train_state(changes, graphs=True) for _ in range(3))
     list(whole.run_epoch(0))

@@ -1,43 +1,49 @@
-"""The state of a training: everything that a checkpoint restores, and the steps of an epoch.
+"""A training: built once, with one step in one order.
 
-The command line and the Python interface train with it. It opens no file and reads no clock.
+The command line, the Python interface, the estimate and the benchmarks train with it. It opens no
+file, reads no clock and does not wait for the device.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import repeat
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, Rows, num_batches
 from vitcli.core.data.source import DataSet
-from vitcli.core.nn.attention_rule import after_step
+from vitcli.core.nn.attention_rule import before_step
 from vitcli.core.randomness import begin_step
 from vitcli.core.ranks import Ranks
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.train.autocast import autocast_to
 from vitcli.core.train.ema import Ema
-from vitcli.core.train.fit import Objective, Step, fit, learn
-from vitcli.core.train.graph import FixedTensors, Graphs, Tensors
+from vitcli.core.train.executor import Graphs, Tensors
 from vitcli.core.train.optim import (
     build_optimizers,
+    gradients,
     learning_rates,
     load_state_tensors,
     set_learning_rates,
-    set_lr,
     state_tensors,
+    update,
 )
 from vitcli.core.train.schedule import planned_factor
 
-SKIPPED = "skipped_steps"
+SKIPPED, RATES = "skipped_steps", "rates"
 Parts = Callable[[str], dict[str, Tensor]]
 """Name of a part of a checkpoint -> its tensors."""
 
 
-class TrainableTask(Objective, Protocol):
+class Objective(Protocol):
     """The part of a task that a training uses."""
 
+    module: nn.Module
+    """Everything that is trained and saved."""
     ranks: Ranks
     """The processes of the training."""
 
@@ -61,15 +67,34 @@ class TrainableTask(Objective, Protocol):
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch of some rows, which are on the device."""
 
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the scalars to report; the training minimises ``loss``."""
+        ...
 
-class TrainState:
-    """Weights, optimisers, weight average and epoch sums of a training.
+    def after_step(self) -> None:
+        """Update what the optimiser does not update, such as a teacher network."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """The report of one step."""
+
+    step: int
+    """Number of steps so far, including this one."""
+    lr: float
+    """Learning rate of the last optimiser, which follows ``optim.lr``."""
+    scalars: dict[str, Tensor]
+    """Scalars on the device; the caller decides when to read them with ``.item()``."""
+
+
+class Training:
+    """Weights, optimisers, average of weights and epoch sums: all that a checkpoint restores.
 
     Args:
         spec: The experiment, with every field that follows from the data set.
         task: Its module must be on the device of the data.
         data: The training split is read; batches are on its device.
-        autocast: Type of the forward pass; None keeps fp32.
+        autocast: Type of the forward pass; None keeps fp32. fp16 scales the loss.
         graphs: Replay each step as one CUDA graph. The device must be CUDA. A graph draws other
             numbers when it recomputes a block, so blocks with dropout must not be recomputed.
         on_message: Is told if a step cannot be a CUDA graph.
@@ -81,7 +106,7 @@ class TrainState:
     def __init__(
         self,
         spec: ExperimentSpec,
-        task: TrainableTask,
+        task: Objective,
         data: DataSet,
         autocast: torch.dtype | None = None,
         *,
@@ -100,23 +125,12 @@ class TrainState:
         self.ema = Ema(self.module, decay) if decay is not None else None
         self.step = 0
         self.summed = (*task.reports, "grad_norm", *([SKIPPED] if fp16 else []))
-        self.sums = self._zeros()
-        self._options: dict[str, Any] = {
-            "max_grad_norm": spec.optim.max_grad_norm,
-            "accumulate": spec.train.accumulate,
-            "autocast": autocast,
-            "scaler": self.scaler,
-            "ranks": task.ranks,
-        }
-        self._lr_factor = planned_factor(spec, self.steps_per_epoch)
-        self._fixed = FixedTensors(self.device)
-        self._place = torch.zeros(1, dtype=torch.long, device=self.device)
-        """Number of the next step within its epoch, on the device."""
-        self.graphs = Graphs(self.optimizers, on_message) if graphs else None
-
-    def _zeros(self) -> Tensor:
         wide = torch.float32 if self.device.type == "mps" else torch.float64
-        return torch.zeros(len(self.summed), dtype=wide, device=self.device)
+        self.sums = torch.zeros(len(self.summed), dtype=wide, device=self.device)
+        self._lr_factor = planned_factor(spec, self.steps_per_epoch)
+        self.graphs = Graphs(self.optimizers, on_message) if graphs else None
+        self._place = torch.zeros(1, dtype=torch.long, device=self.device)
+        """Number of the next step within its epoch, on the device. Graphs read it."""
 
     @property
     def num_steps(self) -> int:
@@ -125,7 +139,7 @@ class TrainState:
 
     @property
     def evaluated_module(self) -> nn.Module:
-        """Return the module to evaluate: the weight average if there is one."""
+        """Return the module to evaluate: the average of weights if there is one."""
         return self.ema.model if self.ema else self.module
 
     def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
@@ -135,78 +149,95 @@ class TrainState:
             yield batch
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
-        """Take the remaining steps of an epoch, and yield after each step."""
-        self.task.draw_ahead(self.data, epoch + 1)
-        if self.graphs:
-            yield from self._replay_epoch(epoch, self.graphs)
-            return
-        steps = fit(
-            self.task,
-            self.batches(epoch, self.step - epoch * self.steps_per_epoch),
-            self.optimizers,
-            self._lr_factor,
-            seed=self.spec.seed,
-            first_step=self.step,
-            **self._options,
-        )
-        for step in steps:
-            self.step = step.step
-            if self.ema:
-                self.ema.update(self.step)
-            self._add(step.scalars)
-            yield step
+        """Take the remaining steps of an epoch, and yield after each step.
 
-    def _replay_epoch(self, epoch: int, graphs: Graphs) -> Iterator[Step]:
-        """Take the steps of ``run_epoch``, each as one CUDA graph.
-
-        The attention's ``after_step`` draws on the host, outside the graph. It changes only tensors
-        that are not averaged, so the average has the order of ``fit`` if it copies them again.
+        The random draws of step s, such as dropout, are a function of (seed, s). Therefore a
+        resumed run needs no saved random state.
         """
+        self.task.draw_ahead(self.data, epoch + 1)
         first = self.step - epoch * self.steps_per_epoch
-        rows = self.task.rows(self.data, epoch) if self.task.has_rows else {}
-        tables = self._fixed.fill({"schedule": self._schedule(epoch)} | rows)
-        batches = repeat({}, self.steps_per_epoch - first) if rows else self.batches(epoch, first)
-        self._place.fill_(first)
+        tables = self._fill_tables(epoch, first) if self.graphs else {}
+        batches: Iterable[Batch] = self.batches(epoch, first)
+        if len(tables) > 1:  # then the graph makes the batches
+            batches = repeat({}, self.steps_per_epoch - first)
         for batch in batches:
+            before_step(self.module, self.spec.seed, self.step)
             begin_step(self.device, self.spec.seed, self.step)
-            lr = set_lr(self.optimizers, self._lr_factor(self.step))
-            scalars = graphs(self._take_step, tables, self._fixed.fill(batch))
-            copied = self.ema.versions() if self.ema else []
-            after_step(self.module, self.spec.seed, self.step)
-            if self.ema and self.ema.versions() != copied:
-                self.ema.copy()
+            rates = self.rates(self.step)
+            if self.graphs:
+                scalars = self.graphs(self._take_planned_step, tables, self.graphs.fill(batch))
+            else:
+                scalars = self.take_step(batch, rates)
             self.step += 1
-            yield Step(step=self.step, lr=lr, scalars=scalars)
+            yield Step(step=self.step, lr=rates[-1], scalars=scalars)
 
-    def _schedule(self, epoch: int) -> Tensor:
-        """Return the learning rates and the average's share for each step of an epoch."""
-        rows: list[list[float]] = []
-        for step in range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch):
-            rates = learning_rates(self.optimizers, self._lr_factor(step))
-            rows.append([*rates, self.ema.share(step + 1) if self.ema else 0.0])
-        return torch.tensor(rows)
+    def rates(self, step: int) -> list[float]:
+        """Return the weight of the average's update, and the learning rate of each group."""
+        share = self.ema.share(step + 1) if self.ema else 0.0
+        return [share, *learning_rates(self.optimizers, self._lr_factor(step))]
 
-    def _take_step(self, tables: Tensors, batch: Batch) -> dict[str, Tensor]:
+    def _fill_tables(self, epoch: int, first: int) -> dict[str, Tensor]:
+        """Return what the graphs of an epoch read: ``rates``, and the rows if batches have them."""
+        assert self.graphs
+        steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
+        tables = {RATES: torch.tensor([self.rates(step) for step in steps])}
+        self._place.fill_(first)
+        rows = self.task.rows(self.data, epoch) if self.task.has_rows else {}
+        return self.graphs.fill(tables | rows)
+
+    def _take_planned_step(self, tables: Tensors, batch: Batch) -> dict[str, Tensor]:
         """Take the step at ``_place`` of the epoch. A CUDA graph replays this function.
 
         Args:
-            tables: Row i of ``schedule`` belongs to step i. The other tables are the rows from
-                which the task makes its batches; without them, ``batch`` is the batch.
+            tables: Row i of ``rates`` belongs to step i. The other tables are the rows from which
+                the task makes its batches; without them, ``batch`` is the batch.
         """
         rows = dict(tables)
-        *rates, share = rows.pop("schedule").index_select(0, self._place)[0].unbind()
-        set_learning_rates(self.optimizers, rates)
+        rates = rows.pop(RATES).index_select(0, self._place)[0].unbind()
         if rows:
             size = self.spec.train.batch_size
             index = self._place * size + torch.arange(size, device=self.device)
             part = {name: table.index_select(0, index) for name, table in rows.items()}
             batch = self.task.make_batch(self.data, part)
-        scalars = learn(batch, self.task, self.optimizers, **self._options)
-        if self.ema:
-            self.ema.update_by(share)
-        self._add(scalars)
+        scalars = self.take_step(batch, rates)
         self._place.add_(1)
         return scalars
+
+    def take_step(self, batch: Batch, rates: Sequence[float | Tensor]) -> dict[str, Tensor]:
+        """Change the weights by one batch; return its scalars and ``grad_norm``.
+
+        The host decides nothing and waits for nothing, so a CUDA graph can replay this.
+
+        Args:
+            batch: The rows of this process.
+            rates: What ``rates`` returned for the step.
+        """
+        share, *learning = rates
+        set_learning_rates(self.optimizers, learning)
+        scalars = self._backward(batch)
+        scalars["grad_norm"] = update(self.optimizers, self.spec.optim.max_grad_norm, self.scaler)
+        self.task.after_step()
+        if self.ema:
+            self.ema.update(share)
+        self._add(scalars)
+        return scalars
+
+    def _backward(self, batch: Batch) -> dict[str, Tensor]:
+        """Compute the gradients of a batch, part by part; return the means of its scalars."""
+        for optimizer in self.optimizers:
+            optimizer.zero_grad(set_to_none=True)
+        count, totals = self.spec.train.accumulate, dict[str, Tensor]()
+        parts = zip(*(value.chunk(count) for value in batch.values()), strict=True)
+        with self.task.ranks.across():
+            for part in (dict(zip(batch, values, strict=True)) for values in parts):
+                with autocast_to(self.device, self.autocast):
+                    scalars = self.task.losses(part)
+                loss = scalars["loss"] / count
+                (self.scaler.scale(loss) if self.scaler else loss).backward()
+                for name, value in scalars.items():
+                    part_of_mean = value.detach() / count
+                    totals[name] = totals[name] + part_of_mean if name in totals else part_of_mean
+        return self.task.ranks.average(partial(gradients, self.optimizers), totals)
 
     def _add(self, scalars: Mapping[str, Tensor]) -> None:
         norm = scalars["grad_norm"]
