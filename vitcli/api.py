@@ -12,9 +12,6 @@ from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
-from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, DivergedError, UserError
 from vitcli.runner.evaluate.stored_run import Predictions, Run, load_run
@@ -24,6 +21,7 @@ from vitcli.runner.experiment.places import Places
 from vitcli.runner.experiment.resolve import resolve_by_name
 from vitcli.runner.machine.device import pick_device
 from vitcli.runner.text import printable
+from vitcli.runner.train.build import BuiltTraining
 
 __all__ = [
     "Predictions",
@@ -147,38 +145,40 @@ def fit(
             "epochs": epochs,
             "batch_size": batch_size,
             "label_smoothing": label_smoothing,
+            "precision": "fp32",
+            "kernels": "torch",
+            "compile": False,
+            "graphs": False,
         },
         "seed": seed,
     }
     spec = _check("fit", fields)
-    task = task_class(spec)(spec, model)
     with _one_line("; choose a smaller batch_size"):
         num_batches(len(data.train), batch_size)
     with _one_line():
-        task.check_data(data)
-        state = Training(spec, task, data.to(device))
-    return _epochs(state, task)
+        return _epochs(BuiltTraining(spec, model, data.to(device)))
 
 
 @contextmanager
 def _one_line(advice: str = "") -> Iterator[None]:
-    """Turn a ValueError of the block into a UserError."""
+    """Let an error of the block begin with the name of the function."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, ConfigError) as error:
         raise ConfigError(f"fit: {error}{advice}") from error
 
 
-def _epochs(state: Training, task: Task) -> Iterator[dict[str, float]]:
-    headline = state.spec.task.row.headline.name
-    for epoch in range(state.spec.train.epochs):
+def _epochs(built: BuiltTraining) -> Iterator[dict[str, float]]:
+    training, task, headline = built.training, built.task, built.spec.task.row.headline.name
+    for epoch in range(built.spec.train.epochs):
         task.module.train()
-        for _ in state.run_epoch(epoch):
-            pass
-        loss = state.take_means()["loss"]
+        with built.settings():
+            for _ in training.run_epoch(epoch):
+                pass
+        loss = training.take_means()["loss"]
         task.module.eval()
         try:
-            measured = task.measure(task.outputs(task.module, state.data.test))
+            measured = task.measure(task.outputs(task.module, built.data.test))
         except ValueError as error:
             raise DivergedError(
                 f"fit: diverged in epoch {epoch + 1}: {error}; try a lower optim lr"

@@ -165,9 +165,7 @@ def our_steps(job: Job) -> Iterator[None]:
 
     from vitcli.core.models.build import build_model
     from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
-    from vitcli.runner.run.folder import RunDir
-    from vitcli.runner.text import ignore_message
-    from vitcli.runner.train.trainer import Trainer
+    from vitcli.runner.train.build import BuiltTraining
 
     keys = ("embed_dim", "depth", "num_heads", "mlp_dim", "patch_size")
     sizes = {key: job[key] for key in keys}
@@ -176,21 +174,20 @@ def our_steps(job: Job) -> Iterator[None]:
         data=DataSpec(mean=MEAN, std=STD, augment=AugmentSpec(crop_padding=4, flip="random")),
         train=TrainSpec(batch_size=job["batch_size"], precision=job["precision"]),
     )
-    device, run = torch.device(job["device"]), RunDir(Path("unwritten"))
-    data, model = load_set(job).to(device), build_model(spec.model)
-    trainer = Trainer(spec, model, data, run, device, ignore_message, warn, "")
-    job["precision"], job["kernels"] = trainer.precision, trainer.kernels
+    data, model = load_set(job).to(torch.device(job["device"])), build_model(spec.model)
+    built = BuiltTraining(spec, model, data, warn)
+    built.compile()
+    job["precision"], job["kernels"] = built.precision, built.kernels
     if job["part"] == "step":
         x, y = next(fixed_batches(job))
         batch = {"images": x, "targets": y}
         # A CUDA graph must read this batch, too, and not make one from rows.
-        vars(trainer.task).update(
-            batches=lambda *_: itertools.repeat(batch), epoch_rows=lambda *_: None
-        )
-    trainer.state.module.train()
+        vars(built.task).update(batches=lambda *_: itertools.repeat(batch), has_rows=False)
+    built.task.module.train()
     for epoch in itertools.count():
-        for _ in trainer.state.run_epoch(epoch):
-            yield
+        with built.settings():
+            for _ in built.training.run_epoch(epoch):
+                yield
 
 
 def warn(text: str) -> None:

@@ -38,7 +38,7 @@ def measure(experiment: Experiment, rounds: int, seconds: float) -> dict[str, fl
             train = experiment.spec.train.replace(precision=precision, kernels=kernels)
             spec = experiment.spec.replace(train=train)
             work = make_workload(Experiment(experiment.name, spec, experiment.path), "cpu", print)
-            works[f"{precision} {work.kernels}"] = step_of(work.training(print))
+            works[f"{precision} {work.built.kernels}"] = step_of(work.training())
     found = turns(works, torch.device("cpu"), rounds=rounds, seconds=seconds)
     return {name: batch / clock.median for name, clock in found.items()}
 

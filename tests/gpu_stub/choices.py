@@ -30,8 +30,9 @@ def kernels_of(name: str, precision: str) -> list[str]:
 
     F.scaled_dot_product_attention = noted  # type: ignore[assignment]
     try:
-        with autocast_to(work.device, work.autocast):
-            work.task.losses({name: value[:8] for name, value in next(work.batches()).items()})
+        with autocast_to(work.device, work.built.autocast):
+            batch = next(work.batches())
+            work.built.task.losses({name: value[:8] for name, value in batch.items()})
     finally:
         F.scaled_dot_product_attention = attend
     return sorted(chosen)

@@ -26,7 +26,7 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint
 from vitcli.runner.speed.workload import make_workload
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train.compile import compile_batches, compile_evaluation
+from vitcli.runner.train.build import compile_batches, compile_evaluation
 from vitcli.runner.train.start import Request, start
 from vitcli.runner.train.trainer import Trainer
 
@@ -71,7 +71,7 @@ def compiled_batches(name: str) -> dict[str, Any]:
     """Return the counts of compiled batches of an experiment, and the messages."""
     work = make_workload(load_experiment(name), "cuda", ignore_message)
     messages: list[str] = []
-    compile_batches(work.task, work.batches(), messages.append)
+    compile_batches(work.built.task, work.batches(), messages.append)
     batches = work.batches()
     next(batches)
     torch.compiler.set_stance("fail_on_recompile")
@@ -94,7 +94,7 @@ def checkpoint(folder: str) -> dict[str, Any]:
     """Return the counts of a checkpoint after a step, and its number of tensors."""
     experiment = load_experiment("quickstart", {"train.ema_decay": 0.9, "train.compile": False})
     work = make_workload(experiment, "cuda", ignore_message)
-    state = Training(work.spec, work.task, work.data(), work.autocast)
+    state = Training(work.spec, work.built.task, work.built.data, work.built.autocast)
     next(state.run_epoch(0))
     tensors = state.tensors()
     with counting() as seen:
@@ -126,18 +126,18 @@ def compiled_evaluation() -> dict[str, Any]:
     pixels = torch.zeros(COUNT, work.info.in_chans, height, width, dtype=torch.uint8)
     data = Images(pixels, torch.zeros(COUNT, dtype=torch.long)).to(CUDA)
     messages: list[str] = []
-    module = compile_evaluation(work.task, work.task.module, data, messages.append)
+    module = compile_evaluation(work.built.task, work.built.task.module, data, messages.append)
     torch.compiler.set_stance("fail_on_recompile")
     with counting() as seen:
-        outputs = work.task.outputs(module, data)
+        outputs = work.built.task.outputs(module, data)
     with counting() as eager:
-        work.task.outputs(work.task.module, data)
+        work.built.task.outputs(work.built.task.module, data)
     return {
         "messages": messages,
         "images": len(outputs["logits"]),
         "compiled": counts(seen),
         "eager": counts(eager),
-        "is_training": work.task.module.training,
+        "is_training": work.built.task.module.training,
     }
 
 

@@ -79,9 +79,9 @@ def count_experiment(name: str) -> tuple[float, list[str]]:
     messages: list[str] = []
     state = Training(
         work.spec,
-        work.task,
-        work.data(),
-        work.autocast,
+        work.built.task,
+        work.built.data,
+        work.built.autocast,
         graphs=True,
         on_message=messages.append,
     )

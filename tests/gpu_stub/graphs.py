@@ -84,10 +84,10 @@ def trace(changes: Fields) -> list[int]:
     """
     torch._dynamo.reset()
     graphs, work = Graphs(), make(changes)
-    module = work.task.module
+    module = work.built.task.module
     network = torch.compile(module, backend=graphs, fullgraph=True)
     for _ in range(2):
-        with autocast_to(work.device, work.autocast):
+        with autocast_to(work.device, work.built.autocast):
             network(images(work)).float().sum().backward()
     trained = graphs.count
     module.eval()
@@ -136,10 +136,10 @@ def train_variants() -> dict[str, list[int]]:
         torch.compile = counted  # type: ignore[assignment]
         try:
             batches = [next(work.batches()) for _ in range(2)]
-            compiling.compile_task(work.task, batches, work.autocast, ignore_message)
+            compiling.compile_task(work.built.task, batches, work.built.autocast, ignore_message)
             for batch in batches:
-                with autocast_to(work.device, work.autocast):
-                    work.task.losses(batch)["loss"].backward()
+                with autocast_to(work.device, work.built.autocast):
+                    work.built.task.losses(batch)["loss"].backward()
         finally:
             torch.compile = compiler
         found[label] = [graphs.count, graphs.symbolic]

@@ -97,10 +97,10 @@ def run_steps(name: str, changes: dict[str, Any], *, graphs: bool) -> tuple[Seen
     """
     experiment = load_experiment(name, {"train.compile": False} | changes)
     work = make_workload(experiment, "cuda", ignore_message)
-    work.compile(ignore_message)
+    work.built.compile()
     messages: list[str] = []
     options: dict[str, Any] = {"graphs": graphs, "on_message": messages.append}
-    state = Training(work.spec, work.task, work.data(), work.autocast, **options)
+    state = Training(work.spec, work.built.task, work.built.data, work.built.autocast, **options)
     steps = state.run_epoch(0)
     for _ in range(WARM):
         next(steps)

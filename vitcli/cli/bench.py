@@ -91,11 +91,10 @@ def train(
 
     make_trace_folder(profile, output)
     work = workload(experiment, sets, device, precision)
-    with work.settings():
-        result = bench_training(work, rounds=rounds, seconds=seconds, on_message=say)
+    with work.built.settings():
+        result = bench_training(work, rounds=rounds, seconds=seconds)
         if profile:
-            work.compile(say)
-            steps = work.training(say)
+            steps = work.training()
             result |= profile_step(work, lambda: next(steps), output)
     if json:
         emit_json(result)

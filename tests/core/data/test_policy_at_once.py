@@ -17,7 +17,7 @@ from vitcli.core.data.policy import (
 from vitcli.core.data.policy_at_once import apply_at_once, draw_settings
 from vitcli.core.data.source import Images
 from vitcli.core.spec import AugmentSpec
-from vitcli.runner.train.compile import compiled_make_batch
+from vitcli.runner.train.build import compiled_make_batch
 
 SIZES = [(3, 32, 32), (3, 9, 14), (1, 12, 8), (4, 20, 20), (3, 2, 2), (1, 1, 1)]
 """Channels, height and width."""

@@ -61,7 +61,7 @@ def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy, compiled):
     from vitcli.core.data.batches import train_batches
     from vitcli.core.spec import AugmentSpec, DataSpec
     from vitcli.runner.data.load import load_data
-    from vitcli.runner.train.compile import compiled_make_batch
+    from vitcli.runner.train.build import compiled_make_batch
 
     data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
     spec = AugmentSpec(crop_padding=1, flip="random", policy=policy, erasing=0.5, cutmix=1.0)

@@ -7,7 +7,7 @@ import torch._dynamo
 from tests.core.specs import build, pictures
 from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.core.tasks.classify import Classify
-from vitcli.runner.train.compile import compile_task
+from vitcli.runner.train.build import compile_task
 
 VARIANTS = [
     *({}, {"pool": "mean"}, {"pos_embed": "none"}, {"pos_embed": "rope2d"}, {"norm": "rms_norm"}),

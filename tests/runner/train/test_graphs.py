@@ -6,7 +6,7 @@ import torch
 from tests.core.specs import changed
 from vitcli.core.spec import ExperimentSpec, TrainSpec
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.train.graphs import use_graphs
+from vitcli.runner.train.build import use_graphs
 
 DROPS = {"drop_path": 0.1, "attn_drop": 0.1, "proj_drop": 0.1}
 

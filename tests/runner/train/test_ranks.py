@@ -19,8 +19,8 @@ from vitcli.runner.machine.launch import VARIABLES, Launch, read_launch
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train import rank_notes
 from vitcli.runner.train import ranks as module
+from vitcli.runner.train.build import use_graphs
 from vitcli.runner.train.exactness import refuse_inexact
-from vitcli.runner.train.graphs import use_graphs
 from vitcli.runner.train.rank_notes import EndedError
 from vitcli.runner.train.ranks import (
     ONE_PROCESS,

@@ -47,6 +47,8 @@ class Task(ABC):
 
     encoder_name: ClassVar[str] = ""
     """Name of the encoder inside the module; empty if the module is the encoder."""
+    has_rows = True
+    """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
 
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         self.spec, self.module = spec, module
@@ -88,11 +90,6 @@ class Task(ABC):
         for start in range(first_batch * size, end, size):
             part = {name: table[start : start + size] for name, table in tables.items()}
             yield self.ranks.own_batch(part, parts, partial(self.make_batch, data))
-
-    @property
-    def has_rows(self) -> bool:
-        """Return whether ``make_batch`` makes the batches; not if a task overrides ``batches``."""
-        return type(self).batches is Task.batches
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch of B rows, which are on the device. A CUDA graph can capture this.

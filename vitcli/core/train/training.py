@@ -46,6 +46,8 @@ class Objective(Protocol):
     """Everything that is trained and saved."""
     ranks: Ranks
     """The processes of the training."""
+    has_rows: bool
+    """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
 
     @property
     def reports(self) -> tuple[str, ...]:
@@ -56,10 +58,6 @@ class Objective(Protocol):
 
     def draw_ahead(self, data: DataSet, epoch: int) -> None:
         """Begin to draw an epoch while another one is trained."""
-
-    @property
-    def has_rows(self) -> bool:
-        """Return whether ``make_batch`` makes the batches from ``rows``."""
 
     def rows(self, data: DataSet, epoch: int) -> Rows:
         """Return the order and the random parameters of an epoch."""

@@ -68,7 +68,7 @@ def stock_training(work: Workload) -> Iterator[None]:
     assert isinstance(work.spec.model, VitSpec)
     model = StockViT(work.spec.model).to(work.device).train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    images, batch = work.data().train, work.spec.train.batch_size
+    images, batch = work.built.data.train, work.spec.train.batch_size
     half = torch.full((3,), 0.5, device=work.device)
     while True:
         for i in range(0, len(images) - batch + 1, batch):
@@ -116,9 +116,9 @@ def measure_ratios(
         )
         work = make_workload(Experiment(name, spec, Path(name)), device_name, on_message)
         setting = describe_setting(work)
-        work.compile(on_message)
+        work.built.compile()
         works = {
-            "ours": step_of(work.training(on_message)),
+            "ours": step_of(work.training()),
             "stock": step_of(stock_training(work)),
             "data": step_of(work.batches()),
         }
@@ -131,7 +131,7 @@ def measure_ratios(
 
 def describe_setting(work: Workload) -> str:
     """Return text such as ``bf16, native kernels, AMD EPYC, 2 threads``."""
-    parts = [work.precision, f"{work.kernels} kernels", hardware(work.device)]
+    parts = [work.built.precision, f"{work.built.kernels} kernels", hardware(work.device)]
     return ", ".join(parts)
 
 

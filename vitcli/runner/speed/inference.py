@@ -19,7 +19,7 @@ BATCHES = (1, 8, 64, 256)
 @resource_errors()
 def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str, Any]:
     """Forward passes in inference mode: in fp32, as ``vitcli eval`` runs, and as in training."""
-    model = work.encoder.eval()
+    model = work.built.encoder.eval()
     images = torch.randn(max(BATCHES), *work.image_shape, device=work.device)
 
     def forward(count: int, precision: str) -> None:
@@ -29,7 +29,7 @@ def bench_inference(work: Workload, *, rounds: int, seconds: float) -> dict[str,
 
     works: dict[str, Callable[[], object]] = {
         f"{precision} {count}": partial(forward, count, precision)
-        for precision in dict.fromkeys(["fp32", work.precision])
+        for precision in dict.fromkeys(["fp32", work.built.precision])
         for count in BATCHES
     }
     found = turns(works, work.device, rounds=rounds, seconds=seconds)

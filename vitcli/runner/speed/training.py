@@ -2,7 +2,6 @@
 
 import resource
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -18,15 +17,13 @@ Result = dict[str, Any]
 
 
 @resource_errors()
-def bench_training(
-    work: Workload, *, rounds: int, seconds: float, on_message: Callable[[str], None]
-) -> Result:
+def bench_training(work: Workload, *, rounds: int, seconds: float) -> Result:
     """Measure speed, memory and operations of training steps with data, after a warm-up."""
     device, batch = work.device, work.spec.train.batch_size
     began = now(device)
-    work.compile(on_message)
+    work.built.compile()
     compiling = now(device) - began
-    step, data = step_of(work.training(on_message)), step_of(work.batches())
+    step, data = step_of(work.training()), step_of(work.batches())
     first = timed(step, device)
     for _ in range(WARM_UP):
         step()
@@ -38,18 +35,18 @@ def bench_training(
     abstract.grad_checkpointing = work.spec.train.grad_checkpointing
     flops = 3 * forward_flops(abstract, work.image_shape)
     traffic = 2 * activation_bytes(abstract, work.image_shape)
-    if work.autocast is not None:
+    if work.built.autocast is not None:
         traffic //= 2
     step_seconds = found["step"].median
-    speed, peak = batch / step_seconds, matmul_peak(device, work.autocast)
+    speed, peak = batch / step_seconds, matmul_peak(device, work.built.autocast)
     return {
         "benchmark": "train",
         "setting": work.setting,
         "experiment": work.name,
-        "precision": work.precision,
-        "kernels": work.kernels,
+        "precision": work.built.precision,
+        "kernels": work.built.kernels,
         "batch_size": batch,
-        "parameters": count_parameters(work.task.module),
+        "parameters": count_parameters(work.built.task.module),
         "images_per_second": speed,
         "turns": [batch / value for value in found["step"].values],
         "step_seconds": step_seconds,

@@ -78,8 +78,8 @@ def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
 
 def first_batch(trainer: Trainer) -> Batch:
     """Return the first batch of the training."""
-    with arithmetic(trainer.precision):  # else compiled batches would be compiled again
-        return next(trainer.state.batches(0))
+    with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
+        return next(trainer.training.batches(0))
 
 
 def compared_settings(spec: ExperimentSpec, meta: dict[str, Any]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def build_result(
     headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
     names = {name: name if name in row.unprefixed else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
-    with arithmetic(trainer.precision):
+    with arithmetic(trainer.built.precision):
         flops = trainer.step and trainer.step * count_step_flops(spec, batch)
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
@@ -122,16 +122,16 @@ def build_result(
         f"best_val_{headline}": trainer.best[0] if measured_val else None,
         "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
-        "parameters": count_parameters(trainer.state.module),
-        "forward_flops": forward_flops(abstract, trainer.encoder.image_shape),
+        "parameters": count_parameters(trainer.training.module),
+        "forward_flops": forward_flops(abstract, trainer.built.encoder.image_shape),
         "train_flops": flops,
         **describe_first(trainer.run.read("meta.json").get("pretrained") or {}),
-        "epochs": trainer.step // trainer.state.steps_per_epoch,
+        "epochs": trainer.step // trainer.training.steps_per_epoch,
         "steps": trainer.step,
         "images_per_second": images / trainer.step_seconds if trainer.step_seconds else 0.0,
         "train_seconds": trainer.wall_seconds,
-        "precision": trainer.precision,
-        "kernels": trainer.kernels,
+        "precision": trainer.built.precision,
+        "kernels": trainer.built.kernels,
         "exact": is_exact(trainer.run.read("meta.json"), trainer.device),
         "num_test": len(next(iter(outputs.values()), ())),
         **lost,

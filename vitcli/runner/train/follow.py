@@ -16,7 +16,7 @@ from vitcli.runner.machine.device import pick_device
 from vitcli.runner.machine.launch import Launch
 from vitcli.runner.machine.resources import as_resource_error, resource_errors
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.text import ignore_message
+from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.rank_notes import EndedError, Facts
 from vitcli.runner.train.ranks import TorchrunProcesses, connect
 from vitcli.runner.train.signals import StopFlag
@@ -34,8 +34,8 @@ class FollowingTrainer(Trainer):
         """Say nothing."""
 
     def _finish_epoch(self, epoch: int, lr: float, began: float, num_steps: int) -> None:
-        self.ranks.check_weights(self.state.module.state_dict())
-        self._refuse_divergence(*self.state.take_means().values())
+        self.ranks.check_weights(self.training.module.state_dict())
+        self._refuse_divergence(*self.training.take_means().values())
 
     def _mark_diverged(self, reason: str) -> str:
         return reason
@@ -104,18 +104,15 @@ def join_training(
         extras=spec.task.extras,
     )
     processes.join(order, data.data_hash)
+    module, ranks = filled_module(spec, data), processes.ranks
+    built = BuiltTraining(spec, module, data.to(device), kernels=order["kernels"], ranks=ranks)
+    built.compile()
     trainer = FollowingTrainer(
-        spec,
-        filled_module(spec, data),
-        data.to(device),
-        RunDir(Path(order["run"])),
-        device,
-        ignore_message,
-        ignore_message,
-        "",
-        order["kernels"],
-        processes.ranks,
+        built=built,
+        run=RunDir(Path(order["run"])),
+        resume_command="",
+        ranks=ranks,
     )
     processes.compare(trainer.facts())
-    processes.share(trainer.state)
+    processes.share(trainer.training)
     return trainer

@@ -14,14 +14,8 @@ from torch import nn
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
-from vitcli.core.train.training import Training
-from vitcli.runner.machine.allocator import keep_freed_memory
-from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels
-from vitcli.runner.machine.device import move_module, name_precision, pick_precision
-from vitcli.runner.machine.kernels import choose_kernels
-from vitcli.runner.train.compile import compile_batches, compile_evaluation, compile_task
-from vitcli.runner.train.graphs import use_graphs
+from vitcli.core.train.training import Step, Training
+from vitcli.runner.train.build import BuiltTraining
 
 GREY, SPREAD = 0.5, 0.25
 """Mean and standard deviation for random pixels, unless the experiment has its own."""
@@ -58,76 +52,56 @@ def measure_steps(
 
     ``most_images`` limits the images per step on a CPU, as ``PROBE_IMAGES`` does.
     """
-    spec, precision = with_statistics(spec), name_precision(spec.train.precision, device)
-    autocast, batch_size = pick_precision(precision, device), spec.train.batch_size
-    on_gpu = device.type == "cuda"
-    most = batch_size if on_gpu else min(PROBE_IMAGES, most_images)
-    count = with_small_batch(spec, most).train.batch_size
-    if device.type == "cpu":
-        keep_freed_memory()
+    spec, batch_size, on_gpu = with_statistics(spec), spec.train.batch_size, device.type == "cuda"
+    small = with_small_batch(spec, batch_size if on_gpu else min(PROBE_IMAGES, most_images))
+    count, before = small.train.batch_size, 0
+    module.train()
     if on_gpu:
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
-    move_module(module, device, spec.model).train()
-    choose_kernels(module, device, autocast, spec.train.wanted_kernels)
-    with chosen_kernels(device, spec.train.deterministic), arithmetic(precision):
-        began = time.perf_counter()
-        task, data = _make_task(spec, module, count), random_data(spec, PROBED * count, device)
-        compiled = compile_too and compile_task(task, task.batches(data, 0), autocast, on_message)
-        evaluated = module
-        if compiled and on_gpu:
-            compile_batches(task, task.batches(data, 0), on_message)
-            evaluated = compile_evaluation(task, module, data.test, on_message)
+    began = time.perf_counter()
+    data = random_data(spec, PROBED * count, device)
+    built = BuiltTraining(small, module, data, on_message)
+    with built.settings():
+        if compile_too:
+            built.compile()
         compiling = time.perf_counter() - began
-        first, each = probe(task, data, autocast, on_message)
+        first, each = probe(built)
         whole = each * batch_size / count
-        if count < batch_size and not compiled and whole * PROBED < PROBE_SECONDS:
+        if count < batch_size and not built.compiled and whole * PROBED < PROBE_SECONDS:
             data = random_data(spec, PROBED * batch_size, device)
-            _, whole = probe(_make_task(spec, module, batch_size), data, autocast, on_message)
+            _, whole = probe(BuiltTraining(spec, module, data))
         if on_gpu:  # in fp32, this may need more memory than a step
-            task.outputs(evaluated, data.test)
+            built.task.outputs(built.evaluated, data.test)
     peak = None
     if on_gpu:
         used = torch.cuda.max_memory_allocated(device) - before
         peak = used - image_bytes(spec, len(data.train))
-    return Measurement(compiling + first, whole, compiled, peak)
+    return Measurement(compiling + first, whole, built.compiled, peak)
 
 
-def probe(
-    task: Task, data: DataSet, autocast: torch.dtype | None, on_message: Callable[[str], None]
-) -> tuple[float, float]:
+def probe(built: BuiltTraining) -> tuple[float, float]:
     """Return the time of the first step on random images, and the shortest of a few others."""
-    device, seconds = data.train.pixels.device, [time.perf_counter()]
-    for _ in itertools.islice(rehearse(task, data, autocast, 0.0, on_message), PROBED):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
+    scale_rates(built.training, 0.0)
+    seconds = [time.perf_counter()]
+    for _ in itertools.islice(endless_steps(built.training), PROBED):
+        if built.device.type == "cuda":
+            torch.cuda.synchronize(built.device)
         seconds.append(time.perf_counter())
     first, *others = [after - before for before, after in itertools.pairwise(seconds)]
     return first, min(others)
 
 
-def rehearse(
-    task: Task,
-    data: DataSet,
-    autocast: torch.dtype | None,
-    rate: float,
-    on_message: Callable[[str], None],
-) -> Iterator[object]:
-    """Take the steps of a training without end, with data, loss scaling and weight average.
-
-    Args:
-        task: The task to train; its spec says how.
-        data: Random images.
-        autocast: Type of the forward pass; None keeps fp32.
-        rate: Factor of the learning rates, because weights must not grow on random labels.
-        on_message: Is told if steps cannot be CUDA graphs.
-    """
-    graphs = use_graphs(task.spec, data.train.pixels.device, on_message)
-    state = Training(task.spec, task, data, autocast, graphs=graphs, on_message=on_message)
-    for group in (group for each in state.optimizers for group in each.param_groups):
+def scale_rates(training: Training, rate: float) -> None:
+    """Multiply the learning rates, because weights must not grow on random labels."""
+    for group in (group for each in training.optimizers for group in each.param_groups):
         group["peak_lr"] *= rate
+
+
+def endless_steps(training: Training) -> Iterator[Step]:
+    """Take the steps of one epoch after the other."""
     for epoch in itertools.count():
-        yield from state.run_epoch(epoch)
+        yield from training.run_epoch(epoch)
 
 
 def with_small_batch(spec: ExperimentSpec, count: int) -> ExperimentSpec:
@@ -141,11 +115,6 @@ def with_small_batch(spec: ExperimentSpec, count: int) -> ExperimentSpec:
             return spec.replace(train=train.replace(batch_size=count, accumulate=1))
         count *= 2
     return spec
-
-
-def _make_task(spec: ExperimentSpec, module: nn.Module, count: int) -> Task:
-    """Return the task, with batches of ``count`` images."""
-    return task_class(spec)(with_small_batch(spec, count), module)
 
 
 def with_statistics(spec: ExperimentSpec) -> ExperimentSpec:

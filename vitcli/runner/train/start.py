@@ -44,6 +44,7 @@ from vitcli.runner.run.folder import (
 from vitcli.runner.run.listing import delete_run_files, is_run_folder, remove_empty_folders
 from vitcli.runner.run.record import NO_TEST, run_metadata
 from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.estimate import warn_of_patches
 from vitcli.runner.train.events import Event
 from vitcli.runner.train.exactness import (
@@ -139,7 +140,7 @@ def start(
                 with StopFlag(again=again) as stop:
                     with watch_ranks(run, request):
                         trainer.train(stop, request.stop_after)
-                    if trainer.step < trainer.state.num_steps:
+                    if trainer.step < trainer.training.num_steps:
                         reached, reason = finish_early(trainer)
                         return FinishedTraining(run, reached, trained=True, stopped=reason)
                     return FinishedTraining(run, finish(trainer), trained=True)
@@ -247,18 +248,25 @@ def prepare_trainer(
         *(spec, run, command),
         {"kernels": kernels, "data_hash": data.data_hash, "stop_after": request.stop_after},
     )
+    ranks = processes.ranks
+    built = BuiltTraining(spec, module, data.to(device), on_message, kernels=kernels, ranks=ranks)
+    built.compile()
     trainer = Trainer(
-        *(spec, module, data.to(device), run, device, on_event, on_message, command, kernels),
-        processes.ranks,
+        built=built,
+        run=run,
+        resume_command=command,
+        ranks=ranks,
+        measures_test=not without_test,
+        on_event=on_event,
+        on_message=on_message,
     )
-    trainer.measures_test = not without_test
     processes.compare(trainer.facts())
     if old:
         restore(trainer, checkpoint, request, meta)
-    processes.share(trainer.state)
+    processes.share(trainer.training)
     if request.rerun:
         delete_run_files(run.path)
-    arithmetic = {name: getattr(trainer, name) for name in ("precision", "kernels", "compiled")}
+    arithmetic = {name: getattr(built, name) for name in ("precision", "kernels", "compiled")}
     arithmetic |= {"ranks": processes.size} if processes.size > 1 else {}
     meta = run_metadata(experiment, data, environment(device) | arithmetic, meta, request.command)
     meta.pop(REPLACED, None)
@@ -318,12 +326,12 @@ def restore(
     if checkpoint is None:
         mark_inexact(run, meta, 0, edited, trainer.on_message)
         return
-    done = checkpoint.step // trainer.state.steps_per_epoch
+    done = checkpoint.step // trainer.training.steps_per_epoch
     refuse_passed(run, request, done, trainer.spec.train.epochs)
     inexact = trainer.changes_since(checkpoint) | edited
     if request.allow_inexact:
         changed = differences(run.spec(), trainer.spec)
-        if changed and checkpoint.step == trainer.state.num_steps:
+        if changed and checkpoint.step == trainer.training.num_steps:
             raise ConfigError(f"{run.name} has no steps left; add epochs: -s train.epochs=N")
         inexact |= changed
     else:

@@ -3,38 +3,31 @@
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
 
-from vitcli.core.data.source import DataSet, Images
+from vitcli.core.data.source import Images
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.ranks import ALONE, Ranks
-from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Outputs
-from vitcli.core.train.training import SKIPPED, Step, Training
+from vitcli.core.train.training import SKIPPED, Step
 from vitcli.core.transfer import to_host
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
-from vitcli.runner.experiment.resolve import steps_per_epoch
-from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.machine.device import move_module, name_precision, pick_precision
-from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.text import quantity
-from vitcli.runner.train.compile import compile_batches, compile_evaluation, compile_task
+from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.train.build import BuiltTraining
 from vitcli.runner.train.events import EpochDone, Event, Progress, Started
 from vitcli.runner.train.exactness import (
     describe_jump,
     environment_changes,
     numerical_environment,
 )
-from vitcli.runner.train.graphs import use_graphs
 from vitcli.runner.train.signals import StopFlag
 
 if TYPE_CHECKING:
@@ -49,58 +42,30 @@ NUM_ATTENTION_IMAGES = 10
 """Approximate number of times per run that the attention and the task's pictures are drawn."""
 
 
+@dataclass(kw_only=True)
 class Trainer:
     """Trains a run: takes steps, measures epochs, writes metrics and checkpoints."""
 
-    def __init__(
-        self,
-        spec: ExperimentSpec,
-        module: nn.Module,
-        data: DataSet,
-        run: RunDir,
-        device: torch.device,
-        on_event: Callable[[Event], None],
-        on_message: Callable[[str], None],
-        resume_command: str,
-        kernels: str | None = None,
-        ranks: Ranks = ALONE,
-    ) -> None:
-        self.ranks = ranks
-        self.spec, self.data, self.run, self.device = spec, data, run, device
-        self.on_event, self.on_message = on_event, on_message
-        self.resume_command = resume_command
-        if device.type == "cpu":
-            keep_freed_memory()
-        self.row, task_type = spec.task.row, task_class(spec)
-        self.task = task_type(spec, move_module(module, device, spec.model))
-        self.task.ranks = ranks
-        self.encoder = task_type.encoder(module)
-        self.encoder.grad_checkpointing = spec.train.grad_checkpointing
-        self.precision = name_precision(spec.train.precision, device)
-        autocast = pick_precision(self.precision, device)
-        self.kernels = choose_kernels(
-            module, device, autocast, kernels or spec.train.wanted_kernels, on_message
-        )
-        self._refuse_data()
-        graphs = use_graphs(spec, device, on_message, ranks.size)
-        self.state = Training(spec, self.task, data, autocast, graphs=graphs, on_message=on_message)
-        with arithmetic(self.precision):
-            batches = self.state.batches(0)
-            self.compiled = compile_task(self.task, batches, autocast, on_message)
-            if self.compiled and device.type == "cuda":
-                compile_batches(self.task, self.state.batches(0), on_message)
-        self.evaluated = self.state.evaluated_module
-        if self.compiled and device.type == "cuda":
-            self.evaluated = compile_evaluation(self.task, self.evaluated, data.test, on_message)
+    built: BuiltTraining
+    run: RunDir
+    resume_command: str
+    ranks: Ranks = ALONE
+    measures_test: bool = True
+    """Whether ``data.test`` holds test images; in a search it does not."""
+    on_event: Callable[[Event], None] = ignore_message
+    on_message: Callable[[str], None] = ignore_message
+
+    def __post_init__(self) -> None:
+        built = self.built
+        self.training, self.task, self.spec = built.training, built.task, built.spec
+        self.data, self.device, self.row = built.data, built.device, built.spec.task.row
         self.step_seconds = 0.0
         self.wall_seconds = 0.0
         self.records: list[dict[str, Any]] = []
         self.best: tuple[float, int] = (-1.0, 0)
         """Best headline number on the validation split, and its step."""
-        self.last_epoch = spec.train.epochs
+        self.last_epoch = self.spec.train.epochs
         """The epoch, counted from 1, after which the training stops."""
-        self.measures_test = True
-        """Whether ``data.test`` holds test images; in a search it does not."""
         self.lost_events = ""
         """Why TensorBoard's event file is incomplete; empty if it is complete."""
         self._diagnosed: set[str] = set()
@@ -108,34 +73,26 @@ class Trainer:
         self._board: Board | None = None
         self._outputs: tuple[int, Outputs] | None = None
 
-    def _refuse_data(self) -> None:
-        try:
-            self.task.check_data(self.data)
-            self.task.check_ranks()
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
-        steps_per_epoch(self.spec, len(self.data.train), self.ranks.size)
-
     @property
     def step(self) -> int:
         """Return the number of steps taken so far."""
-        return self.state.step
+        return self.training.step
 
     def checkpoint(self) -> Checkpoint:
         """Return everything that is needed to continue the training."""
-        scaler = self.state.scaler
+        scaler, compiled = self.training.scaler, self.built.compiled
         state = {
             "step_seconds": self.step_seconds,
             "wall_seconds": self.wall_seconds,
             "best": list(self.best),
             "scaler": scaler.state_dict() if scaler else None,
-            "precision": self.precision,
-            "kernels": self.kernels,
-            "weights": "ema" if self.state.ema else "model",
-            "circumstances": numerical_environment(self.device, self.compiled, self.ranks.size),
+            "precision": self.built.precision,
+            "kernels": self.built.kernels,
+            "weights": "ema" if self.training.ema else "model",
+            "circumstances": numerical_environment(self.device, compiled, self.ranks.size),
             "model": model_hash(self.spec.model),
         }
-        return Checkpoint(self.step, self.state.tensors(), state)
+        return Checkpoint(self.step, self.training.tensors(), state)
 
     def changes_since(self, checkpoint: Checkpoint) -> dict[str, Change]:
         """Return what has changed in the environment since a checkpoint: name -> (then, now).
@@ -144,17 +101,17 @@ class Trainer:
             ConfigError: The precision differs, or the checkpoint has more steps than the training.
             InputError: The checkpoint belongs to another model.
         """
-        if checkpoint.step > self.state.num_steps:
-            done = checkpoint.step // self.state.steps_per_epoch
+        if checkpoint.step > self.training.num_steps:
+            done = checkpoint.step // self.training.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
-        here = self.device, self.compiled, self.precision, model_hash(self.spec.model)
+        here = self.device, self.built.compiled, self.built.precision, model_hash(self.spec.model)
         meta = self.run.read("meta.json")
         return environment_changes(checkpoint.state, meta, *here, self.ranks.size)
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
-        environment = numerical_environment(self.device, self.compiled, self.ranks.size)
-        return environment | {"precision": self.precision, "kernels": self.kernels}
+        environment = numerical_environment(self.device, self.built.compiled, self.ranks.size)
+        return environment | {"precision": self.built.precision, "kernels": self.built.kernels}
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """Restore the state of a checkpoint and the metrics up to its step. Write no file.
@@ -166,7 +123,7 @@ class Trainer:
         """
         stored = checkpoint.state
         try:
-            self.state.load(checkpoint.step, checkpoint.part, stored["scaler"])
+            self.training.load(checkpoint.step, checkpoint.part, stored["scaler"])
             self.step_seconds = stored["step_seconds"]
             self.wall_seconds = stored["wall_seconds"]
             self.best = (stored["best"][0], stored["best"][1])
@@ -175,7 +132,7 @@ class Trainer:
             raise InputError(f"{where} does not fit config.yaml: {error}") from error
         self.records = [r for r in self.run.metrics() if r["step"] <= self.step]
         before = self.run.spec()
-        if jump := describe_jump(before, self.spec, self.step, self.state.steps_per_epoch):
+        if jump := describe_jump(before, self.spec, self.step, self.training.steps_per_epoch):
             self.on_message(jump)
 
     def save(self) -> None:
@@ -196,10 +153,10 @@ class Trainer:
         """
         self.last_epoch = min(stop_after or self.last_epoch, self.last_epoch)
         self._report_start()
-        self.state.module.train()
+        self.training.module.train()
         self._started = time.perf_counter()
         try:
-            for epoch in range(self.step // self.state.steps_per_epoch, self.last_epoch):
+            for epoch in range(self.step // self.training.steps_per_epoch, self.last_epoch):
                 self._train_epoch(epoch, stop)
         finally:
             if self._board:
@@ -226,22 +183,22 @@ class Trainer:
             task=self.spec.task.name,
             data=self.spec.data.name,
             device=str(self.device),
-            precision=self.precision,
-            kernels=self.kernels,
-            parameters=count_parameters(self.state.module),
+            precision=self.built.precision,
+            kernels=self.built.kernels,
+            parameters=count_parameters(self.training.module),
             num_train=len(self.data.train),
             num_test=len(self.data.test) if self.measures_test else 0,
             epochs=self.spec.train.epochs,
-            steps_per_epoch=self.state.steps_per_epoch,
+            steps_per_epoch=self.training.steps_per_epoch,
             first_step=self.step,
         )
         self.on_event(started)
 
     def _train_epoch(self, epoch: int, stop: StopFlag) -> None:
         began = reported = time.perf_counter()
-        begun_at, last = self.step, (epoch + 1) * self.state.steps_per_epoch
-        with arithmetic(self.precision):
-            for step in self.state.run_epoch(epoch):
+        begun_at, last = self.step, (epoch + 1) * self.training.steps_per_epoch
+        with arithmetic(self.built.precision):
+            for step in self.training.run_epoch(epoch):
                 now = time.perf_counter()
                 if now - reported > REPORT_SECONDS:
                     reported = now
@@ -252,14 +209,14 @@ class Trainer:
                     self._interrupt(number)
         self._finish_epoch(epoch, step.lr, began, self.step - begun_at)
         number = self.ranks.agree(stop.number or 0)
-        if number and self.step < self.state.num_steps:
+        if number and self.step < self.training.num_steps:
             self._interrupt(number)
 
     def _report(self, epoch: int, step: Step, began: float, num_steps: int) -> None:
         # Reading a number waits for the device, so the clock must be read afterwards.
         scalars = {name: step.scalars[name].item() for name in self.row.reports}
         seconds_per_step = (time.perf_counter() - began) / num_steps
-        is_gpu, per_epoch = self.device.type == "cuda", self.state.steps_per_epoch
+        is_gpu, per_epoch = self.device.type == "cuda", self.training.steps_per_epoch
         progress = Progress(
             epoch=epoch + 1,
             batch=self.step - epoch * per_epoch,
@@ -274,8 +231,8 @@ class Trainer:
         self.on_event(progress)
 
     def _finish_epoch(self, epoch: int, lr: float, began: float, num_steps: int) -> None:
-        self.ranks.check_weights(self.state.module.state_dict())
-        means = self.state.take_means()
+        self.ranks.check_weights(self.training.module.state_dict())
+        means = self.training.take_means()
         seconds = time.perf_counter() - began
         self.step_seconds += seconds
         self._refuse_divergence(*means.values())
@@ -315,7 +272,7 @@ class Trainer:
         from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
         from vitcli.runner.run.tensorboard import TASK_PICTURES
 
-        module = self.state.evaluated_module
+        module = self.training.evaluated_module
         model = type(self.task).encoder(module)
         strip = draw_training_strip(model, self.data.val or self.data.test, self.spec.data)
         if strip is not None:
@@ -357,7 +314,7 @@ class Trainer:
 
     def _outputs_of(self, images: Images) -> Outputs:
         """Return the task's outputs for a split; raise DivergedError if they are not finite."""
-        outputs = to_host(self.task.outputs(self.evaluated, images))
+        outputs = to_host(self.task.outputs(self.built.evaluated, images))
         self._refuse_divergence(*(tensor.sum().item() for tensor in outputs.values()))
         return outputs
 
@@ -365,7 +322,7 @@ class Trainer:
         if all(math.isfinite(number) for number in numbers):
             return
         # The message names the epoch, because the step at which divergence is seen depends on time.
-        epoch = max(0, self.step - 1) // self.state.steps_per_epoch + 1
+        epoch = max(0, self.step - 1) // self.training.steps_per_epoch + 1
         raise DivergedError(self._mark_diverged(f"loss or gradient is not finite in epoch {epoch}"))
 
     def _mark_diverged(self, reason: str) -> str:
@@ -382,11 +339,11 @@ class Trainer:
 
     def _interrupt(self, number: int) -> None:
         self._count_wall_seconds()
-        self._refuse_divergence(*self.state.sums.tolist())
+        self._refuse_divergence(*self.training.sums.tolist())
         self.save()
         self.run.set_status("interrupted", self.step, f"signal {number}")
         raise StoppedError(
-            f"stopped at step {self.step} of {self.state.num_steps}; a checkpoint was saved."
+            f"stopped at step {self.step} of {self.training.num_steps}; a checkpoint was saved."
             f" Continue: {self.resume_command}",
             number,
         )

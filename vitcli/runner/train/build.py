@@ -1,23 +1,147 @@
-"""Compile the module of a task with torch.compile."""
+"""The one way to a training: device, arithmetic, kernels, compiler and CUDA graphs.
+
+The command line, the Python interface, the estimate and the benchmarks build trainings with it.
+"""
 
 import logging
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import nn
 
 from vitcli.core.data.batches import Batch, make_batch
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.ranks import ALONE, Ranks
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
 from vitcli.core.train.autocast import autocast_to
 from vitcli.core.train.evaluate import images_at_once
+from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
+from vitcli.runner.experiment.resolve import steps_per_epoch
+from vitcli.runner.machine.allocator import keep_freed_memory
+from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels
+from vitcli.runner.machine.device import move_module, name_precision, pick_precision
+from vitcli.runner.machine.kernels import choose_kernels
 from vitcli.runner.machine.resources import is_gpu_error
 from vitcli.runner.text import ignore_message
+
+
+class BuiltTraining:
+    """A training, and how its machine computes it.
+
+    Args:
+        spec: The experiment, with every field that follows from the data set.
+        module: What ``new_module`` returned; it moves to the device of the data.
+        data: The images, on the device.
+        on_message: Receives messages for the user.
+        kernels: The kernels that a run began with; None takes those of the experiment.
+        ranks: The processes of the training.
+
+    Raises:
+        ConfigError: The machine or the data does not suit the experiment.
+        ResourceError: The experiment asks for kernels that this machine cannot use.
+    """
+
+    def __init__(
+        self,
+        spec: ExperimentSpec,
+        module: nn.Module,
+        data: DataSet,
+        on_message: Callable[[str], None] = ignore_message,
+        *,
+        kernels: str | None = None,
+        ranks: Ranks = ALONE,
+    ) -> None:
+        self.spec, self.data, self.on_message = spec, data, on_message
+        self.device = data.train.pixels.device
+        if self.device.type == "cpu":
+            keep_freed_memory()
+        task_type = task_class(spec)
+        self.task: Task = task_type(spec, move_module(module, self.device, spec.model))
+        self.task.ranks = ranks
+        self.encoder = task_type.encoder(module)
+        self.encoder.grad_checkpointing = spec.train.grad_checkpointing
+        self.precision = name_precision(spec.train.precision, self.device)
+        self.autocast = pick_precision(self.precision, self.device)
+        wanted = kernels or spec.train.wanted_kernels
+        self.kernels = choose_kernels(module, self.device, self.autocast, wanted, on_message)
+        try:
+            self.task.check_data(data)
+            self.task.check_ranks()
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        steps_per_epoch(spec, len(data.train), ranks.size)
+        graphs = use_graphs(spec, self.device, on_message, ranks.size)
+        self.training = Training(
+            spec, self.task, data, self.autocast, graphs=graphs, on_message=on_message
+        )
+        self.evaluated = self.training.evaluated_module
+        """The module that evaluations call, compiled or not."""
+        self.compiled = False
+        """Whether the module is compiled, which changes the rounding."""
+
+    @contextmanager
+    def settings(self) -> Iterator[None]:
+        """Compute in the block with torch's global settings of this training."""
+        with (
+            chosen_kernels(self.device, self.spec.train.deterministic),
+            arithmetic(self.precision),
+        ):
+            yield
+
+    def compile(self) -> None:
+        """Compile what the experiment asks for: the module; on CUDA batches and evaluations, too.
+
+        Each is tried on a batch. What fails stays uncompiled, after a message.
+
+        Raises:
+            ConfigError: The experiment asks for it, and there are several ranks.
+        """
+        with arithmetic(self.precision):
+            batches = self.training.batches(0)
+            self.compiled = compile_task(self.task, batches, self.autocast, self.on_message)
+            if not (self.compiled and self.device.type == "cuda"):
+                return
+            compile_batches(self.task, self.training.batches(0), self.on_message)
+        self.evaluated = compile_evaluation(
+            self.task, self.evaluated, self.data.test, self.on_message
+        )
+
+
+def use_graphs(
+    spec: ExperimentSpec,
+    device: torch.device,
+    on_message: Callable[[str], None],
+    ranks: int = 1,
+) -> bool:
+    """Return whether each step is replayed as one CUDA graph, and say why if it cannot be.
+
+    Raises:
+        ConfigError: The experiment asks for graphs, and the device is not CUDA, or there are
+            several ranks.
+    """
+    if not spec.train.replays_on(device.type):
+        return False
+    if device.type != "cuda":
+        raise ConfigError(
+            f"train.graphs: CUDA graphs need a CUDA device, not {device.type}; remove the field"
+        )
+    if ranks > 1 and spec.train.graphs:
+        raise ConfigError("train.graphs: CUDA graphs need a single process; remove the field")
+    if ranks > 1:
+        on_message("CUDA graphs need a single process, training without graphs")
+        return False
+    if spec.train.grad_checkpointing and spec.model.has_random_blocks:
+        on_message("a CUDA graph cannot recompute dropout, training without graphs")
+        return False
+    return True
 
 
 class LimitReport(logging.Filter):
