@@ -147,8 +147,6 @@ ORDER = (
     "vitcli.version",
     "vitcli.core.randomness",
     "vitcli.core.transfer",
-    "vitcli.core.exchange",
-    "vitcli.core.across",
     "vitcli.core.ranks",
     "vitcli.core.spec",
     "vitcli.core.make",

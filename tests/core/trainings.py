@@ -8,7 +8,6 @@ import torch
 from tests.core.specs import BASE
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.ranks import ALONE
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
@@ -73,7 +72,7 @@ def train_state(
 class GivenBatches:
     """A task that trains on given batches, the same in every epoch."""
 
-    ranks, has_rows = ALONE, False
+    has_rows = False
 
     def __init__(self, task: Task, batches: Sequence[Batch]) -> None:
         self.task, self.module, self.losses = task, task.module, task.losses

@@ -15,7 +15,7 @@ from vitcli.core.train.autocast import autocast_to
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.speed.workload import Workload, make_workload
 from vitcli.runner.text import ignore_message
-from vitcli.runner.train import compile as compiling
+from vitcli.runner.train import build as compiling
 
 Fields = dict[str, Any]
 BATCH = 8

@@ -50,7 +50,7 @@ import json
 import torch
 from tests.core.trainings import train_state
 from vitcli.core.tasks.classify import Classify
-from vitcli.core.train import fit
+from vitcli.core.train import optim
 
 place, name = {place}, "{name}"
 original = getattr(place, name)
@@ -70,7 +70,7 @@ print(json.dumps([steps, messages]))
 """
 
 
-@pytest.mark.parametrize(("place", "name"), [("Classify", "losses"), ("fit", "total_norm")])
+@pytest.mark.parametrize(("place", "name"), [("Classify", "losses"), ("optim", "total_norm")])
 def test_a_step_that_cannot_be_captured_is_taken_eagerly(place, name, tmp_path):
     """It reads a number on the host, in the forward pass or between scaling and optimiser."""
     steps, messages = ask_stub(REFUSED.format(place=place, name=name), cwd=tmp_path)

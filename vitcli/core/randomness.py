@@ -24,14 +24,15 @@ def keyed_generator(*key: int | str) -> Generator:
     return Generator().manual_seed(seed_of(*key))
 
 
-def begin_step(device: torch.device, seed: int, step: int) -> None:
-    """Seed the device's default generator from (seed, step), before a training step.
+def begin_step(device: torch.device, seed: int, step: int, rank: int = 0) -> None:
+    """Seed the device's default generator from (seed, step, rank), before a training step.
 
-    Dropout and drop path draw from this generator, so their numbers depend only on (seed, step).
+    Dropout and drop path draw from this generator, so their numbers depend only on these three.
     ``torch.manual_seed`` would seed every kind of device and is much slower. A CUDA graph reads the
     seed when it is replayed, so call this function before the replay.
     """
-    default_generator(device).manual_seed(seed_of("step", seed, step))
+    key = ("step", seed, step, rank) if rank else ("step", seed, step)
+    default_generator(device).manual_seed(seed_of(*key))
 
 
 def default_generator(device: torch.device) -> Generator:

@@ -1,170 +1,152 @@
-"""The processes (ranks) of one training.
+"""The processes (ranks) of one training, connected by torch.distributed.
 
 Every rank holds the whole data set and all weights, and computes its own rows of each batch. The
-losses and the gradients are those of the whole batch, so the number of ranks changes only the
-rounding. A training in one process has ``ALONE``, which does nothing.
+gradients are averaged, so losses that are means over a batch are those of the whole batch. Without
+a process group there is one rank, and every function here returns what it was given.
 
-The gradients are averaged here and not by DistributedDataParallel. One all-reduce per step carries
-all gradients, also if a batch has parts (``train.accumulate``), and the reported scalars travel
-with them. Parameters that no rank uses keep a gradient of None, so weight decay leaves them alone.
-Clipping, Muon, loss scaling and the weight average see averaged gradients without further code. The
-price: the all-reduce begins when the backward pass has ended.
+Why not DistributedDataParallel: it must know which parameters a batch uses. With ``static_graph``
+it fails if a batch has parts (``train.accumulate``); with ``find_unused_parameters`` it warns on
+stderr about each model that uses all of them. One all-reduce for all gradients and the reported
+scalars has neither problem, and the error of a lost rank is told from others. The price: it begins
+when the backward pass has ended.
 
 Axes: B batch, b rows of a rank in a part of a batch.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from vitcli.core.across import AcrossRanks
-from vitcli.core.exchange import LostRankError, exchange, total
-
 Tensors = dict[str, Tensor]
-MIXED = "own"
+NEEDS_NEIGHBOUR = "own"
 """Name of the table of an epoch whose images are mixed with the image before them."""
 
 
-class Ranks:
-    """The only process of a training: every exchange returns what it was given."""
+class LostRankError(RuntimeError):
+    """Another rank did not take part in an exchange."""
 
-    rank = 0
-    size = 1
 
-    def own_batch(self, rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> Tensors:
-        """Return this rank's rows of the batch that ``make`` makes from the rows of a batch.
+@contextmanager
+def exchange() -> Iterator[None]:
+    """Turn the error of an exchange into a LostRankError."""
+    try:
+        yield
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise LostRankError(str(error).partition("\n")[0]) from error
 
-        Args:
-            rows: Tables (B, ...) of the whole batch.
-            parts: Number of equal parts of a batch. A rank has the same share of each part.
-            make: Makes a row from the same row of the tables and, with mixing, from the one before.
-        """
+
+def size() -> int:
+    """Return the number of ranks."""
+    return dist.get_world_size() if dist.is_initialized() else 1
+
+
+def own_rank() -> int:
+    """Return the number of this rank, from 0."""
+    return dist.get_rank() if dist.is_initialized() else 0
+
+
+def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> Tensors:
+    """Return this rank's rows of the batch that ``make`` makes from the rows of a batch.
+
+    Args:
+        rows: Tables (B, ...) of the whole batch.
+        parts: Number of equal parts of a batch. A rank has the same share of each part.
+        make: Makes a row from the same row of the tables and, with mixing, from the one before.
+    """
+    if size() == 1:
         return make(rows)
-
-    def gather(self, rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
-        """Return the rows of all ranks: (b, ...) -> (sum of b, ...), with gradient.
-
-        The gradient is right if all ranks compute the same loss from the result.
-
-        Args:
-            rows: The rows of this rank.
-            counts: Number of rows of each rank, if the numbers differ.
-        """
-        return rows
-
-    def mean(self, tensor: Tensor) -> Tensor:
-        """Return the mean over the ranks, without gradient."""
-        return tensor
-
-    def across(self) -> AbstractContextManager[object]:
-        """Return a context in which a network computes as if it saw the rows of all ranks."""
-        return nullcontext()
-
-    def average(self, gradients: Callable[[], Sequence[Tensor]], scalars: Tensors) -> Tensors:
-        """Replace the gradients by their means over the ranks; return the means of the scalars."""
-        return scalars
-
-    def agree(self, number: int) -> int:
-        """Return the largest number of all ranks."""
-        return number
-
-    def check_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Refuse to continue if the weights differ between ranks.
-
-        Raises:
-            LostRankError: A rank has other weights.
-        """
+    count, before = len(rows["index"]), int(NEEDS_NEIGHBOUR in rows)
+    each = count // parts // size()
+    starts = torch.arange(parts) * (count // parts) + own_rank() * each
+    places = (starts[:, None] + torch.arange(-before, each)).flatten() % count
+    made = make({name: table[places.to(table.device)] for name, table in rows.items()})
+    if not before:
+        return made
+    return {
+        name: value.unflatten(0, (parts, each + 1))[:, 1:].flatten(0, 1)
+        for name, value in made.items()
+    }
 
 
-ALONE = Ranks()
+def gather(rows: Tensor) -> Tensor:
+    """Return the rows of all ranks: (b, ...) -> (ranks * b, ...), with gradient.
 
-
-class GroupRanks(Ranks):
-    """The ranks of the default process group of ``torch.distributed``."""
-
-    def __init__(self) -> None:
-        self.rank, self.size = dist.get_rank(), dist.get_world_size()
-        self._across = AcrossRanks(self.rank, self.size)
-        self._has_stepped = False
-
-    def own_batch(self, rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> Tensors:
-        count, before = len(rows["index"]), int(MIXED in rows)
-        each = count // parts // self.size
-        starts = torch.arange(parts) * (count // parts) + self.rank * each
-        places = (starts[:, None] + torch.arange(-before, each)).flatten() % count
-        made = make({name: table[places.to(table.device)] for name, table in rows.items()})
-        if not before:
-            return made
-        return {
-            name: value.unflatten(0, (parts, each + 1))[:, 1:].flatten(0, 1)
-            for name, value in made.items()
-        }
-
-    def gather(self, rows: Tensor, counts: Sequence[int] | None = None) -> Tensor:
-        found: Tensor = _Gather.apply(rows, counts or [len(rows)] * self.size)
-        return found
-
-    @torch.no_grad()
-    def mean(self, tensor: Tensor) -> Tensor:
-        return total(tensor) / self.size
-
-    def across(self) -> AbstractContextManager[object]:
-        # After a step without such layers, the context would only cost time.
-        is_idle = self._has_stepped and not self._across.was_used
-        return nullcontext() if is_idle else self._across
-
-    def average(self, gradients: Callable[[], Sequence[Tensor]], scalars: Tensors) -> Tensors:
-        own = list(gradients())
-        self._check_gradients(own)
-        values = torch.stack([value.to(own[0]) for value in scalars.values()])
-        flat = total(torch.cat([*(g.flatten() for g in own), values])) / self.size
-        *parts, values = flat.split([*(g.numel() for g in own), len(values)])
-        means = [part.view(g.shape) for part, g in zip(parts, own, strict=True)]
-        torch._foreach_copy_(own, means)
-        return dict(zip(scalars, values.unbind(), strict=True))
-
-    def _check_gradients(self, gradients: Sequence[Tensor]) -> None:
-        """Check in the first step that all ranks have gradients of the same sizes."""
-        if not self._has_stepped:
-            self._refuse_difference(hash(tuple(g.numel() for g in gradients)), "gradients")
-            self._has_stepped = True
-
-    def agree(self, number: int) -> int:
-        found = torch.tensor([number])
-        with exchange():
-            dist.all_reduce(found, dist.ReduceOp.MAX)
-        return int(found)
-
-    def check_weights(self, weights: Mapping[str, Tensor]) -> None:
-        sums = [tensor.flatten().view(torch.uint8).sum() for tensor in weights.values()]
-        self._refuse_difference(int(torch.stack(sums).sum()), "weights")
-
-    def _refuse_difference(self, number: int, what: str) -> None:
-        largest, smallest = self.agree(number), -self.agree(-number)
-        if largest != smallest:
-            raise LostRankError(f"the {what} of the ranks differ")
+    The gradient is right if all ranks compute the same loss from the result.
+    """
+    return _Gather.apply(rows) if size() > 1 else rows  # type: ignore[no-any-return]
 
 
 class _Gather(torch.autograd.Function):
     """The rows of all ranks. All ranks compute one loss, so each has the gradient of all rows."""
 
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, counts: Sequence[int]) -> Tensor:
-        rank = dist.get_rank()
-        ctx.place = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
-        most = max(counts)
-        own = rows.new_zeros((most, *rows.shape[1:]))
-        own[: len(rows)] = rows
-        found = [torch.empty_like(own) for _ in counts]
+    def forward(ctx: Any, rows: Tensor) -> Tensor:
+        own = rows.contiguous()
+        found = [torch.empty_like(own) for _ in range(size())]
         with exchange():
             dist.all_gather(found, own)
-        return torch.cat([part[:count] for part, count in zip(found, counts, strict=True)])
+        return torch.cat(found)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         # The gradients are averaged over the ranks, and the other ranks add nothing to these rows.
-        return gradients[0][ctx.place] * dist.get_world_size(), None
+        return gradients[0].chunk(size())[own_rank()] * size()
+
+
+def average(gradients: Sequence[Tensor], scalars: Tensors) -> Tensors:
+    """Replace the gradients by their means over the ranks; return the means of the scalars."""
+    if size() == 1:
+        return scalars
+    values = torch.stack([value.to(gradients[0]) for value in scalars.values()])
+    flat = mean(torch.cat([*(gradient.flatten() for gradient in gradients), values]))
+    *parts, values = flat.split([*(gradient.numel() for gradient in gradients), len(values)])
+    means = [part.view(gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
+    torch._foreach_copy_(gradients, means)
+    return dict(zip(scalars, values.unbind(), strict=True))
+
+
+def mean(tensor: Tensor) -> Tensor:
+    """Return the mean over the ranks, without gradient."""
+    if size() == 1:
+        return tensor
+    found = tensor.detach().clone()
+    with exchange():
+        dist.all_reduce(found)
+    return found / size()
+
+
+def from_first(tensor: Tensor) -> Tensor:
+    """Return the tensor of rank 0, without gradient."""
+    if size() > 1:
+        with exchange():
+            dist.broadcast(tensor, 0)
+    return tensor
+
+
+def agree(number: int) -> int:
+    """Return the largest number of all ranks."""
+    if size() == 1:
+        return number
+    found = torch.tensor([number])
+    with exchange():
+        dist.all_reduce(found, dist.ReduceOp.MAX)
+    return int(found)
+
+
+def check_weights(weights: Mapping[str, Tensor]) -> None:
+    """Refuse to continue if the weights differ between ranks.
+
+    Raises:
+        LostRankError: A rank has other weights.
+    """
+    if size() > 1:
+        sums = [tensor.flatten().view(torch.uint8).sum() for tensor in weights.values()]
+        number = int(torch.stack(sums).sum())
+        if agree(number) != -agree(-number):
+            raise LostRankError("the weights of the ranks differ")

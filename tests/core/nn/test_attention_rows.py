@@ -18,7 +18,7 @@ from vitcli.core.inspect.cost import activation_bytes, forward_flops
 from vitcli.core.make import make
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape, after_step
+from vitcli.core.nn.attention_rule import TokenShape, before_step
 from vitcli.core.nn.linear_attention import (
     LinearAttention,
     Performer,
@@ -233,14 +233,14 @@ def test_new_features_depend_on_step_and_seed_only():
     first, second = build_vit(spec), build_vit(spec)
     second.load_state_dict(first.state_dict())
     before = drawn(first)
-    after_step(first, 5, 8)
+    before_step(first, 5, 9)
     assert drawn(first).equal(before), "not due yet"
-    after_step(first, 5, 9)
+    before_step(first, 5, 10)
     torch.rand(3)
-    after_step(second, 5, 9)
+    before_step(second, 5, 10)
     assert not drawn(first).equal(before)
     assert drawn(first).equal(drawn(second))
-    after_step(second, 6, 9)
+    before_step(second, 6, 10)
     assert not drawn(first).equal(drawn(second)), "another seed"
     layers = [m.projection for m in first.modules() if isinstance(m, Performer)]
     assert not layers[0].equal(layers[1])
@@ -253,8 +253,8 @@ def drawn(model: nn.Module) -> Tensor:
 def test_an_average_of_weights_copies_the_features():
     model = build_vit(changed(attention="performer"))
     ema = Ema(model, 0.9)
-    after_step(model, 0, 999)
-    ema.update(1)
+    before_step(model, 0, 1000)
+    ema.update(0.5)
     assert drawn(ema.model).equal(drawn(model))
 
 

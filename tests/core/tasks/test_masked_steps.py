@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from tests.core.tasks.test_ssat import with_labels
 from tests.core.train.test_executor import Direct, NoReading, joined
 from tests.core.trainings import data_set, train_state
-from vitcli.core.train import state as states
+from vitcli.core.train import training as states
 
 CASES = {
     "mae": ({"name": "mae"}, data_set),

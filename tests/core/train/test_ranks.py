@@ -4,6 +4,7 @@
 """
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,22 +13,17 @@ import pytest
 import torch
 
 from tests.core import ranked
+from tests.core.specs import build
 from tests.core.trainings import data_set
 from tests.patience import HANG
-from vitcli.core.across import AcrossRanks
-from vitcli.core.ranks import ALONE, GroupRanks
+from vitcli.core import ranks
+from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.fusion import Fusion
+from vitcli.runner.errors import ConfigError
+from vitcli.runner.train.build import synchronise
 
 ROOT = Path(__file__).parents[3]
-QUICK = (
-    *ranked.SMALL,
-    "mixing in parts",
-    "dropout in parts",
-    "batch norm",
-    "batch norm of sgd",
-    "cross",
-)
+QUICK = (*ranked.SMALL, "mixing in parts", "cross")
 
 
 def on_ranks(names: tuple[str, ...], folder: Path, size: int = 2) -> list[dict]:
@@ -45,6 +41,11 @@ def on_ranks(names: tuple[str, ...], folder: Path, size: int = 2) -> list[dict]:
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     return on_ranks(QUICK, tmp_path_factory.mktemp("quick") / "ranks")
+
+
+@pytest.fixture(scope="module")
+def drawn(tmp_path_factory):
+    return on_ranks(tuple(ranked.DRAWN), tmp_path_factory.mktemp("drawn") / "ranks")
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +76,23 @@ def test_two_ranks_take_the_steps_of_one_process_with(others, name):
 
 @pytest.mark.slow
 def test_four_ranks_take_the_steps_of_one_process(tmp_path):
-    names = ("mixing in parts", "dropout", "clip", "batch norm", "dino", "lejepa")
+    names = ("mixing in parts", "clip", "dino", "late")
     found = on_ranks(names, tmp_path / "four", size=4)
     for name in names:
         check(found, name)
 
 
-def group(rank: int, size: int) -> GroupRanks:
-    """Return ranks without a process group."""
-    ranks = GroupRanks.__new__(GroupRanks)
-    ranks.rank, ranks.size = rank, size
-    return ranks
+@pytest.mark.parametrize("name", ranked.DRAWN)
+def test_ranks_draw_numbers_of_their_own_and_keep_equal_weights(drawn, name):
+    """``check_weights`` of the ranks refuses others."""
+    assert drawn[0][name] == drawn[1][name]
+    assert all(map(math.isfinite, drawn[0][name]["loss"]))
+    assert drawn[0][name]["loss"] != ranked.train(ranked.DRAWN[name])["loss"]
 
 
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("augment", [{}, ranked.MIXES])
-def test_the_rows_of_the_ranks_make_the_batch(augment, parts):
+def test_the_rows_of_the_ranks_make_the_batch(augment, parts, monkeypatch):
     changes = {"augment": augment, "train": {"accumulate": parts}}
     spec = ranked.spec_of(changes)
     build = task_class(spec)
@@ -98,7 +100,8 @@ def test_the_rows_of_the_ranks_make_the_batch(augment, parts):
     whole = next(task.batches(data_set(), 0))
     found = []
     for rank in range(4):
-        task.ranks = group(rank, 4)
+        monkeypatch.setattr(ranks, "size", lambda: 4)
+        monkeypatch.setattr(ranks, "own_rank", lambda rank=rank: rank)
         found.append(next(task.batches(data_set(), 0)))
     for name, values in whole.items():
         each = [batch[name].chunk(parts) for batch in found]
@@ -106,65 +109,28 @@ def test_the_rows_of_the_ranks_make_the_batch(augment, parts):
         assert joined.equal(values), name
 
 
-def draws(rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return (
-        torch.rand(len(rows), 1),
-        torch.nn.functional.dropout(rows, 0.4),
-        torch.rand_like(rows),
-        torch.randn_like(rows.contiguous()),
-    )
-
-
-def test_draws_of_a_layer_are_the_rows_of_the_draws_of_one_process():
-    x, found = torch.ones(8, 30, 5).transpose(1, 2), []
-    torch.manual_seed(1)
-    whole = draws(x)
-    state = torch.get_rng_state()
-    for rank in range(2):
-        torch.manual_seed(1)
-        with AcrossRanks(rank, 2):
-            rows = x[4 * rank : 4 * rank + 4]
-            found.append(draws(rows))
-        assert torch.get_rng_state().equal(state)
-    for values, parts in zip(whole, zip(*found, strict=True), strict=True):
-        assert torch.cat(parts).equal(values)
-
-
-def test_a_generator_of_its_own_draws_for_its_rows_alone():
-    with AcrossRanks(1, 2):
-        drawn = torch.rand(4, 2, generator=torch.Generator().manual_seed(3))
-    assert drawn.equal(torch.rand(4, 2, generator=torch.Generator().manual_seed(3)))
-
-
 def test_a_single_process_exchanges_nothing():
     rows, scalars = torch.ones(2), {"loss": torch.ones(())}
-    assert ALONE.gather(rows) is rows
-    assert ALONE.mean(rows) is rows
-    assert ALONE.average(list, scalars) is scalars
-    assert ALONE.agree(15) == 15
-    assert ALONE.own_batch(scalars, 3, lambda made: made) is scalars
+    assert ranks.gather(rows) is rows
+    assert ranks.mean(rows) is rows
+    assert ranks.from_first(rows) is rows
+    assert ranks.average([rows], scalars) is scalars
+    assert ranks.agree(15) == 15
+    assert ranks.own_batch(scalars, 3, lambda made: made) is scalars
 
 
-def fusion(size: int, **fields) -> Fusion:
-    changes = ranked.of_task("fusion", fields)
-    spec = ranked.spec_of(changes)
-    task = Fusion(spec, Fusion.make_module(spec))
-    task.ranks = group(0, size)
-    return task
+def test_batch_norms_become_those_of_all_ranks_with_the_same_tensors():
+    """On a CPU, only an evaluation can be compared."""
+    model = build(norm="batch_norm", patch_embed="conv_stem").eval()
+    before, images = dict(model.state_dict()), torch.randn(4, 3, 16, 16).double()
+    outputs, norms = model(images), sum("running_mean" in name for name in before)
+    synchronise_batch_norms(model)
+    assert torch.equal(model(images), outputs)
+    assert model.state_dict().keys() == before.keys()
+    assert norms == sum(isinstance(part, torch.nn.SyncBatchNorm) for part in model.modules())
+    assert norms > len(model.blocks)
 
 
-@pytest.mark.parametrize("modalities", ["both", "image", "sound"])
-def test_the_rows_of_the_ranks_without_a_modality_are_those_of_the_batch(modalities):
-    task = fusion(4, modality_dropout=0.6, modalities=modalities)
-    if modalities != "both":
-        task = fusion(4, modalities=modalities)
-    found = [task.own_alone(4, rank) for rank in range(4)]
-    assert tuple(map(sum, zip(*found, strict=True))) == task.alone(16)
-    assert found[0][1] >= found[-1][1]
-    assert found[0][0] <= found[-1][0]
-
-
-def test_ranks_without_a_pair_are_refused_by_name():
-    fusion(2, modality_dropout=0.3).check_ranks()
-    with pytest.raises(ValueError, match=r"task.modality_dropout: .* no pair .*; start fewer"):
-        fusion(4, modality_dropout=0.6).check_ranks()
+def test_a_batch_norm_on_ranks_of_a_cpu_is_refused_by_name():
+    with pytest.raises(ConfigError, match=r"batch norm \(blocks.*\) needs GPUs on several"):
+        synchronise(build(norm="batch_norm"), torch.device("cpu"))

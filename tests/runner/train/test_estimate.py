@@ -33,8 +33,8 @@ def probed(monkeypatch):
     """Numbers of images that were measured; a step takes ``each`` seconds per image."""
     counts: list[int] = []
 
-    def probe(task, data, autocast, on_message):
-        count = task.spec.train.batch_size
+    def probe(built):
+        count = built.spec.train.batch_size
         counts.append(count)
         return 2.0, count * probe.each
 
@@ -113,11 +113,11 @@ def test_compiling_is_part_of_the_time_to_start(monkeypatch):
 
 
 def test_measured_steps_scale_the_loss_of_fp16(monkeypatch):
+    spec = rehearsal.with_statistics(estimate(train__batch_size=2, model__depth=1).spec)
     made: list[object] = []
+    monkeypatch.setattr(build, "pick_precision", lambda name, device: torch.float16)
     plain = torch.amp.GradScaler
     monkeypatch.setattr(torch.amp, "GradScaler", lambda kind: made.append(kind) or plain(kind))
-    monkeypatch.setattr(build, "pick_precision", lambda name, device: torch.float16)
-    spec = rehearsal.with_statistics(estimate(train__batch_size=2, model__depth=1).spec)
     data = rehearsal.random_data(spec, 10, torch.device("cpu"))
     built = build.BuiltTraining(spec, new_module(spec), data)
     before = [weight.clone() for weight in built.task.module.parameters()]

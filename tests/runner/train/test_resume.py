@@ -15,7 +15,7 @@ from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.core.tasks.classify import Classify
-from vitcli.core.train import fit as loop
+from vitcli.core.train import training as loop
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.experiment.config import Experiment, load_experiment

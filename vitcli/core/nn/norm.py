@@ -5,13 +5,20 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from vitcli.core.across import again
 from vitcli.core.make import make
 from vitcli.core.spec import TokenSpec
 from vitcli.core.spec.slots import NORMS
 
 
-class TokenBatchNorm(nn.BatchNorm1d):
+class OverTokens(nn.Module):
+    """Applies a batch norm to each feature over batch and tokens: (B, N, D) -> (B, N, D)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        normal: Tensor = super().forward(x.flatten(0, 1))
+        return normal.view_as(x)
+
+
+class TokenBatchNorm(OverTokens, nn.BatchNorm1d):
     """BatchNorm of each feature over batch and tokens: (B, N, D) -> (B, N, D).
 
     Ioffe and Szegedy 2015, https://arxiv.org/abs/1502.03167. Deviation: the lecture notes describe
@@ -19,29 +26,36 @@ class TokenBatchNorm(nn.BatchNorm1d):
     share their statistics. The output for an image depends on the other images of its batch.
     """
 
-    def forward(self, x: Tensor) -> Tensor:
-        return super().forward(x.flatten(0, 1)).view_as(x)
+
+class TokenSyncBatchNorm(OverTokens, nn.SyncBatchNorm):
+    """``TokenBatchNorm`` over the batches of all ranks."""
+
+
+def synchronise_batch_norms(module: nn.Module) -> None:
+    """Let every batch norm inside a module take its statistics over the batches of all ranks."""
+    over_tokens = [name for name, part in module.named_modules() if isinstance(part, OverTokens)]
+    nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    for name in over_tokens:
+        module.get_submodule(name).__class__ = TokenSyncBatchNorm
 
 
 class FrozenStatistics(AbstractContextManager[None]):
     """A context in which BatchNorm normalises as usual but does not update running statistics.
 
     Use the context for a forward pass that is repeated to compute gradients. The same context can
-    be entered several times. Layers that look across the ranks do so again.
+    be entered several times.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        self.across = again()
-        self.norms = [part for part in module.modules() if isinstance(part, TokenBatchNorm)]
+        kinds = TokenBatchNorm, TokenSyncBatchNorm
+        self.norms = [part for part in module.modules() if isinstance(part, kinds)]
 
     def __enter__(self) -> None:
-        self.across.__enter__()
         self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
             norm.momentum, norm.num_batches_tracked = 0.0, None
 
     def __exit__(self, *error: Any) -> None:
-        self.across.__exit__(*error)
         for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):
             norm.momentum, norm.num_batches_tracked = momentum, count
 

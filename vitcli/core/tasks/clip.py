@@ -20,6 +20,7 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.data.tokens import UNKNOWN, read_texts, split_words, tokenize
 from vitcli.core.models.image_text import ImageTextModel, caption_book, clip_spec
 from vitcli.core.randomness import keyed_generator
+from vitcli.core.ranks import gather
 from vitcli.core.spec import ClipSpec, ExperimentSpec
 from vitcli.core.tasks.caption_levels import pair_accuracies, share, unseen_accuracies
 from vitcli.core.tasks.caption_source import Drawn, GeneratedCaptions, StoredCaptions
@@ -176,7 +177,7 @@ class ContrastiveTask(Task):
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss, its floor for these captions, and the scale of the similarities."""
         found = *self.network(batch["images"], batch["tokens"]), batch["caption"], batch["subject"]
-        images, texts, caption, subject = (self.ranks.gather(rows) for rows in found)
+        images, texts, caption, subject = (gather(rows) for rows in found)
         scale = self.module.logit_scale.exp()
         with without_autocast(images.device):
             loss = contrastive_loss(images, texts, scale, caption)

@@ -11,11 +11,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.randomness import Draws, keyed_generator
-from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec, ModelSpec
 from vitcli.core.spec.views import DinoSpec
 from vitcli.core.tasks.projection import Projector, all_features
@@ -145,9 +145,9 @@ class Dino(ViewTask):
         with without_autocast(targets.device):
             loss = cross_view_loss(student / self.fields.student_temperature, targets)
         with torch.no_grad():
-            module.batch_center.copy_(self.ranks.mean(teacher.mean((0, 1))))
+            module.batch_center.copy_(ranks.mean(teacher.mean((0, 1))))
             module.momentum.copy_(batch["momentum"][0])
-            each, mean = entropies(targets, self.ranks)
+            each, mean = entropies(targets)
         return {"loss": loss, "sample_entropy": each, "batch_entropy": mean}
 
     @torch.no_grad()
@@ -200,7 +200,7 @@ def cross_view_loss(student: Tensor, targets: Tensor) -> Tensor:
     return (scores.diagonal().sum() - scores.sum()) / num_pairs
 
 
-def entropies(targets: Tensor, ranks: Ranks = ALONE) -> tuple[Tensor, Tensor]:
+def entropies(targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mean entropy of each output and the entropy of their mean, in shares of log K.
 
     (..., K) probabilities. Near (1, 1) the outputs are uniform, near (0, 0) all have the same peak.

@@ -7,7 +7,7 @@ Axes: B batch, N images, C channels, H W pixels, T samples, M mel bands, F frame
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -20,6 +20,7 @@ from vitcli.core.data.sound import synthesize
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.fusion import Alone, FusionModel, JointSpace, build_fusion
 from vitcli.core.randomness import seed_of
+from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.sound import FusionSpec
 from vitcli.core.tasks.pictures import Grid, Heat, Picture
@@ -123,32 +124,6 @@ class Fusion(Task):
         sounds = torch.randn(count, 1, *SHAPE, device=device)
         return super().random_batch(count, device) | {"sounds": sounds}
 
-    def check_ranks(self) -> None:
-        train, ranks = self.spec.train, range(self.ranks.size)
-        if len(ranks) == 1 or self.options.modalities != "both":
-            return
-        count = train.batch_size // train.accumulate // len(ranks)
-        alone = [self.own_alone(count, rank) for rank in ranks]
-        model = self.spec.model
-        is_random = model.has_random_blocks or getattr(model, "pos_drop", 0.0) > 0
-        if self.options.modality_dropout and is_random:
-            raise ValueError(
-                "task.modality_dropout: on several ranks, either modalities are dropped or the"
-                " model has dropout and drop path, not both"
-            )
-        if any(images + sounds >= count for images, sounds in alone):
-            raise ValueError(
-                f"task.modality_dropout: of {len(ranks)} ranks, one would have no pair of image and"
-                " sound; start fewer ranks"
-            )
-
-    def own_alone(self, count: int, rank: int) -> Alone:
-        """Return how many of the ``count`` rows of a rank are alone; see ``alone``."""
-        size = count * self.ranks.size
-        num_images, num_sounds = self.alone(size)
-        before, after = rank * count, size - (rank + 1) * count
-        return min(max(num_images - after, 0), count), min(max(num_sounds - before, 0), count)
-
     def alone(self, count: int) -> Alone:
         """Return how many images and sounds of a training batch are alone."""
         if self.options.modalities == "both":
@@ -157,12 +132,9 @@ class Fusion(Task):
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss and the accuracy over all rows, those of one modality included."""
-        count, ranks = len(batch["targets"]), range(self.ranks.size)
-        alone = [self.own_alone(count, rank) for rank in ranks]
-        found = self.network(batch["images"], batch["sounds"], alone[self.ranks.rank])
-        found = {name: self._gather(name, rows, count, alone) for name, rows in found.items()}
-        targets = self.ranks.gather(batch["targets"])
+        targets = batch["targets"]
         num_images, num_sounds = self.alone(len(targets))
+        found = self.network(batch["images"], batch["sounds"], (num_images, num_sounds))
         logits = found["logits"].float()
         loss = self._cross_entropy(logits, targets)
         if self.options.unimodal:
@@ -173,20 +145,12 @@ class Fusion(Task):
         if self.options.contrast:
             joint = self.module.get_submodule("joint")
             assert isinstance(joint, JointSpace)
-            loss = loss + self.options.contrast * joint.loss(found["image"], found["sound"])
+            loss = loss + self.options.contrast * joint.loss(
+                gather(found["image"]), gather(found["sound"])
+            )
         labels = targets.argmax(-1) if targets.ndim == 2 else targets
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}
-
-    def _gather(self, name: str, rows: Tensor, count: int, alone: Sequence[Alone]) -> Tensor:
-        """Return what the network gives for the rows of all ranks; see ``FusionModel.forward``."""
-        absent = {
-            "logits": [0 for _ in alone],
-            "image_logits": [sounds for _, sounds in alone],
-            "sound_logits": [images for images, _ in alone],
-        }
-        pairs = [images + sounds for images, sounds in alone]
-        return self.ranks.gather(rows, [count - number for number in absent.get(name, pairs)])
 
     def _cross_entropy(self, logits: Tensor, targets: Tensor) -> Tensor:
         smoothing = self.spec.train.label_smoothing

@@ -8,6 +8,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.build import build_model
 from vitcli.core.randomness import keyed_generator
@@ -57,10 +58,12 @@ class Lejepa(ViewTask):
         """Return the loss, its two parts and the standard deviation of the embeddings."""
         task = self.views
         assert isinstance(task, LejepaSpec)
-        found = self.ranks.gather(self.network(batch["images"], batch.get("local")))
+        found = ranks.gather(self.network(batch["images"], batch.get("local")))
         with without_autocast(found.device):
             same = invariance(found, task.num_global)
-            directions = draw_directions(found.shape[-1], task.num_slices, found.device)
+            directions = ranks.from_first(
+                draw_directions(found.shape[-1], task.num_slices, found.device)
+            )
             gaussian = sigreg(found.transpose(0, 1), directions)
         weight = task.sigreg_weight
         return {

@@ -12,6 +12,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from vitcli.core import ranks
 from vitcli.core.data.ahead import DrawnAhead
 from vitcli.core.data.batches import (
     Batch,
@@ -27,7 +28,6 @@ from vitcli.core.data.batches import (
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.pictures import Picture
 from vitcli.core.train.evaluate import images_at_once, limit_images
@@ -56,8 +56,6 @@ class Task(ABC):
         """The module, compiled or not, that ``losses`` calls."""
         self.prepare = make_batch
         """``make_batch`` of ``core.data``, compiled or not, that makes the training batches."""
-        self.ranks: Ranks = ALONE
-        """The processes of the training. ``losses`` computes the rows of this process."""
         self._ahead = DrawnAhead(self._draw)
 
     @property
@@ -89,7 +87,7 @@ class Task(ABC):
         end = num_batches(len(data.train), size) * size
         for start in range(first_batch * size, end, size):
             part = {name: table[start : start + size] for name, table in tables.items()}
-            yield self.ranks.own_batch(part, parts, partial(self.make_batch, data))
+            yield ranks.own_batch(part, parts, partial(self.make_batch, data))
 
     def make_batch(self, data: DataSet, rows: Rows) -> Batch:
         """Return the batch of B rows, which are on the device. A CUDA graph can capture this.
@@ -160,19 +158,12 @@ class Task(ABC):
             ValueError: The text begins with the field, such as ``task.sound: ...``.
         """
 
-    def check_ranks(self) -> None:  # noqa: B027  (most tasks need only equal shares)
-        """Refuse ranks among which the rows of a batch cannot be divided.
-
-        Raises:
-            ValueError: The text begins with the field.
-        """
-
     @abstractmethod
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the scalars that the task's row names; the training minimises ``loss``.
 
         Of several ranks, each computes its rows. The gradients and the scalars are then averaged,
-        which suits means over a batch. A loss that compares rows gathers them: ``ranks.gather``.
+        which suits means over a batch. A loss that compares rows gathers them with ``core.ranks``.
 
         On CUDA, a graph replays one of the first calls. So the scalars must depend only on tensors
         and on the default generator, and the host must not read them.

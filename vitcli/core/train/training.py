@@ -7,18 +7,17 @@ file, reads no clock and does not wait for the device.
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import repeat
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, Rows, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.attention_rule import before_step
 from vitcli.core.randomness import begin_step
-from vitcli.core.ranks import Ranks
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.autocast import autocast_to
 from vitcli.core.train.ema import Ema
@@ -44,8 +43,6 @@ class Objective(Protocol):
 
     module: nn.Module
     """Everything that is trained and saved."""
-    ranks: Ranks
-    """The processes of the training."""
     has_rows: bool
     """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
 
@@ -160,7 +157,7 @@ class Training:
             batches = repeat({}, self.steps_per_epoch - first)
         for batch in batches:
             before_step(self.module, self.spec.seed, self.step)
-            begin_step(self.device, self.spec.seed, self.step)
+            begin_step(self.device, self.spec.seed, self.step, ranks.own_rank())
             rates = self.rates(self.step)
             if self.graphs:
                 scalars = self.graphs(self._take_planned_step, tables, self.graphs.fill(batch))
@@ -226,16 +223,15 @@ class Training:
             optimizer.zero_grad(set_to_none=True)
         count, totals = self.spec.train.accumulate, dict[str, Tensor]()
         parts = zip(*(value.chunk(count) for value in batch.values()), strict=True)
-        with self.task.ranks.across():
-            for part in (dict(zip(batch, values, strict=True)) for values in parts):
-                with autocast_to(self.device, self.autocast):
-                    scalars = self.task.losses(part)
-                loss = scalars["loss"] / count
-                (self.scaler.scale(loss) if self.scaler else loss).backward()
-                for name, value in scalars.items():
-                    part_of_mean = value.detach() / count
-                    totals[name] = totals[name] + part_of_mean if name in totals else part_of_mean
-        return self.task.ranks.average(partial(gradients, self.optimizers), totals)
+        for part in (dict(zip(batch, values, strict=True)) for values in parts):
+            with autocast_to(self.device, self.autocast):
+                scalars = self.task.losses(part)
+            loss = scalars["loss"] / count
+            (self.scaler.scale(loss) if self.scaler else loss).backward()
+            for name, value in scalars.items():
+                part_of_mean = value.detach() / count
+                totals[name] = totals[name] + part_of_mean if name in totals else part_of_mean
+        return ranks.average(gradients(self.optimizers), totals)
 
     def _add(self, scalars: Mapping[str, Tensor]) -> None:
         norm = scalars["grad_norm"]

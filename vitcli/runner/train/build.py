@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitcli.core import ranks
 from vitcli.core.data.batches import Batch, make_batch
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.ranks import ALONE, Ranks
+from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.build import task_class
 from vitcli.core.tasks.task import Task
@@ -42,7 +43,6 @@ class BuiltTraining:
         data: The images, on the device.
         on_message: Receives messages for the user.
         kernels: The kernels that a run began with; None takes those of the experiment.
-        ranks: The processes of the training.
 
     Raises:
         ConfigError: The machine or the data does not suit the experiment.
@@ -57,15 +57,16 @@ class BuiltTraining:
         on_message: Callable[[str], None] = ignore_message,
         *,
         kernels: str | None = None,
-        ranks: Ranks = ALONE,
     ) -> None:
         self.spec, self.data, self.on_message = spec, data, on_message
         self.device = data.train.pixels.device
         if self.device.type == "cpu":
             keep_freed_memory()
+        if ranks.size() > 1:
+            synchronise(module, self.device)
         task_type = task_class(spec)
         self.task: Task = task_type(spec, move_module(module, self.device, spec.model))
-        self.task.ranks = ranks
+        self.num_ranks = ranks.size()
         self.encoder = task_type.encoder(module)
         self.encoder.grad_checkpointing = spec.train.grad_checkpointing
         self.precision = name_precision(spec.train.precision, self.device)
@@ -74,11 +75,10 @@ class BuiltTraining:
         self.kernels = choose_kernels(module, self.device, self.autocast, wanted, on_message)
         try:
             self.task.check_data(data)
-            self.task.check_ranks()
         except ValueError as error:
             raise ConfigError(str(error)) from error
-        steps_per_epoch(spec, len(data.train), ranks.size)
-        graphs = use_graphs(spec, self.device, on_message, ranks.size)
+        steps_per_epoch(spec, len(data.train), self.num_ranks)
+        graphs = use_graphs(spec, self.device, on_message)
         self.training = Training(
             spec, self.task, data, self.autocast, graphs=graphs, on_message=on_message
         )
@@ -115,11 +115,26 @@ class BuiltTraining:
         )
 
 
+def synchronise(module: nn.Module, device: torch.device) -> None:
+    """Let the batch norms of a module see the batches of all ranks.
+
+    Raises:
+        ConfigError: The device is a CPU, for which torch has no such layer.
+    """
+    kind = nn.modules.batchnorm._BatchNorm
+    names = [name for name, part in module.named_modules() if isinstance(part, kind)]
+    if names and device.type == "cpu":
+        raise ConfigError(
+            f"batch norm ({names[0]}) needs GPUs on several ranks, because torch's SyncBatchNorm"
+            " refuses CPUs; train in one process, or choose another norm"
+        )
+    synchronise_batch_norms(module)
+
+
 def use_graphs(
     spec: ExperimentSpec,
     device: torch.device,
     on_message: Callable[[str], None],
-    ranks: int = 1,
 ) -> bool:
     """Return whether each step is replayed as one CUDA graph, and say why if it cannot be.
 
@@ -133,9 +148,9 @@ def use_graphs(
         raise ConfigError(
             f"train.graphs: CUDA graphs need a CUDA device, not {device.type}; remove the field"
         )
-    if ranks > 1 and spec.train.graphs:
+    if ranks.size() > 1 and spec.train.graphs:
         raise ConfigError("train.graphs: CUDA graphs need a single process; remove the field")
-    if ranks > 1:
+    if ranks.size() > 1:
         on_message("CUDA graphs need a single process, training without graphs")
         return False
     if spec.train.grad_checkpointing and spec.model.has_random_blocks:
@@ -183,9 +198,9 @@ def compile_task(
     device = next(module.parameters()).device
     if not train.compiles_on(device.type):
         return False
-    if task.ranks.size > 1 and train.compile:
+    if ranks.size() > 1 and train.compile:
         raise ConfigError("train.compile: torch.compile needs a single process; remove the field")
-    if task.ranks.size > 1:
+    if ranks.size() > 1:
         on_message("torch.compile needs a single process, training without it")
         return False
     on_message("compiling the model ...")

@@ -7,7 +7,6 @@ from torch import Tensor
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters, forward_flops
-from vitcli.core.ranks import ALONE
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.tasks.task import Outputs
 from vitcli.runner.experiment.build import abstract_module, encoder_of
@@ -71,7 +70,6 @@ def finish_early(trainer: Trainer) -> tuple[dict[str, Any], str]:
 
 def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
     """Return the outputs for the test set and what they measure; neither without test images."""
-    trainer.task.ranks = ALONE  # the other ranks have ended
     outputs = trainer.test_outputs() if trainer.measures_test else {}
     return outputs, trainer.task.measure(outputs) if outputs else {}
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import torch
 
-from vitcli.core.exchange import LostRankError
+from vitcli.core import ranks
+from vitcli.core.ranks import LostRankError
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Step
 from vitcli.runner.data.load import load_data
@@ -34,7 +35,7 @@ class FollowingTrainer(Trainer):
         """Say nothing."""
 
     def _finish_epoch(self, epoch: int, lr: float, began: float, num_steps: int) -> None:
-        self.ranks.check_weights(self.training.module.state_dict())
+        ranks.check_weights(self.training.module.state_dict())
         self._refuse_divergence(*self.training.take_means().values())
 
     def _mark_diverged(self, reason: str) -> str:
@@ -72,8 +73,6 @@ def follow(launch: Launch, request: Request) -> int:
             code = ConfigError.exit_code
         if code:
             processes.linger()
-        else:
-            processes.close()
         return code
 
 
@@ -87,6 +86,7 @@ def train_order(
         trainer = join_training(processes, order, spec, request, device)
         with contextlib.suppress(StoppedError, DivergedError):  # rank 0 raises the same
             trainer.train(stop, order["stop_after"])
+        processes.part()
 
 
 def join_training(
@@ -104,14 +104,14 @@ def join_training(
         extras=spec.task.extras,
     )
     processes.join(order, data.data_hash)
-    module, ranks = filled_module(spec, data), processes.ranks
-    built = BuiltTraining(spec, module, data.to(device), kernels=order["kernels"], ranks=ranks)
+    built = BuiltTraining(
+        spec, filled_module(spec, data), data.to(device), kernels=order["kernels"]
+    )
     built.compile()
     trainer = FollowingTrainer(
         built=built,
         run=RunDir(Path(order["run"])),
         resume_command="",
-        ranks=ranks,
     )
     processes.compare(trainer.facts())
     processes.share(trainer.training)

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from vitcli.core.exchange import LostRankError
+from vitcli.core.ranks import LostRankError
 from vitcli.runner.machine.launch import Launch
 from vitcli.runner.train.signals import StopFlag
 

@@ -19,8 +19,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
-from vitcli.core.exchange import LostRankError, exchange
-from vitcli.core.ranks import ALONE, GroupRanks, Ranks
+from vitcli.core.ranks import LostRankError, exchange
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError, ResourceError, UserError
@@ -38,7 +37,6 @@ LOOPBACK = Path("/sys/class/net/lo")
 class Processes:
     """The only process of a training: it has nobody to talk to."""
 
-    ranks: Ranks = ALONE
     size = 1
 
     def device_name(self, name: str) -> str:
@@ -57,6 +55,9 @@ class Processes:
 
     def share(self, state: Training) -> None:
         """Copy the state of a training from rank 0 to the other ranks."""
+
+    def part(self) -> None:
+        """Disconnect from the other ranks after the last step of a training."""
 
     @contextlib.contextmanager
     def watch(self, run: RunDir, resume_command: str) -> Iterator[None]:
@@ -140,17 +141,15 @@ class TorchrunProcesses(Processes, RankNotes):
         self._set(f"ready/{self._number}/{self.launch.rank}", True)
         for rank in range(self.size):
             self._wait(f"ready/{self._number}/{rank}")
-        if not dist.is_initialized():
-            if self.launch.local_size == self.size and LOOPBACK.exists():
-                os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)  # no port on a network
-            backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-            store = dist.PrefixStore("group", self.store)
-            rank, size = self.launch.rank, self.size
-            with exchange():
-                dist.init_process_group(
-                    backend, store=store, rank=rank, world_size=size, timeout=self.timeout
-                )
-        self.ranks = GroupRanks()
+        if self.launch.local_size == self.size and LOOPBACK.exists():
+            os.environ.setdefault("GLOO_SOCKET_IFNAME", LOOPBACK.name)  # no port on a network
+        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+        store = dist.PrefixStore(f"group/{self._number}", self.store)
+        rank, size = self.launch.rank, self.size
+        with exchange():
+            dist.init_process_group(
+                backend, store=store, rank=rank, world_size=size, timeout=self.timeout
+            )
 
     def compare(self, facts: Facts) -> None:
         """Refuse ranks that would compute something else.
@@ -235,8 +234,7 @@ class TorchrunProcesses(Processes, RankNotes):
             return f"rank {rank} did not answer for {seconds:g} s ({place})"
         return f"rank {rank} was killed or its machine was lost ({place})"
 
-    def close(self) -> None:
-        """Disconnect this rank after a training that all ranks have ended."""
+    def part(self) -> None:
         if dist.is_initialized():
             dist.destroy_process_group()
 
@@ -265,7 +263,6 @@ def leading(launch: Launch | None, on_message: Callable[[str], None]) -> Iterato
     finally:
         with contextlib.suppress(dist.DistError):  # the store is lost, too
             processes.end(code)
-    processes.close()
 
 
 def read_timeout() -> float:

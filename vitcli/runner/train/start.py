@@ -135,11 +135,11 @@ def start(
                     trainer = prepare_trainer(
                         experiment, request, run, device, on_event, on_message, load
                     )
-                again = request.processes.size == 1
                 # After the last step, a signal no longer stops the result.
-                with StopFlag(again=again) as stop:
+                with StopFlag(again=request.processes.size == 1) as stop:
                     with watch_ranks(run, request):
                         trainer.train(stop, request.stop_after)
+                    request.processes.part()
                     if trainer.step < trainer.training.num_steps:
                         reached, reason = finish_early(trainer)
                         return FinishedTraining(run, reached, trained=True, stopped=reason)
@@ -244,18 +244,14 @@ def prepare_trainer(
     # A run keeps the kernels that it began with, because kernels round differently.
     kernels = str(checkpoint.state.get("kernels", "torch")) if checkpoint else None
     command, processes = resume_command(run, request), request.processes
-    processes.send(
-        *(spec, run, command),
-        {"kernels": kernels, "data_hash": data.data_hash, "stop_after": request.stop_after},
-    )
-    ranks = processes.ranks
-    built = BuiltTraining(spec, module, data.to(device), on_message, kernels=kernels, ranks=ranks)
+    facts = {"kernels": kernels, "data_hash": data.data_hash, "stop_after": request.stop_after}
+    processes.send(spec, run, command, facts)
+    built = BuiltTraining(spec, module, data.to(device), on_message, kernels=kernels)
     built.compile()
     trainer = Trainer(
         built=built,
         run=run,
         resume_command=command,
-        ranks=ranks,
         measures_test=not without_test,
         on_event=on_event,
         on_message=on_message,

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from vitcli.core import ranks
 from vitcli.core.data.source import Images
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.tasks.task import Outputs
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.core.transfer import to_host
@@ -49,7 +49,6 @@ class Trainer:
     built: BuiltTraining
     run: RunDir
     resume_command: str
-    ranks: Ranks = ALONE
     measures_test: bool = True
     """Whether ``data.test`` holds test images; in a search it does not."""
     on_event: Callable[[Event], None] = ignore_message
@@ -89,7 +88,7 @@ class Trainer:
             "precision": self.built.precision,
             "kernels": self.built.kernels,
             "weights": "ema" if self.training.ema else "model",
-            "circumstances": numerical_environment(self.device, compiled, self.ranks.size),
+            "circumstances": numerical_environment(self.device, compiled, self.built.num_ranks),
             "model": model_hash(self.spec.model),
         }
         return Checkpoint(self.step, self.training.tensors(), state)
@@ -106,11 +105,11 @@ class Trainer:
             raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
         here = self.device, self.built.compiled, self.built.precision, model_hash(self.spec.model)
         meta = self.run.read("meta.json")
-        return environment_changes(checkpoint.state, meta, *here, self.ranks.size)
+        return environment_changes(checkpoint.state, meta, *here, self.built.num_ranks)
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""
-        environment = numerical_environment(self.device, self.built.compiled, self.ranks.size)
+        environment = numerical_environment(self.device, self.built.compiled, self.built.num_ranks)
         return environment | {"precision": self.built.precision, "kernels": self.built.kernels}
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -203,12 +202,12 @@ class Trainer:
                 if now - reported > REPORT_SECONDS:
                     reported = now
                     self._report(epoch, step, began, self.step - begun_at)
-                number = self.ranks.agree(stop.number or 0)
+                number = ranks.agree(stop.number or 0)
                 if number and self.step < last:
                     self.step_seconds += time.perf_counter() - began
                     self._interrupt(number)
         self._finish_epoch(epoch, step.lr, began, self.step - begun_at)
-        number = self.ranks.agree(stop.number or 0)
+        number = ranks.agree(stop.number or 0)
         if number and self.step < self.training.num_steps:
             self._interrupt(number)
 
@@ -231,7 +230,7 @@ class Trainer:
         self.on_event(progress)
 
     def _finish_epoch(self, epoch: int, lr: float, began: float, num_steps: int) -> None:
-        self.ranks.check_weights(self.training.module.state_dict())
+        ranks.check_weights(self.training.module.state_dict())
         means = self.training.take_means()
         seconds = time.perf_counter() - began
         self.step_seconds += seconds
