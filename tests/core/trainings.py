@@ -1,15 +1,17 @@
 """Small trainings for tests of the core."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from tests.core.specs import BASE
-from vitcli.core.data.batches import Batch
+from vitcli.core.data.batches import Batch, make_batch
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec import AugmentSpec, ExperimentSpec
 from vitcli.core.tasks.build import task_class
+from vitcli.core.tasks.classify import Classify
 from vitcli.core.tasks.task import Task
 from vitcli.core.train.training import Training
 
@@ -31,6 +33,29 @@ def data_set(count: int = 64) -> DataSet:
         std=HALF,
         data_hash="",
     )
+
+
+def epoch_batches(
+    images: Images,
+    augment: AugmentSpec,
+    *,
+    mean: Sequence[float] = HALF,
+    std: Sequence[float] = HALF,
+    batch_size: int = 16,
+    seed: int = 0,
+    epoch: int = 0,
+    first_batch: int = 0,
+    prepare: Callable[..., Batch] = make_batch,
+) -> list[Batch]:
+    """Return the training batches of an epoch of a classification."""
+    names = tuple(map(str, range(int(images.labels.max()) + 1)))
+    fields = {"mean": tuple(mean), "std": tuple(std), "augment": augment}
+    train = {"batch_size": batch_size}
+    spec = ExperimentSpec.model_validate({"seed": seed, "data": fields, "train": train})
+    task = Classify(spec, torch.nn.Linear(1, 1).to(images.pixels.device))
+    task.prepare = prepare
+    data = replace(data_set(1), class_names=names, train=images)
+    return list(task.batches(data, epoch, first_batch))
 
 
 def experiment(changes: dict[str, dict[str, Any]]) -> ExperimentSpec:

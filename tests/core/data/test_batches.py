@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
+from tests.core.trainings import epoch_batches
 from vitcli.core.data import augment as aug
 from vitcli.core.data.batches import (
     channels_on_device,
@@ -12,7 +13,6 @@ from vitcli.core.data.batches import (
     eval_batches,
     make_batch,
     num_batches,
-    train_batches,
 )
 from vitcli.core.data.policy import OPS
 from vitcli.core.data.source import Images, channel_stats
@@ -32,13 +32,8 @@ def images(count: int = 40, side: int = 8) -> Images:
     return Images(pixels, torch.arange(count) % 4)
 
 
-def batches(spec: AugmentSpec, *, batch_size: int = 8, seed: int = 0, epoch: int = 0, **options):
-    return list(
-        train_batches(
-            images(), spec, mean=MEAN, std=STD, num_classes=4, batch_size=batch_size, seed=seed,
-            epoch=epoch, **options,
-        )
-    )  # fmt: skip
+def batches(spec: AugmentSpec, *, batch_size: int = 8, **options):
+    return epoch_batches(images(), spec, mean=MEAN, std=STD, batch_size=batch_size, **options)
 
 
 def by_image(spec: AugmentSpec, **options) -> torch.Tensor:
@@ -150,10 +145,9 @@ def test_targets_are_shares_of_pixels(mixup, cutmix):
     count, classes = 64, 64
     pixels = torch.arange(count, dtype=torch.uint8).view(-1, 1, 1, 1).expand(-1, 3, 16, 16)
     spec = AugmentSpec(mixup=mixup, cutmix=cutmix)
-    (batch,) = train_batches(
-        Images(pixels, torch.arange(count)), spec, mean=(0.0,) * 3, std=(1 / 255,) * 3,
-        num_classes=classes, batch_size=count, seed=0, epoch=0,
-    )  # fmt: skip
+    every = Images(pixels, torch.arange(count))
+    scale = {"mean": (0.0,) * 3, "std": (1 / 255,) * 3}
+    (batch,) = epoch_batches(every, spec, batch_size=count, **scale)
     targets = batch["targets"]
     assert_close(targets.sum(1), torch.ones(count))
     expected = targets @ torch.arange(classes).float()

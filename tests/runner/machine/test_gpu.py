@@ -58,18 +58,17 @@ def test_every_precision_learns(tiny, precision, compiled):
 @pytest.mark.parametrize("compiled", COMPILED)
 @pytest.mark.parametrize("policy", ["rand_augment", "trivial_augment"])
 def test_augmentation_gives_the_pixels_of_the_cpu(pictures, policy, compiled):
-    from vitcli.core.data.batches import train_batches
+    from tests.core.trainings import epoch_batches
     from vitcli.core.spec import AugmentSpec, DataSpec
     from vitcli.runner.data.load import load_data
     from vitcli.runner.train.build import compiled_make_batch
 
     data = load_data(DataSpec(name=f"imagefolder:{pictures}"))
     spec = AugmentSpec(crop_padding=1, flip="random", policy=policy, erasing=0.5, cutmix=1.0)
-    options = {"mean": data.mean, "std": data.std, "num_classes": 2, "batch_size": 16}
-    options |= {"seed": 0, "epoch": 0}
-    here = train_batches(data.train, spec, **options)
-    make = {"make": compiled_make_batch()} if compiled else {}
-    there = train_batches(data.train.to("cuda"), spec, **options, **make)
+    options = {"mean": data.mean, "std": data.std}
+    here = epoch_batches(data.train, spec, **options)
+    make = {"prepare": compiled_make_batch()} if compiled else {}
+    there = epoch_batches(data.train.to("cuda"), spec, **options, **make)
     for one, other in zip(here, there, strict=True):
         assert_close(other["images"].cpu(), one["images"])
         assert_close(other["targets"].cpu(), one["targets"])

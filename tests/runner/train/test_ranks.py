@@ -285,7 +285,7 @@ def check_task(name: str, place) -> None:
 def test_batch_norm_is_refused_by_name(places):
     said = torchrun.run("train", str(TinyTask("lejepa", places).path), "-o", "runs/two", code=1)
     assert "error: batch norm (projector." in said
-    assert not Path("runs/two").exists()
+    assert not RunDir("runs/two").exists
 
 
 LONG = ("--epochs", "40")

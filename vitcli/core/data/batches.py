@@ -6,8 +6,7 @@ continues with the same pixels.
 Axes: N images of the data set, B batch, C channels, H W pixels, K classes.
 """
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -96,42 +95,6 @@ def make_batch(
     if "lam" in rows:
         x, targets = aug.mix(x, targets, rows["lam"], rows["box"], rows["own"], num_classes)
     return {"images": x, "targets": targets}
-
-
-def train_batches(
-    images: Images, augment: AugmentSpec, *, seed: int, epoch: int, **options: Any
-) -> Iterator[Batch]:
-    """Return one epoch's batches, as :func:`make_batches` with the rows of the epoch."""
-    size, at_once = images.pixels.shape[-2:], images.pixels.is_cuda
-    rows = epoch_rows(len(images), size, augment, seed=seed, epoch=epoch, at_once=at_once)
-    return make_batches(images, rows, augment, **options)
-
-
-def make_batches(
-    images: Images,
-    rows: Rows,
-    augment: AugmentSpec,
-    *,
-    mean: Sequence[float],
-    std: Sequence[float],
-    num_classes: int,
-    batch_size: int,
-    first_batch: int = 0,
-    make: Callable[..., Batch] = make_batch,
-) -> Iterator[Batch]:
-    """Yield an epoch's batches from ``first_batch`` on, shuffled, augmented and normalised.
-
-    A batch is {"images": (B, C, H, W) float32, "targets": (B,) int64 labels}. In an epoch with
-    mixing the targets are (B, K) float32 probabilities. The last, smaller batch is dropped.
-    ``make`` is ``make_batch``, compiled or not.
-    """
-    # One transfer per epoch is cheaper than one per batch.
-    tables = rows_on_device(rows, images.pixels.device)
-    channels = channels_on_device(mean, std, images.pixels.device)
-    end = num_batches(len(images), batch_size) * batch_size
-    for start in range(first_batch * batch_size, end, batch_size):
-        part = {name: table[start : start + batch_size] for name, table in tables.items()}
-        yield make(images, part, augment, channels, num_classes)
 
 
 def rows_on_device(rows: Rows, device: torch.device) -> Rows:
