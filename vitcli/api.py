@@ -11,9 +11,8 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.maps import attention_maps
 from vitcli.core.models.build import build_model as build_from
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import AugmentSpec, ExperimentSpec, ModelSpec, OptimSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
 from vitcli.runner.data.load import load_data as read_data
 from vitcli.runner.errors import ConfigError, DivergedError, UserError

@@ -13,8 +13,8 @@ import torch
 
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import ExperimentSpec, OptimSpec, VitSpec
-from vitcli.core.tasks.classify import Classify
 from vitcli.core.train.fit import Step, fit
 from vitcli.core.train.optim import build_optimizers
 from vitcli.runner.machine.device import cpu_name

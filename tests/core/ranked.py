@@ -14,9 +14,9 @@ import torch.distributed as dist
 from tests.core.specs import REQUIRED
 from tests.core.trainings import HALF, SIZES, data_set, experiment
 from vitcli.core.exchange import LostRankError
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.ranks import ALONE, GroupRanks, Ranks
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.core.train.state import TrainState
 
 Changes = dict[str, dict[str, Any]]

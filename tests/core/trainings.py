@@ -6,9 +6,8 @@ import torch
 
 from tests.core.specs import BASE
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
 
 HALF = (0.5, 0.5, 0.5)

@@ -49,7 +49,7 @@ REFUSED = """
 import json
 import torch
 from tests.core.trainings import train_state
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.objectives.classify import Classify
 from vitcli.core.train import fit
 
 place, name = {place}, "{name}"

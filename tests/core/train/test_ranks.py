@@ -15,9 +15,9 @@ from tests.core import ranked
 from tests.core.trainings import data_set
 from tests.patience import HANG
 from vitcli.core.across import AcrossRanks
+from vitcli.core.objectives.fusion.fusion import Fusion
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.ranks import ALONE, GroupRanks
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.fusion import Fusion
 
 ROOT = Path(__file__).parents[3]
 QUICK = (

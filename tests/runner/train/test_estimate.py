@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vitcli.core.tasks.build import task_class
+from vitcli.core.objectives.objective import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.config import load_experiment

@@ -1,11 +1,15 @@
-"""The row of a training objective in the table of tasks, its metrics, and the base of its spec."""
+"""The table of training objectives, their metrics, and the base of their specs.
+
+The spec of an objective is in its room, ``core.objectives.NAME.spec``, and found through its row.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from vitcli.core.spec.base import Spec
 from vitcli.core.spec.data import DataSpec
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.rows import SpecRow, Target
+from vitcli.core.spec.rows import SpecOf, SpecRow, Target
 from vitcli.core.spec.train import TrainSpec
 
 
@@ -36,6 +40,12 @@ class TaskSpec(Spec):
     def row(self) -> "TaskRow":
         """Return the row of the task in ``TASKS``."""
         return TASKS[self.name]
+
+
+class ClassifySpec(TaskSpec):
+    """Supervised classification, which has no fields of its own."""
+
+    name: Literal["classify"] = "classify"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +116,18 @@ ZERO_SHOT_ACCURACY = Metric(
 )
 """Accuracy of classes that are given by name, with prompts that no training caption equals."""
 
+MASKED_MSE = Metric(
+    name="masked_mse", label="masked MSE", short="mse", short_digits=3, higher_is_better=False
+)
+"""Mean squared error of the reconstructed pixels in masked patches, in units of the normalised
+pixels. The masks of an evaluation are always the same."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRow(SpecRow):
-    """A training objective. ``build`` is a subclass of ``core.tasks.task.Task``."""
+    """A training objective. ``build`` is a subclass of ``core.objectives.objective.Task``."""
 
-    spec: type[TaskSpec]
+    spec: type[TaskSpec] | str
     headline: Metric
     """Metric that tables compare and that selects the best checkpoint."""
     reports: tuple[str, ...] = ("loss",)
@@ -142,5 +158,97 @@ class TaskRow(SpecRow):
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
-TASKS: dict[str, TaskRow] = {}
-"""The table of tasks by name; ``core.spec.tasks`` fills it."""
+TASKS: dict[str, TaskRow] = {
+    "classify": TaskRow(
+        about="supervised classification with cross-entropy",
+        build="vitcli.core.objectives.classify:Classify",
+        spec=ClassifySpec,
+        headline=ACCURACY,
+        reports=("loss", "accuracy"),
+        recorded=("loss", "accuracy"),
+        classifies=True,
+        unprefixed=("calibration_error",),
+        recompute="vitcli.core.objectives.predictions:accuracy",
+        condense="vitcli.core.objectives.predictions:condense",
+        per_image="vitcli.core.objectives.predictions:correct",
+    ),
+    "mae": TaskRow(
+        about="masked autoencoder: reconstruct masked patches (He et al. 2022)",
+        build="vitcli.core.objectives.mae.mae:Mae",
+        spec="vitcli.core.objectives.mae.spec:MaeSpec",
+        headline=MASKED_MSE,
+        recorded=("masked_mse", "mse_ratio"),
+        uses_labels=False,
+        recompute="vitcli.core.objectives.predictions:masked_mse",
+        condense="vitcli.core.objectives.predictions:condense_errors",
+        per_image="vitcli.core.objectives.predictions:errors",
+    ),
+    "ssat": TaskRow(
+        about="classify and reconstruct masked patches in one training (Das et al. 2024)",
+        build="vitcli.core.objectives.ssat.ssat:Ssat",
+        spec="vitcli.core.objectives.ssat.spec:SsatSpec",
+        headline=ACCURACY,
+        reports=("loss", "accuracy", "masked_mse"),
+        recorded=("loss", "accuracy", "masked_mse", "mse_ratio"),
+        classifies=True,
+        unprefixed=("calibration_error",),
+        recompute="vitcli.core.objectives.predictions:accuracy",
+        condense="vitcli.core.objectives.predictions:condense",
+        per_image="vitcli.core.objectives.predictions:correct",
+    ),
+    "dino": TaskRow(
+        about="self-distillation between views of an image (DINO, Caron et al. 2021)",
+        build="vitcli.core.objectives.dino.dino:Dino",
+        spec="vitcli.core.objectives.dino.spec:DinoSpec",
+        headline=KNN_ACCURACY,
+        reports=("loss", "sample_entropy", "batch_entropy"),
+        recorded=("knn_accuracy",),
+        uses_labels=False,
+        recompute="vitcli.core.objectives.predictions:accuracy",
+        condense="vitcli.core.objectives.predictions:condense",
+        per_image="vitcli.core.objectives.predictions:correct",
+    ),
+    "lejepa": TaskRow(
+        about="equal, Gaussian embeddings of views (LeJEPA, Balestriero and LeCun 2025)",
+        build="vitcli.core.objectives.lejepa.lejepa:Lejepa",
+        spec="vitcli.core.objectives.lejepa.spec:LejepaSpec",
+        headline=KNN_ACCURACY,
+        reports=("loss", "invariance", "sigreg", "spread"),
+        recorded=("knn_accuracy",),
+        uses_labels=False,
+        recompute="vitcli.core.objectives.predictions:accuracy",
+        condense="vitcli.core.objectives.predictions:condense",
+        per_image="vitcli.core.objectives.predictions:correct",
+    ),
+    "clip": TaskRow(
+        about="contrastive training of images with captions (Radford et al. 2021)",
+        build="vitcli.core.objectives.clip.clip:ContrastiveTask",
+        spec="vitcli.core.objectives.clip.spec:ClipSpec",
+        headline=ZERO_SHOT_ACCURACY,
+        reports=("loss", "floor", "scale"),
+        recorded=(
+            *("zero_shot_accuracy", "trained_prompts_accuracy"),
+            *("image_to_text_r1", "text_to_image_r1"),
+        ),
+        recompute="vitcli.core.objectives.predictions:accuracy",
+        condense="vitcli.core.objectives.predictions:condense",
+        per_image="vitcli.core.objectives.predictions:correct",
+    ),
+    "fusion": TaskRow(
+        about="classification of an image together with a sound",
+        build="vitcli.core.objectives.fusion.fusion:Fusion",
+        spec="vitcli.core.objectives.fusion.spec:FusionSpec",
+        headline=ACCURACY,
+        reports=("loss", "accuracy"),
+        recorded=("loss", "accuracy", "image_accuracy", "sound_accuracy"),
+        unprefixed=("calibration_error",),
+        recompute="vitcli.core.objectives.predictions:accuracy",
+        condense="vitcli.core.objectives.predictions:condense",
+        per_image="vitcli.core.objectives.predictions:correct",
+    ),
+}
+"""The table of tasks by name."""
+
+DEFAULT_TASK = "classify"
+TASK = SpecOf(TASKS, "name", DEFAULT_TASK)
+"""Annotation of the field that holds the task of an experiment."""

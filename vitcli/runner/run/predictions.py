@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vitcli.core.make import load_target
+from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.files import commit
 

@@ -10,9 +10,8 @@ import torch
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
 from vitcli.runner.data.load import DataInfo, describe_data
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import Experiment

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vitcli.core.make import load_target
+from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.task import Metric, TaskRow
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, Arrays, read_outputs
 from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross

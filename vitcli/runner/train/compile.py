@@ -12,7 +12,7 @@ from torch import nn
 
 from vitcli.core.data.batches import Batch, make_batch
 from vitcli.core.data.source import Images
-from vitcli.core.tasks.task import Task
+from vitcli.core.objectives.objective import Task
 from vitcli.core.train.evaluate import images_at_once
 from vitcli.core.train.fit import autocast_to
 from vitcli.runner.errors import ConfigError

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters, forward_flops
+from vitcli.core.objectives.objective import Outputs
 from vitcli.core.ranks import ALONE
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.task import Outputs
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic

@@ -12,9 +12,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
 from vitcli.core.train.state import TrainState
 from vitcli.runner.machine.allocator import keep_freed_memory
 from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels

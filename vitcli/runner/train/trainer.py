@@ -10,10 +10,9 @@ from torch import nn
 
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.objectives.objective import Outputs, task_class
 from vitcli.core.ranks import ALONE, Ranks
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Outputs
 from vitcli.core.train.fit import Step
 from vitcli.core.train.state import SKIPPED, TrainState
 from vitcli.core.transfer import to_host
