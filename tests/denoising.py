@@ -12,7 +12,8 @@ from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import TASKS, ExperimentSpec, TaskSpec
-from vitcli.core.spec.task import Metric, TaskRow
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import TaskRow
 
 
 class Denoiser(nn.Module):

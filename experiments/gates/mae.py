@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from vitcli.core.data.source import DataSet, evenly_spaced
-from vitcli.core.inspect.linear_probe import linear_probe
+from vitcli.core.metrics.linear_probe import linear_probe
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
 from vitcli.core.train.state import TrainState

@@ -5,11 +5,11 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
+from vitcli.core.metrics.classification import measure_logits
 from vitcli.core.models.build import build_model
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.evaluate import logits_and_labels
-from vitcli.core.train.scores import score
 
 
 class Classify(Task):
@@ -44,7 +44,4 @@ class Classify(Task):
 
         The top-5 accuracy is left out with five or fewer classes.
         """
-        found = score(outputs["logits"], outputs["labels"])
-        names = ("accuracy", "loss", "top5_accuracy", "calibration_error")
-        measured = {name: getattr(found, name) for name in names}
-        return {name: value for name, value in measured.items() if value is not None}
+        return measure_logits(outputs["logits"], outputs["labels"])

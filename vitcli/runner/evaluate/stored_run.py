@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from vitcli.core.metrics.stored import check_predictions
 from vitcli.core.models.image_model import ImageModel
-from vitcli.core.objectives.predictions import check_predictions
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import load_model

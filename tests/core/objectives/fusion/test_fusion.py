@@ -13,7 +13,7 @@ from vitcli.core.data import sound as sounds
 from vitcli.core.data.keys import content_keys
 from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.core.data.source import DataSet
-from vitcli.core.objectives.fusion.fusion import Fusion, retrieval
+from vitcli.core.objectives.fusion.fusion import Fusion
 from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
 from vitcli.core.objectives.pictures import Heat
 from vitcli.core.spec import (
@@ -222,13 +222,6 @@ def test_it_measures_each_modality_alone():
     assert outputs["logits"].equal(outputs["sound_logits"])
     flipped = task.outputs(task.module, data.test, flip=True)
     assert_close(flipped["logits"].exp().sum(1), torch.ones(64))
-
-
-def test_retrieval_is_the_share_of_nearest_sounds_of_the_same_class():
-    places, labels = torch.eye(4, 64), torch.tensor([0, 1, 0, 1])
-    assert retrieval(places, places, labels) == 1
-    assert retrieval(places, places.roll(2, 0), labels) == 1, "another sound of the class is right"
-    assert retrieval(places, places.roll(1, 0), labels) == 0
 
 
 def test_its_pictures_show_what_the_evaluation_hears():

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from tests.core.objectives.views.viewing import TASKS, a_batch, view_spec, view_task, view_training
 from tests.core.trainings import data_set
 from vitcli.core.data.source import Images
-from vitcli.core.inspect.probe import leave_one_out_knn
+from vitcli.core.metrics.knn import leave_one_out_knn
 from vitcli.core.randomness import begin_step
 
 pytestmark = pytest.mark.parametrize("name", TASKS)

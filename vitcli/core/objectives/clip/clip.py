@@ -15,18 +15,17 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch, Rows
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.metrics.classification import accuracy
+from vitcli.core.metrics.retrieval import distinct, ranks, recall
 from vitcli.core.objectives.clip.caption_tokens import Drawn, GeneratedCaptions, StoredCaptions
 from vitcli.core.objectives.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent
 from vitcli.core.objectives.clip.changes import change
 from vitcli.core.objectives.clip.contrastive import (
     contrastive_loss,
-    distinct,
     ensemble,
     loss_floor,
-    ranks,
-    recall,
 )
-from vitcli.core.objectives.clip.levels import pair_accuracies, share, unseen_accuracies
+from vitcli.core.objectives.clip.levels import pair_accuracies, unseen_accuracies
 from vitcli.core.objectives.clip.model import ImageTextModel, caption_book, clip_spec
 from vitcli.core.objectives.clip.retrieval_pictures import (
     SHOWN_CAPTIONS,
@@ -350,8 +349,8 @@ class ContrastiveTask(Task):
             raise ValueError("a logit is infinite or NaN")
         labels = outputs["labels"]
         measured = {
-            "zero_shot_accuracy": share(outputs["logits"], labels),
-            "trained_prompts_accuracy": share(outputs["trained_logits"], labels),
+            "zero_shot_accuracy": accuracy(outputs["logits"], labels),
+            "trained_prompts_accuracy": accuracy(outputs["trained_logits"], labels),
         }
         for name, key in (("image_to_text", "caption_rank"), ("text_to_image", "image_rank")):
             measured |= {f"{name}_r{k}": recall(outputs[key], k) for k in RECALLS}

@@ -1,15 +1,11 @@
-"""The contrastive loss, prompt ensembles and retrieval.
+"""The contrastive loss, and ensembles of prompts.
 
-Axes: B batch, K classes, V prompts of a class, N queries, M items, E width of the joint space.
+Axes: B batch, K classes, V prompts of a class, E width of the joint space.
 Radford et al. 2021, https://arxiv.org/abs/2103.00020
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-AT_ONCE = 1024
-"""Number of queries whose similarities are held at once."""
 
 
 def contrastive_loss(images: Tensor, texts: Tensor, scale: Tensor, caption: Tensor) -> Tensor:
@@ -47,38 +43,3 @@ def loss_floor(subject: Tensor) -> Tensor:
 def ensemble(prompts: Tensor) -> Tensor:
     """Return the mean direction of the prompts of a class: (K, V, E) -> unit vectors (K, E)."""
     return F.normalize(F.normalize(prompts, dim=-1).mean(1), dim=-1)
-
-
-def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the first place of each different number, sorted by number, and the place of its twin.
-
-    (N,) -> (U,) places in ``numbers``, (N,) places in the first result.
-    """
-    values, twin = numbers.unique(return_inverse=True)
-    place = torch.arange(len(numbers), device=numbers.device)
-    first = torch.full_like(values, len(numbers)).scatter_reduce(0, twin, place, "amin")
-    return first, twin
-
-
-def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> Tensor:
-    """Return how many items of other subjects precede the best item of a query's subject: (N,).
-
-    0 means that the most similar item is right. The function serves both ways of retrieval.
-
-    Args:
-        queries: Unit vectors (N, E) of images or captions.
-        items: Unit vectors (M, E) of what is retrieved.
-        subject: (N,) int64: what each query shows or says. An item has the same number.
-        of_item: (M,) int64, the subject of each item.
-    """
-    found = []
-    for part, own in zip(queries.split(AT_ONCE), subject.split(AT_ONCE), strict=True):
-        similar, is_own = part @ items.mT, own[:, None] == of_item  # (n, M)
-        best = similar.masked_fill(~is_own, float("-inf")).amax(1, keepdim=True)
-        found.append(((similar > best) & ~is_own).sum(1))
-    return torch.cat(found)
-
-
-def recall(ranks: Tensor, count: int) -> float:
-    """Return the share of ranks below ``count``."""
-    return (ranks < count).double().mean().item()

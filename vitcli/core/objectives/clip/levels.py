@@ -9,12 +9,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
+from vitcli.core.metrics.classification import accuracy
 from vitcli.core.objectives.clip.captions import CHANGES
-
-
-def share(logits: Tensor, labels: Tensor) -> float:
-    """Return the share of images whose largest logit is at the label: (N, K), (N,)."""
-    return (logits.argmax(-1) == labels).double().mean().item()
 
 
 def pair_accuracies(outputs: Mapping[str, Tensor]) -> dict[str, float]:
@@ -57,14 +53,14 @@ def unseen_accuracies(
     """
     labels, logits, group_logits = (outputs[k] for k in ("labels", "logits", "group_logits"))
     wanted = torch.tensor(groups, device=labels.device)[labels]
-    measured = {"superclass_accuracy": share(group_logits, wanted)}
+    measured = {"superclass_accuracy": accuracy(group_logits, wanted)}
     is_unseen = held_out[labels]
     if is_unseen.any():
         classes = held_out.nonzero().flatten()
         place = (labels[is_unseen][:, None] == classes).int().argmax(1)
         measured |= {
-            "l2_superclass_accuracy": share(group_logits[is_unseen], wanted[is_unseen]),
-            "l2_accuracy_among_unseen": share(logits[is_unseen][:, classes], place),
-            "l2_accuracy_among_all": share(logits[is_unseen], labels[is_unseen]),
+            "l2_superclass_accuracy": accuracy(group_logits[is_unseen], wanted[is_unseen]),
+            "l2_accuracy_among_unseen": accuracy(logits[is_unseen][:, classes], place),
+            "l2_accuracy_among_all": accuracy(logits[is_unseen], labels[is_unseen]),
         }
     return measured

@@ -18,6 +18,8 @@ from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
 from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.core.data.sound import synthesize
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.metrics.classification import accuracy, measure_logits
+from vitcli.core.metrics.retrieval import retrieval
 from vitcli.core.objectives.fusion.model import Alone, FusionModel, JointSpace, build_fusion
 from vitcli.core.objectives.fusion.spec import FusionSpec
 from vitcli.core.objectives.objective import Outputs, Task
@@ -25,10 +27,6 @@ from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.randomness import seed_of
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.evaluate import limit_images
-from vitcli.core.train.scores import score
-
-RETRIEVED = 1000
-"""Number of pairs, evenly spaced over a split, among which sounds are retrieved."""
 
 
 class Fusion(Task):
@@ -237,15 +235,13 @@ class Fusion(Task):
 
         With a contrastive loss there is ``retrieval`` too; see ``retrieval``.
         """
-        found = score(outputs["logits"], outputs["labels"])
-        names = ("accuracy", "loss", "top5_accuracy", "calibration_error")
-        measured = {name: getattr(found, name) for name in names}
+        labels = outputs["labels"]
+        measured = measure_logits(outputs["logits"], labels)
         for name in ("image", "sound"):
-            right = outputs[f"{name}_logits"].argmax(-1) == outputs["labels"]
-            measured[f"{name}_accuracy"] = right.double().mean().item()
+            measured[f"{name}_accuracy"] = accuracy(outputs[f"{name}_logits"], labels)
         if "image" in outputs:
-            measured["retrieval"] = retrieval(outputs["image"], outputs["sound"], outputs["labels"])
-        return {name: value for name, value in measured.items() if value is not None}
+            measured["retrieval"] = retrieval(outputs["image"], outputs["sound"], labels)
+        return measured
 
     @torch.inference_mode()
     def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
@@ -272,16 +268,3 @@ class Fusion(Task):
             colour_label="log energy, normalised",
         )
         return {"images": seen, "sounds": heard}
-
-
-def retrieval(images: Tensor, sounds: Tensor, labels: Tensor) -> float:
-    """Return the share of images whose most similar sound has their class: (N, 64), (N, 64), (N,).
-
-    The sounds are those of at most ``RETRIEVED`` pairs, evenly spaced. Chance is the share of a
-    class.
-    """
-    count = min(RETRIEVED, len(labels))
-    chosen = torch.arange(count, device=labels.device) * len(labels) // count
-    images, sounds, labels = images[chosen], sounds[chosen], labels[chosen]
-    nearest = (images.float() @ sounds.float().mT).argmax(1)
-    return (labels[nearest] == labels).double().mean().item()

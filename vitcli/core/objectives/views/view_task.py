@@ -12,14 +12,14 @@ from vitcli.core.data.augment import standardize
 from vitcli.core.data.batches import Batch, Rows, num_batches
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.inspect.probe import leave_one_out_knn
+from vitcli.core.metrics.classification import score
+from vitcli.core.metrics.knn import leave_one_out_knn
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.objectives.pictures import Picture
 from vitcli.core.objectives.views.multi_crop import make_views, view_rows
 from vitcli.core.objectives.views.spec import ViewsSpec
 from vitcli.core.objectives.views.view_pictures import picture_similarity, picture_views
 from vitcli.core.train.evaluate import limit_images
-from vitcli.core.train.scores import score
 from vitcli.core.transfer import pinned
 
 

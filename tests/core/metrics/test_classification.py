@@ -4,7 +4,12 @@ import pytest
 import torch
 from scipy import stats
 
-from vitcli.core.train.scores import expected_calibration_error, score, wilson_interval
+from vitcli.core.metrics.classification import (
+    calibration_error,
+    measure_logits,
+    score,
+    wilson_interval,
+)
 
 
 def test_scores_equal_the_result_by_hand():
@@ -19,12 +24,13 @@ def test_scores_equal_the_result_by_hand():
 
 @pytest.mark.parametrize("num_classes", [2, 5])
 def test_five_or_fewer_classes_have_no_top5_accuracy(num_classes):
-    assert score(torch.eye(num_classes), torch.arange(num_classes)).top5_accuracy is None
+    measured = measure_logits(torch.eye(num_classes), torch.arange(num_classes))
+    assert [*measured] == ["accuracy", "loss", "calibration_error"]
 
 
 def test_top5_accuracy_counts_the_five_most_likely_of_six_classes():
     logits = torch.arange(6.0).repeat(4, 1)  # class 0 is the least likely
-    assert score(logits, torch.tensor([0, 1, 2, 5])).top5_accuracy == 0.75
+    assert measure_logits(logits, torch.tensor([0, 1, 2, 5]))["top5_accuracy"] == 0.75
 
 
 def test_a_class_without_images_has_no_accuracy():
@@ -40,8 +46,8 @@ def test_the_interval_equals_wilson_by_scipy(hits, trials):
 
 
 def test_calibration_error_is_the_gap_between_confidence_and_accuracy():
-    sure = torch.tensor([[0.9, 0.1]]).repeat(10, 1)
+    sure = torch.tensor([[0.9, 0.1]]).log().repeat(10, 1)
     labels = torch.tensor([0] * 6 + [1] * 4)
-    assert expected_calibration_error(sure, labels) == pytest.approx(0.3, abs=1e-6)
+    assert calibration_error(sure, labels) == pytest.approx(0.3, abs=1e-6)
     labels = torch.tensor([0] * 9 + [1])
-    assert expected_calibration_error(sure, labels) == pytest.approx(0.0, abs=1e-6)
+    assert calibration_error(sure, labels) == pytest.approx(0.0, abs=1e-6)

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.testing import assert_close
 
-from vitcli.core.inspect.linear_probe import (
+from vitcli.core.metrics.linear_probe import (
     DEFAULT_STRENGTH,
     STRENGTHS,
     apply,

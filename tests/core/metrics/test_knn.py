@@ -2,7 +2,7 @@
 
 import torch
 
-from vitcli.core.inspect.probe import knn_logits, leave_one_out_knn
+from vitcli.core.metrics.knn import knn_logits, leave_one_out_knn
 
 
 def blobs(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Scores of a classifier. Axes: N images, K classes."""
+"""Metrics of a classification. Axes: N images, K classes."""
 
 from dataclasses import dataclass
 
@@ -6,19 +6,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.rows import load_target
+
 TOP = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """Scores of a classifier. Accuracies are shares (0 to 1); the loss is in nats."""
+    """The accuracy of a classifier, its interval and its parts. Accuracies are shares (0 to 1)."""
 
     num_images: int
     accuracy: float
-    top5_accuracy: float | None
-    """None with five or fewer classes, where it would always be 1."""
-    loss: float
-    calibration_error: float
     accuracy_interval: tuple[float, float]
     """95 % Wilson interval: the sampling error of the test set alone."""
     per_class: tuple[float | None, ...]
@@ -55,9 +54,7 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
     Raises:
         ValueError: A logit is infinite or NaN.
     """
-    if not logits.isfinite().all():
-        raise ValueError("a logit is infinite or NaN")
-    logits, labels = logits.double().cpu(), labels.cpu()
+    logits, labels = _checked(logits, labels)
     num_images, num_classes = logits.shape
     predicted = logits.argmax(-1)
     correct = predicted == labels
@@ -68,27 +65,60 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
     return Scores(
         num_images=num_images,
         accuracy=correct.double().mean().item(),
-        top5_accuracy=top5_accuracy(logits, labels) if num_classes > TOP else None,
-        loss=F.cross_entropy(logits, labels).item(),
-        calibration_error=expected_calibration_error(logits.softmax(-1), labels),
         accuracy_interval=wilson_interval(int(correct.sum()), num_images),
         per_class=tuple(hit / count if count else None for hit, count in hits),
         confusion=tuple(tuple(row) for row in confusion.tolist()),
     )
 
 
-def top5_accuracy(logits: Tensor, labels: Tensor) -> float:
-    """Return the share of images whose class is among the five most likely classes."""
+def measure_logits(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return every metric of logits (N, K) for labels (N,) that the table has, by name.
+
+    Raises:
+        ValueError: A logit is infinite or NaN.
+    """
+    logits, labels = _checked(logits, labels)
+    measured = {
+        name: load_target(metric.of_logits)(logits, labels)
+        for name, metric in METRICS.items()
+        if metric.of_logits
+    }
+    return {name: value for name, value in measured.items() if value is not None}
+
+
+def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    if not logits.isfinite().all():
+        raise ValueError("a logit is infinite or NaN")
+    return logits.double().cpu(), labels.cpu()
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> float:
+    """Return the share of images whose largest logit is at the label."""
+    return (logits.argmax(-1) == labels).double().mean().item()
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> float:
+    """Return the mean cross-entropy in nats."""
+    return F.cross_entropy(logits, labels).item()
+
+
+def top5_accuracy(logits: Tensor, labels: Tensor) -> float | None:
+    """Return the share of images whose class is among the five most likely classes.
+
+    With five or fewer classes, where it would always be 1, it is None.
+    """
+    if logits.shape[1] <= TOP:
+        return None
     top = logits.topk(TOP, dim=-1).indices
     return (top == labels[:, None]).any(-1).double().mean().item()
 
 
-def expected_calibration_error(probabilities: Tensor, labels: Tensor, num_bins: int = 15) -> float:
+def calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> float:
     """Return the mean gap between confidence and accuracy over equal-width bins of confidence.
 
     A bin's weight is its number of images. Guo et al. 2017, https://arxiv.org/abs/1706.04599
     """
-    confidence, predicted = probabilities.max(-1)
+    confidence, predicted = logits.softmax(-1).max(-1)
     bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
     gap = (predicted == labels).double() - confidence
     per_bin = torch.zeros(num_bins, dtype=torch.float64).index_add_(0, bins, gap)
