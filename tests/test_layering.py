@@ -153,6 +153,7 @@ ORDER = (
     "vitcli.core.spec",
     "vitcli.core.make",
     "vitcli.core.data",
+    "vitcli.core.generated",
     "vitcli.core.ops",
     "vitcli.core.nn",
     "vitcli.core.models",

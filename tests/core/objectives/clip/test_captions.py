@@ -94,7 +94,7 @@ def test_superclasses_of_known_data_sets():
 
 
 def test_the_names_are_those_of_the_data_sets():
-    from vitcli.core.data.shapes import CLASS_NAMES
+    from vitcli.core.generated.shapes import CLASS_NAMES
     from vitcli.runner.data.catalogue import CATALOGUE
 
     for names in (CLASS_NAMES, *(CATALOGUE[n].info.class_names for n in ("cifar10", "cifar100"))):

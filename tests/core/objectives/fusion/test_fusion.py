@@ -9,10 +9,10 @@ from torch.testing import assert_close
 
 from tests.core.specs import BASE
 from tests.core.trainings import HALF, data_set
-from vitcli.core.data import sound as sounds
 from vitcli.core.data.keys import content_keys
 from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.core.data.source import DataSet
+from vitcli.core.generated import sound as sounds
 from vitcli.core.objectives.fusion.fusion import Fusion
 from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
 from vitcli.core.objectives.pictures import Heat

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from vitcli.core.data.batches import Batch, Rows
 from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
 from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
-from vitcli.core.data.sound import synthesize
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.generated.sound import synthesize
 from vitcli.core.metrics.classification import accuracy, measure_logits
 from vitcli.core.metrics.retrieval import retrieval
 from vitcli.core.objectives.fusion.model import Alone, FusionModel, JointSpace, build_fusion

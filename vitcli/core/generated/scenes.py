@@ -6,7 +6,7 @@ a profile along one axis shows the pair at best. The gap between parts is usuall
 a 4-pixel patch, so the content of patches shows the pair at best. The parts are more or less
 saturated than the ground, and lighter or darker. Distractors hide the pair from simple statistics.
 
-The bytes are the same on every machine, for the reasons in vitcli/core/data/drawing.py.
+The bytes are the same on every machine, for the reasons in vitcli/core/generated/drawing.py.
 Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 """
 
@@ -16,7 +16,8 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from vitcli.core.data.drawing import (
+from vitcli.core.data.source import Images
+from vitcli.core.generated.drawing import (
     Uniform,
     add_distractors,
     draw_background,
@@ -27,7 +28,6 @@ from vitcli.core.data.drawing import (
     rotate,
     saturated_color,
 )
-from vitcli.core.data.source import Images
 
 
 class Bar(NamedTuple):

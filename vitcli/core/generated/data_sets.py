@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 
-from vitcli.core.data import drawing, gratings, scenes, shapes
 from vitcli.core.data.source import Images
+from vitcli.core.generated import drawing, gratings, scenes, shapes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Classifiers without a sense of two-dimensional structure: how much of a data set do they solve?
 
-``python -m tests.core.data.probes`` prints a table for the generated data sets of pairs.
+``python -m tests.core.generated.probes`` prints a table for the generated data sets of pairs.
 Axes: N images, H W pixels, F features, K patches, P sets of features that are trained together.
 """
 
@@ -12,8 +12,8 @@ import torch
 from torch import Generator, Tensor, nn
 from torch.nn import functional
 
-from vitcli.core.data.generated import GENERATED_SETS
 from vitcli.core.data.source import Images
+from vitcli.core.generated.data_sets import GENERATED_SETS
 
 NUM_CLASSES = 10
 RATE = 3e-3

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from vitcli.core.data.gratings import CLASSES, PERIODS, TANGENTS, draw
+from vitcli.core.generated.gratings import CLASSES, PERIODS, TANGENTS, draw
 
 
 @pytest.mark.parametrize("name", CLASSES)

@@ -5,9 +5,9 @@ import hashlib
 import pytest
 import torch
 
-from vitcli.core.data import gratings, scenes, shapes
-from vitcli.core.data.drawing import SIDE
-from vitcli.core.data.generated import GENERATED_SETS
+from vitcli.core.generated import gratings, scenes, shapes
+from vitcli.core.generated.data_sets import GENERATED_SETS
+from vitcli.core.generated.drawing import SIDE
 
 DRAW = {"shapes": shapes.shapes, "scenes": scenes.scenes, "gratings": gratings.gratings}
 SAMPLES = {

@@ -1,6 +1,6 @@
 """The data set ``shapes``: paired classes differ in arrangement only."""
 
-from vitcli.core.data.shapes import CLASS_NAMES, CLASSES, PAIRS
+from vitcli.core.generated.shapes import CLASS_NAMES, CLASSES, PAIRS
 
 
 def test_paired_classes_have_the_same_parts_in_another_order():

@@ -5,7 +5,7 @@ import itertools
 import pytest
 import torch
 
-from vitcli.core.data.scenes import CLASS_NAMES, CLASSES, PAIRS
+from vitcli.core.generated.scenes import CLASS_NAMES, CLASSES, PAIRS
 
 STEPS = torch.arange(-16, 16, 0.1, dtype=torch.float64) + 0.05
 X, Y = STEPS[None, :], STEPS[:, None]

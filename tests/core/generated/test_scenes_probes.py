@@ -2,9 +2,9 @@
 
 import pytest
 
-from tests.core.data import probes
-from vitcli.core.data.scenes import scenes
-from vitcli.core.data.shapes import shapes
+from tests.core.generated import probes
+from vitcli.core.generated.scenes import scenes
+from vitcli.core.generated.shapes import shapes
 
 MOST = 0.40
 """Highest accuracy that a probe may reach over the ten classes."""

@@ -3,7 +3,7 @@
 A class is an orientation and a period. Phase, colours, light and noise are random, so neither
 single pixels nor colours show the class. The mirror image of a grating has the same class.
 
-The bytes are the same on every machine, for the reasons in vitcli/core/data/drawing.py: the waves
+The bytes are the same on every machine, for the reasons in core/generated/drawing.py: the waves
 are triangles, because a sine is not exact.
 Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 """
@@ -14,7 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from vitcli.core.data.drawing import (
+from vitcli.core.data.source import Images
+from vitcli.core.generated.drawing import (
     SIDE,
     Uniform,
     draw_splits,
@@ -23,7 +24,6 @@ from vitcli.core.data.drawing import (
     rotate,
     saturated_color,
 )
-from vitcli.core.data.source import Images
 
 TANGENTS = {"upright": 0.0, "diagonal": math.sqrt(2) - 1, "level": 1.0}
 """Orientation -> tangent of half the angle of the wave: 0, 45 and 90 degrees."""

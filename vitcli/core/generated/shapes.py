@@ -13,7 +13,8 @@ Axes: n images of a chunk, H W pixels; x to the right, y down, in pixels.
 
 from torch import Generator, Tensor
 
-from vitcli.core.data.drawing import (
+from vitcli.core.data.source import Images
+from vitcli.core.generated.drawing import (
     Part,
     Uniform,
     add_distractors,
@@ -26,7 +27,6 @@ from vitcli.core.data.drawing import (
     saturated_color,
     signed_distance,
 )
-from vitcli.core.data.source import Images
 
 GAP = 3.0
 """Pixels between two rows of parts, before scaling."""

@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitcli.core.data import sound
 from vitcli.core.data.keys import scramble, uniform
 from vitcli.core.data.mel import NUM_SAMPLES, spectrograms
+from vitcli.core.generated import sound
 
 KEYS = scramble(torch.arange(200))
 CLASSES = torch.arange(200) % 10
