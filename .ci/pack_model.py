@@ -83,9 +83,9 @@ def measures(found: Evaluation) -> dict[str, Any]:
     return {
         "test_accuracy": scores.accuracy,
         "accuracy_interval_95": list(scores.accuracy_interval),
-        "test_loss": scores.loss,
-        "test_top5_accuracy": scores.top5_accuracy,
-        "calibration_error": scores.calibration_error,
+        "test_loss": found.measured["loss"],
+        "test_top5_accuracy": found.measured.get("top5_accuracy"),
+        "calibration_error": found.measured["calibration_error"],
         "num_test": scores.num_images,
     }
 

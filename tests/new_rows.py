@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import OPTIMIZERS, OptimSpec, TokenSpec
+from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.optim import OptimizerRow
 from vitcli.core.spec.slots import ATTENTIONS, AttentionRow
 from vitcli.core.train.optim import Named, param_groups
@@ -66,6 +67,11 @@ def sign_momentum(named: Named, spec: OptimSpec) -> list[Optimizer]:
     return [SignMomentum(param_groups(named, spec, spec.lr), spec.momentum)]
 
 
+def first_class(logits: Tensor, labels: Tensor) -> float:
+    return (logits.argmax(1) == 0).double().mean().item()
+
+
+METRIC = Metric(name="first_class", label="first class", scale=100, unit="%", of_logits=first_class)
 ATTENTION = AttentionRow(
     about="one weight for each key, whatever the query",
     build=KeyOnly,

@@ -17,7 +17,7 @@ from PIL import Image
 
 from tests import denoising, new_rows
 from vitcli.core.spec import TASKS
-from vitcli.core.spec.tasks import TaskRow
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.run.folder import RunDir

@@ -191,7 +191,7 @@ def test_fit_prepares_its_device_and_checks_the_data_as_a_training_does(mine, mo
         raise ValueError(f"data.name: {data.name} has no sounds")
 
     monkeypatch.setattr("vitcli.api.pick_device", pick)
-    monkeypatch.setattr("vitcli.core.tasks.classify.Classify.check_data", refuse)
+    monkeypatch.setattr("vitcli.core.objectives.classify.Classify.check_data", refuse)
     with pytest.raises(vitcli.UserError, match=r"^fit: data\.name: mine has no sounds$"):
         vitcli.fit(vitcli.build_model(**SMALL), mine, epochs=1, batch_size=16)
     assert picked == ["cpu"]

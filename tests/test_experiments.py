@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from vitcli.core.data.generated import GENERATED_SETS
 from vitcli.core.data.policy import OPS
+from vitcli.core.generated.data_sets import GENERATED_SETS
 from vitcli.core.inspect.cost import count_parameters
 from vitcli.core.models.build import build_model
 from vitcli.core.spec import DATA_SETS, GENERATED, ExperimentSpec

@@ -151,12 +151,23 @@ ORDER = (
     "vitcli.core.spec",
     "vitcli.core.make",
     "vitcli.core.data",
+    "vitcli.core.generated",
     "vitcli.core.ops",
     "vitcli.core.nn",
     "vitcli.core.models",
     "vitcli.core.train",
+    "vitcli.core.metrics",
     "vitcli.core.inspect",
-    "vitcli.core.tasks",
+    "vitcli.core.objectives.pictures",
+    "vitcli.core.objectives.objective",
+    "vitcli.core.objectives.classify",
+    "vitcli.core.objectives.views",
+    "vitcli.core.objectives.mae",
+    "vitcli.core.objectives.dino",
+    "vitcli.core.objectives.lejepa",
+    "vitcli.core.objectives.ssat",
+    "vitcli.core.objectives.clip",
+    "vitcli.core.objectives.fusion",
     "vitcli.runner.errors",
     "vitcli.runner.text",
     "vitcli.runner.columns",
@@ -191,7 +202,7 @@ ORDER = (
 """Rooms from the lowest to the highest: each may import those before it."""
 ROOMS_OF_ONE_FILE = {"columns", "errors", "files", "figure_style", "text"}
 """Of ``runner``; everything else there has a folder."""
-PACKAGES = ("vitcli", "vitcli.core", "vitcli.runner")
+PACKAGES = ("vitcli", "vitcli.core", "vitcli.core.objectives", "vitcli.runner")
 """Packages that only hold rooms; ``vitcli`` imports its public names on first use."""
 
 

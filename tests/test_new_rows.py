@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.cli.main import app
 from vitcli.core.spec import OPTIMIZERS
+from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.experiment.config import load_experiment
@@ -139,6 +141,18 @@ def test_it_is_in_the_schema(field, name):
     spec = part["anyOf"][0] if "anyOf" in part else schema["$defs"]["OptimSpec"]
     found = {row["const"]: row["description"] for row in spec["properties"][key]["oneOf"]}
     assert found[name] == {"key_only": new_rows.ATTENTION, "sign": new_rows.OPTIMIZER}[name].about
+
+
+def test_a_metric_is_measured_stored_and_written(tiny, monkeypatch):
+    vitcli(f"train {tiny} --epochs 1 -o plain")
+    monkeypatch.setitem(METRICS, "first_class", new_rows.METRIC)
+    vitcli(f"train {tiny} --epochs 1 -o run")
+    value = json.loads(Path("run/result.json").read_text())["test_first_class"]
+    assert json.loads(vitcli("eval run --json"))["first_class"] == pytest.approx(value)
+    assert value > 0
+    assert re.search(rf"first class +{100 * value:.4f} %", vitcli("eval run"))
+    assert re.search(rf"test_first_class +{100 * value:.4f} %", vitcli("runs show run"))
+    assert "first_class" not in vitcli("runs show plain")
 
 
 def rendered() -> set[str]:

@@ -7,7 +7,7 @@ docstrings and every other string. Comments are not part of a syntax tree. Allow
 * the longer names of shipped experiments, such as ``pretrain-NAME``, in examples of commands;
 * a method of NumPy and torch, and the names in ``FOREIGN``.
 
-The default task is one constant, ``DEFAULT_TASK`` in ``core/spec/tasks.py``.
+The default task is one constant, ``DEFAULT_TASK`` in ``core/spec/task.py``.
 """
 
 import ast
@@ -96,10 +96,10 @@ def test_the_runner_and_the_command_line_name_no_task():
     [
         "if spec.task.name == 'mae': pass",
         "x = {'mae': 1}",
-        "from vitcli.core.tasks.mae import Task",
-        "from vitcli.core.tasks import mae as task",
-        "import vitcli.core.tasks.mae",
-        "from vitcli.core.tasks.thing import MaeTask",
+        "from vitcli.core.objectives.mae.mae import Task",
+        "from vitcli.core.objectives import mae as task",
+        "import vitcli.core.objectives.mae",
+        "from vitcli.core.objectives.thing import MaeTask",
         "def draw_mae(): pass",
         "class MAEFigure: pass",
         "def f(mae): pass",
@@ -115,7 +115,7 @@ def test_the_runner_and_the_command_line_name_no_task():
         "is_clip = 1",
         "if kind.clip: pass",
         "clip(1)",
-        "x = 'core.tasks.clip:Clip'",
+        "x = 'core.objectives.clip.clip:Clip'",
     ],
 )
 def test_the_check_finds_a_name(source):

@@ -25,11 +25,10 @@ from vitcli.cli.live import epoch_line
 from vitcli.cli.main import app
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.objectives.objective import Task, task_class
+from vitcli.core.objectives.pictures import Grid, Table
 from vitcli.core.spec import TASKS, ExperimentSpec
-from vitcli.core.spec.tasks import DEFAULT_TASK
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.pictures import Grid, Table
-from vitcli.core.tasks.task import Task
+from vitcli.core.spec.task import DEFAULT_TASK
 from vitcli.runner.attn_map.strip import fixed_index
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import StoppedError

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet, evenly_spaced
+from vitcli.core.objectives.clip.clip import ContrastiveTask
+from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.tasks.clip import ContrastiveTask
-from vitcli.core.tasks.task import Task
 from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import filled_module

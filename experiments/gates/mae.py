@@ -18,10 +18,9 @@ import torch
 from torch import nn
 
 from vitcli.core.data.source import DataSet, evenly_spaced
-from vitcli.core.inspect.linear_probe import linear_probe
+from vitcli.core.metrics.linear_probe import linear_probe
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
 from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import new_module

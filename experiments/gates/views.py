@@ -25,8 +25,8 @@ import torch
 
 from vitcli.core.data.batches import Batch, Rows
 from vitcli.core.data.source import DataSet
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.views import ViewTask
+from vitcli.core.objectives.objective import task_class
+from vitcli.core.objectives.views.view_task import ViewTask
 from vitcli.core.train.training import Training
 from vitcli.runner.data.load import load_data
 from vitcli.runner.experiment.build import new_module

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import hardware, pick_device, source_commit

@@ -13,12 +13,12 @@ import torch
 
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.spec import ExperimentSpec, OptimSpec, VitSpec
-from vitcli.core.tasks.classify import Classify
-from vitcli.core.train.fit import Step, fit
-from vitcli.core.train.optim import build_optimizers
+from vitcli.core.objectives.classify import Classify
+from vitcli.core.spec import ExperimentSpec, TrainSpec, VitSpec
+from vitcli.core.train.training import Step, Training
 from vitcli.runner.machine.device import cpu_name
 from vitcli.runner.machine.processor import computes_bf16, this_processor
+from vitcli.runner.train.rehearsal import endless_steps, random_data, with_statistics
 
 ROUNDS, STEPS, BATCH = 7, 4, 128
 SPEC = VitSpec(
@@ -31,12 +31,10 @@ def training(dtype: torch.dtype | None, fused: bool) -> Iterator[Step]:
     for module in model.modules():
         if isinstance(module, SelfAttention):
             module.fused = fused
-    batch = {"images": torch.randn(BATCH, 3, 32, 32), "targets": torch.zeros(BATCH).long()}
-    optimizers = build_optimizers(model, OptimSpec())
-    batches = [batch] * (STEPS * (ROUNDS + 1))
-    return fit(
-        Classify(ExperimentSpec(), model), batches, optimizers, lambda step: 1.0, autocast=dtype
-    )
+    train = TrainSpec(batch_size=BATCH)
+    spec = with_statistics(ExperimentSpec(model=SPEC, train=train))
+    data = random_data(spec, BATCH * STEPS, torch.device("cpu"))
+    return endless_steps(Training(spec, Classify(spec, model), data, dtype))
 
 
 def main() -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from tests.core.specs import REQUIRED
 from vitcli.cli.main import app
 from vitcli.core.data.source import Images
-from vitcli.core.inspect.probe import knn_logits
+from vitcli.core.metrics.knn import knn_logits
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.probe import PROBES, probe_run

@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from vitcli.cli.main import app
-from vitcli.core.tasks.clip import ContrastiveTask
+from vitcli.core.objectives.clip.clip import ContrastiveTask
 
 
 def vitcli(command: str, code: int = 0) -> str:

@@ -14,9 +14,9 @@ import torch.distributed as dist
 from tests.core.specs import REQUIRED
 from tests.core.trainings import HALF, SIZES, data_set, experiment
 from vitcli.core import ranks
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.ranks import LostRankError
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.core.train.training import Training
 
 Changes = dict[str, dict[str, Any]]

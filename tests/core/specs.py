@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import ExperimentSpec, TrainSpec, VitSpec, model_spec
 from vitcli.core.spec.slots import SLOTS
-from vitcli.core.tasks.classify import Classify
 
 BASE = VitSpec(
     img_size=(16, 16), in_chans=3, num_classes=5, patch_size=4, embed_dim=24, depth=2, num_heads=3

@@ -9,10 +9,9 @@ import torch
 from tests.core.specs import BASE
 from vitcli.core.data.batches import Batch, make_batch
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.objectives.classify import Classify
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import AugmentSpec, ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.classify import Classify
-from vitcli.core.tasks.task import Task
 from vitcli.core.train.training import Training
 
 HALF = (0.5, 0.5, 0.5)

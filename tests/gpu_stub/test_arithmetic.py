@@ -62,7 +62,7 @@ print(json.dumps(found))
 
 def test_tf32_holds_in_the_steps_and_not_in_the_evaluation(tmp_path):
     code = """
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.objectives.classify import Classify
 seen = {}
 def note(name):
     plain = getattr(Classify, name)

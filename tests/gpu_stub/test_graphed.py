@@ -49,8 +49,8 @@ REFUSED = """
 import json
 import torch
 from tests.core.trainings import train_state
-from vitcli.core.tasks.classify import Classify
 from vitcli.core.train import optim
+from vitcli.core.objectives.classify import Classify
 
 place, name = {place}, "{name}"
 original = getattr(place, name)

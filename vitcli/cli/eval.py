@@ -11,7 +11,7 @@ from vitcli.cli.console import blocks, emit, emit_json, percent, say, table
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run
 
 if TYPE_CHECKING:
-    from vitcli.core.train.scores import Scores
+    from vitcli.core.metrics.classification import Scores
     from vitcli.runner.evaluate.scores import Evaluation
 
 
@@ -261,7 +261,6 @@ def document(found: "Evaluation") -> dict[str, Any]:
     if (scores := found.scores) is None:
         numbers = {f"{found.split}_{name}": value for name, value in found.measured.items()}
         return about | numbers | size | trained
-    top5 = {} if scores.top5_accuracy is None else {"top5_accuracy": scores.top5_accuracy}
     return {
         **about,
         f"{found.split}_accuracy": scores.accuracy,
@@ -269,9 +268,7 @@ def document(found: "Evaluation") -> dict[str, Any]:
         "balanced_accuracy": scores.balanced_accuracy,
         "largest_class": found.class_names[scores.majority[0]],
         "largest_class_share": scores.majority[1],
-        **top5,
-        "loss": scores.loss,
-        "calibration_error": scores.calibration_error,
+        **further(found),
         **size,
         "class_names": list(found.class_names),
         "per_class_accuracy": list(scores.per_class),
@@ -282,6 +279,8 @@ def document(found: "Evaluation") -> dict[str, Any]:
 
 def measures(found: "Evaluation") -> list[tuple[str, str]]:
     """Return the main numbers as rows of text."""
+    from vitcli.core.spec.metrics import METRICS
+
     images = f"of {found.num_images:,} {found.split} images"
     parameters = ("parameters", f"{found.parameters:,}")
     if (scores := found.scores) is None:
@@ -290,16 +289,22 @@ def measures(found: "Evaluation") -> list[tuple[str, str]]:
         rows = [(name.replace("_", " "), f"{value:.4f}") for name, value in others.items()]
         return [(found.headline.label, f"{value} {images}"), *rows, parameters]
     low, high = (percent(bound) for bound in scores.accuracy_interval)
-    top5 = scores.top5_accuracy
     return [
         ("accuracy", f"{percent(scores.accuracy)} {images}"),
         ("95 % interval", f"{low} to {high} (sampling error of the {found.split} images only)"),
         *balance(scores, found.class_names),
-        *([] if top5 is None else [("top-5 accuracy", percent(top5))]),
-        ("loss", f"{scores.loss:.4f}"),
-        ("calibration error", percent(scores.calibration_error)),
+        *[(METRICS[name].label, METRICS[name].text(n)) for name, n in further(found).items()],
         parameters,
     ]
+
+
+def further(found: "Evaluation") -> dict[str, float]:
+    """Return what the table of metrics has of a classification beside the accuracy."""
+    from vitcli.core.spec.metrics import METRICS
+
+    names = [n for n, metric in METRICS.items() if metric.of_logits and n != "accuracy"]
+    names.sort(key=lambda name: name != "top5_accuracy")
+    return {name: found.measured[name] for name in names if name in found.measured}
 
 
 def per_class(found: "Evaluation") -> list[tuple[str, float | None, tuple[int, ...]]]:

@@ -47,7 +47,7 @@ def run_table(runs: Sequence["RunSummary"]) -> str:
 
 def run_columns(runs: Sequence["RunSummary"]) -> list[Column]:
     """Return all columns. If any run does not classify, every result has a label."""
-    from vitcli.core.spec.tasks import DEFAULT_TASK
+    from vitcli.core.spec.task import DEFAULT_TASK
     from vitcli.runner.run.listing import short_data_name
 
     one_task = all(run.task == DEFAULT_TASK for run in runs)

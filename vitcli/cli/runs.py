@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import duration, emit, emit_exactly, emit_json, percent, say, table
+from vitcli.cli.console import duration, emit, emit_exactly, emit_json, say, table
 from vitcli.cli.options import Json, Run, group
 from vitcli.cli.run_table import run_table
 from vitcli.runner.text import printable
@@ -205,21 +205,22 @@ def epochs(records: list[dict[str, Any]]) -> str:
 
 def format_value(name: str, value: Any) -> str:
     """Return a value as text."""
+    from vitcli.core.spec.metrics import metric_of
+
     if value is None:
         return "-"
-    if isinstance(value, float) and name.endswith(("accuracy", "calibration_error")):
-        return percent(value)
+    metric = metric_of(name)
+    if isinstance(value, float) and metric and metric.unit:
+        return metric.text(value)
     if isinstance(value, float) and name.endswith("seconds"):
         return duration(value)
     if isinstance(value, float):
         return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
     if name == "parameters":
         return f"{value:,}"
-    return (
-        ", ".join(format_value("", v) for v in value)
-        if isinstance(value, tuple | list)
-        else str(value)
-    )
+    if isinstance(value, tuple | list):
+        return ", ".join(format_value("", v) for v in value)
+    return str(value)
 
 
 def next_command(run: "RunDir", state: str) -> str:

@@ -11,7 +11,7 @@ from vitcli.runner.columns import wrap
 from vitcli.runner.text import printable, quantity, shorten
 
 if TYPE_CHECKING:
-    from vitcli.core.spec.task import Metric
+    from vitcli.core.spec.metrics import Metric
     from vitcli.runner.overview.progress import Progress, TrialProgress
 
 MARKS = {

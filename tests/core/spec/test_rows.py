@@ -6,9 +6,9 @@ from typing import Annotated
 import pytest
 from pydantic import ValidationError
 
-from vitcli.core.make import load_target, make
+from vitcli.core.make import make
 from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS, ExperimentSpec, Spec
-from vitcli.core.spec.rows import Row, RowOf, choice_of, table_of
+from vitcli.core.spec.rows import Row, RowOf, choice_of, load_target, table_of
 from vitcli.core.spec.slots import POS_EMBEDS, SLOTS
 
 TABLES = {

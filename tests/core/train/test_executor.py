@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.core.tasks.viewing import TASKS as VIEWED
+from tests.core.objectives.views.viewing import TASKS as VIEWED
 from tests.core.trainings import train_state
 from vitcli.core.spec import OPTIMIZERS, TASKS
 from vitcli.core.train import training as trainings

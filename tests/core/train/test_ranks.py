@@ -18,7 +18,7 @@ from tests.core.trainings import data_set
 from tests.patience import HANG
 from vitcli.core import ranks
 from vitcli.core.nn.norm import synchronise_batch_norms
-from vitcli.core.tasks.build import task_class
+from vitcli.core.objectives.objective import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.train.build import synchronise
 

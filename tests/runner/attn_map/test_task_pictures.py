@@ -12,9 +12,9 @@ from torch import nn
 from tests import denoising
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
+from vitcli.core.objectives.objective import Task
+from vitcli.core.objectives.pictures import Grid, Heat, Table
 from vitcli.core.spec import TASKS
-from vitcli.core.tasks.pictures import Grid, Heat, Table
-from vitcli.core.tasks.task import Task
 from vitcli.runner.attn_map.strip import MARGIN
 from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
 from vitcli.runner.data.contact_sheet import GAP

@@ -9,7 +9,7 @@ from scipy import stats
 
 from tests.fabricated_study import make_study
 from vitcli.core.spec import TASKS
-from vitcli.core.spec.task import ACCURACY
+from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross
 from vitcli.runner.study.images import ImageScores, contrast, join, read_per_image
 from vitcli.runner.study.mean_error import MeanError

@@ -13,7 +13,7 @@ from tests.fabricated_study import (
     make_row,
     make_study,
 )
-from vitcli.core.spec.task import ACCURACY
+from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import write_report
 from vitcli.runner.study.publish import publish

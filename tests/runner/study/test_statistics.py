@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from tests.fabricated_study import make_reference, make_row, make_study, make_trial
-from vitcli.core.spec.task import ACCURACY
+from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.study.notes import notes
 from vitcli.runner.study.result import Margin, State
 from vitcli.runner.study.significance import (

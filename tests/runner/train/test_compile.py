@@ -5,8 +5,8 @@ import torch
 import torch._dynamo
 
 from tests.core.specs import build, pictures
+from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec import ExperimentSpec, TrainSpec
-from vitcli.core.tasks.classify import Classify
 from vitcli.runner.train.build import compile_task
 
 VARIANTS = [

@@ -13,8 +13,8 @@ import torch
 from tests.patience import HANG
 from tests.same_run import assert_same_run, final_tensors
 from tests.stopping import stop_after
+from vitcli.core.objectives.classify import Classify
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.core.tasks.classify import Classify
 from vitcli.core.train import training as loop
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, InUseError, StoppedError
 from vitcli.runner.evaluate.weights import load_model

@@ -12,7 +12,7 @@ from tests import torchrun
 from tests.same_run import assert_same_run
 from tests.task_table import TinyTask
 from vitcli.cli.main import app
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.objectives.classify import Classify
 from vitcli.runner.errors import ConfigError, DivergedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir, steps

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.stopping import stop_after
-from vitcli.core.tasks.classify import Classify
+from vitcli.core.objectives.classify import Classify
 from vitcli.core.train import evaluate
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError, UserError
 from vitcli.runner.experiment.config import load_experiment

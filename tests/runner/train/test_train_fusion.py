@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.cli.main import app
-from vitcli.core.spec import FUSIONS
+from vitcli.core.objectives.fusion.spec import FUSIONS
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitcli.core.make import load_target, make
+from vitcli.core.make import make
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.inner import InnerLayer
@@ -20,6 +20,7 @@ from vitcli.core.nn.norm import FrozenStatistics, build_norm
 from vitcli.core.nn.pos_embed import build_position
 from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.slots import FFNS, NORM_POSITIONS, RESIDUALS
 
 T = TypeVar("T")

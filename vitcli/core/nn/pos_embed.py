@@ -8,10 +8,11 @@ tokens, and ``heads`` makes a part inside attention.
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import load_target, make
+from vitcli.core.make import make
 from vitcli.core.nn.attention import Position
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.spec import TokenSpec
+from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.slots import POS_EMBEDS
 
 BASE = 10_000.0

@@ -11,8 +11,7 @@ from vitcli.core.spec.model import ModelSpec
 from vitcli.core.spec.old_fields import FAMILY
 from vitcli.core.spec.optim import OPTIMIZERS, OptimSpec
 from vitcli.core.spec.pretrain import PretrainSpec
-from vitcli.core.spec.task import TaskSpec
-from vitcli.core.spec.tasks import TASK, ClassifySpec
+from vitcli.core.spec.task import TASK, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 
 

@@ -67,7 +67,7 @@ They are fields of 0.7.0 and later fields of complete configurations.
 def family_fields() -> Iterator[str]:
     """Yield the fields of all families, with repetitions."""
     for row in FAMILIES.values():
-        yield from row.spec.model_fields
+        yield from row.spec_class.model_fields
 
 
 def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,8 +7,7 @@ from pydantic import model_validator
 from vitcli.core.spec.base import Spec
 from vitcli.core.spec.data import AugmentSpec
 from vitcli.core.spec.optim import OptimSpec
-from vitcli.core.spec.task import TaskSpec
-from vitcli.core.spec.tasks import TASK, ClassifySpec
+from vitcli.core.spec.task import TASK, ClassifySpec, TaskSpec
 from vitcli.core.spec.train import TrainSpec
 
 

@@ -6,6 +6,8 @@ at run time. The schema lists the rows that the table has when the schema is gen
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
 from typing import Any, cast
 
 from pydantic import BaseModel, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
@@ -27,6 +29,23 @@ class Row:
 
 
 Table = Mapping[str, Row]
+
+
+def load_target(target: Target | None) -> Any:
+    """Return the class or function of a target; import it if the target is text.
+
+    Raises:
+        ValueError: The target is None.
+    """
+    if target is None:
+        raise ValueError("this row builds nothing")
+    return _import_target(target) if isinstance(target, str) else target
+
+
+@cache
+def _import_target(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(import_module(module), name)
 
 
 def _list_names(table: Table) -> str:
@@ -61,7 +80,13 @@ class RowOf:
 class SpecRow(Row):
     """A choice that has its own spec class with its own fields."""
 
-    spec: type[BaseModel]
+    spec: type[BaseModel] | str
+    """The class, or the text "module:name". The module is imported when a spec is validated."""
+
+    @property
+    def spec_class(self) -> type[BaseModel]:
+        found: type[BaseModel] = load_target(self.spec)
+        return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +111,8 @@ class SpecOf:
 
     def _describe_row(self, name: str, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         row = self.table[name]
-        described = dict(handler(row.spec.__pydantic_core_schema__)) | {"description": row.about}
+        described = dict(handler(row.spec_class.__pydantic_core_schema__))
+        described["description"] = row.about
         described["properties"][self.key]["description"] = f"{name}: {row.about}."
         return described if name == self.default else described | {"required": [self.key]}
 
@@ -96,9 +122,9 @@ class SpecOf:
         Raises:
             ValidationError: No row has the name, or a field is invalid.
         """
-        if isinstance(value, tuple({row.spec for row in self.table.values()})):
-            return cast(BaseModel, value)
         if not isinstance(value, Mapping):
+            if isinstance(value, tuple({row.spec_class for row in self.table.values()})):
+                return cast(BaseModel, value)
             raise PydanticKnownError("dict_type")
         name = value.get(self.key, self.default)
         if not isinstance(name, str) or name not in self.table:
@@ -109,7 +135,7 @@ class SpecOf:
                 ctx={"expected": _list_names(self.table)},
             )
             raise ValidationError.from_exception_data(self.key, [wrong])
-        spec = self.table[name].spec
+        spec = self.table[name].spec_class
         return spec.model_validate(self.prepare(spec, value) if self.prepare else value)
 
     def name_of(self, raw: Any) -> str:

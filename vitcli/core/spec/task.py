@@ -1,11 +1,22 @@
-"""The row of a training objective in the table of tasks, its metrics, and the base of its spec."""
+"""The table of training objectives, and the base of their specs.
+
+The spec of an objective is in its room, ``core.objectives.NAME.spec``, and found through its row.
+"""
 
 from dataclasses import dataclass
+from typing import Literal
 
 from vitcli.core.spec.base import Spec
 from vitcli.core.spec.data import DataSpec
+from vitcli.core.spec.metrics import (
+    ACCURACY,
+    KNN_ACCURACY,
+    MASKED_MSE,
+    ZERO_SHOT_ACCURACY,
+    Metric,
+)
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.rows import SpecRow, Target
+from vitcli.core.spec.rows import SpecOf, SpecRow
 from vitcli.core.spec.train import TrainSpec
 
 
@@ -38,80 +49,17 @@ class TaskSpec(Spec):
         return TASKS[self.name]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Metric:
-    """A number that a task measures, and its format in texts and tables."""
+class ClassifySpec(TaskSpec):
+    """Supervised classification, which has no fields of its own."""
 
-    name: str
-    """Name in files, after the prefix ``test_`` or ``val_``."""
-    label: str
-    """Name in texts and tables."""
-    scale: float = 1.0
-    """Factor from the stored number to the displayed number; 100 for percent."""
-    unit: str = ""
-    digits: int = 4
-    """Number of decimal places."""
-    short: str = ""
-    """Short label for narrow places; ``label`` is used if empty."""
-    short_digits: int | None = None
-    """Number of decimal places in the line of an epoch; ``digits`` if None."""
-    higher_is_better: bool = True
-
-    @property
-    def title(self) -> str:
-        """Return the label with the unit, such as ``accuracy, %``."""
-        return f"{self.label}, {self.unit}" if self.unit else self.label
-
-    @property
-    def difference_unit(self) -> str:
-        """Return the unit of a difference between two values; for percent, percentage points."""
-        return "percentage points" if self.unit == "%" else self.unit or f"units of {self.label}"
-
-    def text(self, value: float, digits: int | None = None) -> str:
-        """Return the value as displayed text, such as ``71.51 %``."""
-        number = f"{self.scale * value:.{self.digits if digits is None else digits}f}"
-        return f"{number} {self.unit}" if self.unit else number
-
-    def is_possible(self, value: float) -> bool:
-        """Return whether a run can measure this value: a share lies between 0 and 1."""
-        return self.unit != "%" or 0 <= value <= 1
-
-    def is_better(self, value: float, other: float) -> bool:
-        """Return whether ``value`` is better than ``other``."""
-        return value > other if self.higher_is_better else value < other
-
-
-ACCURACY = Metric(
-    name="accuracy", label="accuracy", scale=100, unit="%", digits=2, short="acc", short_digits=1
-)
-KNN_ACCURACY = Metric(
-    name="knn_accuracy",
-    label="k-NN accuracy",
-    scale=100,
-    unit="%",
-    digits=2,
-    short="k-NN",
-    short_digits=1,
-)
-"""Accuracy of ``core.inspect.probe.leave_one_out_knn`` on the features of a split."""
-
-ZERO_SHOT_ACCURACY = Metric(
-    name="zero_shot_accuracy",
-    label="zero-shot accuracy",
-    scale=100,
-    unit="%",
-    digits=2,
-    short="zero-shot",
-    short_digits=1,
-)
-"""Accuracy of classes that are given by name, with prompts that no training caption equals."""
+    name: Literal["classify"] = "classify"
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskRow(SpecRow):
-    """A training objective. ``build`` is a subclass of ``core.tasks.task.Task``."""
+    """A training objective. ``build`` is a subclass of ``core.objectives.objective.Task``."""
 
-    spec: type[TaskSpec]
+    spec: type[TaskSpec] | str
     headline: Metric
     """Metric that tables compare and that selects the best checkpoint."""
     reports: tuple[str, ...] = ("loss",)
@@ -122,15 +70,6 @@ class TaskRow(SpecRow):
     """Whether the training reads the labels of the images."""
     classifies: bool = False
     """Whether the encoder returns class logits, so that it can classify single pictures."""
-    unprefixed: tuple[str, ...] = ()
-    """Names of the numbers that result.json stores without the prefix ``test_``."""
-    recompute: Target | None = None
-    """A numpy function that recomputes the headline metric from the stored outputs."""
-    condense: Target | None = None
-    """A numpy function that reduces the stored outputs to a size that can be committed to git."""
-    per_image: Target | None = None
-    """A numpy function that returns, from stored or condensed outputs, the headline metric of each
-    image, whose mean is the metric, and the labels or None."""
 
     def __post_init__(self) -> None:
         if "loss" not in self.reports:
@@ -142,5 +81,73 @@ class TaskRow(SpecRow):
         return tuple(dict.fromkeys([self.headline.name, *self.recorded]))
 
 
-TASKS: dict[str, TaskRow] = {}
-"""The table of tasks by name; ``core.spec.tasks`` fills it."""
+TASKS: dict[str, TaskRow] = {
+    "classify": TaskRow(
+        about="supervised classification with cross-entropy",
+        build="vitcli.core.objectives.classify:Classify",
+        spec=ClassifySpec,
+        headline=ACCURACY,
+        reports=("loss", "accuracy"),
+        recorded=("loss", "accuracy"),
+        classifies=True,
+    ),
+    "mae": TaskRow(
+        about="masked autoencoder: reconstruct masked patches (He et al. 2022)",
+        build="vitcli.core.objectives.mae.mae:Mae",
+        spec="vitcli.core.objectives.mae.spec:MaeSpec",
+        headline=MASKED_MSE,
+        recorded=("masked_mse", "mse_ratio"),
+        uses_labels=False,
+    ),
+    "ssat": TaskRow(
+        about="classify and reconstruct masked patches in one training (Das et al. 2024)",
+        build="vitcli.core.objectives.ssat.ssat:Ssat",
+        spec="vitcli.core.objectives.ssat.spec:SsatSpec",
+        headline=ACCURACY,
+        reports=("loss", "accuracy", "masked_mse"),
+        recorded=("loss", "accuracy", "masked_mse", "mse_ratio"),
+        classifies=True,
+    ),
+    "dino": TaskRow(
+        about="self-distillation between views of an image (DINO, Caron et al. 2021)",
+        build="vitcli.core.objectives.dino.dino:Dino",
+        spec="vitcli.core.objectives.dino.spec:DinoSpec",
+        headline=KNN_ACCURACY,
+        reports=("loss", "sample_entropy", "batch_entropy"),
+        recorded=("knn_accuracy",),
+        uses_labels=False,
+    ),
+    "lejepa": TaskRow(
+        about="equal, Gaussian embeddings of views (LeJEPA, Balestriero and LeCun 2025)",
+        build="vitcli.core.objectives.lejepa.lejepa:Lejepa",
+        spec="vitcli.core.objectives.lejepa.spec:LejepaSpec",
+        headline=KNN_ACCURACY,
+        reports=("loss", "invariance", "sigreg", "spread"),
+        recorded=("knn_accuracy",),
+        uses_labels=False,
+    ),
+    "clip": TaskRow(
+        about="contrastive training of images with captions (Radford et al. 2021)",
+        build="vitcli.core.objectives.clip.clip:ContrastiveTask",
+        spec="vitcli.core.objectives.clip.spec:ClipSpec",
+        headline=ZERO_SHOT_ACCURACY,
+        reports=("loss", "floor", "scale"),
+        recorded=(
+            *("zero_shot_accuracy", "trained_prompts_accuracy"),
+            *("image_to_text_r1", "text_to_image_r1"),
+        ),
+    ),
+    "fusion": TaskRow(
+        about="classification of an image together with a sound",
+        build="vitcli.core.objectives.fusion.fusion:Fusion",
+        spec="vitcli.core.objectives.fusion.spec:FusionSpec",
+        headline=ACCURACY,
+        reports=("loss", "accuracy"),
+        recorded=("loss", "accuracy", "image_accuracy", "sound_accuracy"),
+    ),
+}
+"""The table of tasks by name."""
+
+DEFAULT_TASK = "classify"
+TASK = SpecOf(TASKS, "name", DEFAULT_TASK)
+"""Annotation of the field that holds the task of an experiment."""

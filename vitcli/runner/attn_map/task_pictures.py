@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.tasks.pictures import Grid, Heat, Picture
-from vitcli.core.tasks.task import Task
+from vitcli.core.objectives.objective import Task
+from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.runner.attn_map.strip import arrange_rows, fixed_index, tile_size
 from vitcli.runner.figure_style import CMAP
 

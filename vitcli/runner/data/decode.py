@@ -36,7 +36,7 @@ Size = tuple[int, int]
 
 def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:
     """Return a generated data set. It is drawn in about 3 s, and again when its code changes."""
-    from vitcli.core.data.generated import GENERATED_SETS
+    from vitcli.core.generated.data_sets import GENERATED_SETS
 
     row = GENERATED_SETS[name]
 

@@ -115,8 +115,8 @@ def describe_data(spec: DataSpec) -> DataInfo:
 
 
 def _describe_generated(name: str) -> DataInfo:
-    from vitcli.core.data.drawing import SIDE
-    from vitcli.core.data.generated import GENERATED_SETS
+    from vitcli.core.generated.data_sets import GENERATED_SETS
+    from vitcli.core.generated.drawing import SIDE
 
     return DataInfo(
         name=name,

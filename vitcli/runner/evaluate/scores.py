@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from vitcli.core.inspect.cost import count_parameters
+from vitcli.core.metrics.classification import Scores, score
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.task import Metric
-from vitcli.core.train.scores import Scores, score
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.stored_run import Run
 from vitcli.runner.evaluate.trained_run import load_trained_run

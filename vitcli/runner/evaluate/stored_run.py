@@ -6,9 +6,9 @@ from typing import Any, NamedTuple, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from vitcli.core.metrics.stored import check_predictions
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.predictions import check_predictions
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.run.folder import RunDir, find_run

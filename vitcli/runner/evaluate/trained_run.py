@@ -8,9 +8,8 @@ import torch
 from torch import nn
 
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_module

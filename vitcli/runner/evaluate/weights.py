@@ -6,8 +6,8 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import GENERATED, ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.build import encoder_of, new_module
 from vitcli.runner.experiment.config import model_hash

@@ -10,8 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from vitcli.core.tasks.build import task_class
-from vitcli.core.tasks.task import Task
+from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.train.evaluate import limit_images
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.scores import score_of

@@ -5,8 +5,8 @@ from torch import nn
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 
 

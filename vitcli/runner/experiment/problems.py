@@ -188,4 +188,4 @@ def _specs_in(field: FieldInfo, raw: Any) -> list[type[BaseModel]]:
         kinds = get_args(field.annotation) or (field.annotation,)
         return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
     first = choice.name_of(raw)
-    return [choice.table[name].spec for name in dict.fromkeys((first, *choice.table))]
+    return [choice.table[name].spec_class for name in dict.fromkeys((first, *choice.table))]

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitcli.core.data.augment import normalize
-from vitcli.core.data.generated import GENERATED_SETS
+from vitcli.core.generated.data_sets import GENERATED_SETS
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.block import PreNorm

@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.metrics import metric_of
 from vitcli.core.spec.task import TASKS, TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import flatten
@@ -30,8 +31,6 @@ MAX_POINTS = 200
 """Largest number of points of a curve; of a longer one, evenly spaced points are kept."""
 REPORTS = ("report.html", "figures/index.html", "index.html")
 """Files in the folder of a run or study that the page links to, where they exist."""
-PERCENT = ("accuracy", "calibration_error")
-"""Endings of numbers that are shares and shown in percent."""
 RATES = ("lr", "grad_norm", "images_per_second")
 """Numbers of an epoch that every task records."""
 HIDDEN_FIELDS = ("seed", "data.class_names")
@@ -201,8 +200,9 @@ def describe_series(name: str, row: TaskRow) -> dict[str, Any]:
     split, _, stem = name.partition("_")
     if stem == row.headline.name:
         return {"name": name, "title": f"{split} {row.headline.title}", "scale": row.headline.scale}
-    title, is_share = name.replace("_", " "), name.endswith(PERCENT)
-    return {"name": name, "title": title + ", %" * is_share, "scale": 100 if is_share else 1}
+    title, metric = name.replace("_", " "), metric_of(name)
+    unit = f", {metric.unit}" if metric and metric.unit else ""
+    return {"name": name, "title": title + unit, "scale": metric.scale if metric else 1}
 
 
 def describe_study(study: StudyFolder, page: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.task import Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.engines.drivers import other_drivers
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError

@@ -62,7 +62,6 @@ def task_measures(row: TaskRow) -> list[str]:
     """Return the names in a run's files of the task's numbers that ``MEASURES`` does not have."""
     names = [
         *(f"test_{name}" for name in row.numbers),
-        *row.unprefixed,
         f"val_{row.headline.name}",
         *(f"train_{name}" for name in row.reports),
     ]

@@ -9,8 +9,8 @@ from pathlib import Path, PurePath
 from typing import Any, TypeGuard
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.task import TASKS, Metric
-from vitcli.core.spec.tasks import DEFAULT_TASK
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
 from vitcli.runner.run.compare import last_measures
 from vitcli.runner.run.differing import differing_fields

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from vitcli.core.make import load_target
+from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.files import commit
 
@@ -80,10 +80,10 @@ def recomputed(content: bytes, row: TaskRow) -> tuple[float, int] | None:
         ValueError: The content is not a predictions.npz of this task.
     """
     arrays = read_outputs(content)
-    if row.recompute is None:
+    if row.headline.recompute is None:
         return None
     try:
-        value, count = load_target(row.recompute)(arrays)
+        value, count = load_target(row.headline.recompute)(arrays)
     except BROKEN_ARCHIVE as error:
         known = isinstance(error, ValueError) and str(error)
         raise ValueError(known or "not the predictions of this task") from error
@@ -97,8 +97,8 @@ def condensed(content: bytes, row: TaskRow) -> bytes:
         ValueError: The content is not a predictions.npz of this task.
     """
     arrays = read_outputs(content)
-    if row.condense is not None:
-        arrays = load_target(row.condense)(arrays)
+    if row.headline.condense is not None:
+        arrays = load_target(row.headline.condense)(arrays)
     with io.BytesIO() as file:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
         return file.getvalue()

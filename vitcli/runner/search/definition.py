@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.spec.task import Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import (
     check,

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, Spec
-from vitcli.core.spec.task import Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash

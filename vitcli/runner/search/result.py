@@ -11,7 +11,8 @@ from pydantic import Field
 
 from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
-from vitcli.core.spec.task import TASKS, Metric
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import TASKS
 from vitcli.runner.experiment.config import typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.files import commit_json

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from vitcli.core.spec.task import Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import typed_name

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from vitcli.core.make import load_target
-from vitcli.core.spec.task import Metric, TaskRow
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.rows import load_target
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, Arrays, read_outputs
 from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross
 from vitcli.runner.study.result import Contrast
@@ -64,11 +65,11 @@ def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
     Raises:
         ValueError: The arrays are not the outputs of this task.
     """
-    if row.per_image is None:
+    if row.headline.per_image is None:
         return None
     try:
         with np.errstate(invalid="ignore"):
-            scores, labels = load_target(row.per_image)(arrays)
+            scores, labels = load_target(row.headline.per_image)(arrays)
     except BROKEN_ARCHIVE as error:
         raise ValueError("not the predictions of this task") from error
     found = PerImage(np.asarray(scores), np.array([] if labels is None else labels, np.int64))

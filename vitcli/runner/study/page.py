@@ -14,7 +14,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from vitcli.core.spec.task import TASKS, Metric
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import TASKS
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.files import commit
 from vitcli.runner.study.cells import signed

@@ -10,8 +10,8 @@ from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, mode
 
 from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList, as_tuple
-from vitcli.core.spec.task import TASKS, Metric
-from vitcli.core.spec.tasks import DEFAULT_TASK
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.study.crossed import Crossed
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
-from vitcli.core.spec.task import TASKS, TaskRow
-from vitcli.core.spec.tasks import DEFAULT_TASK
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.diff import changed_fields

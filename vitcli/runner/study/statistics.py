@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import special
 
-from vitcli.core.spec.task import Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.study.judgement import (
     Agreement,
     Effect,

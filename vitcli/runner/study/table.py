@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
-from vitcli.core.spec.task import Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, signed

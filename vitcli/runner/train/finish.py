@@ -7,8 +7,9 @@ from torch import Tensor
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters, forward_flops
+from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.task import Outputs
+from vitcli.core.spec.metrics import METRICS
 from vitcli.runner.experiment.build import abstract_module, encoder_of
 from vitcli.runner.files import commit, to_hashed_json
 from vitcli.runner.machine.arithmetic import arithmetic
@@ -109,7 +110,8 @@ def build_result(
     last = trainer.records[-1] if trainer.records else {}
     images = trainer.step * spec.train.batch_size
     headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
-    names = {name: name if name in row.unprefixed else f"test_{name}" for name in measured}
+    bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
+    names = {name: name if name in bare else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
     with arithmetic(trainer.built.precision):
         flops = trainer.step and trainer.step * count_step_flops(spec, batch)

@@ -4,8 +4,8 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from vitcli.core.inspect.cost import step_flops
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import fitting_sizes

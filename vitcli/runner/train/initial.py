@@ -9,8 +9,8 @@ from vitcli.core.data.source import DataSet
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec, ModelSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.weights import encoder_weights
 from vitcli.runner.experiment.build import encoder_of, filled_module

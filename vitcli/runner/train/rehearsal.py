@@ -12,8 +12,8 @@ from pydantic import ValidationError
 from torch import nn
 
 from vitcli.core.data.source import DataSet, Images
+from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.tasks.build import task_class
 from vitcli.core.train.training import Step, Training
 from vitcli.runner.train.build import BuiltTraining
 

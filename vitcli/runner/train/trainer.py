@@ -11,7 +11,7 @@ import torch
 from vitcli.core import ranks
 from vitcli.core.data.source import Images
 from vitcli.core.inspect.cost import count_parameters
-from vitcli.core.tasks.task import Outputs
+from vitcli.core.objectives.objective import Outputs
 from vitcli.core.train.training import SKIPPED, Step
 from vitcli.core.transfer import to_host
 from vitcli.runner.errors import ConfigError, DivergedError, InputError, StoppedError

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 from matplotlib.figure import Figure
 
-from vitcli.core.tasks.pictures import Grid, Heat, Picture, Table
+from vitcli.core.objectives.pictures import Grid, Heat, Picture, Table
 from vitcli.runner.attn_map.task_pictures import fixed_pictures
 from vitcli.runner.figure_style import (
     CMAP,

@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from vitcli.core.spec.task import Metric, TaskRow
+from vitcli.core.spec.metrics import Metric
+from vitcli.core.spec.task import TaskRow
 from vitcli.runner.figure_style import (
     BLUE,
     DASHES,

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.core.spec import DATA_SETS, FAMILIES
-from vitcli.core.spec.task import Metric
+from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import headline_key
 from vitcli.runner.text import one_line, printable, without_folders
@@ -151,7 +151,7 @@ def facts(model: TrainedModel, metric: Metric, value: float, split: str) -> dict
 
 def _interval(metric: Metric, value: float, count: int, split: str) -> str | None:
     """Return the interval of a share of images; None for another number."""
-    from vitcli.core.train.scores import wilson_interval  # torch takes a second
+    from vitcli.core.metrics.classification import wilson_interval  # torch takes a second
 
     if metric.unit != "%" or not count:
         return None

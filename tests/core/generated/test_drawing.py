@@ -1,0 +1,61 @@
+"""The generated data sets: reproducible bytes, balanced classes, varied pictures."""
+
+import hashlib
+
+import pytest
+import torch
+
+from vitcli.core.generated import gratings, scenes, shapes
+from vitcli.core.generated.data_sets import GENERATED_SETS
+from vitcli.core.generated.drawing import SIDE
+
+DRAW = {"shapes": shapes.shapes, "scenes": scenes.scenes, "gratings": gratings.gratings}
+SAMPLES = {
+    "shapes": "7b50f965dcc1ffa6eaf7d20e7616bcadad741b7ec34d5b77e9913f97ba04bf37",
+    "scenes": "e093036b822112a8adf24424a56f129b45765173de7fa38e82e98bf7d0007c84",
+    "gratings": "0f142ba64c452b75ae3279d2954ab63ec684882040dc7dd153444bf5aca94fd7",
+}
+
+
+@pytest.mark.parametrize("name", DRAW)
+def test_the_bytes_are_the_same_on_every_machine(name):
+    train, test = DRAW[name](60, 30)
+    digest = hashlib.sha256(train.pixels.numpy().tobytes() + test.pixels.numpy().tobytes())
+    assert digest.hexdigest() == SAMPLES[name]
+
+
+@pytest.mark.parametrize("name", DRAW)
+def test_splits_and_seeds_differ_and_classes_are_balanced(name):
+    train, test = DRAW[name](120, 60)
+    other, _ = DRAW[name](120, 60, seed=1)
+    assert train.pixels.shape == (120, 3, SIDE, SIDE)
+    assert train.pixels.dtype == torch.uint8
+    classes = len(GENERATED_SETS[name].class_names)
+    assert train.labels.bincount().tolist() == [120 // classes] * classes
+    assert test.labels.bincount().tolist() == [60 // classes] * classes
+    assert not torch.equal(train.pixels, other.pixels)
+    seen = {image.numpy().tobytes() for image in train.pixels}
+    assert len(seen) == 120
+    assert not seen & {image.numpy().tobytes() for image in test.pixels}
+
+
+@pytest.mark.parametrize("name", shapes.CLASS_NAMES)
+def test_pictures_of_shapes_vary_in_their_pixels(name):
+    assert_varied(shapes.draw(shapes.CLASSES[name], 20, torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize("name", scenes.CLASS_NAMES)
+def test_pictures_of_scenes_vary_in_their_pixels(name):
+    assert_varied(scenes.draw(scenes.CLASSES[name], 20, torch.Generator().manual_seed(1)))
+
+
+@pytest.mark.parametrize("name", gratings.CLASS_NAMES)
+def test_pictures_of_gratings_vary_in_their_pixels(name):
+    assert_varied(gratings.draw(gratings.CLASSES[name], 20, torch.Generator().manual_seed(1)))
+
+
+def assert_varied(pixels):
+    pixels = pixels.float()
+    assert pixels.std((1, 2, 3)).min() > 15
+    assert pixels.amax((1, 2, 3)).min() > 150
+    assert (pixels[0] - pixels[1]).abs().mean() > 10

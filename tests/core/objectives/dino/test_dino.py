@@ -1,0 +1,205 @@
+"""DINO: teacher, centre and loss are what the paper's formulas say."""
+
+import itertools
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+
+from tests.core.objectives.views.viewing import a_batch, view_spec, view_task, view_training
+from tests.core.trainings import data_set
+from vitcli.core.objectives.dino.dino import cosine_to_one, cross_view_loss, entropies
+from vitcli.core.randomness import begin_step
+from vitcli.core.train.optim import build_optimizers
+from vitcli.core.train.training import Training
+
+CPU = torch.device("cpu")
+
+
+def take_steps(task, count):
+    """Take steps with the data of epoch 0; return the student after each step."""
+    students = []
+    for _ in itertools.islice(Training(task.spec, task, data_set()).run_epoch(0), count):
+        students.append([each.detach().clone() for each in task.module.student.parameters()])
+    return students
+
+
+def test_the_teacher_is_the_closed_form_of_the_average_after_three_steps():
+    task = view_task("dino")
+    start = [each.clone() for each in task.module.teacher.parameters()]
+    students = take_steps(task, 3)
+    momenta = [cosine_to_one(0.9, step / 12) for step in range(3)]
+    wanted = [math.prod(momenta) * tensor for tensor in start]
+    for i, student in enumerate(students):
+        share = (1 - momenta[i]) * math.prod(momenta[i + 1 :])
+        wanted = [left + share * right for left, right in zip(wanted, student, strict=True)]
+    for found, tensor in zip(task.module.teacher.parameters(), wanted, strict=True):
+        torch.testing.assert_close(found.detach(), tensor)
+    moved = [(a - b).abs().max() for a, b in zip(start, wanted, strict=True)]
+    assert max(moved) > 1e-4, "the test would pass without an average"
+
+
+def test_the_teacher_has_no_gradient_and_no_optimiser():
+    task = view_task("dino")
+    task.losses(a_batch(task))["loss"].backward()
+    assert all(each.grad is None for each in task.module.teacher.parameters())
+    learned = {
+        id(p)
+        for o in build_optimizers(task.module, task.spec.optim)
+        for group in o.param_groups
+        for p in group["params"]
+    }
+    assert not learned & {id(each) for each in task.module.teacher.parameters()}
+    missing = [n for n, p in task.module.student.named_parameters() if p.grad is None]
+    assert missing == ["encoder.head.weight", "encoder.head.bias"]
+
+
+def test_the_centre_is_the_average_of_the_teachers_outputs():
+    task = view_task("dino", {"task": {"center_momentum": 0.7}})
+    batch = a_batch(task)
+    begin_step(CPU, 0, 0)
+    outputs = task.module.teacher(batch["images"])
+    task.losses(batch)
+    task.after_step()
+    torch.testing.assert_close(task.module.center, 0.3 * outputs.mean((0, 1)))
+    before = task.module.center.clone()
+    outputs = task.module.teacher(batch["images"])
+    task.losses(batch)
+    task.after_step()
+    torch.testing.assert_close(task.module.center, 0.7 * before + 0.3 * outputs.mean((0, 1)))
+
+
+def test_the_teacher_recomputes_nothing(monkeypatch):
+    recomputed: list[object] = []
+
+    def count(block, tokens):
+        recomputed.append(block)
+        return block(tokens)
+
+    monkeypatch.setattr("vitcli.core.models.image_model.forward_recomputed", count)
+    task = view_task("dino", {"train": {"grad_checkpointing": True}})
+    task.encoder(task.module).grad_checkpointing = True  # as for every task
+    task.losses(a_batch(task))
+    assert {*recomputed} == {*task.module.student.encoder.blocks}
+
+
+def reference_loss(student, teacher, center, student_temperature, teacher_temperature):
+    """Return the loss of the paper's algorithm 1, pair by pair, and the number of pairs."""
+    terms = []
+    for g in range(teacher.shape[1]):
+        target = F.softmax((teacher[:, g] - center) / teacher_temperature, dim=-1)
+        for v in range(student.shape[1]):
+            if v != g:
+                scores = F.log_softmax(student[:, v] / student_temperature, dim=-1)
+                terms.append(-(target * scores).sum(-1).mean())
+    return sum(terms) / len(terms), len(terms)
+
+
+def test_the_loss_is_the_mean_over_all_pairs_of_different_views():
+    student, teacher = torch.randn(5, 6, 7), torch.randn(5, 2, 7)
+    center = torch.randn(7)
+    wanted, pairs = reference_loss(student, teacher, center, 0.1, 0.04)
+    assert pairs == 2 * 6 - 2
+    targets = ((teacher - center) / 0.04).softmax(-1)
+    torch.testing.assert_close(cross_view_loss(student / 0.1, targets), wanted)
+
+
+def test_the_task_takes_centre_and_temperatures_from_its_fields():
+    task = view_task("dino", {"task": {"student_temperature": 0.3, "teacher_temperature": 0.05}})
+    task.module.center.normal_()
+    batch = a_batch(task)
+    student, teacher = task.module(batch["images"], batch["local"], batch["learns"][0])
+    wanted, _ = reference_loss(student, teacher, task.module.center, 0.3, 0.05)
+    torch.testing.assert_close(task.losses(batch)["loss"], wanted)
+
+
+def test_prototypes_are_frozen_in_the_first_epoch_only():
+    task = view_task("dino", {"optim": {"weight_decay": 0.0}})
+    prototypes = task.module.student.head.prototypes
+    before = prototypes.detach().clone()
+    take_steps(task, 4)
+    assert torch.equal(prototypes, before)
+    batch = a_batch(task, epoch=1)
+    assert batch["learns"].unique().tolist() == [1.0]
+    task.losses(batch)["loss"].backward()
+    assert prototypes.grad.abs().max() > 0
+
+
+def test_the_schedule_reaches_its_ends():
+    fields = {"warmup_teacher_temperature": 0.02, "teacher_warmup_epochs": 2.0}
+    task = view_task("dino", {"task": fields})
+    first, middle, last = (task.schedule(step, 4) for step in (0, 4, 12))
+    assert first == {"temperature": 0.02, "momentum": pytest.approx(0.9), "learns": 0.0}
+    assert middle["temperature"] == pytest.approx(0.03)
+    assert last == {"temperature": 0.04, "momentum": 1.0, "learns": 1.0}
+    batches = [*task.batches(data_set(), 1)]
+    found = [batch["momentum"][0].item() for batch in batches]
+    assert found == [pytest.approx(task.schedule(4 + i, 4)["momentum"]) for i in range(4)]
+
+
+def test_local_crops_have_the_resized_positions():
+    encoder = view_task("dino").module.student.encoder.eval()
+    local = torch.randn(3, 3, 8, 8)
+    table = encoder.pos_embed()  # (1, 16, D), a grid of 4 x 4
+    image = table.mT.unflatten(-1, (4, 4))
+    small = F.interpolate(image, size=(2, 2), mode="bilinear").flatten(2).mT
+    wanted = encoder.patch_embed(local) + small
+    torch.testing.assert_close(encoder.embed_patches(local, (2, 2)), wanted)
+    assert encoder.encode(local).shape == (3, 4, 24)
+
+
+def test_entropies_tell_the_two_collapses_apart():
+    uniform = torch.full((8, 2, 4), 0.25)
+    peak = torch.eye(4)[0].expand(8, 2, 4)
+    healthy = torch.eye(4)[torch.arange(16) % 4].view(8, 2, 4)
+    found = [[round(x.item(), 4) for x in entropies(each)] for each in (uniform, peak, healthy)]
+    assert found == [[1.0, 1.0], [0.0, 0.0], [0.0, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "words"),
+    [((0.999, 1.0), "uniform"), ((0.01, 0.05), "same peak"), ((0.4, 0.8), "")],
+)
+def test_the_monitor_names_the_collapse(numbers, words):
+    names = ("sample_entropy", "batch_entropy")
+    found = view_task("dino").diagnose(dict(zip(names, numbers, strict=True)))
+    assert words in found
+    assert bool(found) == bool(words)
+
+
+def test_the_teacher_sees_no_dropout():
+    task = view_task("dino", {"model": {"proj_drop": 0.5, "drop_path": 0.3}})
+    batch = a_batch(task)
+    assert torch.equal(*(task.module.teacher(batch["images"]) for _ in range(2)))
+    left, right = (task.module.student(batch["images"]) for _ in range(2))
+    assert not torch.equal(left, right)
+
+
+@pytest.mark.parametrize("head_norm", ["none", "batch"])
+def test_it_learns_from_a_teacher_that_stays(head_norm):
+    fields = {"head_norm": head_norm, "teacher_momentum": 1.0, "center_momentum": 1.0}
+    state = view_training("dino", {"task": fields, "train": {"epochs": 6}})
+    losses = []
+    for epoch in range(6):
+        for _ in state.run_epoch(epoch):
+            pass
+        losses.append(state.take_means()["loss"])
+    assert losses[-1] < losses[0]
+
+
+def test_its_average_is_its_teacher():
+    with pytest.raises(ValidationError, match=r"train.ema_decay: the teacher of dino"):
+        view_spec("dino", {"train": {"ema_decay": 0.9}})
+
+
+def test_another_start_of_the_encoder_reaches_the_student():
+    task = view_task("dino")
+    with torch.no_grad():
+        for each in type(task).encoder(task.module).parameters():
+            each.add_(1)
+    type(task).follow_encoder(task.module)
+    student, teacher = task.module.student.encoder, task.module.teacher.encoder
+    for left, right in zip(student.parameters(), teacher.parameters(), strict=True):
+        assert torch.equal(left, right)

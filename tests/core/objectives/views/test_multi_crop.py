@@ -1,0 +1,164 @@
+"""Views: reproducible, independent of the split into batches, and what the fields say."""
+
+import colorsys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from tests.core.objectives.views.viewing import view_spec
+from vitcli.core.objectives.views import multi_crop
+from vitcli.core.randomness import keyed_generator
+
+NUM = 24
+ALL = {"blur": 0.5, "color_mix": 0.5, "num_local": 3}
+
+
+def spec(**fields):
+    return view_spec("lejepa", {"task": fields}).task
+
+
+def images(count=NUM, size=16, channels=3):
+    generator = torch.Generator().manual_seed(3)
+    return torch.randint(256, (count, channels, size, size), dtype=torch.uint8, generator=generator)
+
+
+def of_kind(rows, kind="global"):
+    return {k.removeprefix(f"{kind}."): v for k, v in rows.items() if k.startswith(f"{kind}.")}
+
+
+def draw(task, kind="global", count=NUM, channels=3):
+    return multi_crop.draw_views(count, channels, task, kind, keyed_generator("test"))
+
+
+@pytest.mark.parametrize("kind", ["global", "local"])
+def test_views_do_not_depend_on_the_split_into_batches(kind):
+    tables = draw(spec(**ALL), kind)
+    whole = multi_crop.make_views(images(), tables, (8, 8))
+    parts = [
+        multi_crop.make_views(
+            images()[i : i + 8], {k: v[i : i + 8] for k, v in tables.items()}, (8, 8)
+        )
+        for i in range(0, NUM, 8)
+    ]
+    assert torch.equal(whole, torch.cat(parts))
+    assert whole.shape == (NUM, 2 if kind == "global" else 3, 3, 8, 8)
+    assert 0 <= whole.min() < whole.max() <= 255
+
+
+def test_rows_are_a_function_of_seed_epoch_and_image():
+    task = spec(**ALL)
+    first = multi_crop.view_rows(NUM, 3, task, seed=1, epoch=2)
+    again = multi_crop.view_rows(NUM, 3, task, seed=1, epoch=2)
+    assert all(torch.equal(table, again[name]) for name, table in first.items())
+    for changed in ({"seed": 2, "epoch": 2}, {"seed": 1, "epoch": 3}):
+        other = multi_crop.view_rows(NUM, 3, task, **changed)
+        assert not torch.equal(first["global.box"], other["global.box"])
+    # Another kind of view leaves the global views as they are.
+    alone = multi_crop.view_rows(NUM, 3, spec(**ALL | {"num_local": 0}), seed=1, epoch=2)
+    assert alone.keys() == {name for name in first if not name.startswith("local.")}
+    assert torch.equal(alone["global.color"], first["global.color"])
+
+
+def test_rows_follow_the_image_and_not_its_place_in_the_order():
+    rows = multi_crop.view_rows(NUM, 3, spec(), seed=1, epoch=0)
+    table = multi_crop.draw_views(
+        NUM, 3, spec(), "global", keyed_generator(1, 0, "views", "global")
+    )
+    assert torch.equal(rows["global.box"], table["box"][rows["index"]])
+
+
+def test_a_crop_of_the_whole_image_is_the_image():
+    box = torch.tensor([[[0.0, 0.0, 1.0, 1.0], [1.0, 0.0, -1.0, 1.0]]]).expand(NUM, 2, 4)
+    pixels = images().float()
+    found = multi_crop.crop_views(pixels, box, (16, 16))
+    torch.testing.assert_close(found[:, 0], pixels, atol=1e-3, rtol=0)
+    torch.testing.assert_close(found[:, 1], pixels.flip(-1), atol=1e-3, rtol=0)
+
+
+def test_a_crop_is_the_resized_window():
+    box = torch.tensor([[[0.25, 0.5, 0.5, 0.25]]]).expand(NUM, 1, 4)  # 8 x 4 pixels of 16
+    pixels = images().float()
+    found = multi_crop.crop_views(pixels, box, (8, 16))[:, 0]
+    wide = F.interpolate(pixels, size=(32, 32), mode="bilinear")  # each pixel becomes 2 x 2
+    torch.testing.assert_close(found, wide[:, :, 16:24, 8:24], atol=1e-3, rtol=0)
+
+
+def test_boxes_have_the_areas_and_stay_inside():
+    box = multi_crop.draw_boxes((2000, 2), (0.1, 0.4), 0.5, keyed_generator("boxes"))
+    left, top, width, height = box.unbind(-1)
+    area = width.abs() * height
+    assert 0.1 - 1e-5 <= area.min() < 0.12
+    assert 0.38 < area.max() <= 0.4 + 1e-5
+    assert 0.45 < (width < 0).float().mean() < 0.55
+    for edge in (left, left + width, top, top + height):
+        assert -1e-6 <= edge.min() < edge.max() <= 1 + 1e-6
+    ratio = width.abs() / height
+    assert 3 / 4 - 1e-3 <= ratio.min() < 0.8
+    assert 1.25 < ratio.max() <= 4 / 3 + 1e-3
+
+
+def test_grey_views_are_the_luma_and_probability_zero_changes_nothing():
+    pixels = images().float()[:, None] / 255
+    plain = draw(spec(jitter=0.0, gray=0.0))["color"][:, :1]
+    assert torch.equal(multi_crop.mix_colors(pixels, plain), pixels)
+    gray = draw(spec(jitter=0.0, gray=1.0))["color"][:, :1]
+    red, green, blue = pixels.unbind(2)
+    luma = 0.299 * red + 0.587 * green + 0.114 * blue
+    torch.testing.assert_close(
+        multi_crop.mix_colors(pixels, gray), luma[:, :, None].expand_as(pixels)
+    )
+
+
+def test_hue_turns_pure_colours_as_a_colour_wheel_does():
+    """A third of a turn about the grey axis maps red to green, as in HSV."""
+    turn = multi_crop.turn_hue(torch.tensor(2 * torch.pi / 3))
+    red = torch.tensor(colorsys.hsv_to_rgb(0.0, 1.0, 1.0))
+    green = torch.tensor(colorsys.hsv_to_rgb(1 / 3, 1.0, 1.0))
+    torch.testing.assert_close(turn @ red, green)
+    torch.testing.assert_close(turn @ torch.ones(3), torch.ones(3))
+
+
+def test_jitter_has_its_strengths():
+    """Hue and saturation keep greys, so the grey axis shows brightness and contrast alone."""
+    color = draw(spec(jitter=1.0, gray=0.0), count=2000)["color"]
+    scale, shift = color[..., :3].sum(-1), color[..., 3]  # of greys, for each channel
+    torch.testing.assert_close(scale, scale[..., :1].expand_as(scale))
+    contrast = 1 - 2 * shift[..., 0]  # contrast pulls towards 0.5
+    brightness = scale[..., 0] / contrast
+    for strength in (contrast, brightness):
+        assert 0.599 < strength.min() < 0.61
+        assert 1.39 < strength.max() < 1.401
+
+
+def test_random_mixing_keeps_mid_grey_and_no_other_colour():
+    color = draw(spec(jitter=0.0, gray=0.0, color_mix=1.0))["color"]
+    half = torch.full((3,), 0.5)
+    torch.testing.assert_close(color[..., :3] @ half + color[..., 3], half.expand(NUM, 2, 3))
+    assert (color[..., :3] - torch.eye(3)).abs().amax((-1, -2)).min() > 0.1
+
+
+def test_grey_images_have_views_too():
+    task = spec(**ALL)
+    found = multi_crop.make_views(images(channels=1), draw(task, channels=1), (16, 16))
+    assert found.shape == (NUM, 2, 1, 16, 16)
+
+
+def test_blur_keeps_the_mean_and_spreads_a_point():
+    point = torch.zeros(1, 1, 1, 9, 9)
+    point[..., 4, 4] = 1
+    found = multi_crop.blur(point, torch.tensor([[0.25]]))[0, 0, 0]
+    row = torch.tensor([0.25, 0.5, 0.25])
+    torch.testing.assert_close(found[3:6, 3:6], row[:, None] * row)
+    assert found.sum() == 1
+    assert torch.equal(multi_crop.blur(point, torch.zeros(1, 1)), point)
+
+
+def test_only_the_second_global_view_is_solarised():
+    tables = draw(spec(solarize=1.0))
+    assert tables["solarize"].tolist() == [[False, True]] * NUM
+    assert "solarize" not in draw(spec(solarize=1.0), "local")
+    plain = {name: tables[name] for name in ("box", "color")}
+    left, right = (multi_crop.make_views(images(), t, (16, 16)) for t in (plain, tables))
+    assert torch.equal(left[:, 0], right[:, 0])
+    torch.testing.assert_close(right[:, 1], torch.where(left >= 127.5, 255 - left, left)[:, 1])

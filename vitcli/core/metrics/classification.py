@@ -1,0 +1,134 @@
+"""Metrics of a classification. Axes: N images, K classes."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.rows import load_target
+
+TOP = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scores:
+    """The accuracy of a classifier, its interval and its parts. Accuracies are shares (0 to 1)."""
+
+    num_images: int
+    accuracy: float
+    accuracy_interval: tuple[float, float]
+    """95 % Wilson interval: the sampling error of the test set alone."""
+    per_class: tuple[float | None, ...]
+    """Accuracy on the images of each class; None for a class without images."""
+    confusion: tuple[tuple[int, ...], ...]
+    """Rows are true classes, columns predicted ones."""
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """Return the number of images of each class."""
+        return tuple(map(sum, self.confusion))
+
+    @property
+    def balanced_accuracy(self) -> float:
+        """Return the mean accuracy of the classes that have images."""
+        shares = [share for share in self.per_class if share is not None]
+        return sum(shares) / len(shares)
+
+    @property
+    def majority(self) -> tuple[int, float]:
+        """Return the class with the most images, and the accuracy of always answering it."""
+        most = max(self.counts)
+        return self.counts.index(most), most / self.num_images
+
+    @property
+    def has_equal_classes(self) -> bool:
+        """Return whether all classes have as many images, but for one."""
+        return max(self.counts) - min(self.counts) <= 1
+
+
+def score(logits: Tensor, labels: Tensor) -> Scores:
+    """Return the scores of logits (N, K) for labels (N,).
+
+    Raises:
+        ValueError: A logit is infinite or NaN.
+    """
+    logits, labels = _checked(logits, labels)
+    num_images, num_classes = logits.shape
+    predicted = logits.argmax(-1)
+    correct = predicted == labels
+    confusion = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
+    confusion = confusion.view(num_classes, num_classes)
+    counts = confusion.sum(1)
+    hits = zip(confusion.diag().tolist(), counts.tolist(), strict=True)
+    return Scores(
+        num_images=num_images,
+        accuracy=correct.double().mean().item(),
+        accuracy_interval=wilson_interval(int(correct.sum()), num_images),
+        per_class=tuple(hit / count if count else None for hit, count in hits),
+        confusion=tuple(tuple(row) for row in confusion.tolist()),
+    )
+
+
+def measure_logits(logits: Tensor, labels: Tensor) -> dict[str, float]:
+    """Return every metric of logits (N, K) for labels (N,) that the table has, by name.
+
+    Raises:
+        ValueError: A logit is infinite or NaN.
+    """
+    logits, labels = _checked(logits, labels)
+    measured = {
+        name: load_target(metric.of_logits)(logits, labels)
+        for name, metric in METRICS.items()
+        if metric.of_logits
+    }
+    return {name: value for name, value in measured.items() if value is not None}
+
+
+def _checked(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+    if not logits.isfinite().all():
+        raise ValueError("a logit is infinite or NaN")
+    return logits.double().cpu(), labels.cpu()
+
+
+def accuracy(logits: Tensor, labels: Tensor) -> float:
+    """Return the share of images whose largest logit is at the label."""
+    return (logits.argmax(-1) == labels).double().mean().item()
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> float:
+    """Return the mean cross-entropy in nats."""
+    return F.cross_entropy(logits, labels).item()
+
+
+def top5_accuracy(logits: Tensor, labels: Tensor) -> float | None:
+    """Return the share of images whose class is among the five most likely classes.
+
+    With five or fewer classes, where it would always be 1, it is None.
+    """
+    if logits.shape[1] <= TOP:
+        return None
+    top = logits.topk(TOP, dim=-1).indices
+    return (top == labels[:, None]).any(-1).double().mean().item()
+
+
+def calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> float:
+    """Return the mean gap between confidence and accuracy over equal-width bins of confidence.
+
+    A bin's weight is its number of images. Guo et al. 2017, https://arxiv.org/abs/1706.04599
+    """
+    confidence, predicted = logits.softmax(-1).max(-1)
+    bins = (confidence * num_bins).long().clamp(max=num_bins - 1)
+    gap = (predicted == labels).double() - confidence
+    per_bin = torch.zeros(num_bins, dtype=torch.float64).index_add_(0, bins, gap)
+    return (per_bin.abs().sum() / len(labels)).item()
+
+
+def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[float, float]:
+    """Return the score interval of Wilson 1927 for a proportion; ``z`` defaults to 95 %."""
+    share = successes / trials
+    centre = share + z * z / (2 * trials)
+    spread = z * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
+    scale = 1 + z * z / trials
+    return (centre - spread) / scale, (centre + spread) / scale

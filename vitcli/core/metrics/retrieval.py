@@ -1,0 +1,60 @@
+"""Retrieval: how well one kind of thing finds another one in a joint space.
+
+Axes: N queries, M items, E width of the joint space.
+"""
+
+import torch
+from torch import Tensor
+
+AT_ONCE = 1024
+"""Number of queries whose similarities are held at once."""
+RETRIEVED = 1000
+"""Number of pairs, evenly spaced over a split, among which sounds are retrieved."""
+
+
+def distinct(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first place of each different number, sorted by number, and the place of its twin.
+
+    (N,) -> (U,) places in ``numbers``, (N,) places in the first result.
+    """
+    values, twin = numbers.unique(return_inverse=True)
+    place = torch.arange(len(numbers), device=numbers.device)
+    first = torch.full_like(values, len(numbers)).scatter_reduce(0, twin, place, "amin")
+    return first, twin
+
+
+def ranks(queries: Tensor, items: Tensor, subject: Tensor, of_item: Tensor) -> Tensor:
+    """Return how many items of other subjects precede the best item of a query's subject: (N,).
+
+    0 means that the most similar item is right. The function serves both ways of retrieval.
+
+    Args:
+        queries: Unit vectors (N, E) of images or captions.
+        items: Unit vectors (M, E) of what is retrieved.
+        subject: (N,) int64: what each query shows or says. An item has the same number.
+        of_item: (M,) int64, the subject of each item.
+    """
+    found = []
+    for part, own in zip(queries.split(AT_ONCE), subject.split(AT_ONCE), strict=True):
+        similar, is_own = part @ items.mT, own[:, None] == of_item  # (n, M)
+        best = similar.masked_fill(~is_own, float("-inf")).amax(1, keepdim=True)
+        found.append(((similar > best) & ~is_own).sum(1))
+    return torch.cat(found)
+
+
+def recall(ranks: Tensor, count: int) -> float:
+    """Return the share of ranks below ``count``."""
+    return (ranks < count).double().mean().item()
+
+
+def retrieval(images: Tensor, sounds: Tensor, labels: Tensor) -> float:
+    """Return the share of images whose most similar sound has their class: (N, E), (N, E), (N,).
+
+    The sounds are those of at most ``RETRIEVED`` pairs, evenly spaced. Chance is the share of a
+    class.
+    """
+    count = min(RETRIEVED, len(labels))
+    chosen = torch.arange(count, device=labels.device) * len(labels) // count
+    images, sounds, labels = images[chosen], sounds[chosen], labels[chosen]
+    nearest = (images.float() @ sounds.float().mT).argmax(1)
+    return (labels[nearest] == labels).double().mean().item()

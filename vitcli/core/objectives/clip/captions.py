@@ -1,0 +1,207 @@
+"""Generated captions: prompt templates filled with the words of a class. Plain Python.
+
+A subject is what a caption names: a class, or a transformation and a class. Every subject has the
+same number of variants, so that tensors can hold them. Axes: S subjects, V variants.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from vitcli.core.objectives.clip.superclasses import superclasses_of
+
+Variants = tuple[tuple[str, ...], ...]
+"""Captions (S, V)."""
+
+TEMPLATES = (
+    *("a photo of {a}", "a picture of {a}", "an image of {a}", "this is {a}", "{a}"),
+    *("a photo that shows {a}", "this image shows {a}", "there is {a} in this picture"),
+    *("we see {a} here", "one {n}", "this {n}", "the photo of the {n}", "look at this {n}"),
+    *("an image of one {n}", "the {n} in this picture"),
+)
+"""Templates of training captions. {n} is the name of a class, {a} the name with an article."""
+HELD_OUT = (
+    *("a picture that shows {a}", "this is an image of one {n}", "there is {a} in the photo"),
+    *("we see a picture of the {n}", "look at the {n} in this image"),
+)
+"""Templates that no training caption has. All their words occur in ``TEMPLATES``."""
+
+CHANGES = {
+    "none": "plain",
+    "blur": "blurred",
+    "grey": "grey",
+    "low_contrast": "pale",
+    "high_contrast": "vivid",
+    "small": "small",
+    "crop": "cropped",
+}
+"""Name of a transformation in ``core.objectives.clip.changes`` -> its word in captions."""
+CHANGE_TEMPLATES = (
+    *("a {t} photo of {a}", "a {t} picture of {a}", "this {t} image shows {a}"),
+    *("the photo of {a} is {t}", "{a}, {t}", "this is a {t} image of {a}"),
+)
+CHANGE_HELD_OUT = ("this {t} picture shows {a}", "the image of {a} is {t}", "a {t} image of {a}")
+
+CLASS_FORMS = ("a photo of {a}", "{a}", "this image shows {a}, which is {g}", "{a} is {g}")
+GROUP_FORMS = ("a photo of {g}", "this picture shows {g}", "an image of {g}", "{g}")
+RELATIVE_FORMS = ("a photo of {o} or {a}", "{a} or {o}", "{g} similar to {o}")
+NUM_RELATIVES = 12
+"""Variants of a class that name a relative, {o}: another class of its superclass."""
+FORM_HELD_OUT = ("a picture of {w}", "this image shows {w}", "this is {w}")
+"""Prompts of ``superclasses``, where {w} is a class or a superclass with its article."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CaptionBook:
+    """Training captions and held-out captions of every subject, and the subjects of a class."""
+
+    train: Variants
+    held_out: Variants
+    subjects: tuple[tuple[int, ...], ...]
+    """For each class the subjects that its training images may have, all equally many."""
+    unseen: tuple[int, ...] = ()
+    """For each class the subject that no training image has; empty without such subjects."""
+    plain: tuple[int, ...]
+    """For each class the subject of an image that is not changed."""
+    groups: tuple[int, ...] = ()
+    """For each class its superclass; empty without superclasses."""
+    group_names: tuple[str, ...] = ()
+    group_prompts: Variants = ()
+    """Prompts of every superclass, which no training caption equals."""
+
+
+def phrase(name: str) -> str:
+    """Return the words of a class: ``aquarium_fish`` -> ``aquarium fish``."""
+    return " ".join(name.replace("_", " ").lower().split())
+
+
+def with_article(name: str) -> str:
+    """Return a name after ``a`` or ``an``."""
+    return f"{'an' if name[:1] in 'aeiou' else 'a'} {name}"
+
+
+def fill(template: str, name: str, **words: str) -> str:
+    """Return a caption from a template, with the name of a class and other words."""
+    return template.format(n=phrase(name), a=with_article(phrase(name)), **words)
+
+
+def fill_all(templates: Iterable[str], names: Iterable[str]) -> Variants:
+    """Return the caption of every name in every template: (S, V)."""
+    templates = tuple(templates)
+    return tuple(tuple(fill(each, name) for each in templates) for name in names)
+
+
+def class_captions(names: Sequence[str]) -> CaptionBook:
+    """Return captions that name the class. The subjects are the classes."""
+    return CaptionBook(
+        train=fill_all(TEMPLATES, names),
+        held_out=class_prompts(names),
+        subjects=tuple((i,) for i in range(len(names))),
+        plain=tuple(range(len(names))),
+    )
+
+
+def change_captions(names: Sequence[str]) -> CaptionBook:
+    """Return captions that name a transformation and the class.
+
+    Subject T k + t is class k with transformation t. Class k is never trained with transformation
+    1 + k mod (T - 1): words of both are trained, but not together.
+    """
+    count = len(CHANGES)
+    held = [1 + k % (count - 1) for k in range(len(names))]
+
+    def variants(templates: Sequence[str]) -> Variants:
+        return tuple(
+            tuple(fill(each, name, t=word) for each in templates)
+            for name in names
+            for word in CHANGES.values()
+        )
+
+    return CaptionBook(
+        train=variants(CHANGE_TEMPLATES),
+        held_out=variants(CHANGE_HELD_OUT),
+        subjects=tuple(
+            tuple(count * k + t for t in range(count) if t != held[k]) for k in range(len(names))
+        ),
+        unseen=tuple(count * k + t for k, t in enumerate(held)),
+        plain=tuple(count * k for k in range(len(names))),
+    )
+
+
+def superclass_captions(names: Sequence[str]) -> CaptionBook:
+    """Return captions that name the class, its superclass and its relatives.
+
+    Raises:
+        ValueError: The superclasses of these classes are not known.
+    """
+    groups = superclasses_of(names)
+    if groups is None:
+        raise ValueError(
+            "task.captions: superclasses are known for the classes of cifar10, cifar100 and shapes"
+            " only; take templates"
+        )
+    group_names = tuple(dict.fromkeys(groups))
+    return CaptionBook(
+        train=tuple(_class_variants(name, names, groups) for name in names),
+        held_out=superclass_prompts(names),
+        subjects=tuple((i,) for i in range(len(names))),
+        plain=tuple(range(len(names))),
+        groups=tuple(group_names.index(group) for group in groups),
+        group_names=group_names,
+        group_prompts=superclass_prompts(group_names),
+    )
+
+
+def _class_variants(name: str, names: Sequence[str], groups: Sequence[str]) -> tuple[str, ...]:
+    group = groups[list(names).index(name)]
+    others = [n for n, g in zip(names, groups, strict=True) if g == group and n != name]
+    words = {"g": with_article(group)}
+    relatives = [with_article(phrase(others[i % len(others)])) for i in range(NUM_RELATIVES)]
+    forms = [RELATIVE_FORMS[i % len(RELATIVE_FORMS)] for i in range(NUM_RELATIVES)]
+    return (
+        *(fill(form, name, **words) for form in (*CLASS_FORMS, *GROUP_FORMS)),
+        *(fill(f, name, o=o, **words) for f, o in zip(forms, relatives, strict=True)),
+    )
+
+
+def _prompts(name: str) -> tuple[str, ...]:
+    return tuple(form.format(w=with_article(phrase(name))) for form in FORM_HELD_OUT)
+
+
+def class_prompts(names: Sequence[str]) -> Variants:
+    """Return the held-out captions of classes."""
+    return fill_all(HELD_OUT, names)
+
+
+def change_prompts(names: Sequence[str]) -> Variants:
+    """Return the held-out captions of classes without a transformation."""
+    word = CHANGES["none"]
+    return tuple(tuple(fill(each, name, t=word) for each in CHANGE_HELD_OUT) for name in names)
+
+
+def superclass_prompts(names: Sequence[str]) -> Variants:
+    """Return the held-out captions of classes or superclasses."""
+    return tuple(_prompts(name) for name in names)
+
+
+@dataclass(frozen=True)
+class CaptionKind:
+    """A value of ``task.captions``: its captions for class names, and prompts for any names."""
+
+    book: Callable[[Sequence[str]], CaptionBook]
+    prompts: Callable[[Sequence[str]], Variants]
+
+
+KINDS = {
+    "templates": CaptionKind(class_captions, class_prompts),
+    "transformations": CaptionKind(change_captions, change_prompts),
+    "superclasses": CaptionKind(superclass_captions, superclass_prompts),
+    "folder": CaptionKind(class_captions, class_prompts),
+}
+"""With captions from a folder, the templates are prompts only."""
+
+
+def most_frequent(words: Iterable[str], limit: int) -> list[str]:
+    """Return up to ``limit`` different words, sorted. The most frequent words are kept."""
+    ranked = sorted(Counter(words).items(), key=lambda pair: (-pair[1], pair[0]))
+    return sorted(word for word, _ in ranked[:limit])

@@ -1,0 +1,362 @@
+"""Contrastive training of images with captions, and zero-shot classification.
+
+Axes: B batch, N images, K classes, E width of the joint space, L tokens of a caption.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.policy import Size
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.metrics.classification import accuracy
+from vitcli.core.metrics.retrieval import distinct, ranks, recall
+from vitcli.core.objectives.clip.caption_tokens import Drawn, GeneratedCaptions, StoredCaptions
+from vitcli.core.objectives.clip.captions import CHANGES, KINDS, CaptionBook, most_frequent
+from vitcli.core.objectives.clip.changes import change
+from vitcli.core.objectives.clip.contrastive import (
+    contrastive_loss,
+    ensemble,
+    loss_floor,
+)
+from vitcli.core.objectives.clip.levels import pair_accuracies, unseen_accuracies
+from vitcli.core.objectives.clip.model import ImageTextModel, caption_book, clip_spec
+from vitcli.core.objectives.clip.retrieval_pictures import (
+    SHOWN_CAPTIONS,
+    caption_table,
+    gallery_of,
+    image_grid,
+)
+from vitcli.core.objectives.clip.spec import ClipSpec
+from vitcli.core.objectives.clip.tokens import UNKNOWN, read_texts, split_words, tokenize
+from vitcli.core.objectives.objective import Outputs, Task
+from vitcli.core.objectives.pictures import Picture
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.ranks import gather
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.train.autocast import without_autocast
+from vitcli.core.train.evaluate import limit_images
+from vitcli.core.transfer import pinned
+
+LARGEST_SCALE = 100.0
+"""Largest factor of the similarities."""
+TEXTS_AT_ONCE = 512
+RECALLS = (1, 5, 10)
+
+
+class ContrastiveTask(Task):
+    """Symmetric cross-entropy between images and captions in a batch.
+
+    Captions, transformations and templates are functions of (seed, epoch, image). The module holds
+    the vocabulary.
+
+    Radford et al. 2021, https://arxiv.org/abs/2103.00020. Deviations: equal captions are targets of
+    each other, and the scale is limited after each step instead of before.
+    """
+
+    encoder_name = "encoder"
+    module: ImageTextModel
+    _read: tuple[Images, StoredCaptions] | None = None
+
+    @classmethod
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
+        return ImageTextModel(spec)
+
+    @classmethod
+    def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
+        """Fill the vocabulary from the captions of a folder.
+
+        Raises:
+            ValueError: The pictures have no captions.
+        """
+        if clip_spec(spec).captions != "folder":
+            return
+        if "caption" not in data.train.extra:
+            raise ValueError("task.captions: the folder has no captions.csv (columns file,caption)")
+        text = cast(ImageTextModel, module).text
+        if not text.reads_bytes:
+            captions = (c for row in read_texts(data.train.extra["caption"]) for c in row)
+            words = (word for caption in captions for word in split_words(caption))
+            text.set_vocabulary(most_frequent(words, len(text.vocabulary)))
+
+    @classmethod
+    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
+        letters = torch.randint(97, 123, (count, 32), generator=keyed_generator("captions"))
+        is_folder = clip_spec(spec).captions == "folder"
+        return {"caption": letters.to(torch.uint8)} if is_folder else {}
+
+    @cached_property
+    def book(self) -> CaptionBook:
+        """Return the generated captions and prompts."""
+        return caption_book(self.spec)
+
+    @property
+    def options(self) -> ClipSpec:
+        return clip_spec(self.spec)
+
+    @cached_property
+    def trained(self) -> GeneratedCaptions:
+        """Return the generated training captions, on the device of the module."""
+        return self._captions(self.book.train)
+
+    @cached_property
+    def held_out(self) -> GeneratedCaptions:
+        """Return the held-out captions, on the device of the module."""
+        return self._captions(self.book.held_out)
+
+    def _captions(self, variants: tuple[tuple[str, ...], ...]) -> GeneratedCaptions:
+        text = self.module.text
+        made = GeneratedCaptions(self.book, variants, text.encoder(), text.length)
+        return made.to(self.module.logit_scale.device)
+
+    # Batches
+
+    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        rows = super()._draw(epoch, num_images, size, is_cuda)
+        tables = {}
+        for name in ("variant", "choice"):
+            generator = keyed_generator(self.spec.seed, epoch, f"caption-{name}")
+            tables[name] = torch.randint(2**30, (num_images,), generator=generator)[rows["index"]]
+        return rows | (pinned(tables) if is_cuda else tables)
+
+    def rows(self, data: DataSet, epoch: int) -> Rows:
+        """Return the rows of an epoch; an image of a held-out class is replaced by another one."""
+        rows = super().rows(data, epoch)
+        if not self.options.held_out_classes:
+            return rows
+        is_held = self._is_held(data.train.labels.cpu())
+        kept = (~is_held).nonzero().flatten()
+        generator = keyed_generator(self.spec.seed, epoch, "stand-in")
+        others = kept[torch.randint(len(kept), (len(is_held),), generator=generator)]
+        index = rows["index"]
+        return rows | {"index": torch.where(is_held[index], others[index], index)}
+
+    def _is_held(self, labels: Tensor) -> Tensor:
+        names = self.spec.data.class_names or ()
+        held = [names.index(name) for name in self.options.held_out_classes]
+        return torch.isin(labels, torch.tensor(held, dtype=labels.dtype, device=labels.device))
+
+    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+        """Return images (B, C, H, W), tokens (B, L), and the numbers of captions and subjects."""
+        drawn = self.draw_captions(data, rows)
+        images = super().make_batch(data, rows)["images"]
+        if self.options.captions == "transformations":
+            images = change(images, drawn.subject % len(CHANGES), *self._channels)
+        return {"images": images, **drawn._asdict()}
+
+    def draw_captions(self, data: DataSet, rows: Rows) -> Drawn:
+        """Return the captions of the images of B rows."""
+        index = rows["index"]
+        if self.options.captions == "folder":
+            return self._stored(data).draw(index, rows["variant"])
+        subject = self.trained.choose(self.classes(data, index), rows["choice"])
+        return self.trained.draw(subject, rows["variant"])
+
+    def classes(self, data: DataSet, index: Tensor) -> Tensor:
+        """Return the class that the caption of each image names: (B,) -> (B,)."""
+        return data.train.labels[index]
+
+    def _stored(self, data: DataSet) -> StoredCaptions:
+        """Return the captions of the training images, which are read once."""
+        if self._read is None or self._read[0] is not data.train:
+            self._read = data.train, self._read_captions(data.train)
+        return self._read[1]
+
+    def _read_captions(self, images: Images) -> StoredCaptions:
+        text = self.module.text
+        return StoredCaptions(images, text.encoder(), text.length)
+
+    # Training
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss, its floor for these captions, and the scale of the similarities."""
+        found = *self.network(batch["images"], batch["tokens"]), batch["caption"], batch["subject"]
+        images, texts, caption, subject = (gather(rows) for rows in found)
+        scale = self.module.logit_scale.exp()
+        with without_autocast(images.device):
+            loss = contrastive_loss(images, texts, scale, caption)
+        return {"loss": loss, "floor": loss_floor(subject), "scale": scale.detach()}
+
+    @torch.no_grad()
+    def after_step(self) -> None:
+        """Limit the scale to 100, as in CLIP."""
+        self.module.logit_scale.clamp_(max=math.log(LARGEST_SCALE))
+
+    # Evaluation
+
+    @torch.inference_mode()
+    def embed_images(self, module: nn.Module, images: Images, flip: bool = False) -> Tensor:
+        """Return the unit vectors (N, E) of a split, or the means with the mirror images."""
+        return torch.cat(
+            [self._embed(module, batch["images"], flip) for batch in self.eval_batches(images)]
+        )
+
+    def _embed(self, module: nn.Module, images: Tensor, flip: bool) -> Tensor:
+        found = cast(ImageTextModel, module).encode_images(images)
+        if flip:
+            found = F.normalize(
+                found + cast(ImageTextModel, module).encode_images(images.flip(-1)), dim=-1
+            )
+        return found
+
+    @torch.inference_mode()
+    def embed_tokens(self, module: nn.Module, tokens: Tensor) -> Tensor:
+        """Return the unit vectors of captions: (n, L) -> (n, E)."""
+        parts = tokens.to(self.module.logit_scale.device).split(TEXTS_AT_ONCE)
+        return torch.cat([cast(ImageTextModel, module).encode_texts(part) for part in parts])
+
+    def class_vectors(self, module: nn.Module, prompts: Sequence[Sequence[str]]) -> Tensor:
+        """Return the unit vector (K, E) of each class from its prompts alone."""
+        text = cast(ImageTextModel, module).text
+        tokens = tokenize((p for row in prompts for p in row), text.encoder(), text.length)
+        found = self.embed_tokens(module, tokens)
+        return ensemble(found.unflatten(0, (len(prompts), -1)))
+
+    def zero_shot(
+        self, module: nn.Module, images: Images, class_names: Sequence[str]
+    ) -> Tensor | None:
+        """Return the logits (N, K) of images for classes whose prompts are held-out templates.
+
+        Raises:
+            ValueError: The training knows no word of a class.
+        """
+        encode = cast(ImageTextModel, module).text.encoder()
+        for name in class_names:
+            if {*encode(name)} <= {UNKNOWN}:
+                raise ValueError(
+                    f"no word of class {name!r} occurs in the captions of the training"
+                )
+        prompts = KINDS[self.options.captions].prompts(class_names)
+        vectors = self.class_vectors(module.eval(), prompts)
+        return self._scores(module, self.embed_images(module, images), vectors)
+
+    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
+        """Return the words of the class names that the tokeniser does not know."""
+        encode = cast(ImageTextModel, module).text.encoder()
+        words = dict.fromkeys(word for name in class_names for word in split_words(name))
+        return [word for word in words if {*encode(word)} <= {UNKNOWN}]
+
+    def _scores(self, module: nn.Module, images: Tensor, vectors: Tensor) -> Tensor:
+        return cast(ImageTextModel, module).logit_scale.detach().exp() * images @ vectors.mT
+
+    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+        """Return zero-shot logits, labels, ranks of retrieval, and what the levels need.
+
+        ``logits`` (N, K) have prompts from held-out templates, ``trained_logits`` from those of the
+        training.
+        """
+        was_training = module.training
+        module.eval()
+        part = limit_images(images, self.spec)
+        found = self.embed_images(module, images, flip)
+        book, plain = self.book, self.book.plain
+        outputs = {
+            name: self._scores(module, found, self.class_vectors(module, [rows[s] for s in plain]))
+            for name, rows in (("logits", book.held_out), ("trained_logits", book.train))
+        }
+        outputs["labels"] = part.labels
+        outputs |= self._retrieve(module, part, found)
+        if book.unseen:
+            outputs |= self._measure_pairs(module, part)
+        if book.groups:
+            vectors = self.class_vectors(module, book.group_prompts)
+            outputs["group_logits"] = self._scores(module, found, vectors)
+        module.train(was_training)
+        return outputs
+
+    def _retrieve(self, module: nn.Module, images: Images, found: Tensor) -> Outputs:
+        """Return ranks (N,): captions for each image, and images for the caption of each image.
+
+        Equal captions count once. A caption that says the same in other words is right, too.
+        """
+        drawn, _ = self.captions_of(images)
+        first, caption = distinct(drawn.caption)
+        texts = self.embed_tokens(module, drawn.tokens[first])
+        return {
+            "caption_rank": ranks(found, texts, drawn.subject, drawn.subject[first]),
+            "image_rank": ranks(texts, found, drawn.subject[first], drawn.subject)[caption],
+        }
+
+    def captions_of(self, images: Images) -> tuple[Drawn, list[str]]:
+        """Return a caption of each image of a split, and all texts by the number of the caption.
+
+        It is the image's first caption, or a held-out caption that its place selects.
+        """
+        index = torch.arange(len(images), device=images.labels.device)
+        if self.options.captions == "folder":
+            stored = self._read_captions(images)
+            return stored.draw(index, torch.zeros_like(index)), [*dict.fromkeys(stored.texts)]
+        plain = torch.tensor(self.book.plain, device=index.device)
+        drawn = self.held_out.draw(plain[images.labels], index)
+        return drawn, [*dict.fromkeys(self.held_out.texts)]
+
+    @torch.inference_mode()
+    def _measure_pairs(self, module: nn.Module, images: Images) -> Outputs:
+        """Return the subjects recognised in transformed images: combinations seen and not seen."""
+        vectors = self.class_vectors(module, self.book.held_out)
+        unseen = torch.tensor(self.book.unseen, device=images.labels.device)
+        place = torch.arange(len(images), device=images.labels.device)
+        wanted = {
+            "seen": self.trained.choose(images.labels, place),
+            "unseen": unseen[images.labels],
+        }
+        outputs: Outputs = {}
+        for name, subject in wanted.items():
+            found, start = [], 0
+            for batch in self.eval_batches(images):
+                which = subject[start : start + len(batch["images"])] % len(CHANGES)
+                start += len(which)
+                changed = change(batch["images"], which, *self._channels)
+                found.append((self._embed(module, changed, False) @ vectors.mT).argmax(1))
+            outputs |= {f"{name}_subject": subject, f"{name}_found": torch.cat(found)}
+        return outputs
+
+    @torch.inference_mode()
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+        """Return retrieval both ways between a gallery of test images and their captions."""
+        was_training = module.training
+        module.eval()
+        asked, gallery = data.test[index.to(data.test.labels.device)], gallery_of(data.test)
+        drawn, texts = self.captions_of(gallery)
+        first, _ = distinct(drawn.caption)
+        vectors = self.embed_tokens(module, drawn.tokens[first])
+        names = [texts[number] for number in drawn.caption[first].tolist()]
+        own, known = self.captions_of(asked)
+        found = self.embed_images(module, asked) @ vectors.mT
+        said = [known[number] for number in own.caption.tolist()]
+        shown = distinct(own.caption)[0].sort().values[:SHOWN_CAPTIONS]
+        queries = self.embed_tokens(module, own.tokens[shown])
+        images = queries @ self.embed_images(module, gallery).mT
+        module.train(was_training)
+        return {
+            "captions": caption_table(index, said, names, found),
+            "retrieval": image_grid(gallery.pixels, [said[i] for i in shown.tolist()], images),
+        }
+
+    def measure(self, outputs: Outputs) -> dict[str, float]:
+        """Return zero-shot accuracies, recall of retrieval and the levels, as shares.
+
+        Level L0 is the accuracy with held-out templates. L1 (``transformations``) is measured on
+        combinations of transformation and class that no training image had. L2 (``superclasses``)
+        is measured on images of held-out classes.
+        """
+        if not all(t.isfinite().all() for t in outputs.values() if t.is_floating_point()):
+            raise ValueError("a logit is infinite or NaN")
+        labels = outputs["labels"]
+        measured = {
+            "zero_shot_accuracy": accuracy(outputs["logits"], labels),
+            "trained_prompts_accuracy": accuracy(outputs["trained_logits"], labels),
+        }
+        for name, key in (("image_to_text", "caption_rank"), ("text_to_image", "image_rank")):
+            measured |= {f"{name}_r{k}": recall(outputs[key], k) for k in RECALLS}
+        measured |= pair_accuracies(outputs)
+        if self.book.groups:
+            held = self._is_held(torch.arange(outputs["logits"].shape[1], device=labels.device))
+            measured |= unseen_accuracies(outputs, self.book.groups, held)
+        return measured

@@ -1,0 +1,86 @@
+"""An image encoder and a text encoder with a joint space: the model of contrastive training.
+
+Axes: B batch, C channels, H W pixels, L tokens of a caption, E width of the joint space.
+"""
+
+import math
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.models.build import build_model
+from vitcli.core.nn.linear import Linear
+from vitcli.core.objectives.clip.captions import KINDS, CaptionBook
+from vitcli.core.objectives.clip.spec import ClipSpec
+from vitcli.core.objectives.clip.text_encoder import TextEncoder
+from vitcli.core.objectives.clip.tokens import NUM_SPECIAL, split_words
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec import ExperimentSpec
+
+START_SCALE = 1 / 0.07
+"""Initial factor of the similarities: the inverse of the temperature."""
+
+
+def clip_spec(spec: ExperimentSpec) -> ClipSpec:
+    """Return the fields of the task."""
+    return cast(ClipSpec, spec.task)
+
+
+def caption_book(spec: ExperimentSpec) -> CaptionBook:
+    """Return the generated captions of an experiment.
+
+    Raises:
+        ValueError: The class names are not known, or have no superclasses.
+    """
+    if spec.data.class_names is None:
+        raise ValueError("data.class_names must be set to write captions")
+    return KINDS[clip_spec(spec).captions].book(spec.data.class_names)
+
+
+class ImageTextModel(nn.Module):
+    """An image encoder and a text encoder with a joint space.
+
+    Two linear maps without bias and a learned logarithm of the scale, as in CLIP.
+    """
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        super().__init__()
+        task = clip_spec(spec)
+        self.encoder = build_model(spec.model, spec.seed)
+        words = generated_words(spec)
+        size = task.vocabulary_size - NUM_SPECIAL if words is None else len(words)
+        self.text = TextEncoder(task, size)
+        self.image_projection = Linear(self.encoder.num_features, task.joint_dim, bias=False)
+        self.text_projection = Linear(task.text_dim, task.joint_dim, bias=False)
+        self.logit_scale = nn.Parameter(torch.tensor(math.log(START_SCALE)))
+        self.text.initialise(spec.seed)
+        for name in ("image_projection", "text_projection"):
+            layer = self.get_submodule(name)
+            assert isinstance(layer, nn.Linear)
+            if not layer.weight.is_meta:
+                generator = keyed_generator("init", spec.seed, f"{name}.weight")
+                nn.init.normal_(layer.weight, std=layer.in_features**-0.5, generator=generator)
+        if words is not None and not self.text.reads_bytes:
+            self.text.set_vocabulary(words)
+
+    def encode_images(self, images: Tensor) -> Tensor:
+        """Return unit vectors: (B, C, H, W) -> (B, E) fp32."""
+        return F.normalize(self.image_projection(self.encoder.features(images)).float(), dim=-1)
+
+    def encode_texts(self, tokens: Tensor) -> Tensor:
+        """Return unit vectors: (B, L) int64 -> (B, E) fp32."""
+        return F.normalize(self.text_projection(self.text(tokens)).float(), dim=-1)
+
+    def forward(self, images: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the unit vectors of images and of their captions, each (B, E)."""
+        return self.encode_images(images), self.encode_texts(tokens)
+
+
+def generated_words(spec: ExperimentSpec) -> list[str] | None:
+    """Return the words of all generated training captions; None with captions from a folder."""
+    if clip_spec(spec).captions == "folder":
+        return None
+    texts = (text for row in caption_book(spec).train for text in row)
+    return sorted({word for text in texts for word in split_words(text)})

@@ -1,0 +1,67 @@
+"""Pictures of retrieval: captions of images, and images of captions.
+
+Axes: n images, G images of a gallery, U captions, C channels, H W pixels.
+"""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from vitcli.core.data.source import Images, evenly_spaced
+from vitcli.core.objectives.pictures import Grid, Table
+
+GALLERY = 500
+"""Number of test images among which a caption finds its images."""
+SHOWN_CAPTIONS, SHOWN_IMAGES, BEST = 6, 6, 3
+
+
+def gallery_of(images: Images) -> Images:
+    """Return the evenly spaced images among which pictures search."""
+    return evenly_spaced(images, GALLERY)
+
+
+def caption_table(index: Tensor, own: Sequence[str], texts: Sequence[str], found: Tensor) -> Table:
+    """Return the most similar captions of images.
+
+    Args:
+        index: (n,) places of the images in the test set.
+        own: The caption of each image.
+        texts: The U captions among which an image finds its own.
+        found: Similarities (n, U), from -1 to 1.
+    """
+    values, places = found.float().topk(min(BEST, len(texts)), dim=1)
+    rows = []
+    for image, text, best, where in zip(
+        index.tolist(), own, values.tolist(), places.tolist(), strict=True
+    ):
+        cells = [f"{texts[j]} ({value:.2f})" for value, j in zip(best, where, strict=True)]
+        rows.append((str(image), text, *cells))
+    heads = ("most similar", "second", "third")[: values.shape[1]]
+    return Table(
+        title="Captions of images",
+        caption=f"The most similar of {len(texts):,} captions, with the cosine of the angle between"
+        " image and caption.",
+        head=("test image", "its caption", *heads),
+        rows=tuple(rows),
+    )
+
+
+def image_grid(pixels: Tensor, texts: Sequence[str], found: Tensor) -> Grid:
+    """Return the most similar images of captions.
+
+    Args:
+        pixels: (G, C, H, W) uint8, the gallery.
+        texts: U captions.
+        found: Similarities (U, G).
+    """
+    places = found.float().topk(min(SHOWN_IMAGES, len(pixels)), dim=1).indices
+    cells = pixels[places]  # (U, images, C, H, W)
+    if cells.shape[2] != 3:
+        cells = cells[:, :, :1].expand(-1, -1, 3, -1, -1)
+    return Grid(
+        title="Images of captions",
+        caption=f"The most similar of {len(pixels):,} test images, the best one first.",
+        columns=tuple(str(i + 1) for i in range(cells.shape[1])),
+        cells=cells,
+        row_names=tuple(texts),
+    )

@@ -1,0 +1,110 @@
+"""A transformer that encodes captions. Axes: B batch, L tokens of a caption, V tokens, D width."""
+
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.block import build_block
+from vitcli.core.nn.init import xavier_normal
+from vitcli.core.nn.pos_embed import Learned
+from vitcli.core.objectives.clip.spec import ClipSpec
+from vitcli.core.objectives.clip.tokens import (
+    END,
+    NUM_SPECIAL,
+    WORD_BYTES,
+    Encode,
+    encode_bytes,
+    from_table,
+    to_table,
+    word_encoder,
+)
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec import VitSpec
+
+TOKEN_STD, POSITION_STD = 0.02, 0.01
+
+
+class CausalMask(Position):
+    """A bias of the attention scores that hides later tokens: 0 or minus infinity, (1, 1, L, L)."""
+
+    mask: Tensor
+    not_averaged = ("mask",)
+    """The mean of two infinities is not a number."""
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        hidden = torch.full((length, length), float("-inf")).triu(1)
+        self.register_buffer("mask", hidden[None, None], persistent=False)
+
+    def bias(self) -> Tensor:
+        return self.mask
+
+
+class TextEncoder(nn.Module):
+    """Tokens (B, L) int64 -> features (B, D) at the end of each caption.
+
+    As in CLIP, a token attends to earlier tokens only, blocks are pre-norm, and the features are
+    those of the end token after the last norm. So padding after the end has no effect. Deviations
+    from CLIP: the size, words or bytes instead of byte pairs, GELU instead of its approximation,
+    and Glorot's initial weights in the blocks.
+
+    Radford et al. 2021, https://arxiv.org/abs/2103.00020
+    """
+
+    vocabulary: Tensor
+    """Words as bytes (V, 32) uint8, saved with the weights; (0, 32) for a tokeniser of bytes."""
+
+    def __init__(self, spec: ClipSpec, num_words: int) -> None:
+        super().__init__()
+        self.reads_bytes = spec.tokenizer == "bytes"
+        self.length, dim = spec.length, spec.text_dim
+        num_words = 0 if self.reads_bytes else num_words
+        self.register_buffer("vocabulary", torch.zeros(num_words, WORD_BYTES, dtype=torch.uint8))
+        num_tokens = NUM_SPECIAL + (256 if self.reads_bytes else num_words)
+        self.token_embed = nn.Embedding(num_tokens, dim)
+        self.pos_embed = Learned(self.length, dim)
+        layers = VitSpec(
+            embed_dim=dim, num_heads=spec.text_heads, pos_embed="none", mlp_ratio=4.0, pool="mean"
+        )
+        shape = TokenShape(embed_dim=dim, grid_size=(1, self.length), num_prefix_tokens=0)
+        blocks = []
+        for _ in range(spec.text_depth):
+            attention = SelfAttention(layers, shape, CausalMask(self.length))
+            blocks.append(build_block(layers, shape, 0.0, attention))
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(dim)
+
+    def initialise(self, seed: int) -> None:
+        """Fill all weights; each depends only on the seed and its name."""
+        if self.token_embed.weight.is_meta:
+            return
+        draws = partial(keyed_generator, "init", seed, "text")
+        xavier_normal(self, draws)
+        for weight, std in (
+            (self.token_embed.weight, TOKEN_STD),
+            (self.pos_embed.table, POSITION_STD),
+        ):
+            name = "token_embed" if weight is self.token_embed.weight else "pos_embed"
+            nn.init.normal_(weight, std=std, generator=draws(name))
+
+    def set_vocabulary(self, words: list[str]) -> None:
+        """Store the words of a tokeniser of words; the order gives their numbers."""
+        if not self.vocabulary.is_meta:
+            self.vocabulary.copy_(to_table(words, len(self.vocabulary)))
+
+    def words(self) -> list[str]:
+        """Return the words of the vocabulary."""
+        return from_table(self.vocabulary)
+
+    def encoder(self) -> Encode:
+        """Return the tokeniser."""
+        return encode_bytes if self.reads_bytes else word_encoder(self.words())
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        x = self.token_embed(tokens) + self.pos_embed()
+        x = self.blocks(x)
+        end = (tokens == END).int().argmax(1)  # (B,)
+        return self.norm(x[torch.arange(len(x), device=x.device), end])

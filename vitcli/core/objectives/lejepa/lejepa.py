@@ -1,0 +1,91 @@
+"""LeJEPA. Balestriero and LeCun 2025, https://arxiv.org/abs/2511.08544
+
+Axes: B batch, V views (global ones first), G global views, P width of the embeddings.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+
+from torch import Tensor, nn
+
+from vitcli.core import ranks
+from vitcli.core.data.batches import Batch
+from vitcli.core.models.build import build_model
+from vitcli.core.objectives.lejepa.sigreg import draw_directions, sigreg
+from vitcli.core.objectives.lejepa.spec import LejepaSpec
+from vitcli.core.objectives.views.projection import Projector, all_features
+from vitcli.core.objectives.views.view_task import ViewTask
+from vitcli.core.randomness import keyed_generator
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.train.autocast import without_autocast
+
+COLLAPSED = 0.2
+"""Standard deviation of the embeddings below which they carry no information; SIGReg wants 1."""
+
+
+class LejepaModule(nn.Module):
+    """Views (B, G, C, H, W) and (B, L, C, h, w) -> embeddings (B, V, P) in fp32."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        super().__init__()
+        task = spec.task
+        assert isinstance(task, LejepaSpec)
+        self.encoder = build_model(spec.model, spec.seed)
+        widths = (self.encoder.num_features, task.hidden_dim, task.hidden_dim, task.proj_dim)
+        self.projector = Projector(widths, batch_norm=True)
+        self.projector.initialise(partial(keyed_generator, "init", spec.seed, "projector"))
+
+    def forward(self, images: Tensor, local: Tensor | None = None) -> Tensor:
+        features = all_features(self.encoder, images, local)
+        return self.projector(features.flatten(0, 1)).float().unflatten(0, features.shape[:2])
+
+
+class Lejepa(ViewTask):
+    """Each view's embedding predicts the mean of the global views'; SIGReg prevents the collapse.
+
+    loss = (1 - sigreg_weight) * invariance + sigreg_weight * SIGReg. There is no teacher and no
+    stop of gradients. Deviations: the projection head has GELU where the authors' has ReLU; the
+    features are the pooled tokens of the last layer.
+    """
+
+    encoder_name = "encoder"
+
+    @classmethod
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
+        return LejepaModule(spec)
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the loss, its two parts and the standard deviation of the embeddings."""
+        task = self.views
+        assert isinstance(task, LejepaSpec)
+        found = ranks.gather(self.network(batch["images"], batch.get("local")))
+        with without_autocast(found.device):
+            same = invariance(found, task.num_global)
+            directions = ranks.from_first(
+                draw_directions(found.shape[-1], task.num_slices, found.device)
+            )
+            gaussian = sigreg(found.transpose(0, 1), directions)
+        weight = task.sigreg_weight
+        return {
+            "loss": (1 - weight) * same + weight * gaussian,
+            "invariance": same.detach(),
+            "sigreg": gaussian.detach(),
+            "spread": found.detach().std(0).mean(),
+        }
+
+    def diagnose(self, numbers: Mapping[str, float]) -> str:
+        if numbers["spread"] < COLLAPSED:
+            return (
+                "collapse: the embeddings of all images are nearly the same (standard deviation"
+                f" below {COLLAPSED}); raise task.sigreg_weight"
+            )
+        return ""
+
+
+def invariance(embeddings: Tensor, num_global: int) -> Tensor:
+    """Return the mean square of each view's distance from the mean of the global views.
+
+    (B, V, P) -> scalar, a mean over all three axes.
+    """
+    center = embeddings[:, :num_global].mean(1, keepdim=True)
+    return (embeddings - center).square().mean()

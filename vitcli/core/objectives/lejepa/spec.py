@@ -1,0 +1,22 @@
+"""The spec of the task ``lejepa``."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from vitcli.core.objectives.views.spec import ViewsSpec
+from vitcli.core.spec.base import Probability
+
+
+class LejepaSpec(ViewsSpec):
+    """LeJEPA: views of an image have equal embeddings, and all embeddings form a Gaussian."""
+
+    name: Literal["lejepa"]
+    sigreg_weight: Probability = 0.05
+    """Weight of the regulariser SIGReg; the invariance has the rest of the weight."""
+    num_slices: int = Field(256, ge=1, le=65536)
+    """Number of random directions of SIGReg at each step."""
+    proj_dim: int = Field(32, ge=1, le=65536)
+    """Width of the embeddings that are compared."""
+    hidden_dim: int = Field(512, ge=1, le=65536)
+    """Hidden width of the projection head."""

@@ -1,0 +1,142 @@
+"""A Vision Transformer and the decoder that reconstructs masked patches from its tokens.
+
+Axes: B batch, C channels, H W pixels, P patch_size, N patches, n visible patches, m masked patches,
+p prefix tokens, D embed_dim, L = C P P pixels of a patch, K classes.
+"""
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core.models.vit import VisionTransformer, build_vit
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.block import build_block
+from vitcli.core.nn.init import STD, xavier_normal
+from vitcli.core.nn.linear import Linear
+from vitcli.core.nn.norm import build_norm
+from vitcli.core.nn.patch_embed import patchify
+from vitcli.core.nn.pos_embed import sincos2d
+from vitcli.core.objectives.mae.masking import put, split_patches, take
+from vitcli.core.objectives.mae.spec import MaskingSpec
+from vitcli.core.randomness import Draws, keyed_generator
+from vitcli.core.spec import ExperimentSpec, VitSpec
+
+EPS = 1e-6
+"""Added to the variance of a patch by ``norm_pix``, as in the paper's code."""
+
+
+class Decoder(nn.Module):
+    """Tokens of the visible patches (B, p + n, D) -> pixels of the masked patches (B, m, L).
+
+    A mask token stands for each masked patch. The decoder's own positions are fixed sines and
+    cosines. Deviations from the paper: the blocks have the encoder's ``mlp_ratio`` (the paper has 4
+    in both), and weights start from a normal instead of a uniform Xavier distribution.
+    He et al. 2022, https://arxiv.org/abs/2111.06377
+    """
+
+    pos_embed: Tensor
+
+    def __init__(self, encoder: VisionTransformer, task: MaskingSpec) -> None:
+        super().__init__()
+        spec = decoder_spec(encoder.spec, task)
+        dim = spec.embed_dim
+        self.num_prefix_tokens = encoder.num_prefix_tokens
+        shape = TokenShape(
+            embed_dim=dim,
+            grid_size=encoder.grid_size,
+            num_prefix_tokens=self.num_prefix_tokens,
+        )
+        self.embed = Linear(encoder.spec.embed_dim, dim)
+        self.mask_token = nn.Parameter(torch.zeros(1, 1, dim))
+        positions = sincos2d(encoder.grid_size, dim)[None]
+        self.register_buffer("pos_embed", positions, persistent=False)
+        self.blocks = nn.Sequential(*[build_block(spec, shape, 0.0) for _ in range(spec.depth)])
+        self.norm = build_norm(spec, dim)
+        self.predict = Linear(dim, encoder.image_shape[0] * spec.patch_size**2)
+
+    def init_weights(self, draws: Draws) -> None:
+        xavier_normal(self, draws)
+        nn.init.normal_(self.mask_token, std=STD, generator=draws("mask_token"))
+
+    def forward(self, tokens: Tensor, visible: Tensor, masked: Tensor) -> Tensor:
+        """Return the predicted pixels (B, m, L).
+
+        Args:
+            tokens: (B, p + n, D), prefix first.
+            visible: The patches of the tokens, (B, n).
+            masked: The patches to predict, (B, m).
+        """
+        tokens = self.embed(tokens)
+        prefix, patches = tokens[:, : self.num_prefix_tokens], tokens[:, self.num_prefix_tokens :]
+        count = visible.shape[1] + masked.shape[1]
+        everywhere = self.mask_token.expand(len(patches), count, -1)
+        patches = put(patches, visible, everywhere) + self.pos_embed
+        tokens = self.blocks(torch.cat([prefix.to(patches.dtype), patches], dim=1))
+        return self.predict(take(self.norm(tokens[:, self.num_prefix_tokens :]), masked))
+
+
+def decoder_spec(model: VitSpec, task: MaskingSpec) -> VitSpec:
+    """Return the spec of the decoder's blocks: plain pre-norm blocks without dropout."""
+    return VitSpec(
+        img_size=model.img_size,
+        patch_size=model.patch_size,
+        embed_dim=task.decoder_dim,
+        depth=task.decoder_depth,
+        num_heads=task.decoder_num_heads,
+        mlp_ratio=model.hidden_dim / model.embed_dim,
+        pos_embed="none",
+    )
+
+
+class MaskedModel(nn.Module):
+    """An encoder that sees the visible patches of an image, and a decoder of the masked ones."""
+
+    def __init__(self, spec: ExperimentSpec) -> None:
+        super().__init__()
+        assert isinstance(spec.task, MaskingSpec)
+        self.encoder = build_vit(spec.model, spec.seed)
+        self.num_masked = spec.task.num_masked(self.encoder.num_patches)
+        if not 0 < self.num_masked < self.encoder.num_patches:
+            spec.task.check(self.encoder.spec, spec.data, spec.train)
+        self.norm_pix = spec.task.norm_pix
+        self.decoder = Decoder(self.encoder, spec.task)
+        if not self.decoder.mask_token.is_meta:
+            seed = spec.seed
+            self.decoder.init_weights(lambda name: keyed_generator("init", seed, f"decoder.{name}"))
+
+    def patches(self, images: Tensor) -> Tensor:
+        """Return the pixels of all patches: (B, C, H, W) -> (B, N, L)."""
+        return patchify(images, self.encoder.spec.patch_size)
+
+    def split(self, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the visible (B, n) and the masked patches (B, m) for noise (B, N)."""
+        return split_patches(noise, self.num_masked)
+
+    def targets(self, pixels: Tensor) -> Tensor:
+        """Return what is predicted for the pixels of patches: (..., L) -> (..., L)."""
+        if not self.norm_pix:
+            return pixels
+        variance, mean = torch.var_mean(pixels, dim=-1, keepdim=True)
+        return (pixels - mean) / (variance + EPS).sqrt()
+
+    def predict(self, images: Tensor, visible: Tensor, masked: Tensor) -> Tensor:
+        """Return the targets (B, m, L) that the visible patches suggest for the masked patches."""
+        return self.decoder(self.encoder.encode(images, visible), visible, masked)
+
+    def errors(self, images: Tensor, noise: Tensor) -> Tensor:
+        """Return the mean squared error over the masked patches of each image, (B,) fp32.
+
+        Args:
+            images: (B, C, H, W), normalised.
+            noise: (B, N), which determines the masks.
+        """
+        visible, masked = self.split(noise)
+        wanted = self.targets(take(self.patches(images), masked))
+        found = self.predict(images, visible, masked).float()
+        return (found - wanted).square().mean((1, 2))
+
+
+class MaskedAutoencoder(MaskedModel):
+    """Images (B, C, H, W) and noise (B, N) -> errors (B,) of the masked patches."""
+
+    def forward(self, images: Tensor, noise: Tensor) -> Tensor:
+        return self.errors(images, noise)

@@ -1,0 +1,250 @@
+"""The interface of an objective. Axes: B batch, N images, C channels, H W pixels.
+
+A training, its estimate, its result and its study use this interface and the objective's row in the
+table of tasks. They never use its name.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from vitcli.core import ranks
+from vitcli.core.data.ahead import DrawnAhead
+from vitcli.core.data.batches import (
+    Batch,
+    Channels,
+    Rows,
+    channels_on_device,
+    epoch_rows,
+    eval_batches,
+    make_batch,
+    num_batches,
+    rows_on_device,
+)
+from vitcli.core.data.policy import Size
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.pictures import Picture
+from vitcli.core.spec import ExperimentSpec
+from vitcli.core.spec.rows import load_target
+from vitcli.core.train.evaluate import images_at_once, limit_images
+from vitcli.core.transfer import pinned
+
+Outputs = dict[str, Tensor]
+"""Tensors of a model for every image of a split; the first axis is N."""
+
+
+class Task(ABC):
+    """The losses of a batch and the measures of an evaluation.
+
+    Args:
+        spec: The experiment, with every field that follows from the data set.
+        module: The module that ``make_module`` returned, on its device.
+    """
+
+    encoder_name: ClassVar[str] = ""
+    """Name of the encoder inside the module; empty if the module is the encoder."""
+    has_rows = True
+    """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
+
+    def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
+        self.spec, self.module = spec, module
+        self.network = module
+        """The module, compiled or not, that ``losses`` calls."""
+        self.prepare = make_batch
+        """``make_batch`` of ``core.data``, compiled or not, that makes the training batches."""
+        self._ahead = DrawnAhead(self._draw)
+
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """Return the names of the scalars of ``losses``."""
+        return self.spec.task.row.reports
+
+    @classmethod
+    @abstractmethod
+    def make_module(cls, spec: ExperimentSpec) -> nn.Module:
+        """Return everything that is trained and saved, with the seed's initial weights."""
+
+    @classmethod
+    def encoder(cls, module: nn.Module) -> ImageModel:
+        """Return the part that other trainings may start from and that attention maps show."""
+        found = module.get_submodule(cls.encoder_name)
+        assert isinstance(found, ImageModel)
+        return found
+
+    @classmethod  # noqa: B027
+    def follow_encoder(cls, module: nn.Module) -> None:
+        """Copy the encoder to the parts that start like it, after it got other initial weights."""
+
+    def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
+        """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
+        # One transfer per epoch is cheaper than one per batch.
+        tables = rows_on_device(self.rows(data, epoch), data.train.pixels.device)
+        size, parts = self.spec.train.batch_size, self.spec.train.accumulate
+        end = num_batches(len(data.train), size) * size
+        for start in range(first_batch * size, end, size):
+            part = {name: table[start : start + size] for name, table in tables.items()}
+            yield ranks.own_batch(part, parts, partial(self.make_batch, data))
+
+    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+        """Return the batch of B rows, which are on the device. A CUDA graph can capture this.
+
+        A task that draws more tables in ``rows`` overrides this method, to add their part.
+        """
+        augment = self.spec.data.augment
+        return self.prepare(data.train, rows, augment, self._channels, data.num_classes)
+
+    @cached_property
+    def _channels(self) -> Channels:
+        assert self.spec.data.mean is not None
+        assert self.spec.data.std is not None
+        device = next(self.module.parameters()).device
+        return channels_on_device(self.spec.data.mean, self.spec.data.std, device)
+
+    def rows(self, data: DataSet, epoch: int) -> Rows:
+        """Return the order and the random parameters of an epoch, on the CPU."""
+        return self._ahead.take(epoch, len(data.train), data.img_size, data.train.pixels.is_cuda)
+
+    def draw_ahead(self, data: DataSet, epoch: int) -> None:
+        """Begin to draw an epoch in a thread, if a GPU trains meanwhile."""
+        if data.train.pixels.is_cuda and epoch < self.spec.train.epochs:
+            self._ahead.start(epoch, len(data.train), data.img_size, True)
+
+    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        augment, seed = self.spec.data.augment, self.spec.seed
+        rows = epoch_rows(num_images, size, augment, seed=seed, epoch=epoch, at_once=is_cuda)
+        return pinned(rows) if is_cuda else rows
+
+    def eval_batches(self, images: Images) -> Iterator[Batch]:
+        """Yield the images of a split in order, normalised, in batches that suit the device.
+
+        ``train.limit_batches`` limits the split.
+        """
+        assert self.spec.data.mean is not None
+        assert self.spec.data.std is not None
+        size = images_at_once(images.pixels.device)
+        mean, std = self.spec.data.mean, self.spec.data.std
+        part = limit_images(images, self.spec)
+        return eval_batches(part, mean=mean, std=std, batch_size=size)
+
+    def random_batch(self, count: int, device: torch.device) -> Batch:
+        """Return a batch of random images, to measure the time of a step."""
+        shape = (self.spec.model.in_chans or 1, *(self.spec.model.img_size or (1, 1)))
+        targets = torch.zeros(count, dtype=torch.long, device=device)
+        return {"images": torch.randn(count, *shape, device=device), "targets": targets}
+
+    @classmethod  # noqa: B027  (most tasks have nothing to do)
+    def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
+        """Fill the buffers of a new module that follow from the data, such as a vocabulary.
+
+        Checkpoints hold these buffers.
+
+        Raises:
+            ValueError: The data lacks something that the task needs.
+        """
+
+    @classmethod
+    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
+        """Return ``Images.extra`` for ``count`` random images, to measure the time of a step."""
+        return {}
+
+    def check_data(self, data: DataSet) -> None:  # noqa: B027  (most tasks need only images)
+        """Refuse a data set without something that the task reads, such as sounds.
+
+        Raises:
+            ValueError: The text begins with the field, such as ``task.sound: ...``.
+        """
+
+    @abstractmethod
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        """Return the scalars that the task's row names; the training minimises ``loss``.
+
+        Of several ranks, each computes its rows. The gradients and the scalars are then averaged,
+        which suits means over a batch. A loss that compares rows gathers them with ``core.ranks``.
+
+        On CUDA, a graph replays one of the first calls. So the scalars must depend only on tensors
+        and on the default generator, and the host must not read them.
+        """
+
+    def after_step(self) -> None:  # noqa: B027  (most tasks have nothing to do)
+        """Update what the optimiser does not update, such as a teacher.
+
+        A CUDA graph replays it, like ``losses``.
+        """
+
+    def diagnose(self, numbers: Mapping[str, float]) -> str:
+        """Return what is wrong with a training that seems to work; empty if nothing is.
+
+        ``numbers`` are the means of ``reports`` over an epoch. The text is one sentence.
+        """
+        return ""
+
+    @torch.inference_mode()
+    def features(
+        self,
+        module: nn.Module,
+        images: Images,
+        on_images: Callable[[int], None] = lambda count: None,
+    ) -> Tensor:
+        """Return the features (N, F) in fp32 of a split, in order, from the module's encoder.
+
+        ``on_images`` gets the number of images done so far, after each batch.
+        """
+        encoder = self.encoder(module)
+        was_training = encoder.training
+        encoder.eval()
+        found, done = [], 0
+        for batch in self.eval_batches(images):
+            found.append(encoder.features(batch["images"]).float())
+            done += len(found[-1])
+            on_images(done)
+        encoder.train(was_training)
+        return torch.cat(found)
+
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+        """Return what the module does with the test images at ``index``, by name of the picture."""
+        return {}
+
+    def to_pixels(self, images: Tensor) -> Tensor:
+        """Return normalised images as pixels for display: (B, C, H, W) -> (B, 3, H, W) uint8."""
+        scale, shift = self._channels
+        levels = ((images.float() + shift) / scale).round().clamp(0, 255).to(torch.uint8)
+        return levels if levels.shape[1] == 3 else levels[:, :1].expand(-1, 3, -1, -1)
+
+    def zero_shot(
+        self, module: nn.Module, images: Images, class_names: Sequence[str]
+    ) -> Tensor | None:
+        """Return logits (N, K) for classes given by name; None if the task has no text."""
+        return None
+
+    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
+        """Return the words of the class names that no caption of the training has."""
+        return []
+
+    @abstractmethod
+    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+        """Return the tensors that ``measure`` needs, for every image of a split, in order.
+
+        Args:
+            module: The trained module, or the average of its weights.
+            images: The split. ``train.limit_batches`` limits it too.
+            flip: Average over each image and its mirror image.
+        """
+
+    @abstractmethod
+    def measure(self, outputs: Outputs) -> dict[str, float]:
+        """Return every number of an evaluation by name, including the row's headline.
+
+        Raises:
+            ValueError: An output is infinite or NaN.
+        """
+
+
+def task_class(spec: ExperimentSpec) -> type[Task]:
+    """Return the class of an experiment's task."""
+    found: type[Task] = load_target(spec.task.row.build)
+    return found

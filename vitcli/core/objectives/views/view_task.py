@@ -1,0 +1,128 @@
+"""The base class of tasks that compare views of an image.
+
+Axes: B batch, N images, G global views, L local views, C channels, h w pixels of a view, K
+classes.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from vitcli.core.data.augment import standardize
+from vitcli.core.data.batches import Batch, Rows, num_batches
+from vitcli.core.data.policy import Size
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.metrics.classification import score
+from vitcli.core.metrics.knn import leave_one_out_knn
+from vitcli.core.objectives.objective import Outputs, Task
+from vitcli.core.objectives.pictures import Picture
+from vitcli.core.objectives.views.multi_crop import make_views, view_rows
+from vitcli.core.objectives.views.spec import ViewsSpec
+from vitcli.core.objectives.views.view_pictures import picture_similarity, picture_views
+from vitcli.core.train.evaluate import limit_images
+from vitcli.core.transfer import pinned
+
+
+class ViewTask(Task):
+    """A task whose batches hold views: ``images`` (B, G, C, h, w) and ``local`` (B, L, C, h', w').
+
+    ``local`` is absent without local views. An evaluation measures the k-NN accuracy of the
+    encoder's features within a split. The labels are read for this measure only.
+    """
+
+    @property
+    def views(self) -> ViewsSpec:
+        """Return the fields of the task."""
+        found = self.spec.task
+        assert isinstance(found, ViewsSpec)
+        return found
+
+    @property
+    def sizes(self) -> dict[str, tuple[str, Size]]:
+        """Return for each kind of view its name in a batch, and its height and width."""
+        views, whole = self.views, self.spec.model.img_size or (1, 1)
+        side = views.global_size
+        found = {"global": ("images", (side, side) if side else whole)}
+        if views.num_local:
+            found["local"] = ("local", (views.local_size, views.local_size))
+        return found
+
+    def schedule(self, step: int, steps_per_epoch: int) -> dict[str, float]:
+        """Return numbers that change from step to step. A batch has each as a tensor (B,)."""
+        return {}
+
+    def _draw(self, epoch: int, num_images: int, size: Size, is_cuda: bool) -> Rows:
+        chans = self.spec.model.in_chans or 1
+        rows = view_rows(num_images, chans, self.views, seed=self.spec.seed, epoch=epoch)
+        rows |= self._schedule_rows(epoch, num_images)
+        return pinned(rows) if is_cuda else rows
+
+    def _schedule_rows(self, epoch: int, num_images: int) -> Rows:
+        """Return the numbers of ``schedule`` for each row of an epoch, (N,) each."""
+        size = self.spec.train.batch_size
+        count = num_batches(num_images, size)
+        steps = min(count, self.spec.train.limit_batches or count)
+        values = [self.schedule(epoch * steps + i, steps) for i in range(steps)]
+        index = (torch.arange(num_images) // size).clamp(max=steps - 1)
+        return {name: torch.tensor([v[name] for v in values])[index] for name in values[0]}
+
+    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+        return self.view_batch(data.train.pixels[rows["index"]], rows)
+
+    def view_batch(self, pixels: Tensor, rows: Rows) -> Batch:
+        """Return the normalised views of images (B, C, H, W) uint8, and the other numbers."""
+        batch: Batch = {}
+        for kind, (name, size) in self.sizes.items():
+            found = {k.removeprefix(f"{kind}."): v for k, v in rows.items() if k.startswith(kind)}
+            batch[name] = standardize(make_views(pixels, found, size), *self._channels)
+        rest = {k: v for k, v in rows.items() if "." not in k and k != "index"}
+        return batch | rest
+
+    def random_batch(self, count: int, device: torch.device) -> Batch:
+        chans, numbers = (
+            self.spec.model.in_chans or 1,
+            (self.views.num_global, self.views.num_local),
+        )
+        batch = {
+            name: torch.randn(count, number, chans, *size)
+            for number, (name, size) in zip(numbers, self.sizes.values(), strict=False)
+        }
+        batch |= {name: torch.full((count,), v) for name, v in self.schedule(0, 1).items()}
+        return {name: tensor.to(device) for name, tensor in batch.items()}
+
+    @torch.inference_mode()
+    def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
+        """Return the k-NN votes as ``logits`` (N, K) in fp32, and ``labels`` (N,)."""
+        features = self.features(module, images)
+        if flip:
+            mirrored = self.features(module, Images(images.pixels.flip(-1), images.labels))
+            features = F.normalize(features, dim=1) + F.normalize(mirrored, dim=1)
+        labels = limit_images(images, self.spec).labels
+        logits = leave_one_out_knn(features, labels, self.spec.model.num_classes or 1)
+        return {"logits": logits, "labels": labels}
+
+    def measure(self, outputs: Outputs) -> dict[str, float]:
+        """Return the share of images whose label most of their nearest neighbours have."""
+        return {"knn_accuracy": score(outputs["logits"], outputs["labels"]).accuracy}
+
+    @torch.inference_mode()
+    def pictures(self, module: nn.Module, data: DataSet, index: Tensor) -> dict[str, Picture]:
+        """Return the views of test images, and the similarity of their patches if it is defined."""
+        pixels = data.test.pixels[index]
+        tables = view_rows(len(pixels), pixels.shape[1], self.views, seed=self.spec.seed, epoch=0)
+        order = tables.pop("index")
+        place = order.argsort()  # row i of the tables belongs to image i again
+        rows = {name: table[place].to(pixels.device) for name, table in tables.items()}
+        batch = self.view_batch(pixels, rows)
+        kinds = {kind: self._show(batch[name]) for kind, (name, _) in self.sizes.items()}
+        images = data.normalize(pixels)
+        found: dict[str, Picture] = {"views": picture_views(self.to_pixels(images).cpu(), kinds)}
+        encoder = self.encoder(module)
+        was_training = encoder.training
+        similarity = picture_similarity(encoder.eval(), images)
+        encoder.train(was_training)
+        return found | ({"similarity": similarity} if similarity else {})
+
+    def _show(self, views: Tensor) -> Tensor:
+        """Return normalised views as pixels on the host: (R, V, C, h, w) -> (R, V, 3, h, w)."""
+        return self.to_pixels(views.flatten(0, 1)).unflatten(0, views.shape[:2]).cpu()
