@@ -13,7 +13,7 @@ when the backward pass has ended.
 Axes: B batch, b rows of a rank in a part of a batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,7 +79,8 @@ def gather(rows: Tensor) -> Tensor:
 
     The gradient is right if all ranks compute the same loss from the result.
     """
-    return _Gather.apply(rows) if size() > 1 else rows  # type: ignore[no-any-return]
+    found: Tensor = _Gather.apply(rows) if size() > 1 else rows
+    return found
 
 
 class _Gather(torch.autograd.Function):
@@ -99,7 +100,7 @@ class _Gather(torch.autograd.Function):
         return gradients[0].chunk(size())[own_rank()] * size()
 
 
-def average(gradients: Sequence[Tensor], scalars: Tensors) -> Tensors:
+def average(gradients: list[Tensor], scalars: Tensors) -> Tensors:
     """Replace the gradients by their means over the ranks; return the means of the scalars."""
     if size() == 1:
         return scalars

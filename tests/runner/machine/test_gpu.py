@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from tests.core.specs import build
 from tests.core.trainings import train_state
 from tests.stopping import stop_after
+from vitcli.core.objectives.classify import compute_logits
 from vitcli.core.randomness import begin_step
 from vitcli.core.spec import OPTIMIZERS
-from vitcli.core.train.evaluate import compute_logits
 from vitcli.core.train.optim import total_norm
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment

@@ -130,7 +130,7 @@ def test_a_stop_after_a_nan_counts_as_diverged(tiny, here, monkeypatch):
 def test_infinite_logits_are_a_divergence(tiny, here, monkeypatch):
     original = evaluate.compute_logits
     monkeypatch.setattr(
-        "vitcli.core.train.evaluate.compute_logits",
+        "vitcli.core.objectives.classify.compute_logits",
         lambda *a, **k: original(*a, **k) * float("inf"),
     )
     with pytest.raises(DivergedError, match="not finite"):

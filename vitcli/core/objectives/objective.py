@@ -21,6 +21,8 @@ from vitcli.core.data.batches import (
     channels_on_device,
     epoch_rows,
     eval_batches,
+    images_at_once,
+    limit_images,
     make_batch,
     num_batches,
     rows_on_device,
@@ -31,7 +33,6 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.pictures import Picture
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.rows import load_target
-from vitcli.core.train.evaluate import images_at_once, limit_images
 from vitcli.core.transfer import pinned
 
 Outputs = dict[str, Tensor]

@@ -8,18 +8,18 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import repeat
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from vitcli.core import ranks
-from vitcli.core.data.batches import Batch, Rows, num_batches
+from vitcli.core.autocast import autocast_to
+from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.attention_rule import before_step
+from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import begin_step
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.autocast import autocast_to
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
 from vitcli.core.train.optim import (
@@ -36,38 +36,6 @@ from vitcli.core.train.schedule import planned_factor
 SKIPPED, RATES = "skipped_steps", "rates"
 Parts = Callable[[str], dict[str, Tensor]]
 """Name of a part of a checkpoint -> its tensors."""
-
-
-class Objective(Protocol):
-    """The part of a task that a training uses."""
-
-    module: nn.Module
-    """Everything that is trained and saved."""
-    has_rows: bool
-    """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
-
-    @property
-    def reports(self) -> tuple[str, ...]:
-        """Return the names of the scalars of ``losses``."""
-
-    def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        """Yield the training batches of an epoch."""
-
-    def draw_ahead(self, data: DataSet, epoch: int) -> None:
-        """Begin to draw an epoch while another one is trained."""
-
-    def rows(self, data: DataSet, epoch: int) -> Rows:
-        """Return the order and the random parameters of an epoch."""
-
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
-        """Return the batch of some rows, which are on the device."""
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the scalars to report; the training minimises ``loss``."""
-        ...
-
-    def after_step(self) -> None:
-        """Update what the optimiser does not update, such as a teacher network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +69,7 @@ class Training:
     def __init__(
         self,
         spec: ExperimentSpec,
-        task: Objective,
+        task: Task,
         data: DataSet,
         autocast: torch.dtype | None = None,
         *,

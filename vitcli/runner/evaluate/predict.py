@@ -9,10 +9,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitcli.core.data.batches import images_at_once
 from vitcli.core.data.source import Images
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.objectives.classify import logits_and_labels
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.evaluate import images_at_once, logits_and_labels
 from vitcli.runner.data.image_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vitcli.core.data.batches import limit_images
 from vitcli.core.objectives.objective import Task, task_class
-from vitcli.core.train.evaluate import limit_images
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.scores import score_of
 from vitcli.runner.evaluate.trained_run import load_trained_run

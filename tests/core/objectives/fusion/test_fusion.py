@@ -9,6 +9,7 @@ from torch.testing import assert_close
 
 from tests.core.specs import BASE
 from tests.core.trainings import HALF, data_set
+from vitcli.core.data.batches import IMAGES_AT_ONCE
 from vitcli.core.data.keys import content_keys
 from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.core.data.source import DataSet
@@ -23,7 +24,6 @@ from vitcli.core.spec import (
     SwinSpec,
     TrainSpec,
 )
-from vitcli.core.train.evaluate import IMAGES_AT_ONCE
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training
 

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
 from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
 from vitcli.core.data.source import DataSet, Images
@@ -27,7 +27,6 @@ from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.randomness import seed_of
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.evaluate import limit_images
 
 
 class Fusion(Task):

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.data.augment import standardize
-from vitcli.core.data.batches import Batch, Rows, num_batches
+from vitcli.core.data.batches import Batch, Rows, limit_images, num_batches
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
@@ -19,7 +19,6 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.objectives.views.multi_crop import make_views, view_rows
 from vitcli.core.objectives.views.spec import ViewsSpec
 from vitcli.core.objectives.views.view_pictures import picture_similarity, picture_views
-from vitcli.core.train.evaluate import limit_images
 from vitcli.core.transfer import pinned
 
 
