@@ -49,6 +49,8 @@ class Task(ABC):
 
     encoder_name: ClassVar[str] = ""
     """Name of the encoder inside the module; empty if the module is the encoder."""
+    encoder_copies: ClassVar[tuple[str, ...]] = ()
+    """Names of the parts inside the module that start with the weights of the encoder."""
     has_rows = True
     """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
 
@@ -76,10 +78,6 @@ class Task(ABC):
         found = module.get_submodule(cls.encoder_name)
         assert isinstance(found, ImageModel)
         return found
-
-    @classmethod  # noqa: B027
-    def follow_encoder(cls, module: nn.Module) -> None:
-        """Copy the encoder to the parts that start like it, after it got other initial weights."""
 
     def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
@@ -131,12 +129,6 @@ class Task(ABC):
         mean, std = self.spec.data.mean, self.spec.data.std
         part = limit_images(images, self.spec)
         return eval_batches(part, mean=mean, std=std, batch_size=size)
-
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        """Return a batch of random images, to measure the time of a step."""
-        shape = (self.spec.model.in_chans or 1, *(self.spec.model.img_size or (1, 1)))
-        targets = torch.zeros(count, dtype=torch.long, device=device)
-        return {"images": torch.randn(count, *shape, device=device), "targets": targets}
 
     @classmethod  # noqa: B027  (most tasks have nothing to do)
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
@@ -218,13 +210,13 @@ class Task(ABC):
 
     def zero_shot(
         self, module: nn.Module, images: Images, class_names: Sequence[str]
-    ) -> Tensor | None:
-        """Return logits (N, K) for classes given by name; None if the task has no text."""
-        return None
+    ) -> tuple[Tensor, list[str]]:
+        """Return logits (N, K) for classes given by name, and the words that no caption has.
 
-    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
-        """Return the words of the class names that no caption of the training has."""
-        return []
+        Raises:
+            ValueError: The training knows no word of a class.
+        """
+        raise ValueError(f"task {self.spec.task.name} reads no text")
 
     @abstractmethod
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:

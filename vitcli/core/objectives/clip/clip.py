@@ -219,27 +219,19 @@ class ContrastiveTask(Task):
 
     def zero_shot(
         self, module: nn.Module, images: Images, class_names: Sequence[str]
-    ) -> Tensor | None:
-        """Return the logits (N, K) of images for classes whose prompts are held-out templates.
-
-        Raises:
-            ValueError: The training knows no word of a class.
-        """
+    ) -> tuple[Tensor, list[str]]:
+        """Return the logits (N, K) for prompts from held-out templates, and the unknown words."""
         encode = cast(ImageTextModel, module).text.encoder()
         for name in class_names:
             if {*encode(name)} <= {UNKNOWN}:
                 raise ValueError(
                     f"no word of class {name!r} occurs in the captions of the training"
                 )
+        words = dict.fromkeys(word for name in class_names for word in split_words(name))
+        unknown = [word for word in words if {*encode(word)} <= {UNKNOWN}]
         prompts = KINDS[self.options.captions].prompts(class_names)
         vectors = self.class_vectors(module.eval(), prompts)
-        return self._scores(module, self.embed_images(module, images), vectors)
-
-    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
-        """Return the words of the class names that the tokeniser does not know."""
-        encode = cast(ImageTextModel, module).text.encoder()
-        words = dict.fromkeys(word for name in class_names for word in split_words(name))
-        return [word for word in words if {*encode(word)} <= {UNKNOWN}]
+        return self._scores(module, self.embed_images(module, images), vectors), unknown
 
     def _scores(self, module: nn.Module, images: Tensor, vectors: Tensor) -> Tensor:
         return cast(ImageTextModel, module).logit_scale.detach().exp() * images @ vectors.mT

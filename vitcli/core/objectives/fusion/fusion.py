@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
-from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
+from vitcli.core.data.mel import NUM_SAMPLES, spectrograms, unit_rms
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.generated.sound import synthesize
 from vitcli.core.metrics.classification import accuracy, measure_logits
@@ -116,10 +116,6 @@ class Fusion(Task):
                 f"task.sound: {data.name} has no sounds; add NAME.wav beside each NAME.png, or take"
                 " task.sound=synthetic"
             )
-
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        sounds = torch.randn(count, 1, *SHAPE, device=device)
-        return super().random_batch(count, device) | {"sounds": sounds}
 
     def alone(self, count: int) -> Alone:
         """Return how many images and sounds of a training batch are alone."""

@@ -77,18 +77,6 @@ class ViewTask(Task):
         rest = {k: v for k, v in rows.items() if "." not in k and k != "index"}
         return batch | rest
 
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        chans, numbers = (
-            self.spec.model.in_chans or 1,
-            (self.views.num_global, self.views.num_local),
-        )
-        batch = {
-            name: torch.randn(count, number, chans, *size)
-            for number, (name, size) in zip(numbers, self.sizes.values(), strict=False)
-        }
-        batch |= {name: torch.full((count,), v) for name, v in self.schedule(0, 1).items()}
-        return {name: tensor.to(device) for name, tensor in batch.items()}
-
     @torch.inference_mode()
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:
         """Return the k-NN votes as ``logits`` (N, K) in fp32, and ``labels`` (N,)."""
