@@ -10,7 +10,7 @@ from PIL import Image
 
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import folder_reader
+from vitcli.runner.data import picture_reader
 from vitcli.runner.data.arrays import data_hash, hold_out, resize_images, sort_canonically
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import InputError
@@ -75,7 +75,7 @@ def test_captions_follow_their_pictures(root):
 def test_captions_come_from_the_cache_and_a_change_is_noticed(root, monkeypatch):
     first = load(root)
     with monkeypatch.context() as patch:
-        patch.setattr(folder_reader, "read_labelled", None)
+        patch.setattr(picture_reader, "read_labelled", None)
         assert texts(load(root).train) == texts(first.train)
     write(root / "captions.csv", [(file, f"{caption} new") for file, caption in pairs()])
     again = load(root)

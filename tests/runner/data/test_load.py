@@ -95,7 +95,7 @@ def test_the_real_class_folders_and_batches_give_the_same_data_set(
     encoded = {name: batch(*arrays) for name, arrays in files.items()}
     encoded["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
     sums = {name: md5(content) for name, content in encoded.items()}
-    monkeypatch.setattr(readers, "checksums", lambda reader: sums)
+    monkeypatch.setattr(readers, "published_md5", lambda row: sums)
     reader = torchvision.datasets.CIFAR10
     monkeypatch.setattr(reader, "train_list", [[name, sums[name]] for name in BATCHES])
     monkeypatch.setattr(reader, "test_list", [["test_batch", sums["test_batch"]]])

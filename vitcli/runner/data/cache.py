@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ from filelock import Timeout
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import Images, channel_stats
+from vitcli.runner.data.arrays import data_hash
+from vitcli.runner.data.find import cache_root
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a file of pictures or arrays is decoded to other pixels than before."""
 
 
@@ -36,30 +38,75 @@ class Decoded:
     """File of each test picture, relative to the folder; empty without a folder."""
     unreadable: tuple[str, ...] = ()
     """Name and reason of each picture that was left out, because it cannot be read."""
-    copies: tuple[str, ...] = ()
-    """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
-    ambiguous: tuple[str, ...] = ()
-    """``A = B`` for each training picture with the same pixels as one of another class."""
+    notes: tuple[str, ...] = ()
+    """What is wrong with the pictures of a folder, for the user."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
 
-def file_version(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes when a file is changed or replaced, for the key of its cached arrays.
+def measured(class_names: tuple[str, ...], train: Images, test: Images, **more: Any) -> Decoded:
+    """Return sorted images with their statistics and hash; ``more`` are other fields."""
+    mean, std = channel_stats(train.pixels)
+    hashed = data_hash((train, test))
+    return Decoded(
+        class_names=class_names,
+        train=train,
+        test=test,
+        mean=mean,
+        std=std,
+        data_hash=hashed,
+        **more,
+    )
+
+
+def array_file(name: str | Path, size: tuple[int, int] | None) -> Path:
+    """Return the cache file of a named data set, or of a folder of pictures."""
+    if isinstance(name, Path):
+        where = str(name.resolve()).encode(errors="surrogateescape")
+        name = f"imagefolder-{hashlib.sha256(where).hexdigest()[:12]}"
+    suffix = f"{size[0]}x{size[1]}" if size else "native"
+    return cache_root() / "arrays" / f"{name}-{suffix}.safetensors"
+
+
+def cached_files(name: str | Path) -> tuple[Path, ...]:
+    """Return the cache files of a data set, one for each size that it was read at."""
+    native = array_file(name, None)
+    files = sorted(native.parent.glob(native.name.replace("-native", "-*")))
+    return tuple(path for path in files if _sidecar(path).is_file())
+
+
+def _sidecar(path: Path) -> Path:
+    """Return the path of the JSON file that holds the key and the SHA-256 of a cache file."""
+    return path.with_suffix(".json")
+
+
+def file_version(path: str | Path) -> tuple[int, ...]:
+    """Return what changes when a file is changed or replaced; empty for a link to nowhere.
 
     Size and modification time are those of the old file if two files of equal size exchange their
     names, as pictures without compression do after an archive has set their times.
     """
+    try:
+        status = os.stat(path)
+    except OSError:  # the error comes when the file is read
+        return ()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def load_or_build(
-    path: Path, key: str, build: Callable[[], Decoded], on_message: Callable[[str], None]
+    path: Path, parts: object, build: Callable[[], Decoded], on_message: Callable[[str], None]
 ) -> Decoded:
-    """Load the arrays of ``key`` from ``path``; otherwise build them and cache them there.
+    """Load the arrays of a key from ``path``; otherwise build them and cache them there.
 
     A damaged file is rebuilt. If the cache cannot be written, the arrays are returned anyway.
+
+    Args:
+        path: The file.
+        parts: What the arrays depend on; its text is the key.
+        build: Reads the data set.
+        on_message: Receives notes.
     """
+    key = hashlib.sha256(repr((FORMAT, parts)).encode(errors="surrogateescape")).hexdigest()
     with _lock(path, on_message) as writable:
         if decoded := _load(path, key, on_message):
             return decoded
@@ -90,16 +137,11 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
         lock.release()
 
 
-def sidecar_path(path: Path) -> Path:
-    """Return the path of the JSON file that holds the key and the SHA-256 of a cache file."""
-    return path.with_suffix(".json")
-
-
 def _load(path: Path, key: str, on_message: Callable[[str], None]) -> Decoded | None:
-    if not sidecar_path(path).is_file():
+    if not _sidecar(path).is_file():
         return None
     try:
-        about = json.loads(sidecar_path(path).read_text())
+        about = json.loads(_sidecar(path).read_text())
         if about["key"] != key:
             return None
         if _digest(path) != about["sha256"]:
@@ -121,52 +163,29 @@ def _read(path: Path) -> Decoded:
     with safe_open(path, "pt") as file:
         about: dict[str, Any] = json.loads(file.metadata()["about"])
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return Decoded(
-        class_names=tuple(about["class_names"]),
-        train=_split(tensors, "train"),
-        test=_split(tensors, "test"),
-        mean=tuple(about["mean"]),
-        std=tuple(about["std"]),
-        data_hash=about["data_hash"],
-        test_names=tuple(about.get("test_names", ())),
-        unreadable=tuple(about.get("unreadable", ())),
-        copies=tuple(about.get("copies", ())),
-        ambiguous=tuple(about.get("ambiguous", ())),
-        unusable_extras=about.get("unusable_extras", {}),
-    )
+    facts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about.items()}
+    return Decoded(train=_split(tensors, "train"), test=_split(tensors, "test"), **facts)
 
 
-def _split(tensors: Mapping[str, Tensor], name: str) -> Images:
-    start = f"{name}.extra."
-    extra = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-    return Images(tensors[f"{name}.pixels"], tensors[f"{name}.labels"], extra)
-
-
-def _tensors(images: Images, name: str) -> dict[str, Tensor]:
-    extra = {f"{name}.extra.{key}": values for key, values in images.extra.items()}
-    return {f"{name}.pixels": images.pixels, f"{name}.labels": images.labels, **extra}
+def _split(tensors: Mapping[str, Tensor], split: str) -> Images:
+    start = f"{split}."
+    own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+    return Images(own.pop("pixels"), own.pop("labels"), own)
 
 
 def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], None]) -> None:
-    about = {
-        "class_names": decoded.class_names,
-        "mean": decoded.mean,
-        "std": decoded.std,
-        "data_hash": decoded.data_hash,
-        "test_names": decoded.test_names,
-        "unreadable": decoded.unreadable,
-        "copies": decoded.copies,
-        "ambiguous": decoded.ambiguous,
-        "unusable_extras": decoded.unusable_extras,
-    }
-    tensors = _tensors(decoded.train, "train") | _tensors(decoded.test, "test")
+    about, tensors = {each.name: getattr(decoded, each.name) for each in fields(decoded)}, {}
+    for split in ("train", "test"):
+        images = about.pop(split)
+        own = {"pixels": images.pixels, "labels": images.labels, **images.extra}
+        tensors |= {f"{split}.{name}": tensor for name, tensor in own.items()}
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:
         # commit() would need two more copies of the arrays in memory.
         safetensors.torch.save_file(tensors, temporary, {"about": json.dumps(about)})
         digest = _digest(temporary)
         temporary.replace(path)
-        commit_json(sidecar_path(path), {"key": key, "sha256": digest})
+        commit_json(_sidecar(path), {"key": key, "sha256": digest})
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")

@@ -10,7 +10,7 @@ from typing import Literal
 import platformdirs
 
 from vitcli.core.spec import DATA_SETS
-from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
+from vitcli.runner.data.catalogue import CATALOGUE, folder_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 from vitcli.runner.text import did_you_mean, printable, quoted
 
@@ -108,14 +108,11 @@ def refuse_unused_folder(
 
 def find_source(name: str, data_dir: Path | None) -> Source | None:
     """Search in ``data_dir`` only; if None, search in ``VITCLI_DATA`` and then in the cache."""
-    return next(
-        filter(None, (find_source_in(name, place) for place in search_folders(name, data_dir))),
-        None,
-    )
+    places = _search_folders(name, data_dir)
+    return next(filter(None, (find_source_in(name, place) for place in places)), None)
 
 
-def search_folders(name: str, data_dir: Path | None) -> list[Path]:
-    """Return the folders to search for a data set, in order."""
+def _search_folders(name: str, data_dir: Path | None) -> list[Path]:
     if data_dir is not None:
         return [data_dir]
     chosen = os.environ.get(DATA_VARIABLE)
@@ -131,14 +128,10 @@ def find_source_in(name: str, place: Path) -> Source | None:
                 return Source("files", folder)
         if row.archive and (base / row.archive).is_file():
             return Source("archive", base / row.archive)
-        if row.class_folders and _has_class_folders(row, base):
+        splits, classes = (base / "train", base / "test"), row.info.class_names
+        if row.class_folders and all((s / each).is_dir() for s in splits for each in classes):
             return Source("folders", base)
     return None
-
-
-def _has_class_folders(row: CatalogueRow, base: Path) -> bool:
-    names = row.info.class_names
-    return all((base / split / name).is_dir() for split in ("train", "test") for name in names)
 
 
 def missing_data_error(name: str, data_dir: Path | None) -> InputError:
@@ -147,11 +140,10 @@ def missing_data_error(name: str, data_dir: Path | None) -> InputError:
     wanted = [f"{row.folder}/" if row.archive else ", ".join(row.files)]
     wanted += [row.archive] if row.archive else []
     wanted += ["{train,test}/<class>/*.png"] if row.class_folders else []
-    looked = " or ".join(printable(place) for place in search_folders(name, data_dir))
-    megabytes = row.download_bytes / 1e6
+    looked = " or ".join(printable(place) for place in _search_folders(name, data_dir))
     return InputError(
         f"{name} is not in {looked} (looked for {' or '.join(wanted)}).\n"
-        f"Download it ({megabytes:.0f} MB): vitcli data get {name}   "
+        f"Download it ({row.download_bytes / 1e6:.0f} MB): vitcli data get {name}   "
         f"Use a copy: vitcli data get {name} --from URL|PATH, or --data-dir FOLDER   "
         "Train on the embedded data set, without a download: vitcli train"
     )

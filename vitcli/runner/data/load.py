@@ -1,32 +1,24 @@
-"""Data sets by name: found or downloaded, verified, decoded, sorted and cached.
+"""Data sets by name: found or downloaded, checked, decoded, sorted, cached, and split.
 
 ``load_data`` reads the images. ``describe_data`` gives sizes and classes without reading images.
-``data_status`` and ``get_data`` serve ``vitcli data``.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from vitcli.core.data.source import DataSet
 from vitcli.core.spec import GENERATED, DataSpec
 from vitcli.runner.data.arrays import hold_out, keep_labels
-from vitcli.runner.data.cache import Decoded
+from vitcli.runner.data.cache import Decoded, cached_files
 from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_GENERATED, DataInfo, folder_path
-from vitcli.runner.data.decode import Listener, decode_folder, decode_generated, decode_named
-from vitcli.runner.data.find import refuse_unused_folder
-from vitcli.runner.data.get import (
-    DataStatus,
-    data_status,
-    find_or_download,
-    get_data,
-)
-from vitcli.runner.data.image_folder import TEST_SHARE, list_folder
-from vitcli.runner.data.image_reader import natural_size
+from vitcli.runner.data.decode import decode_folder, decode_generated, decode_named
+from vitcli.runner.data.fetch import find_or_download
+from vitcli.runner.data.find import check_name, find_source, refuse_unused_folder
+from vitcli.runner.data.folder import list_folder
+from vitcli.runner.data.picture_reader import TEST_SHARE, Listener, natural_size
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.text import composed, ignore_message
-
-__all__ = ["DataInfo", "DataStatus", "data_status", "describe_data", "get_data", "load_data"]
 
 
 def load_data(
@@ -118,24 +110,43 @@ def _describe_generated(name: str) -> DataInfo:
     from vitcli.core.data.drawing import SIDE
     from vitcli.core.data.generated import GENERATED_SETS
 
-    return DataInfo(
-        name=name,
-        img_size=(SIDE, SIDE),
-        in_chans=3,
-        class_names=GENERATED_SETS[name].class_names,
-        num_train=NUM_GENERATED[0],
-        num_test=NUM_GENERATED[1],
-    )
+    return DataInfo(name, (SIDE, SIDE), 3, GENERATED_SETS[name].class_names, *NUM_GENERATED)
 
 
 def _describe_folder(spec: DataSpec, path: Path) -> DataInfo:
     folder = list_folder(path)
-    held_out = round(TEST_SHARE * len(folder.train)) if folder.test is None else 0
-    return DataInfo(
-        name=spec.name,
-        img_size=spec.resize or natural_size(folder),
-        in_chans=IN_CHANS,
-        class_names=folder.class_names,
-        num_train=len(folder.train) - held_out,
-        num_test=held_out if folder.test is None else len(folder.test),
-    )
+    size, num_test = spec.resize or natural_size(folder.paths), folder.num_test
+    if num_test is None:
+        num_test = round(TEST_SHARE * folder.num_train)
+    num_train = len(folder.paths) - num_test
+    return DataInfo(spec.name, size, IN_CHANS, folder.class_names, num_train, num_test)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataStatus:
+    """The place of a data set on disk; ``place`` is None if it is embedded or missing.
+
+    ``kind`` is embedded, archive, files, folders or missing. ``decoded`` lists its cached arrays.
+    """
+
+    name: str
+    place: Path | None
+    kind: str
+    decoded: tuple[Path, ...]
+
+
+def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
+    """Return where a data set is and which decoded copies the cache has. Reads no image.
+
+    Raises:
+        ConfigError: There is no data set of this name.
+    """
+    check_name(name)
+    path, kind, place = folder_path(name), "missing", None
+    if name in GENERATED:
+        kind = "embedded"
+    elif path:
+        kind, place = ("folders", path) if path.is_dir() else (kind, None)
+    elif source := find_source(name, data_dir):
+        kind, place = source.kind, source.path
+    return DataStatus(name=name, place=place, kind=kind, decoded=cached_files(path or name))

@@ -13,7 +13,7 @@ from vitcli.core.data.source import Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.evaluate import images_at_once, logits_and_labels
-from vitcli.runner.data.image_reader import read_each
+from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import pick_device
@@ -87,7 +87,7 @@ class Predictor:
         size = images_at_once(self.device)
         for start in range(0, len(paths), size):
             part = paths[start : start + size]
-            pictures = read_each(part, self.size, self.in_chans, fit)
+            pictures = [*read_each(part, self.size, self.in_chans, fit)]
             tops = self._top([each for each in pictures if isinstance(each, Tensor)], num_top)
             for path, picture in zip(part, pictures, strict=True):
                 if isinstance(picture, InputError):
