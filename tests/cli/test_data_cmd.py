@@ -132,7 +132,7 @@ def test_get_says_what_is_next(monkeypatch, here):
         for kind in ("images-idx3", "labels-idx1"):
             (here / f"{split}-{kind}-ubyte.gz").touch()
     monkeypatch.setenv("VITCLI_DATA", str(here))
-    monkeypatch.setattr("vitcli.runner.data.fetch.get_data", lambda *_, **__: None)
+    monkeypatch.setattr("vitcli.runner.data.get.get_data", lambda *_, **__: None)
     assert vitcli("get", "mnist") == (
         0,
         f"mnist  {here} (files)\n",

@@ -197,7 +197,7 @@ def get(
     Example:
       vitcli data get cifar10
     """
-    from vitcli.runner.data.fetch import get_data
+    from vitcli.runner.data.get import get_data
     from vitcli.runner.data.load import data_status
 
     get_data(name, source, offline=offline, on_message=say)

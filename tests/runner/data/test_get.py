@@ -19,9 +19,9 @@ import torchvision.datasets
 from PIL import Image
 
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import decode, fetch
+from vitcli.runner.data import find, load
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.data.fetch import get_data
+from vitcli.runner.data.get import get_data
 from vitcli.runner.data.load import data_status, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 
@@ -178,9 +178,9 @@ def test_a_server_that_is_not_there(monkeypatch):
 
 def test_a_slow_source_is_left_unless_it_is_the_last(server, monkeypatch):
     server("/good", "/good")
-    monkeypatch.setattr(fetch, "PATIENCE_SECONDS", -1.0)
-    monkeypatch.setattr(fetch, "MIN_BYTES_PER_SECOND", float("inf"))
-    monkeypatch.setattr(fetch, "REPORT_SECONDS", -1.0)
+    monkeypatch.setattr(find, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(find, "MIN_BYTES_PER_SECOND", float("inf"))
+    monkeypatch.setattr(find, "REPORT_SECONDS", -1.0)
     messages: list[str] = []
     get_data("cifar10", on_message=messages.append)
     assert sum("too slow" in text for text in messages) == 1
@@ -189,10 +189,10 @@ def test_a_slow_source_is_left_unless_it_is_the_last(server, monkeypatch):
 
 def test_a_source_that_sends_single_bytes_is_left_even_if_it_is_the_last(server, monkeypatch):
     server("/drip", "/good")
-    monkeypatch.setattr(fetch, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(find, "PATIENCE_SECONDS", 0.1)
     messages: list[str] = []
     with monkeypatch.context() as patience:
-        patience.setattr(fetch, "MIN_BYTES_PER_SECOND_OF_LAST", 0)
+        patience.setattr(find, "MIN_BYTES_PER_SECOND_OF_LAST", 0)
         get_data("cifar10", on_message=messages.append)
     assert sum("too slow" in text for text in messages) == 1
     (url,) = server("/drip")
@@ -240,7 +240,7 @@ def test_class_folders_are_copied_and_decoded_once(server, tmp_path, monkeypatch
     server("/missing")
     mine = write_pictures(tmp_path / "mine")
     assert get_data("cifar10", str(mine), offline=True).kind == "folders"
-    monkeypatch.setattr(decode, "read_labelled", None)
+    monkeypatch.setattr(load, "read_labelled", None)
     assert len(load_data(DataSpec(name="cifar10"), offline=True).train) == 10
 
 
@@ -364,7 +364,7 @@ def test_names_that_need_no_download_or_do_not_exist():
 
 
 def test_status(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data.decode.NUM_GENERATED", (20, 10))
+    monkeypatch.setattr("vitcli.runner.data.load.NUM_GENERATED", (20, 10))
     assert data_status("scenes").decoded == ()
     load_data(DataSpec(name="scenes", resize=16))
     status = data_status("scenes")

@@ -11,9 +11,8 @@ from PIL import Image
 from tests.runner.data.own_pictures import add, draw_pets, load, spec
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
-from vitcli.runner.data.folder import list_folder
+from vitcli.runner.data.folder import list_folder, picture_files
 from vitcli.runner.data.load import data_status, describe_data
-from vitcli.runner.data.picture_files import picture_files
 from vitcli.runner.errors import InputError, ResourceError
 
 pytestmark = pytest.mark.usefixtures("cache")

@@ -29,7 +29,7 @@ from tests.runner.data.original_files import (
 )
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, DataSpec
-from vitcli.runner.data import arrays, decode, readers
+from vitcli.runner.data import arrays, load
 from vitcli.runner.data.arrays import (
     data_hash,
     fit_to_size,
@@ -95,7 +95,6 @@ def test_the_real_class_folders_and_batches_give_the_same_data_set(
     encoded = {name: batch(*arrays) for name, arrays in files.items()}
     encoded["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
     sums = {name: md5(content) for name, content in encoded.items()}
-    monkeypatch.setattr(readers, "published_md5", lambda row: sums)
     reader = torchvision.datasets.CIFAR10
     monkeypatch.setattr(reader, "train_list", [[name, sums[name]] for name in BATCHES])
     monkeypatch.setattr(reader, "test_list", [["test_batch", sums["test_batch"]]])
@@ -172,8 +171,8 @@ def no_reading(monkeypatch):
         def read(*_: object):
             raise AssertionError("images were read again")
 
-        monkeypatch.setattr(decode, "read_labelled", read)
-        monkeypatch.setattr(decode, "read_original", read)
+        monkeypatch.setattr(load, "read_labelled", read)
+        monkeypatch.setattr(load, "read_original", read)
 
     return forbid
 

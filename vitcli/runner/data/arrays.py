@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images, channel_stats
 from vitcli.runner.errors import ConfigError, ResourceError
 
+Size = tuple[int, int]
 CHUNK = 64
 """Number of images resized at a time; they fit into the processor's cache."""
 
@@ -58,6 +59,23 @@ def data_hash(splits: Iterable[Images]) -> str:
             digest.update(f"{name} {tuple(values.shape)}".encode())
             digest.update(values.contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def measured(
+    class_names: tuple[str, ...], train: Images, test: Images, test_names: tuple[str, ...] = ()
+) -> DataSet:
+    """Return sorted images as a data set without a name, with its statistics and its hash."""
+    mean, std = channel_stats(train.pixels)
+    return DataSet(
+        name="",
+        class_names=class_names,
+        train=train,
+        test=test,
+        mean=mean,
+        std=std,
+        data_hash=data_hash((train, test)),
+        test_names=test_names,
+    )
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
@@ -113,7 +131,7 @@ def keep_labels(images: Images, count: int, field: str = "data.labels") -> tuple
     return images[kept], replace(images, labels=torch.full_like(images.labels, -1))
 
 
-def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+def central_box(height: int, width: int, size: Size) -> tuple[int, int, int, int]:
     """Return the largest centred box with the aspect of ``size``: (top, left, height, width)."""
     scale = min(height / size[0], width / size[1])
     h = min(height, max(1, round(size[0] * scale)))
@@ -121,7 +139,7 @@ def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, in
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def inner_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+def inner_box(height: int, width: int, size: Size) -> tuple[int, int, int, int]:
     """Return the centred box in ``size`` that holds a whole picture: (top, left, height, width)."""
     scale = min(size[0] / height, size[1] / width)
     h = min(size[0], max(1, round(height * scale)))
@@ -129,7 +147,7 @@ def inner_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int,
     return (size[0] - h) // 2, (size[1] - w) // 2, h, w
 
 
-def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+def fit_to_size(pixels: Tensor, size: Size) -> Tensor:
     """Crop the centre to the aspect of ``size`` and resize, (N, C, H, W) -> (N, C, *size) uint8.
 
     The result equals that of resizing the shorter side and then cropping the centre, but needs no
@@ -140,7 +158,7 @@ def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     return stretch_to_size(pixels[..., top : top + height, left : left + width], size)
 
 
-def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
     """Resize each side independently, (N, C, H, W) -> (N, C, *size) uint8.
 
     The interpolation is bilinear with antialiasing. Enlarging by a factor of two is exact in fp32,
@@ -155,7 +173,7 @@ def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     return out
 
 
-def resize_images(images: Images, size: tuple[int, int] | None) -> Images:
+def resize_images(images: Images, size: Size | None) -> Images:
     """Return images of the given size; unchanged if ``size`` is None."""
     return replace(images, pixels=fit_to_size(images.pixels, size)) if size else images
 
@@ -176,7 +194,7 @@ def available_memory() -> int | None:
     return min(limits, default=None)
 
 
-def require_memory(count: int, in_chans: int, size: tuple[int, int], copies: float = 3.0) -> None:
+def require_memory(count: int, in_chans: int, size: Size, copies: float = 3.0) -> None:
     """Refuse arrays that do not fit into memory.
 
     Args:

@@ -3,9 +3,8 @@
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,8 @@ from filelock import Timeout
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from vitcli.core.data.source import Images, channel_stats
-from vitcli.runner.data.arrays import data_hash
-from vitcli.runner.data.find import cache_root
+from vitcli.core.data.source import DataSet, Images
+from vitcli.runner.data.find import Listener, cache_root
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
@@ -24,39 +22,20 @@ FORMAT = 3
 """Raised when a file of pictures or arrays is decoded to other pixels than before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Decoded:
-    """A data set in canonical order, with mean and std of its training images."""
+SPLITS = ("train", "test")
 
-    class_names: tuple[str, ...]
-    train: Images
-    test: Images
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    data_hash: str
-    test_names: tuple[str, ...] = ()
-    """File of each test picture, relative to the folder; empty without a folder."""
+
+@dataclass(frozen=True)
+class Decoded:
+    """A data set in canonical order, and what is wrong with its files."""
+
+    data: DataSet
     unreadable: tuple[str, ...] = ()
     """Name and reason of each picture that was left out, because it cannot be read."""
     notes: tuple[str, ...] = ()
     """What is wrong with the pictures of a folder, for the user."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
-
-
-def measured(class_names: tuple[str, ...], train: Images, test: Images, **more: Any) -> Decoded:
-    """Return sorted images with their statistics and hash; ``more`` are other fields."""
-    mean, std = channel_stats(train.pixels)
-    hashed = data_hash((train, test))
-    return Decoded(
-        class_names=class_names,
-        train=train,
-        test=test,
-        mean=mean,
-        std=std,
-        data_hash=hashed,
-        **more,
-    )
 
 
 def array_file(name: str | Path, size: tuple[int, int] | None) -> Path:
@@ -80,31 +59,13 @@ def _sidecar(path: Path) -> Path:
     return path.with_suffix(".json")
 
 
-def file_version(path: str | Path) -> tuple[int, ...]:
-    """Return what changes when a file is changed or replaced; empty for a link to nowhere.
-
-    Size and modification time are those of the old file if two files of equal size exchange their
-    names, as pictures without compression do after an archive has set their times.
-    """
-    try:
-        status = os.stat(path)
-    except OSError:  # the error comes when the file is read
-        return ()
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
-
-
 def load_or_build(
-    path: Path, parts: object, build: Callable[[], Decoded], on_message: Callable[[str], None]
+    path: Path, parts: object, build: Callable[[], Decoded], on_message: Listener
 ) -> Decoded:
     """Load the arrays of a key from ``path``; otherwise build them and cache them there.
 
-    A damaged file is rebuilt. If the cache cannot be written, the arrays are returned anyway.
-
-    Args:
-        path: The file.
-        parts: What the arrays depend on; its text is the key.
-        build: Reads the data set.
-        on_message: Receives notes.
+    The key is the text of ``parts``, on which the arrays depend. A damaged file is rebuilt. If the
+    cache cannot be written, the arrays are returned anyway.
     """
     key = hashlib.sha256(repr((FORMAT, parts)).encode(errors="surrogateescape")).hexdigest()
     with _lock(path, on_message) as writable:
@@ -117,7 +78,7 @@ def load_or_build(
 
 
 @contextlib.contextmanager
-def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
+def _lock(path: Path, on_message: Listener) -> Iterator[bool]:
     """Let one process decode while others wait; yield whether the cache can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -137,7 +98,7 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
         lock.release()
 
 
-def _load(path: Path, key: str, on_message: Callable[[str], None]) -> Decoded | None:
+def _load(path: Path, key: str, on_message: Listener) -> Decoded | None:
     if not _sidecar(path).is_file():
         return None
     try:
@@ -161,24 +122,27 @@ def _digest(path: Path) -> str:
 
 def _read(path: Path) -> Decoded:
     with safe_open(path, "pt") as file:
-        about: dict[str, Any] = json.loads(file.metadata()["about"])
+        about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=_with_tuples)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    facts: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about.items()}
-    return Decoded(train=_split(tensors, "train"), test=_split(tensors, "test"), **facts)
+    data = about.pop("data")
+    for split in SPLITS:
+        start = f"{split}."
+        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        data[split] = Images(own.pop("pixels"), own.pop("labels"), own)
+    return Decoded(DataSet(**data), **about)
 
 
-def _split(tensors: Mapping[str, Tensor], split: str) -> Images:
-    start = f"{split}."
-    own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-    return Images(own.pop("pixels"), own.pop("labels"), own)
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
-def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], None]) -> None:
-    about, tensors = {each.name: getattr(decoded, each.name) for each in fields(decoded)}, {}
-    for split in ("train", "test"):
-        images = about.pop(split)
+def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> None:
+    facts, tensors = dict(vars(decoded.data)), dict[str, Tensor]()
+    for split in SPLITS:
+        images = facts.pop(split)
         own = {"pixels": images.pixels, "labels": images.labels, **images.extra}
         tensors |= {f"{split}.{name}": tensor for name, tensor in own.items()}
+    about = vars(decoded) | {"data": facts}
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:
         # commit() would need two more copies of the arrays in memory.

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 NUM_GENERATED = (10_000, 2_000)
 """Numbers of training and test images of a generated data set."""
@@ -74,6 +75,24 @@ class CatalogueRow:
     @property
     def download_bytes(self) -> int:
         return sum(self.sizes)
+
+    @property
+    def torchvision_class(self) -> Any:
+        import torchvision.datasets
+
+        return getattr(torchvision.datasets, self.reader)
+
+    @property
+    def md5(self) -> dict[str, str]:
+        """Name and MD5 of each file and of the archive, from the tables of torchvision."""
+        reader = self.torchvision_class
+        if hasattr(reader, "split_list"):  # SVHN
+            return {name: md5 for _, name, md5 in reader.split_list.values()}
+        if hasattr(reader, "resources"):  # MNIST and Fashion-MNIST
+            return dict(reader.resources)
+        batches = dict(reader.train_list + reader.test_list)
+        about = {reader.meta["filename"]: reader.meta["md5"], reader.filename: reader.tgz_md5}
+        return batches | about
 
 
 def folder_path(name: str) -> Path | None:

@@ -20,21 +20,22 @@ from torch import Tensor
 
 from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import (
+    Size,
     canonical_order,
+    measured,
     pixel_digests,
     require_memory,
     sort_canonically,
 )
-from vitcli.runner.data.cache import Decoded, measured
+from vitcli.runner.data.cache import Decoded
 from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.extras import read_extras
+from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folder import PictureFolder
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import listed, printable
 
-Listener = Callable[[str], None]
-Size = tuple[int, int]
 Read = TypeVar("Read")
 DEFAULT_SIZE = (32, 32)
 LARGEST = 1024
@@ -158,15 +159,10 @@ def read_folder(
     both = replace(images[torch.tensor(rows)], extra=extra)
     held_out = both[len(train) :]
     order = canonical_order(held_out)
-    return measured(
-        folder.class_names,
-        sort_canonically(both[: len(train)]),
-        held_out[order],
-        test_names=tuple(_name(folder, test[place]) for place in order),
-        unreadable=unreadable,
-        notes=tuple(notes),
-        unusable_extras=reasons,
-    )
+    names = tuple(_name(folder, test[place]) for place in order)
+    known = sort_canonically(both[: len(train)])
+    data = measured(folder.class_names, known, held_out[order], names)
+    return Decoded(data, unreadable, tuple(notes), reasons)
 
 
 def refuse_unreadable(

@@ -8,9 +8,8 @@ and the use. Files with another MD5 are refused.
 
 import gzip
 import hashlib
-import io
+import os
 import tarfile
-import tempfile
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -30,32 +29,14 @@ MAX_FILE = 256 * 2**20
 MAX_MEMBERS = 1000
 
 
-def published_md5(row: CatalogueRow) -> dict[str, str]:
-    """Return the MD5 of each published file by name, from the tables of torchvision."""
-    reader = _reader(row)
-    if hasattr(reader, "split_list"):  # SVHN
-        return {name: md5 for _, name, md5 in reader.split_list.values()}
-    if hasattr(reader, "resources"):  # MNIST and Fashion-MNIST
-        return dict(reader.resources)
-    batches = dict(reader.train_list + reader.test_list)
-    about = {reader.meta["filename"]: reader.meta["md5"], reader.filename: reader.tgz_md5}
-    return batches | about
-
-
-def _reader(row: CatalogueRow) -> Any:
-    import torchvision.datasets
-
-    return getattr(torchvision.datasets, row.reader)
-
-
 def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
     """Check an archive or a folder of original files and return (train, test).
 
     Raises:
         InputError: A file is damaged, missing, or differs from the published one.
     """
-    sums = published_md5(row)
-    with scratch_folder(_scratch(), "verified-") as folder:
+    sums, root = row.md5, cache_root()
+    with scratch_folder(root if os.access(root, os.W_OK) else None, "verified-") as folder:
         private = folder / row.folder
         private.mkdir(parents=True, exist_ok=True)
         for name, content in _contents(row, source):
@@ -64,20 +45,10 @@ def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
                     f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
                     f" get a fresh copy: vitcli data get {row.info.name}"
                 )
+            plain = gzip.decompress(content) if name.endswith(".gz") else content
             with explain_write_errors(private):
-                (private / name.removesuffix(".gz")).write_bytes(_unzipped(name, content))
+                (private / name.removesuffix(".gz")).write_bytes(plain)
         return _read(row, folder, True), _read(row, folder, False)
-
-
-def _scratch() -> Path | None:
-    """Return a folder for temporary files in the cache; None if the cache cannot be written."""
-    root = cache_root()
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=root).close()
-    except OSError:
-        return None
-    return root
 
 
 def _contents(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
@@ -112,15 +83,8 @@ def _from_archive(row: CatalogueRow, path: Path) -> Iterator[tuple[str, bytes]]:
     )
 
 
-def _unzipped(name: str, content: bytes) -> bytes:
-    if not name.endswith(".gz"):
-        return content
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        return file.read(MAX_FILE)
-
-
 def _read(row: CatalogueRow, root: Path, train: bool) -> Images:
-    reader = _reader(row)
+    reader = row.torchvision_class
     split: dict[str, Any] = {"train": train}
     if hasattr(reader, "split_list"):
         split = {"split": "train" if train else "test"}

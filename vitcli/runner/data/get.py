@@ -1,0 +1,145 @@
+"""`vitcli data get`: a named data set downloaded, or copied from a place on disk, and decoded."""
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+
+from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow
+from vitcli.runner.data.find import (
+    Listener,
+    Source,
+    UnusableError,
+    check_content,
+    check_name,
+    download,
+    download_folder,
+    explain_write_errors,
+    find_or_download,
+    find_source_in,
+    is_offline,
+    missing_data_error,
+    original_files,
+    prefer,
+)
+from vitcli.runner.data.folder import list_folder
+from vitcli.runner.data.load import decode_named
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.files import commit, unwind_on_signals
+from vitcli.runner.text import ignore_message, printable
+
+
+def get_data(
+    name: str,
+    source: str | None = None,
+    *,
+    offline: bool = False,
+    on_message: Listener = ignore_message,
+) -> Source:
+    """Download or copy a data set into the cache, decode it, and return its place.
+
+    Args:
+        name: The name of the data set.
+        source: The URL of the archive or of the folder with the files, or a path on disk. By
+            default the published URLs.
+        offline: Never open a connection.
+        on_message: Receives messages for the user.
+
+    Raises:
+        InputError: The data set cannot be fetched, or differs from the published one.
+        ConfigError: There is no data set of this name, or it needs no download.
+    """
+    check_name(name)
+    if name not in CATALOGUE:
+        raise ConfigError(
+            f"{name} needs no download; use it: vitcli train --data {shlex.quote(name)}"
+        )
+    row = CATALOGUE[name]
+    if source is None:
+        found = find_or_download(name, None, offline, on_message)
+        try:
+            decode_named(row, found, None, on_message)
+            return found
+        except InputError as error:
+            if is_offline(offline) or not found.path.is_relative_to(download_folder(name)):
+                raise
+            on_message(str(error))
+    elif not source.startswith(("http://", "https://")):
+        return _copy(row, Path(os.path.expanduser(source)), on_message)
+    elif is_offline(offline):
+        raise InputError(f"{printable(source)} cannot be fetched offline; give a PATH")
+    found = download(row, on_message, source)
+    decode_named(row, found, None, on_message)
+    return found
+
+
+def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
+    """Check an archive, original files or class folders, and copy them into the cache.
+
+    Folders are decoded before they are copied. The cached arrays become those of the copy.
+    """
+    name, target = row.info.name, download_folder(row.info.name)
+    is_archive = row.archive and path.is_file()
+    source = Source("archive", path) if is_archive else find_source_in(name, path)
+    if source is None:
+        raise missing_data_error(name, path)
+    decoded = None
+    if source.kind == "archive":
+        with explain_write_errors(target):
+            copy = _copy_archive(row, source.path, target)
+    else:
+        decoded = decode_named(row, source, None, on_message)
+        on_message(f"copying {printable(source.path)} to {printable(target)}")
+        with explain_write_errors(target):
+            copy = _copy_folder(row, source, target)
+    decode_named(row, copy, None, on_message, decoded=decoded)
+    return copy
+
+
+def _copy_archive(row: CatalogueRow, path: Path, target: Path) -> Source:
+    name = row.archive or ""
+    try:
+        content = path.read_bytes()
+        check_content(row, name, content)
+    except (OSError, UnusableError) as error:
+        raise InputError(
+            f"{printable(path)} is not the published archive: {printable(error)}"
+        ) from error
+    target.mkdir(parents=True, exist_ok=True)
+    commit(target / name, content)
+    return prefer(row, Source("archive", target / name))
+
+
+def _files_of(row: CatalogueRow, source: Source) -> list[Path]:
+    """Return the files that belong to a copy. A person's other files beside them do not."""
+    if source.kind != "folders":
+        return original_files(row, source)
+    return [Path(path) for path in list_folder(source.path, row.info.class_names).paths]
+
+
+@unwind_on_signals()
+def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
+    """Copy to a temporary folder beside the target, then move the files to the target.
+
+    Each old file stays until the new copy is whole, or until the new file of the same name takes
+    its place. Other files in the target stay.
+    """
+    staging = target.parent / f".{target.name}.new"
+    inner = Path(row.folder if source.kind == "files" else "")
+    new = Source(source.kind, target / inner)
+    shutil.rmtree(staging, ignore_errors=True)
+    try:
+        copies = [inner / file.relative_to(source.path) for file in _files_of(row, source)]
+        for copy in copies:
+            (staging / copy).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source.path / copy.relative_to(inner), staging / copy)
+        is_replaced = new.kind == "folders" and find_source_in(row.info.name, target) == new
+        old = set(_files_of(row, new)) if is_replaced else set()
+        for copy in copies:
+            (target / copy).parent.mkdir(parents=True, exist_ok=True)
+            (staging / copy).replace(target / copy)
+        for file in old - {target / copy for copy in copies}:
+            file.unlink()
+        return prefer(row, new)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
