@@ -8,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.runner.data.original_files import in_order
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
-from vitcli.runner.data.arrays import data_hash, hold_out, resize_images, sort_canonically
+from vitcli.runner.data.arrays import data_hash, hold_out, resize_images
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import InputError
 
@@ -98,7 +99,7 @@ def test_equal_pictures_are_sorted_by_their_captions():
     pixels, labels = torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.long)
     captions = torch.tensor([[98], [97]], dtype=torch.uint8)
     found = [
-        texts(sort_canonically(Images(pixels, labels, {"caption": captions[order]})))
+        texts(in_order(Images(pixels, labels, {"caption": captions[order]})))
         for order in ([0, 1], [1, 0])
     ]
     assert found[0] == found[1]
@@ -112,7 +113,7 @@ def test_extra_tensors_survive_what_is_done_to_images():
     for part in (
         kept,
         out,
-        sort_canonically(images),
+        in_order(images),
         resize_images(images, (2, 2)),
         images[2:4],
         images[torch.tensor([5, 1])],

@@ -21,6 +21,7 @@ from tests.runner.data.original_files import (
     CIFAR,
     NAMES,
     batch,
+    in_order,
     md5,
     same,
     write_archive,
@@ -35,7 +36,6 @@ from vitcli.runner.data.arrays import (
     fit_to_size,
     hold_out,
     keep_labels,
-    sort_canonically,
 )
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import check_name
@@ -265,7 +265,7 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
     assert (len(one.train), len(one.val)) == (163, 37)
     assert sorted(torch.bincount(one.val.labels).tolist()) == [3] * 3 + [4] * 7
     whole = load_data(CIFAR, data_dir=tmp_path / "a")
-    assert data_hash([sort_canonically(_joined(one.train, one.val))]) == data_hash([whole.train])
+    assert data_hash([in_order(_joined(one.train, one.val))]) == data_hash([whole.train])
     assert one.data_hash == whole.data_hash
     assert one.mean == whole.mean
 
@@ -276,7 +276,7 @@ def _joined(*parts: Images) -> Images:
 
 def test_small_classes_are_passed_over_and_keep_one_image():
     pixels = torch.randint(256, (12, 1, 2, 2), dtype=torch.uint8)
-    images = sort_canonically(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
+    images = in_order(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
     kept, held = hold_out(images, 8)
     assert torch.bincount(held.labels).tolist() == [1, 7]
     assert torch.bincount(kept.labels).tolist() == [1, 3]

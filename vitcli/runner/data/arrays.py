@@ -4,7 +4,7 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,11 +23,6 @@ CHUNK = 64
 def pixel_digests(pixels: Tensor) -> list[bytes]:
     """Return the SHA-256 of each image's bytes: any tensor whose first axis is N -> N digests."""
     return [hashlib.sha256(image.data).digest() for image in pixels.contiguous().numpy()]
-
-
-def sort_canonically(images: Images) -> Images:
-    """Sort images by label, then by the SHA-256 of their pixels: see ``canonical_order``."""
-    return images[canonical_order(images)]
 
 
 def canonical_order(images: Images) -> Tensor:
@@ -61,10 +56,20 @@ def data_hash(splits: Iterable[Images]) -> str:
     return digest.hexdigest()
 
 
-def measured(
-    class_names: tuple[str, ...], train: Images, test: Images, test_names: tuple[str, ...] = ()
+def arranged(
+    class_names: tuple[str, ...],
+    train: Images,
+    test: Images,
+    size: Size | None = None,
+    test_names: Sequence[str] = (),
 ) -> DataSet:
-    """Return sorted images as a data set without a name, with its statistics and its hash."""
+    """Return images in canonical order and of a size as a data set without a name.
+
+    They are sorted before resizing, so that the order is the same for all sizes.
+    """
+    order = canonical_order(test)
+    train = resize_images(train[canonical_order(train)], size)
+    test = resize_images(test[order], size)
     mean, std = channel_stats(train.pixels)
     return DataSet(
         name="",
@@ -74,7 +79,7 @@ def measured(
         mean=mean,
         std=std,
         data_hash=data_hash((train, test)),
-        test_names=test_names,
+        test_names=tuple(test_names[place] for place in order) if test_names else (),
     )
 
 

@@ -60,7 +60,10 @@ def contact_sheet(data: DataSet) -> Image.Image:
     size = (left + COLUMNS * pitch - GAP + MARGIN, top + len(names) * pitch - GAP + MARGIN)
     sheet = Image.new("RGB", size, GROUND)
     draw = ImageDraw.Draw(sheet)
-    _title(draw, data, len(names), size[0])
+    title, right = one_line(data.name.rpartition("/")[2]), (size[0] - MARGIN, MARGIN + 3)
+    draw.text((MARGIN, MARGIN), title, fill=INK, font=font(TITLE_SIZE), anchor="lt")
+    small = font(LABEL_SIZE - 3)
+    draw.text(right, about(data, len(names)), fill=MUTED, font=small, anchor="rt")
     for row, name in enumerate(names):
         y = top + row * pitch
         place = (left - 2 * GAP, y + TILE / 2)
@@ -68,13 +71,6 @@ def contact_sheet(data: DataSet) -> Image.Image:
         for column, pixels in enumerate(examples(data, row)):
             sheet.paste(tile(pixels), (left + column * pitch, y))
     return sheet
-
-
-def _title(draw: ImageDraw.ImageDraw, data: DataSet, num_rows: int, width: int) -> None:
-    name = one_line(data.name.rpartition("/")[2])
-    draw.text((MARGIN, MARGIN), name, fill=INK, font=font(TITLE_SIZE), anchor="lt")
-    right = (width - MARGIN, MARGIN + 3)
-    draw.text(right, about(data, num_rows), fill=MUTED, font=font(LABEL_SIZE - 3), anchor="rt")
 
 
 def about(data: DataSet, num_rows: int) -> str:

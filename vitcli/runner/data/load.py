@@ -15,12 +15,10 @@ from vitcli.core.data.source import DataSet, Images
 from vitcli.core.spec import GENERATED, DataSpec
 from vitcli.runner.data.arrays import (
     Size,
+    arranged,
     hold_out,
     keep_labels,
-    measured,
     require_memory,
-    resize_images,
-    sort_canonically,
 )
 from vitcli.runner.data.cache import Decoded, array_file, cached_files, load_or_build
 from vitcli.runner.data.catalogue import (
@@ -81,9 +79,7 @@ def load_data(
     if spec.name in GENERATED:
         found = decode_generated(spec.name, spec.resize, on_message)
     elif path := folder_path(spec.name):
-        found = decode_folder(
-            data_dir or path, spec.resize, on_message, skip_bad=spec.skip_bad, extras=extras
-        )
+        found = decode_folder(spec, data_dir or path, extras, on_message)
     else:
         source = find_or_download(spec.name, data_dir, offline, on_message)
         found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message)
@@ -119,7 +115,7 @@ def decode_generated(name: str, size: Size | None, on_message: Listener) -> Deco
     def build() -> Decoded:
         with _one_thread():
             splits = row.draw(*NUM_GENERATED)
-        return _decoded(row.class_names, splits, size)
+        return Decoded(arranged(row.class_names, *splits, size))
 
     code = [Path(str(module.__file__)).read_bytes() for module in row.code]
     return load_or_build(array_file(name, size), (NUM_GENERATED, code), build, on_message)
@@ -160,9 +156,8 @@ def decode_named(
             return decoded
         on_message(f"reading {info.name} from {printable(source.path)}")
         require_memory(info.num_train + info.num_test, info.in_chans, size or info.img_size)
-        if folder:
-            return _decoded(info.class_names, _read_classes(row, folder, on_message), size)
-        return _decoded(info.class_names, read_original(row, source), size)
+        splits = _read_classes(row, folder, on_message) if folder else read_original(row, source)
+        return Decoded(arranged(info.class_names, *splits, size))
 
     files = original_files(row, source)
     stamp = folder.stamp if folder else [(file.name, file_version(file)) for file in files]
@@ -183,26 +178,13 @@ def _read_classes(
     return images[:cut], images[cut:]
 
 
-def _decoded(
-    class_names: tuple[str, ...], splits: tuple[Images, Images], size: Size | None
-) -> Decoded:
-    """Sort before resizing: one order for all sizes."""
-    train, test = (resize_images(sort_canonically(images), size) for images in splits)
-    return Decoded(measured(class_names, train, test))
-
-
 def decode_folder(
-    path: Path,
-    resize: Size | None,
-    on_message: Listener,
-    *,
-    skip_bad: bool = False,
-    extras: Collection[str] = (),
+    spec: DataSpec, path: Path, extras: Collection[str], on_message: Listener
 ) -> Decoded:
     """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out.
 
     Raises:
-        InputError: Pictures cannot be read and ``skip_bad`` is off, or the files of a row of
+        InputError: Pictures cannot be read and ``data.skip_bad`` is off, or the files of a row of
             ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures.
     """
     folder = list_folder(path)
@@ -210,19 +192,19 @@ def decode_folder(
         on_message(note)
 
     def build() -> Decoded:
-        size = resize or natural_size(folder.paths)
-        return read_folder(folder, size, skip_bad=skip_bad, on_message=on_message)
+        size = spec.resize or natural_size(folder.paths)
+        return read_folder(folder, size, skip_bad=spec.skip_bad, on_message=on_message)
 
     parts = (folder.stamp, folder.class_names, can_read_heic())
-    decoded = load_or_build(array_file(path, resize), parts, build, on_message)
-    if not skip_bad:
+    decoded = load_or_build(array_file(path, spec.resize), parts, build, on_message)
+    if not spec.skip_bad:
         refuse_unreadable(folder, decoded.unreadable)
     for kind, reason in decoded.unusable_extras.items():
         if kind in extras:
             raise InputError(reason)
         on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
     data, where = decoded.data, printable(folder.root)
-    if resize is None:
+    if spec.resize is None:
         height, width = data.img_size
         on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
     if folder.num_test is None:

@@ -21,11 +21,9 @@ from torch import Tensor
 from vitcli.core.data.source import Images
 from vitcli.runner.data.arrays import (
     Size,
-    canonical_order,
-    measured,
+    arranged,
     pixel_digests,
     require_memory,
-    sort_canonically,
 )
 from vitcli.runner.data.cache import Decoded
 from vitcli.runner.data.catalogue import IN_CHANS
@@ -152,16 +150,11 @@ def read_folder(
     if unreadable:
         what = f"{len(unreadable):,} of {total:,} pictures left out, because they cannot be read"
         notes.insert(0, f"note: {what}:\n{listed(unreadable, NUM_SHOWN)}")
-    rows = [*train, *test]
-    extra, reasons = read_extras(
-        folder.root, folder.extra_files, [folder.paths[row] for row in rows]
-    )
-    both = replace(images[torch.tensor(rows)], extra=extra)
-    held_out = both[len(train) :]
-    order = canonical_order(held_out)
-    names = tuple(_name(folder, test[place]) for place in order)
-    known = sort_canonically(both[: len(train)])
-    data = measured(folder.class_names, known, held_out[order], names)
+    rows, names = [*train, *test], [_name(folder, row) for row in test]
+    paths = [folder.paths[row] for row in rows]
+    extra, reasons = read_extras(folder.root, folder.extra_files, paths)
+    both, cut = replace(images[torch.tensor(rows)], extra=extra), len(train)
+    data = arranged(folder.class_names, both[:cut], both[cut:], test_names=names)
     return Decoded(data, unreadable, tuple(notes), reasons)
 
 
