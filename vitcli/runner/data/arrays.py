@@ -144,14 +144,6 @@ def central_box(height: int, width: int, size: Size) -> tuple[int, int, int, int
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def inner_box(height: int, width: int, size: Size) -> tuple[int, int, int, int]:
-    """Return the centred box in ``size`` that holds a whole picture: (top, left, height, width)."""
-    scale = min(size[0] / height, size[1] / width)
-    h = min(size[0], max(1, round(height * scale)))
-    w = min(size[1], max(1, round(width * scale)))
-    return (size[0] - h) // 2, (size[1] - w) // 2, h, w
-
-
 def fit_to_size(pixels: Tensor, size: Size) -> Tensor:
     """Crop the centre to the aspect of ``size`` and resize, (N, C, H, W) -> (N, C, *size) uint8.
 

@@ -28,13 +28,11 @@ GROUND, INK, MUTED = "#f3f3f1", "#222222", "#707070"
 
 
 def write_contact_sheet(data: DataSet, path: Path) -> None:
-    """Write ten training images of each class as a PNG file.
+    """Write ten training images of each class as a PNG file; see ``require_png``.
 
     Raises:
-        ConfigError: The name does not end in .png, or the folder does not exist.
         ResourceError: The file cannot be written.
     """
-    require_png(path)
     with io.BytesIO() as file:
         contact_sheet(data).save(file, "PNG", optimize=True)
         content = file.getvalue()

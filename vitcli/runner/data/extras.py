@@ -34,20 +34,33 @@ RATES = (1000, 192_000)
 """Lowest and highest accepted sampling rate in Hz."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ExtraReader:
+    """A kind of files beside the pictures of a folder."""
+
+    is_own: Callable[[str], bool]
+    """Whether a file of this name, in lower case, is of this kind, and so is not a picture."""
+    read: Callable[[Path, Sequence[str], Sequence[str]], Tensor]
+    """Takes the root of the folder, for messages, and the paths of files of this kind and of the
+    pictures. Returns a tensor whose row i belongs to picture i. Raises InputError if a picture has
+    no row."""
+
+
+def _refuse(root: Path, bad: Sequence[str], total: int, what: str, hint: str) -> None:
+    if bad:
+        count = f"{len(bad):,} of {total:,} pictures"
+        raise InputError(f"{printable(root)}: {count} {what}:\n{listed(bad)}\n{hint}")
+
+
 # Captions
 
 
 def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Tensor:
     """Return the captions of pictures: (N, L) uint8, UTF-8 bytes padded with 0.
 
-    The captions of a picture with several lines are separated by a newline, in the order of the
-    file. Spaces and line breaks inside a caption become one space.
-
-    Args:
-        root: The folder of the pictures, for messages.
-        files: Paths of CSV files with the columns ``file`` and ``caption``. A file name is relative
-            to the folder of the CSV file.
-        pictures: Paths of the pictures.
+    ``files`` are CSV files with the columns ``file`` and ``caption``; a file name is relative to
+    the folder of the CSV file. The captions of a picture with several lines are separated by a
+    newline, in the order of the file. Spaces and line breaks inside a caption become one space.
 
     Raises:
         InputError: A file is not such a CSV file, names a missing picture, or a picture has no
@@ -61,12 +74,10 @@ def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> 
             elif not os.path.exists(picture):
                 where = printable(os.path.relpath(picture, path.parent))
                 raise InputError(f"{printable(path)}, line {line}: there is no picture {where}")
-    if without := sorted(path for path, texts in captions.items() if not texts):
-        names = listed([printable(os.path.relpath(path, root)) for path in without])
-        raise InputError(
-            f"{printable(root)}: {len(without):,} of {len(pictures):,} pictures have no caption:\n"
-            f"{names}\nAdd a line for each to {CAPTIONS}, or remove {CAPTIONS}"
-        )
+    without = sorted(path for path, texts in captions.items() if not texts)
+    names = [printable(os.path.relpath(path, root)) for path in without]
+    hint = f"Add a line for each to {CAPTIONS}, or remove {CAPTIONS}"
+    _refuse(root, names, len(pictures), "have no caption", hint)
     rows = {path: "\n".join(texts).encode() for path, texts in captions.items()}
     longest = max(rows, key=lambda path: len(rows[path]))
     length = len(rows[longest])
@@ -110,20 +121,21 @@ def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
 def read_sounds(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Tensor:
     """Return the sounds of pictures: (N, T) int16 at ``RATE`` samples per second.
 
-    A longer sound is cut at its end, a shorter one is followed by zeros.
-
-    Args:
-        root: The folder of the pictures, for messages.
-        files: Paths of WAV files. Those without a picture are not read.
-        pictures: Paths of the pictures.
+    A longer sound is cut at its end, a shorter one is followed by zeros. Those without a picture
+    are not read.
 
     Raises:
         InputError: A picture has no sound, or a sound cannot be read. The text lists all of them.
     """
+
+    def name(line: object) -> str:
+        return printable(str(line).removeprefix(f"{root}{os.sep}"))
+
     by_stem = {os.path.splitext(path)[0]: path for path in files}
     own = [by_stem.get(os.path.splitext(path)[0], "") for path in pictures]
-    missing = [path for path, sound in zip(pictures, own, strict=True) if not sound]
-    _refuse(root, missing, len(pictures), "have no sound", "Add NAME.wav beside each NAME.png")
+    without = [name(path) for path, sound in zip(pictures, own, strict=True) if not sound]
+    hint = f"Add NAME.wav beside each NAME.png, or remove all {SOUND} files"
+    _refuse(root, without, len(pictures), "have no sound", hint)
     sounds = torch.zeros(len(pictures), NUM_SAMPLES, dtype=torch.int16)
     failures = []
     for row, path in zip(sounds, own, strict=True):
@@ -131,18 +143,10 @@ def read_sounds(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Te
             samples = torch.from_numpy(read_sound(path))
             row[: len(samples)] = samples
         except InputError as error:
-            failures.append(str(error))
-    _refuse(root, failures, len(pictures), "have a sound that cannot be read", "Repair them")
+            failures.append(name(error))
+    hint = f"Repair them, or remove all {SOUND} files"
+    _refuse(root, failures, len(pictures), "have a sound that cannot be read", hint)
     return sounds
-
-
-def _refuse(root: Path, bad: Sequence[str], total: int, what: str, hint: str) -> None:
-    if bad:
-        names = [printable(line.removeprefix(f"{root}{os.sep}")) for line in bad]
-        raise InputError(
-            f"{printable(root)}: {len(bad):,} of {total:,} pictures {what}:\n{listed(names)}\n"
-            f"{hint}, or remove all {SOUND} files"
-        )
 
 
 def read_sound(path: str) -> NDArray[np.int16]:
@@ -190,20 +194,6 @@ def _resampled(samples: NDArray[np.float64], rate: int) -> NDArray[np.int16]:
         samples = resample_poly(samples, RATE // common, rate // common)
     limits = np.iinfo(np.int16)
     return samples[:NUM_SAMPLES].round().clip(limits.min, limits.max).astype(np.int16)
-
-
-# Both
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtraReader:
-    """A kind of files beside the pictures of a folder."""
-
-    is_own: Callable[[str], bool]
-    """Whether a file of this name, in lower case, is of this kind, and so is not a picture."""
-    read: Callable[[Path, Sequence[str], Sequence[str]], Tensor]
-    """Takes the root of the folder, the files of this kind and the pictures, as paths. Returns a
-    tensor whose row i belongs to picture i. Raises InputError if a picture has no row."""
 
 
 EXTRAS = {

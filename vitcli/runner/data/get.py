@@ -133,8 +133,7 @@ def _copy_folder(row: CatalogueRow, source: Source, target: Path) -> Source:
         for copy in copies:
             (staging / copy).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(source.path / copy.relative_to(inner), staging / copy)
-        is_replaced = new.kind == "folders" and find_source_in(row.info.name, target) == new
-        old = set(_files_of(row, new)) if is_replaced else set()
+        old = set(_files_of(row, new)) if find_source_in(row.info.name, target) == new else set()
         for copy in copies:
             (target / copy).parent.mkdir(parents=True, exist_ok=True)
             (staging / copy).replace(target / copy)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vitcli.runner.data.arrays import Size, central_box, inner_box, stretch_to_size
+from vitcli.runner.data.arrays import Size, central_box, stretch_to_size
 from vitcli.runner.data.png import scaled_transparency, without_metadata
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
@@ -133,7 +133,7 @@ def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image,
 
     def read(file: BinaryIO) -> tuple[Image.Image, Box]:
         image = _open_checked(file)
-        box = inner_box(*_upright_size(image), size) if fit == "pad" else (0, 0, *size)
+        box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
         image.draft(image.mode, (side, side))
         image.load()
         if image.format == "PNG" and (clear := image.info.get("transparency")) is not None:
@@ -157,8 +157,7 @@ def decode(content: bytes, name: object, size: Size, in_chans: int, fit: str = "
     """
     with _explain_errors(name, content):
         image, (top, left, height, width) = _load(content, fit, size, 2 * max(size))
-        part = _crop_and_shrink if fit == "crop" else _shrink_whole
-        image = part(image, (height, width), "RGB" if in_chans == 3 else "L")
+        image = _shrink(image, (height, width), "RGB" if in_chans == 3 else "L", fit)
         pixels = np.array(image).reshape(image.height, image.width, in_chans)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     bars = (left, size[1] - width - left, top, size[0] - height - top)
@@ -266,22 +265,19 @@ def can_read_heic() -> bool:
     return True
 
 
-def _crop_and_shrink(image: Image.Image, size: Size, mode: str) -> Image.Image:
-    """Crop to the aspect of ``size``, then shrink to no less than twice ``size``."""
-    _, _, height, width = central_box(image.height, image.width, size)
-    shrink = max(1, min(height // (2 * size[0]), width // (2 * size[1])))
-    image = _crop_centre(image, height - height % shrink, width - width % shrink)
-    image = _to_eight_bits(image).convert(mode).reduce(shrink)
-    return _crop_centre(image, *central_box(image.height, image.width, size)[2:])
-
-
-def _shrink_whole(image: Image.Image, size: Size, mode: str) -> Image.Image:
-    """Shrink the whole picture, each side to no less than twice that of ``size``."""
-    rows, columns = max(1, image.height // (2 * size[0])), max(1, image.width // (2 * size[1]))
-    image = _crop_centre(
-        image, image.height - image.height % rows, image.width - image.width % columns
-    )
-    return _to_eight_bits(image).convert(mode).reduce((columns, rows))
+def _shrink(image: Image.Image, size: Size, mode: str, fit: str) -> Image.Image:
+    """Return the part of a picture that ``fit`` shows, with sides of at least twice ``size``."""
+    height, width = image.height, image.width
+    if fit == "crop":
+        height, width = central_box(height, width, size)[2:]
+    rows, columns = max(1, height // (2 * size[0])), max(1, width // (2 * size[1]))
+    if fit == "crop":
+        rows = columns = min(rows, columns)
+    image = _crop_centre(image, height - height % rows, width - width % columns)
+    image = _to_eight_bits(image).convert(mode).reduce((columns, rows))
+    if fit == "crop":
+        return _crop_centre(image, *central_box(image.height, image.width, size)[2:])
+    return image
 
 
 def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:

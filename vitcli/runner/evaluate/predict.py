@@ -60,7 +60,7 @@ class Predictor:
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
     def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
-        """Classify one picture file (``-`` is standard input); ``fit`` is a key of ``FITS``.
+        """Classify one picture file (``-`` is standard input); ``fit`` is one of ``FITS``.
 
         Raises:
             ConfigError: The model was not trained to classify.
