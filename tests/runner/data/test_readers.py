@@ -27,8 +27,9 @@ from vitcli.core.data.source import Images
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import readers
 from vitcli.runner.data.arrays import data_hash
-from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.data.load import load_data
+from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, DataInfo
+from vitcli.runner.data.find import find_source
+from vitcli.runner.data.load import decode_named, load_data
 from vitcli.runner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -145,6 +146,21 @@ def test_mnist_in_its_original_format(tmp_path, monkeypatch, name):
     path.write_bytes(path.read_bytes() + b"x")
     with pytest.raises(InputError, match="MD5 differs"):
         load_data(DataSpec(name=name), data_dir=tmp_path)
+
+
+def test_another_data_set_of_torchvision_needs_one_row(tmp_path, monkeypatch):
+    tiny_mnist(monkeypatch, torchvision.datasets.KMNIST, tmp_path)
+    info = DataInfo("kmnist", (28, 28), 1, tuple("abcdefghij"), 60_000, 10_000)
+    files = CATALOGUE["mnist"].files
+    row = CatalogueRow(
+        info=info, reader="KMNIST", folder="KMNIST/raw", files=files, sizes=(1,) * 4, hosts=()
+    )
+    monkeypatch.setitem(CATALOGUE, "kmnist", row)
+    source = find_source("kmnist", tmp_path)
+    assert source is not None
+    data = decode_named(row, source, None, print).data
+    assert data.class_names == info.class_names
+    assert data.train.pixels.shape == (30, 1, 28, 28)
 
 
 def test_svhn_in_its_original_format(tmp_path, monkeypatch):
