@@ -1,6 +1,7 @@
 """One's own pictures in class folders."""
 
 import os
+import threading
 import unicodedata
 
 import numpy as np
@@ -12,7 +13,7 @@ from tests.runner.data.own_pictures import add, draw_pets, load, spec
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
 from vitcli.runner.data.folder import list_folder, picture_files
-from vitcli.runner.data.load import data_status, describe_data
+from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import InputError, ResourceError
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -207,6 +208,21 @@ def test_progress_is_reported(root, monkeypatch):
     messages = [""]
     load(root, messages)
     assert any(text.startswith("reading pictures: 20 of 20") for text in messages)
+
+
+def test_after_an_interrupted_reading_other_pictures_can_be_read(root, monkeypatch):
+    def interrupt(text: str) -> None:
+        if text.startswith("reading pictures"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(picture_reader, "REPORT_SECONDS", -1.0)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        load_data(spec(root), on_message=interrupt)
+    thread = threading.Thread(target=load, args=(root,), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert caught.tb, "the frames of the reading are still there"
 
 
 def test_large_files_are_read_by_several_threads_alike(root, monkeypatch):

@@ -20,8 +20,6 @@ from vitcli.runner.text import printable
 
 FORMAT = 3
 """Raised when a file of pictures or arrays is decoded to other pixels than before."""
-
-
 SPLITS = ("train", "test")
 
 
@@ -67,7 +65,7 @@ def load_or_build(
     The key is the text of ``parts``, on which the arrays depend. A damaged file is rebuilt. If the
     cache cannot be written, the arrays are returned anyway.
     """
-    key = hashlib.sha256(repr((FORMAT, parts)).encode(errors="surrogateescape")).hexdigest()
+    key = hashlib.sha256(repr((FORMAT, parts)).encode()).hexdigest()
     with _lock(path, on_message) as writable:
         if decoded := _load(path, key, on_message):
             return decoded

@@ -187,6 +187,7 @@ def find_or_download(
 
 
 def download(row: CatalogueRow, on_message: Listener, url: str | None = None) -> Source:
+    """Download a data set into the cache: from ``url``, or from the hosts that publish it."""
     folder = download_folder(row.info.name)
     with explain_write_errors(folder):
         for name in row.published:

@@ -9,7 +9,7 @@ import contextlib
 import hashlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -77,8 +77,10 @@ def _each(
 
 def read_each(
     paths: Sequence[str], size: Size, in_chans: int, fit: str = "crop"
-) -> Iterator[Tensor | InputError]:
+) -> Generator[Tensor | InputError, None, None]:
     """Yield each picture as (in_chans, *size) uint8; a picture that cannot be read is an error.
+
+    Close the generator, or read it to its end: until then, no other picture can be decoded.
 
     Raises:
         ConfigError: The model takes images with another number of channels than pictures have.
@@ -115,15 +117,16 @@ def read_labelled(
     """
     paths, failures, reported = folder.paths, dict[int, str](), time.monotonic()
     pixels = torch.empty(len(paths), in_chans, *size, dtype=torch.uint8)
-    for row, picture in enumerate(read_each(paths, size, in_chans)):
-        if isinstance(picture, InputError):
-            reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
-            failures[row] = f"{_name(folder, row)}: {reason}"
-        else:
-            pixels[row] = picture
-        if time.monotonic() - reported > REPORT_SECONDS:
-            reported = time.monotonic()
-            on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
+    with contextlib.closing(read_each(paths, size, in_chans)) as pictures:
+        for row, picture in enumerate(pictures):
+            if isinstance(picture, InputError):
+                reason = str(picture).removeprefix(f"{printable(paths[row])}: ")
+                failures[row] = f"{_name(folder, row)}: {reason}"
+            else:
+                pixels[row] = picture
+            if time.monotonic() - reported > REPORT_SECONDS:
+                reported = time.monotonic()
+                on_message(f"reading pictures: {row + 1:,} of {len(paths):,}")
     return Images(pixels, torch.tensor(folder.labels, dtype=torch.int64)), failures
 
 
