@@ -12,7 +12,7 @@ from tests.runner.data.original_files import in_order
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data import picture_reader
-from vitcli.runner.data.arrays import data_hash, hold_out, resize_images
+from vitcli.runner.data.arrays import arranged, data_hash, hold_out
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import InputError
 
@@ -114,7 +114,7 @@ def test_extra_tensors_survive_what_is_done_to_images():
         kept,
         out,
         in_order(images),
-        resize_images(images, (2, 2)),
+        arranged(("a", "b"), images, images, (2, 2)).train,
         images[2:4],
         images[torch.tensor([5, 1])],
     ):

@@ -68,8 +68,11 @@ def arranged(
     They are sorted before resizing, so that the order is the same for all sizes.
     """
     order = canonical_order(test)
-    train = resize_images(train[canonical_order(train)], size)
-    test = resize_images(test[order], size)
+    train, test = train[canonical_order(train)], test[order]
+    if size:
+        train, test = (
+            replace(each, pixels=fit_to_size(each.pixels, size)) for each in (train, test)
+        )
     mean, std = channel_stats(train.pixels)
     return DataSet(
         name="",
@@ -168,11 +171,6 @@ def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
         scaled = F.interpolate(part.float(), size=size, mode="bilinear", antialias=True)
         target.copy_(scaled.round_().clamp_(0, 255))
     return out
-
-
-def resize_images(images: Images, size: Size | None) -> Images:
-    """Return images of the given size; unchanged if ``size`` is None."""
-    return replace(images, pixels=fit_to_size(images.pixels, size)) if size else images
 
 
 def available_memory() -> int | None:

@@ -83,28 +83,23 @@ def _copy(row: CatalogueRow, path: Path, on_message: Listener) -> Source:
     source = Source("archive", path) if is_archive else find_source_in(name, path)
     if source is None:
         raise missing_data_error(name, path)
-    decoded = None
-    if source.kind == "archive":
-        with explain_write_errors(target):
-            copy = _copy_archive(row, source.path, target)
-    else:
-        decoded = decode_named(row, source, None, on_message)
+    decoded, copy_files = None, _copy_archive
+    if source.kind != "archive":
+        decoded, copy_files = decode_named(row, source, None, on_message), _copy_folder
         on_message(f"copying {printable(source.path)} to {printable(target)}")
-        with explain_write_errors(target):
-            copy = _copy_folder(row, source, target)
+    with explain_write_errors(target):
+        copy = copy_files(row, source, target)
     decode_named(row, copy, None, on_message, decoded=decoded)
     return copy
 
 
-def _copy_archive(row: CatalogueRow, path: Path, target: Path) -> Source:
-    name = row.archive or ""
+def _copy_archive(row: CatalogueRow, source: Source, target: Path) -> Source:
+    name, where = row.archive or "", printable(source.path)
     try:
-        content = path.read_bytes()
+        content = source.path.read_bytes()
         check_content(row, name, content)
     except (OSError, UnusableError) as error:
-        raise InputError(
-            f"{printable(path)} is not the published archive: {printable(error)}"
-        ) from error
+        raise InputError(f"{where} is not the published archive: {printable(error)}") from error
     target.mkdir(parents=True, exist_ok=True)
     commit(target / name, content)
     return prefer(row, Source("archive", target / name))
