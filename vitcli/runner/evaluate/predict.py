@@ -14,7 +14,6 @@ from vitcli.core.data.source import Images
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.classify import logits_and_labels
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.data.image_reader import read_each
 from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
