@@ -30,7 +30,7 @@ def training(dtype: torch.dtype | None, fused: bool) -> Iterator[Step]:
     model = build_vit(SPEC)
     for module in model.modules():
         if isinstance(module, SelfAttention):
-            module.fused = fused
+            module.attend.fused = fused
     batch = {"images": torch.randn(BATCH, 3, 32, 32), "targets": torch.zeros(BATCH).long()}
     optimizers = build_optimizers(model, OptimSpec())
     batches = [batch] * (STEPS * (ROUNDS + 1))

@@ -15,13 +15,12 @@ from vitcli.core.data.tokens import (
     to_table,
     word_encoder,
 )
-from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention import Position
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import build_block
+from vitcli.core.nn.block import plain_block
 from vitcli.core.nn.init import xavier_normal
 from vitcli.core.nn.pos_embed import Learned
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec import VitSpec
 from vitcli.core.spec.captions import ClipSpec
 
 TOKEN_STD, POSITION_STD = 0.02, 0.01
@@ -31,6 +30,7 @@ class CausalMask(Position):
     """A bias of the attention scores that hides later tokens: 0 or minus infinity, (1, 1, L, L)."""
 
     mask: Tensor
+    biases_scores = True
     not_averaged = ("mask",)
     """The mean of two infinities is not a number."""
 
@@ -66,15 +66,10 @@ class TextEncoder(nn.Module):
         num_tokens = NUM_SPECIAL + (256 if self.reads_bytes else num_words)
         self.token_embed = nn.Embedding(num_tokens, dim)
         self.pos_embed = Learned(self.length, dim)
-        layers = VitSpec(
-            embed_dim=dim, num_heads=spec.text_heads, pos_embed="none", mlp_ratio=4.0, pool="mean"
-        )
-        shape = TokenShape(embed_dim=dim, grid_size=(1, self.length), num_prefix_tokens=0)
-        blocks = []
-        for _ in range(spec.text_depth):
-            attention = SelfAttention(layers, shape, CausalMask(self.length))
-            blocks.append(build_block(layers, shape, 0.0, attention))
-        self.blocks = nn.Sequential(*blocks)
+        size = {"embed_dim": dim, "num_heads": spec.text_heads}
+        shape = TokenShape(grid_size=(1, self.length), num_prefix_tokens=0, **size)
+        masks = [CausalMask(self.length) for _ in range(spec.text_depth)]
+        self.blocks = nn.Sequential(*[plain_block(shape, 4 * dim, mask) for mask in masks])
         self.norm = nn.LayerNorm(dim)
 
     def initialise(self, seed: int) -> None:

@@ -5,21 +5,16 @@ h num_heads, K classes.
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import refuse_bytes
+from vitcli.core.models.layers import build_block, build_norm
 from vitcli.core.models.token_model import TokenModel
-from vitcli.core.nn.block import (
-    PreNorm,
-    Stream,
-    Tokens,
-    build_block,
-    drop_path_rates,
-    forward_first,
-    forward_with_weights,
-)
+from vitcli.core.nn.block import Block, drop_path_rates
 from vitcli.core.nn.pool import ClsPool
+from vitcli.core.ops.branch import postpone_sums
 from vitcli.core.spec import ModelSpec, VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, NORMS
 
@@ -35,14 +30,22 @@ class VisionTransformer(TokenModel):
 
     def __init__(self, spec: VitSpec) -> None:
         super().__init__(spec)
+        self.norm_pre = build_norm(spec, spec.embed_dim) if spec.pre_norm else None
         shape = self.token_shape
         rates = drop_path_rates(spec.drop_path, spec.depth)
         self.blocks = nn.Sequential(*[build_block(spec, shape, rate) for rate in rates])
         self.add_head(shape)
 
+    def embed_patches(self, *args: Any, **options: Any) -> Tensor:
+        tokens = super().embed_patches(*args, **options)
+        return tokens if self.norm_pre is None else self.norm_pre(tokens)
+
     def forward_features(self, images: Tensor) -> Tensor:
         """Return the tokens (B, N, D) after the last norm."""
-        return self.last_norm(self.run_blocks(self.blocks, self._enter_blocks(images)))
+        return self._encode(self.embed(images))
+
+    def _encode(self, tokens: Tensor) -> Tensor:
+        return self.last_norm(self.run_blocks(self.blocks, postpone_sums(self, tokens)))
 
     def encode(self, images: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return the tokens (B, N, D) after the last norm, on any grid of patches.
@@ -62,31 +65,20 @@ class VisionTransformer(TokenModel):
         grid = height // patch, width // patch
         if self.spec.no_other_grid and (keep is not None or grid != self.grid_size):
             raise ValueError(self.spec.no_other_grid)
-        tokens = self._as_stream(self.embed_patches(images, grid, keep))
-        return self.last_norm(self.run_blocks(self.blocks, tokens))
+        return self._encode(self.embed_patches(images, grid, keep))
 
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features (B, D). The last block computes only the tokens needed."""
         if not self._reads_first_only():
             return self.pool(self.forward_features(images))
         *blocks, last = self.blocks
-        tokens = self.run_blocks(blocks, self._enter_blocks(images))
-        return self.pool(self.last_norm(forward_first(last, tokens)))
+        assert isinstance(last, Block)
+        tokens = self.run_blocks(blocks, postpone_sums(self, self.embed(images)))
+        return self.pool(self.last_norm(last.forward_first(tokens)))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits."""
         return self.head(self.features(images))
-
-    def _enter_blocks(self, images: Tensor) -> Tokens:
-        return self._as_stream(self.embed(images))
-
-    def _as_stream(self, tokens: Tensor) -> Tokens:
-        """Return embedded images, as a stream if the norms compute the residual sums."""
-        if not (self.training and self.backend.postpones_sums(tokens)):
-            return tokens
-        branches = [branch for block in self.blocks for branch in block.children()]
-        can_all = all(isinstance(branch, PreNorm) and branch.takes_streams for branch in branches)
-        return Stream(tokens) if can_all and type(self.norm) is nn.LayerNorm else tokens
 
     def _reads_first_only(self) -> bool:
         """Return whether the head reads only CLS and no norm mixes CLS with other tokens."""
@@ -126,7 +118,8 @@ class VisionTransformer(TokenModel):
             if stop_early and i > max(wanted, default=-1):
                 break
             if i in wanted:
-                tokens, found[i] = forward_with_weights(block, tokens)
+                assert isinstance(block, Block)
+                tokens, found[i] = block.forward_with_weights(tokens)
             else:
                 tokens = block(tokens)
         return tokens, found

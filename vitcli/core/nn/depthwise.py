@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.mbconv import DepthwiseConv
-from vitcli.core.spec import TokenSpec
 
 
 class DepthwiseMlp(nn.Module):
@@ -27,16 +26,15 @@ class DepthwiseMlp(nn.Module):
     The last convolution therefore has no gradient in a model that reads only CLS.
     """
 
-    def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
+    def __init__(self, shape: TokenShape, *, hidden_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.num_prefix = shape.num_prefix_tokens
-        hidden = spec.hidden_dim
-        self.fc1 = Linear(spec.embed_dim, hidden)
+        self.fc1 = Linear(shape.embed_dim, hidden_dim)
         self.act1, self.act2 = Gelu(), Gelu()
-        self.filters = DepthwiseConv(hidden, hidden, shape.grid_size, stride=1, bias=True)
-        self.drop1 = nn.Dropout(spec.proj_drop)
-        self.fc2 = Linear(hidden, spec.embed_dim)
-        self.drop2 = nn.Dropout(spec.proj_drop)
+        self.filters = DepthwiseConv(hidden_dim, hidden_dim, shape.grid_size, stride=1, bias=True)
+        self.drop1 = nn.Dropout(dropout)
+        self.fc2 = Linear(hidden_dim, shape.embed_dim)
+        self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the output of all tokens, or of the prefix alone if x has no patches."""

@@ -1,28 +1,36 @@
 """Feed-forward networks that act on each token alone: (B, N, D) -> (B, N, D).
 
-They are built for a shape of tokens, as all networks of the slot, and do not depend on it.
 Axes: B batch, N tokens, D embed_dim.
 """
+
+from collections.abc import Callable
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.inner import InnerLayer
 from vitcli.core.nn.linear import Gelu, Linear
-from vitcli.core.spec import TokenSpec
+from vitcli.core.ops.branch import InnerLayer
 
 
 class Mlp(InnerLayer):
     """Two linear layers, act(x W1 + b1) W2 + b2. Dropout follows the activation and the output."""
 
-    def __init__(self, spec: TokenSpec, act: nn.Module) -> None:
+    def __init__(
+        self,
+        shape: TokenShape,
+        *,
+        hidden_dim: int,
+        dropout: float = 0.0,
+        act: Callable[[], nn.Module] = Gelu,
+    ) -> None:
         super().__init__()
-        self.fc1 = Linear(spec.embed_dim, spec.hidden_dim)
-        self.act = act
-        self.drop1 = nn.Dropout(spec.proj_drop)
-        self.fc2 = Linear(spec.hidden_dim, spec.embed_dim)
-        self.drop2 = nn.Dropout(spec.proj_drop)
+        self.fc1 = Linear(shape.embed_dim, hidden_dim)
+        self.act = act()
+        self.drop1 = nn.Dropout(dropout)
+        self.fc2 = Linear(hidden_dim, shape.embed_dim)
+        self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.drop1(self.act(self.fc1(x)))  # (B, N, hidden)
@@ -37,7 +45,7 @@ class Mlp(InnerLayer):
 
     def after_norm(self, x: Tensor, norm: nn.Module, adds: bool, num_queries: int) -> Tensor | None:
         drops = self.training and self.drop1.p > 0
-        if type(self) is not Mlp or type(self.act) is not Gelu or drops:
+        if type(self.act) is not Gelu or drops:
             return None
         out = self.backend.ffn_branch(x[:, :num_queries], norm, self.fc1, self.fc2, adds)
         return out if out is None or adds else self.drop2(out)
@@ -50,21 +58,18 @@ class SwiGlu(nn.Module):
     The paper takes 2/3 of it to keep the number of parameters.
     """
 
-    def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
+    def __init__(self, shape: TokenShape, *, hidden_dim: int, dropout: float = 0.0) -> None:
         super().__init__()
-        self.fc1 = Linear(spec.embed_dim, 2 * spec.hidden_dim)
-        self.drop1 = nn.Dropout(spec.proj_drop)
-        self.fc2 = Linear(spec.hidden_dim, spec.embed_dim)
-        self.drop2 = nn.Dropout(spec.proj_drop)
+        self.fc1 = Linear(shape.embed_dim, 2 * hidden_dim)
+        self.drop1 = nn.Dropout(dropout)
+        self.fc2 = Linear(hidden_dim, shape.embed_dim)
+        self.drop2 = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, value = self.fc1(x).chunk(2, dim=-1)  # each (B, N, hidden)
         return self.drop2(self.fc2(self.drop1(F.silu(gate) * value)))
 
 
-def gelu_mlp(spec: TokenSpec, shape: TokenShape) -> Mlp:
-    return Mlp(spec, Gelu())
-
-
-def relu_mlp(spec: TokenSpec, shape: TokenShape) -> Mlp:
-    return Mlp(spec, nn.ReLU())
+def relu_mlp(shape: TokenShape, **options: Any) -> Mlp:
+    """Return an ``Mlp`` with ReLU instead of GELU."""
+    return Mlp(shape, act=nn.ReLU, **options)

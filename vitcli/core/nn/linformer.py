@@ -9,34 +9,39 @@ from torch import Tensor, nn
 
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import attention, attention_weights
-from vitcli.core.spec import AttentionSpec
 from vitcli.core.spec.slots import LINFORMER_SHARES
 
 
 class Linformer(AttentionRule):
     """softmax(scale q (E k)^T) F v with learned projections E and F of shape (r, N), O(N r).
 
-    Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``linformer_share`` chooses the shared
+    Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``share`` chooses the shared
     projections. With ``heads`` all heads of a layer share one E and one F. With ``none`` each head
     has its own E and F. With ``kv`` E = F for all heads. The shape of E and F fixes the length of
     the sequence. Deviations: layers do not share projections. E and F start as means over r groups
     of neighbouring tokens, because Gaussian noise does not approximate attention.
     """
 
-    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
+    def __init__(
+        self,
+        shape: TokenShape,
+        *,
+        rank: int,
+        share: str = "heads",
+        scale: str = "head_dim",
+        clamp: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
         super().__init__()
-        self.scale = build_scale(spec, shape)
-        self.clamp, self.dropout = spec.attn_clamp, spec.attn_drop
-        rank = min(spec.linformer_rank, shape.num_tokens)
-        share = LINFORMER_SHARES[spec.linformer_share]
-        self.heads = spec.num_heads if share.per_head else 1
+        self.scale = build_scale(scale, shape)
+        self.clamp, self.dropout = clamp, dropout
+        rank, shared = min(rank, shape.num_tokens), LINFORMER_SHARES[share]
+        self.heads = shape.num_heads if shared.per_head else 1
         start = segment_means(rank, shape.num_tokens).repeat(self.heads, 1)  # ([h] r, N)
         self.key_proj = nn.Parameter(start.clone())
-        self.value_proj = nn.Parameter(start.clone()) if share.matrices == 2 else None
+        self.value_proj = nn.Parameter(start.clone()) if shared.matrices == 2 else None
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
-    ) -> Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         value_proj = self.key_proj if self.value_proj is None else self.value_proj
         return attention(
             query,
@@ -45,7 +50,7 @@ class Linformer(AttentionRule):
             scale=self.scale(),
             clamp=self.clamp,
             dropout=self.dropout if self.training else 0.0,
-            fused=fused,
+            fused=self.fused,
         )
 
     def project(self, matrix: Tensor, tokens: Tensor) -> Tensor:
@@ -58,7 +63,7 @@ class Linformer(AttentionRule):
         key = self.project(self.key_proj, key)
         return attention_weights(query, key, scale=scale, clamp=self.clamp)
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
         raise ValueError(
             "attention 'linformer' gives weights to mixtures of all tokens, so no token has one;"
             " the method gradcam needs none"

@@ -26,10 +26,6 @@ class VitSpec(AttentionSpec, PatchSpec):
     """Normalisation of the embedded tokens before the first block, as in CLIP."""
 
     @property
-    def has_first_norm(self) -> bool:
-        return self.pre_norm
-
-    @property
     def hidden_dim(self) -> int:
         return self.mlp_dim or super().hidden_dim
 
