@@ -52,8 +52,8 @@ class DownsamplingBranch(Branch):
         self.shortcut = build_stage_shortcut(stage)
 
     def forward(self, x: Tensor) -> Tensor:
-        branch = self.inner(self.downsample(self.norm(x)))
-        return self.join(self.shortcut(x), self.after(branch))
+        shortcut = self.shortcut(x)
+        return self.join(shortcut, self.after(self.inner(self.downsample(self.norm(x)))))
 
 
 class CoAtNet(StagedModel):
