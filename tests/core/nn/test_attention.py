@@ -88,7 +88,7 @@ def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
     shell = layer(make(), attn_scale=scale, attn_clamp=clamp)
     with torch.no_grad():
         shell.qkv.weight *= 200 if clamp else 1  # large enough for the clamp to act
-    weights = shell.attention_weights(x)
+    weights = shell.forward_with_weights(x)[1]
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     out = (weights @ shell.heads(x)[2]).transpose(1, 2).flatten(2)
     assert_close(shell.proj(out), shell(x))
@@ -236,6 +236,6 @@ def test_a_model_reports_the_weights_it_uses(layers, place):
     model.forward_features(images)
     for i, weights in found.items():
         shell, tokens = seen[i]
-        assert_close(weights, shell.attention_weights(tokens))
+        assert_close(weights, shell.forward_with_weights(tokens)[1])
     with pytest.raises(ValueError, match="layer 2 is out of range"):
         model.attention_weights(images, [2])

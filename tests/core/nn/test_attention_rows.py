@@ -138,7 +138,6 @@ def test_linformer_refuses_to_return_weights_between_tokens():
     q, k, _ = (part.float() for part in qkv(shape_of((3, 4))))
     with pytest.raises(ValueError, match="no token has one"):
         rule.weights(q, k)
-    assert rule.projected_weights(q, k).shape == (2, 2, 13, 13)
 
 
 # Performer

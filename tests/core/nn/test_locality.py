@@ -127,7 +127,7 @@ def test_attention_without_the_diagonal_equals_a_loop(fields, fused):
     layer.attend.fused, x = fused, x.double()
     out, weights = masked_by_hand(model, x)
     assert_close(layer(x), out)
-    assert_close(layer.attention_weights(x), weights)
+    assert_close(layer.forward_with_weights(x)[1], weights)
     assert_close(layer.forward_first(x), out[:, :1])
     kept = build(depth=1, **fields | {"attn_scale": "learned"})
     kept.load_state_dict(model.state_dict())
@@ -180,7 +180,7 @@ def hits(model: VisionTransformer, seed: int) -> list[float]:
         name = f"blocks.{index}.attn.inner.qkv.weight"
         shifts = draw_shifts(model.spec.num_heads, keyed_generator("init", seed, name))
         attn: Any = block.attn
-        weights = attn.inner.attention_weights(attn.norm(tokens))[0]
+        weights = attn.inner.forward_with_weights(attn.norm(tokens))[1][0]
         for head, (down, right) in enumerate(shifts):
             peaks = weights[head, first:, first:].argmax(-1).tolist()
             cells = itertools.product(range(grid[0]), range(grid[1]))

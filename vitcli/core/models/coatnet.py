@@ -107,5 +107,5 @@ def build_attention_block(stage: StageSpec, rate: float) -> Block:
         return build_block(spec, shape, rate)
     parts = SelfAttention, build_position(spec, shape)
     attention = build_attention(spec, shape, *parts, in_dim=stage.before.embed_dim)
-    branch, *others = build_block(spec, shape, rate, attention)
-    return Block(DownsamplingBranch(branch, stage), *others)
+    block = build_block(spec, shape, rate, attention)
+    return Block(DownsamplingBranch(block.attn, stage), block.ffn)

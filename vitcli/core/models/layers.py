@@ -6,12 +6,16 @@ Axes: B batch, C channels, H W pixels, N tokens, D embed_dim.
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 
 from vitcli.core.make import load_target, make_part
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import Block, Branch, DropPath, Join, LayerScale
+from vitcli.core.nn.block import Block, Branch, DropPath, Join, LayerScale, PreNormBranch
+from vitcli.core.nn.ffn import Mlp
+from vitcli.core.nn.norm import EPS
+from vitcli.core.nn.softmax import Softmax
 from vitcli.core.spec import PatchSpec, TokenSpec
 from vitcli.core.spec.slots import FFNS, POS_EMBEDS, RESIDUALS
 
@@ -94,3 +98,11 @@ def build_block(
         return built
 
     return Block(*map(branch, inners))
+
+
+def plain_block(shape: TokenShape, hidden_dim: int, position: Position | None = None) -> Block:
+    """Return a pre-norm block of softmax attention and a GELU network, without dropout."""
+    inners = SelfAttention(shape, Softmax(shape), position), Mlp(shape, hidden_dim=hidden_dim)
+    norms = [nn.LayerNorm(shape.embed_dim, EPS) for _ in inners]
+    parts = zip(norms, inners, strict=True)
+    return Block(*(PreNormBranch(norm, inner, torch.add, nn.Identity()) for norm, inner in parts))

@@ -7,9 +7,9 @@ p prefix tokens, D embed_dim, L = C P P pixels of a patch, K classes.
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.models.layers import plain_block
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import plain_block
 from vitcli.core.nn.init import STD, xavier_normal
 from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.masking import put, split_patches, take

@@ -15,9 +15,9 @@ from vitcli.core.data.tokens import (
     to_table,
     word_encoder,
 )
+from vitcli.core.models.layers import plain_block
 from vitcli.core.nn.attention import Position
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import plain_block
 from vitcli.core.nn.init import xavier_normal
 from vitcli.core.nn.pos_embed import Learned
 from vitcli.core.randomness import keyed_generator

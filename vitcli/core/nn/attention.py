@@ -140,9 +140,3 @@ class SelfAttention(InnerLayer):
         """Return q, k and v with positions applied: (B, N, 3 D) -> three times (B, h, N, d)."""
         q, k, v = split_heads(qkv, self.num_heads)
         return self.position(q), self.position(k), v
-
-    def attention_weights(self, x: Tensor) -> Tensor:
-        """Return the weights (B, h, N, N), which ``forward`` applies but does not store."""
-        q, k, _ = self.heads(x)
-        weights: Tensor = self.attend.weights(q, k, *self._bias())
-        return weights

@@ -3,7 +3,6 @@
 Axes: B batch, N tokens, D embed_dim.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TypeVar
@@ -12,11 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitcli.core.nn.attention import Position, SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.ffn import Mlp
-from vitcli.core.nn.norm import EPS, FrozenStatistics
-from vitcli.core.nn.softmax import Softmax
+from vitcli.core.nn.attention import SelfAttention
+from vitcli.core.nn.norm import FrozenStatistics
 from vitcli.core.ops.backend import UsesBackend
 from vitcli.core.ops.branch import compute_branch, norm_op_sizes
 
@@ -77,6 +73,7 @@ class Branch(UsesBackend, nn.Module):
     """
 
     norm_is_first = False
+    """Whether the branch is pre-norm, which a backend may compute."""
 
     def __init__(self, norm: nn.Module, inner: nn.Module, join: Join, after: nn.Module) -> None:
         super().__init__()
@@ -91,36 +88,32 @@ class Branch(UsesBackend, nn.Module):
         raise NotImplementedError
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.merge(x, self.inner(self.inner_input(x)))
+        out: Tensor | None = compute_branch(self, x)
+        return self.merge(x, self.inner(self.inner_input(x))) if out is None else out
 
     def forward_first(self, x: Tensor) -> Tensor:
         """Return ``forward(x)[:, :1]`` of an attention branch, computed for one query only."""
-        assert isinstance(self.inner, SelfAttention)
-        branch = self.inner.forward_first(self.inner_input(x))
-        return self.merge(x[:, :1], branch)
+        out: Tensor | None = compute_branch(self, x, first_only=True)
+        if out is None:
+            assert isinstance(self.inner, SelfAttention)
+            branch = self.inner.forward_first(self.inner_input(x))
+            out = self.merge(x[:, :1], branch)
+        return out
+
+    def op_sizes(self) -> dict[str, tuple[int, ...]]:
+        return norm_op_sizes(self.norm) if self.norm_is_first else {}
 
 
 class PreNormBranch(Branch):
-    """A pre-norm branch, join(x, after(inner(norm(x)))), which a backend may compute."""
+    """A pre-norm branch, join(x, after(inner(norm(x))))."""
 
     norm_is_first = True
-
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return norm_op_sizes(self.norm)
 
     def inner_input(self, x: Tensor) -> Tensor:
         return self.backend.norm(x, self.norm)
 
     def merge(self, x: Tensor, branch: Tensor) -> Tensor:
         return self.join(x, self.after(branch))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor | None = compute_branch(self, x)
-        return super().forward(x) if out is None else out
-
-    def forward_first(self, x: Tensor) -> Tensor:
-        out: Tensor | None = compute_branch(self, x, first_only=True)
-        return super().forward_first(x) if out is None else out
 
 
 class PostNormBranch(Branch):
@@ -133,36 +126,28 @@ class PostNormBranch(Branch):
         return self.norm(self.join(x, self.after(branch)))
 
 
-class Block(nn.Sequential):
+class Block(nn.Module):
     """An attention branch, then a feed-forward branch if there is one: (B, N, D) -> (B, N, D)."""
 
-    attn: Branch
-
     def __init__(self, attn: Branch, ffn: Branch | None = None) -> None:
-        super().__init__(OrderedDict(attn=attn) if ffn is None else OrderedDict(attn=attn, ffn=ffn))
+        super().__init__()
+        self.attn, self.ffn = attn, ffn
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._feed_forward(self.attn(x))
 
     def forward_first(self, x: Tensor) -> Tensor:
         """Return ``forward(x)[:, :1]``, computed for the first token only: (B, 1, D)."""
-        return self._after_attention(self.attn.forward_first(x))
+        return self._feed_forward(self.attn.forward_first(x))
 
     def forward_with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the output and the attention weights (B, h, N, N) that it depends on."""
         assert isinstance(self.attn.inner, SelfAttention)
         out, weights = self.attn.inner.forward_with_weights(self.attn.inner_input(x))
-        return self._after_attention(self.attn.merge(x, out)), weights
+        return self._feed_forward(self.attn.merge(x, out)), weights
 
-    def _after_attention(self, x: Tensor) -> Tensor:
-        for branch in list(self.children())[1:]:
-            x = branch(x)
-        return x
-
-
-def plain_block(shape: TokenShape, hidden_dim: int, position: Position | None = None) -> Block:
-    """Return a pre-norm block of softmax attention and a GELU network, without dropout."""
-    inners = SelfAttention(shape, Softmax(shape), position), Mlp(shape, hidden_dim=hidden_dim)
-    norms = (nn.LayerNorm(shape.embed_dim, EPS) for _ in inners)
-    parts = zip(norms, inners, strict=True)
-    return Block(*(PreNormBranch(norm, inner, torch.add, nn.Identity()) for norm, inner in parts))
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return x if self.ffn is None else self.ffn(x)
 
 
 def forward_recomputed(block: nn.Module, x: T) -> T:

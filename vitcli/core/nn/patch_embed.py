@@ -45,7 +45,7 @@ class LinearPatches(nn.Module):
         return self.proj(self.norm(patchify(images, self.patch_size)))
 
 
-class ShiftedPatches(nn.Module):
+class ShiftedPatches(LinearPatches):
     """A linear map of each patch, joined with its surroundings: (B, C, H, W) -> (B, N, D).
 
     Shifted Patch Tokenization of Lee et al. 2021, https://arxiv.org/abs/2112.13492. The image and
@@ -55,14 +55,10 @@ class ShiftedPatches(nn.Module):
     """
 
     def __init__(self, in_chans: int, patch_size: int, dim: int, *, bias: bool = True) -> None:
-        super().__init__()
-        self.patch_size = patch_size
-        length = 5 * in_chans * patch_size**2
-        self.norm = nn.LayerNorm(length)
-        self.proj = Linear(length, dim, bias=bias)
+        super().__init__(5 * in_chans, patch_size, dim, bias=bias, pre_norm=True)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.proj(self.norm(patchify(self.stack(images), self.patch_size)))
+        return super().forward(self.stack(images))
 
     def stack(self, images: Tensor) -> Tensor:
         """Return the image and its shifts down-right, down-left, up-right, up-left as channels.

@@ -36,7 +36,7 @@ def norm_op_sizes(norm: nn.Module) -> dict[str, tuple[int, ...]]:
 
 
 def compute_branch(branch: Any, x: Tokens, *, first_only: bool = False) -> Any:
-    """Return the output of a pre-norm branch for tokens x (B, N, D), computed by its backend.
+    """Return the output of a branch for tokens x (B, N, D), computed by its backend.
 
     None means that the backend does not compute this branch. ``first_only`` returns the output of
     an attention branch for the first token only. A stream gives a stream.
@@ -46,7 +46,7 @@ def compute_branch(branch: Any, x: Tokens, *, first_only: bool = False) -> Any:
         if first_only:
             return Stream(branch.merge(tokens[:, :1], branch.inner.forward_first(normal)))
         return Stream(tokens, branch.after(branch.inner(normal)))
-    if not isinstance(branch.inner, InnerLayer):
+    if not (branch.norm_is_first and isinstance(branch.inner, InnerLayer)):
         return None
     num_queries = 1 if first_only else x.shape[1]
     adds = branch.join is torch.add and all(

@@ -4,7 +4,8 @@ A new choice needs a row here and nothing else. YAML files can name it, all comm
 (such as ``vitcli bench attention``), and the schema and the documentation list it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from vitcli.core.spec.rows import Row, Table, Target
@@ -130,6 +131,9 @@ LINFORMER_SHARES: dict[str, LinformerShareRow] = {
 class PosEmbedRow(Row):
     """A position embedding. ``build`` takes the token shape and makes the table that is added."""
 
+    options: Mapping[str, str] = field(
+        default_factory=lambda: {"covers_prefix": "pos_embed_prefix"}
+    )
     heads: Target | None = None
     """Target that makes the part inside attention from the token shape; None if there is none."""
     biases_scores: bool = False
@@ -145,25 +149,19 @@ class PosEmbedRow(Row):
         return self.biases_scores or not (self.build or self.heads)
 
 
-TABLE = {"covers_prefix": "pos_embed_prefix"}
-
 POS_EMBEDS: dict[str, PosEmbedRow] = {
     "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
     "learned": PosEmbedRow(
-        about="a learned vector for each position",
-        build=f"{NN}.pos_embed:learned_table",
-        options=TABLE,
+        about="a learned vector for each position", build=f"{NN}.pos_embed:learned_table"
     ),
     "sincos1d": PosEmbedRow(
         about="fixed sines and cosines in reading order (Vaswani et al. 2017)",
         build=f"{NN}.pos_embed:sincos1d_table",
-        options=TABLE,
         divisible=("embed_dim", 2),
     ),
     "sincos2d": PosEmbedRow(
         about="fixed sines and cosines of the row and the column",
         build=f"{NN}.pos_embed:sincos2d_table",
-        options=TABLE,
         divisible=("embed_dim", 4),
     ),
     "rope2d": PosEmbedRow(
@@ -180,18 +178,19 @@ POS_EMBEDS: dict[str, PosEmbedRow] = {
 }
 
 
+BIAS = {"bias": "patch_bias"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PatchEmbedRow(Row):
     """A patch embedding. ``build`` takes (channels, patch size, width of a token)."""
 
+    options: Mapping[str, str] = field(default_factory=lambda: BIAS)
     cuts_patches: bool = False
     """Whether the same linear map embeds each patch on its own."""
     has_batch_norm: bool = False
     min_patch_size: int = 1
 
-
-BIAS = {"bias": "patch_bias"}
-STEM = BIAS | {"width": "stem_width"}
 
 PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
     "linear": PatchEmbedRow(
@@ -203,24 +202,22 @@ PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
     "conv": PatchEmbedRow(
         about="the same map as a convolution whose kernel and stride are the patch size",
         build=f"{NN}.patch_embed:ConvPatches",
-        options=BIAS,
         cuts_patches=True,
     ),
     "conv_stem": PatchEmbedRow(
         about="3x3 convolutions of stride 2 with batch norm and ReLU (Xiao et al. 2021)",
         build=f"{NN}.patch_embed:ConvStem",
-        options=STEM,
+        options=BIAS | {"width": "stem_width"},
         has_batch_norm=True,
     ),
     "conv_tokenizer": PatchEmbedRow(
         about="3x3 convolutions with ReLU and max-pooling (Hassani et al. 2021)",
         build=f"{NN}.patch_embed:ConvTokenizer",
-        options=STEM,
+        options=BIAS | {"width": "stem_width"},
     ),
     "shifted": PatchEmbedRow(
         about="a linear map of each patch and its four diagonal shifts (Lee et al. 2021)",
         build=f"{NN}.patch_embed:ShiftedPatches",
-        options=BIAS,
         min_patch_size=2,
     ),
 }
@@ -230,28 +227,22 @@ PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
 class FfnRow(Row):
     """A feed-forward network. ``build`` takes the token shape."""
 
+    options: Mapping[str, str] = field(
+        default_factory=lambda: {"hidden_dim": "hidden_dim", "dropout": "proj_drop"}
+    )
     needs_grid: bool = False
     """Whether the network works only with all patches of the grid that the model was built for."""
 
 
-HIDDEN = {"hidden_dim": "hidden_dim", "dropout": "proj_drop"}
-
 FFNS: dict[str, FfnRow] = {
-    "gelu": FfnRow(
-        about="two linear layers with GELU between them", build=f"{NN}.ffn:Mlp", options=HIDDEN
-    ),
-    "relu": FfnRow(
-        about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp", options=HIDDEN
-    ),
+    "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:Mlp"),
+    "relu": FfnRow(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
     "swiglu": FfnRow(
-        about="a gated linear unit with SiLU (Shazeer 2020)",
-        build=f"{NN}.ffn:SwiGlu",
-        options=HIDDEN,
+        about="a gated linear unit with SiLU (Shazeer 2020)", build=f"{NN}.ffn:SwiGlu"
     ),
     "depthwise": FfnRow(
         about="GELU layers with a 3x3 depthwise convolution between them (Lu et al. 2022)",
         build=f"{NN}.depthwise:DepthwiseMlp",
-        options=HIDDEN,
         needs_grid=True,
     ),
     "none": FfnRow(about="no feed-forward branch"),
@@ -262,25 +253,21 @@ FFNS: dict[str, FfnRow] = {
 class NormRow(Row):
     """A normalisation layer. ``build`` takes the width of a token."""
 
+    options: Mapping[str, str] = field(default_factory=lambda: {"eps": "norm_eps"})
     is_batch_norm: bool = False
     """Whether the statistics cover all tokens and images of a batch."""
 
 
-EPS = {"eps": "norm_eps"}
-
 NORMS: dict[str, NormRow] = {
     "layer_norm": NormRow(
-        about="LayerNorm over the features of each token", build="torch.nn:LayerNorm", options=EPS
+        about="LayerNorm over the features of each token", build="torch.nn:LayerNorm"
     ),
     "batch_norm": NormRow(
         about="BatchNorm over batch and tokens (Ioffe and Szegedy 2015)",
         build=f"{NN}.norm:TokenBatchNorm",
-        options=EPS,
         is_batch_norm=True,
     ),
-    "rms_norm": NormRow(
-        about="RMSNorm over the features of each token", build="torch.nn:RMSNorm", options=EPS
-    ),
+    "rms_norm": NormRow(about="RMSNorm over the features of each token", build="torch.nn:RMSNorm"),
     "none": NormRow(about="no normalisation, not even before the head", build="torch.nn:Identity"),
 }
 

@@ -168,7 +168,7 @@ def check_model(model: Any, name: str) -> VisionTransformer:
         raise ConfigError(
             f"{name}: the model has one token, so it has nothing to attend to; {remedy}"
         )
-    if not isinstance(attention_branch(model.blocks[0])[1].attend, Softmax):
+    if type(attention_branch(model.blocks[0])[1].attend) is not Softmax:
         attention = model.spec.attention
         about = ATTENTIONS[attention].about
         raise ConfigError(f"{name}: its attention {attention!r} is {about}; {remedy}")
