@@ -4,6 +4,7 @@ Axes: B batch, C channels, H W pixels, N tokens, D embed_dim.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ from vitcli.core.nn.block import Block, Branch, DropPath, Join, LayerScale, PreN
 from vitcli.core.nn.ffn import Mlp
 from vitcli.core.nn.norm import EPS
 from vitcli.core.nn.softmax import Softmax
-from vitcli.core.spec import PatchSpec, TokenSpec
+from vitcli.core.spec import AttentionSpec, PatchSpec, TokenSpec
 from vitcli.core.spec.slots import FFNS, POS_EMBEDS, RESIDUALS
 
 
@@ -40,8 +41,16 @@ def build_norm(spec: TokenSpec, dim: int) -> nn.Module:
 
 
 def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
-    """Return the table of positions that is added to the embedded tokens, or None."""
-    return make_part(spec, "pos_embed", shape) if POS_EMBEDS[spec.pos_embed].build else None
+    """Return the table of positions that is added to the embedded tokens, or None.
+
+    The prefix has positions only with ``pos_embed_prefix``.
+    """
+    if POS_EMBEDS[spec.pos_embed].build is None:
+        return None
+    has_prefix = isinstance(spec, AttentionSpec) and spec.pos_embed_prefix
+    return make_part(
+        spec, "pos_embed", shape if has_prefix else replace(shape, num_prefix_tokens=0)
+    )
 
 
 def build_position(spec: TokenSpec, shape: TokenShape) -> Position:

@@ -65,9 +65,13 @@ class TextEncoder(nn.Module):
         self.register_buffer("vocabulary", torch.zeros(num_words, WORD_BYTES, dtype=torch.uint8))
         num_tokens = NUM_SPECIAL + (256 if self.reads_bytes else num_words)
         self.token_embed = nn.Embedding(num_tokens, dim)
-        self.pos_embed = Learned(self.length, dim)
-        size = {"embed_dim": dim, "num_heads": spec.text_heads}
-        shape = TokenShape(grid_size=(1, self.length), num_prefix_tokens=0, **size)
+        shape = TokenShape(
+            embed_dim=dim,
+            num_heads=spec.text_heads,
+            grid_size=(1, self.length),
+            num_prefix_tokens=0,
+        )
+        self.pos_embed = Learned(shape)
         masks = [CausalMask(self.length) for _ in range(spec.text_depth)]
         self.blocks = nn.Sequential(*[plain_block(shape, 4 * dim, mask) for mask in masks])
         self.norm = nn.LayerNorm(dim)

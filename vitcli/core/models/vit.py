@@ -97,7 +97,8 @@ class VisionTransformer(TokenModel):
 
         Only the requested layers store their weights.
         """
-        return self._attend(images, self._layer_indices(layers), stop_early=True)[1]
+        wanted = self._layer_indices(layers)
+        return self._attend(images, wanted, self.blocks[: max(wanted, default=-1) + 1])[1]
 
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
@@ -106,32 +107,34 @@ class VisionTransformer(TokenModel):
 
         Autograd can differentiate the logits with respect to the weights.
         """
-        tokens, found = self._attend(images, self._layer_indices(layers))
-        return self.forward_head(self.last_norm(tokens)), found
+        tokens, weights = self._attend(images, self._layer_indices(layers), self.blocks)
+        return self.forward_head(self.last_norm(tokens)), weights
 
     def _attend(
-        self, images: Tensor, wanted: Sequence[int], *, stop_early: bool = False
+        self, images: Tensor, wanted: Sequence[int], blocks: nn.Sequential
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        found: dict[int, Tensor] = {}
+        """Return the tokens after some blocks, and the attention weights of the wanted blocks."""
+        weights: dict[int, Tensor] = {}
         tokens = self.embed(images)
-        for i, block in enumerate(self.blocks):
-            if stop_early and i > max(wanted, default=-1):
-                break
+        for i, block in enumerate(blocks):
             if i in wanted:
                 assert isinstance(block, Block)
-                tokens, found[i] = block.forward_with_weights(tokens)
+                tokens, weights[i] = block.forward_with_weights(tokens)
             else:
                 tokens = block(tokens)
-        return tokens, found
+        return tokens, weights
 
     def _layer_indices(self, layers: Sequence[int] | None) -> list[int]:
-        return [self._layer(i) for i in (range(len(self.blocks)) if layers is None else layers)]
+        """Return the layers, counted from 0, all by default.
 
-    def _layer(self, index: int) -> int:
+        Raises:
+            ValueError: The model has no such layer.
+        """
         depth = len(self.blocks)
-        if not -depth <= index < depth:
-            raise ValueError(f"layer {index} is out of range: the model has {depth} layers")
-        return index % depth
+        for index in layers or ():
+            if not -depth <= index < depth:
+                raise ValueError(f"layer {index} is out of range: the model has {depth} layers")
+        return [i % depth for i in (range(depth) if layers is None else layers)]
 
 
 def build_vit(spec: ModelSpec, seed: int | None = None) -> VisionTransformer:

@@ -85,15 +85,6 @@ class AttentionRule(nn.Module):
     fused = True
     """Whether torch's fused kernel computes the rule, if there is one, or plain matrix products."""
 
-    @property
-    def softmax_scale(self) -> float | None:
-        """Return the scale if the rule is exactly softmax(scale q k^T) v, otherwise None.
-
-        Backends compute only this form: without mask, clamp, dropout of the weights or learned
-        scale.
-        """
-        return None
-
     def weights(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the attention weights (B, h, N, N) of the output.
 

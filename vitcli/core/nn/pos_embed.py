@@ -41,9 +41,9 @@ def sincos2d(grid_size: tuple[int, int], dim: int) -> Tensor:
 class Learned(nn.Module):
     """A learned vector for each position, (1, N, D), in the order of the tokens."""
 
-    def __init__(self, length: int, dim: int) -> None:
+    def __init__(self, shape: TokenShape) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.zeros(1, length, dim))
+        self.table = nn.Parameter(torch.zeros(1, shape.num_tokens, shape.embed_dim))
 
     def forward(self) -> Tensor:
         return self.table
@@ -123,26 +123,15 @@ class RelativeBias(Position):
         return nn.functional.pad(self.relative_table[:, self.index], (prefix, 0, prefix, 0))[None]
 
 
-def table_length(shape: TokenShape, covers_prefix: bool) -> int:
-    """Return the number of tokens with positions: the patches and perhaps the prefix."""
-    prefix = 0 if covers_prefix else shape.num_prefix_tokens
-    return shape.num_tokens - prefix
+def sincos1d_table(shape: TokenShape) -> Fixed:
+    """Return ``sincos`` of the indices 0, 1, ... of all tokens."""
+    return Fixed(sincos(torch.arange(shape.num_tokens), shape.embed_dim))
 
 
-def learned_table(shape: TokenShape, *, covers_prefix: bool = False) -> Learned:
-    return Learned(table_length(shape, covers_prefix), shape.embed_dim)
-
-
-def sincos1d_table(shape: TokenShape, *, covers_prefix: bool = False) -> Fixed:
-    """Return ``sincos`` of the indices 0, 1, ... of all tokens that have positions."""
-    return Fixed(sincos(torch.arange(table_length(shape, covers_prefix)), shape.embed_dim))
-
-
-def sincos2d_table(shape: TokenShape, *, covers_prefix: bool = False) -> Fixed:
-    """Return ``sincos2d`` of the grid. If the prefix has positions, its rows are zeros."""
+def sincos2d_table(shape: TokenShape) -> Fixed:
+    """Return ``sincos2d`` of the grid, after rows of zeros for the prefix."""
     table = sincos2d(shape.grid_size, shape.embed_dim)
-    missing = table_length(shape, covers_prefix) - len(table)
-    return Fixed(nn.functional.pad(table, (0, 0, missing, 0)))
+    return Fixed(nn.functional.pad(table, (0, 0, shape.num_prefix_tokens, 0)))
 
 
 def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:

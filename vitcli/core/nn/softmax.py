@@ -31,6 +31,11 @@ class Softmax(AttentionRule):
 
     @property
     def softmax_scale(self) -> float | None:
+        """Return the scale if the rule is exactly softmax(scale q k^T) v, otherwise None.
+
+        Backends compute only this form: without mask, clamp, dropout of the weights or learned
+        scale.
+        """
         has_more = self.clamp or self.dropout or self.masks_diagonal
         if type(self) is not Softmax or has_more or not isinstance(self.scale, HeadDimScale):
             return None

@@ -129,11 +129,8 @@ LINFORMER_SHARES: dict[str, LinformerShareRow] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PosEmbedRow(Row):
-    """A position embedding. ``build`` takes the token shape and makes the table that is added."""
+    """A position embedding. ``build`` makes a table that is added to the tokens of a shape."""
 
-    options: Mapping[str, str] = field(
-        default_factory=lambda: {"covers_prefix": "pos_embed_prefix"}
-    )
     heads: Target | None = None
     """Target that makes the part inside attention from the token shape; None if there is none."""
     biases_scores: bool = False
@@ -152,7 +149,7 @@ class PosEmbedRow(Row):
 POS_EMBEDS: dict[str, PosEmbedRow] = {
     "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
     "learned": PosEmbedRow(
-        about="a learned vector for each position", build=f"{NN}.pos_embed:learned_table"
+        about="a learned vector for each position", build=f"{NN}.pos_embed:Learned"
     ),
     "sincos1d": PosEmbedRow(
         about="fixed sines and cosines in reading order (Vaswani et al. 2017)",
@@ -242,7 +239,7 @@ FFNS: dict[str, FfnRow] = {
     ),
     "depthwise": FfnRow(
         about="GELU layers with a 3x3 depthwise convolution between them (Lu et al. 2022)",
-        build=f"{NN}.depthwise:DepthwiseMlp",
+        build=f"{NN}.ffn:DepthwiseMlp",
         needs_grid=True,
     ),
     "none": FfnRow(about="no feed-forward branch"),
