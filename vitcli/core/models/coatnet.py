@@ -22,7 +22,7 @@ from vitcli.core.nn.block import Block, Branch
 from vitcli.core.nn.linear import Gelu
 from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, build_shortcut
 from vitcli.core.nn.patch_embed import channels_last
-from vitcli.core.spec import CoatnetSpec, TokenSpec
+from vitcli.core.spec import CoatnetSpec
 
 
 class Stem(nn.Module):
@@ -67,14 +67,16 @@ class CoAtNet(StagedModel):
     spec: CoatnetSpec
     no_maps = "attends on several grids, so its patches are not the same from layer to layer"
 
-    def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
-        stride = max(1, spec.patch_size // 2)
-        width = self.spec.stem_width or spec.embed_dim
-        return Stem(self.image_shape[0], width, stride), stride
+    def make_patch_embed(self) -> tuple[nn.Module, int]:
+        stride = max(1, self.spec.patch_size // 2)
+        return Stem(self.image_shape[0], self._stem_width, stride), stride
+
+    @property
+    def _stem_width(self) -> int:
+        return self.spec.stem_width or self.spec.embed_dim
 
     def first_shapes(self) -> tuple[TokenShape, TokenShape]:
-        width = self.spec.stem_width or self.spec.embed_dim
-        stem = replace(self.token_shape, embed_dim=width)
+        stem = replace(self.token_shape, embed_dim=self._stem_width)
         first = halve_grid(self.token_shape) if self.spec.patch_size > 1 else self.token_shape
         return stem, first
 

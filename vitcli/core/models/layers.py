@@ -45,12 +45,9 @@ def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
 
     The prefix has positions only with ``pos_embed_prefix``.
     """
-    if POS_EMBEDS[spec.pos_embed].build is None:
-        return None
-    has_prefix = isinstance(spec, AttentionSpec) and spec.pos_embed_prefix
-    return make_part(
-        spec, "pos_embed", shape if has_prefix else replace(shape, num_prefix_tokens=0)
-    )
+    if not (isinstance(spec, AttentionSpec) and spec.pos_embed_prefix):
+        shape = replace(shape, num_prefix_tokens=0)
+    return make_part(spec, "pos_embed", shape) if POS_EMBEDS[spec.pos_embed].build else None
 
 
 def build_position(spec: TokenSpec, shape: TokenShape) -> Position:

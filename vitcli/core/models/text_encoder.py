@@ -82,12 +82,9 @@ class TextEncoder(nn.Module):
             return
         draws = partial(keyed_generator, "init", seed, "text")
         xavier_normal(self, draws)
-        for weight, std in (
-            (self.token_embed.weight, TOKEN_STD),
-            (self.pos_embed.table, POSITION_STD),
-        ):
-            name = "token_embed" if weight is self.token_embed.weight else "pos_embed"
-            nn.init.normal_(weight, std=std, generator=draws(name))
+        tokens, positions = self.token_embed.weight, self.pos_embed.table
+        nn.init.normal_(tokens, std=TOKEN_STD, generator=draws("token_embed"))
+        nn.init.normal_(positions, std=POSITION_STD, generator=draws("pos_embed"))
 
     def set_vocabulary(self, words: list[str]) -> None:
         """Store the words of a tokeniser of words; the order gives their numbers."""

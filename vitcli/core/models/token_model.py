@@ -35,7 +35,7 @@ class TokenModel(UsesBackend, ImageModel):
 
     def __init__(self, spec: TokenSpec) -> None:
         super().__init__(spec)
-        self.patch_embed, patch_size = self.make_patch_embed(spec)
+        self.patch_embed, patch_size = self.make_patch_embed()
         height, width = (side // patch_size for side in self.image_shape[1:])
         self.grid_size = (height, width)
         self.num_prefix_tokens = spec.num_prefix_tokens
@@ -47,10 +47,10 @@ class TokenModel(UsesBackend, ImageModel):
         self.pos_embed = build_table(spec, self.token_shape)
         self.pos_drop = nn.Dropout(spec.pos_drop)
 
-    def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
+    def make_patch_embed(self) -> tuple[nn.Module, int]:
         """Return the patch embedding and the distance between neighbouring patches in pixels."""
-        assert isinstance(spec, PatchSpec), "other families override this method"
-        return build_patch_embed(spec), spec.patch_size
+        assert isinstance(self.spec, PatchSpec), "other families override this method"
+        return build_patch_embed(self.spec), self.spec.patch_size
 
     @property
     def token_shape(self) -> TokenShape:

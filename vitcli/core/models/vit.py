@@ -5,7 +5,6 @@ h num_heads, K classes.
 """
 
 from collections.abc import Sequence
-from typing import Any
 
 from torch import Tensor, nn
 
@@ -36,8 +35,10 @@ class VisionTransformer(TokenModel):
         self.blocks = nn.Sequential(*[build_block(spec, shape, rate) for rate in rates])
         self.add_head(shape)
 
-    def embed_patches(self, *args: Any, **options: Any) -> Tensor:
-        tokens = super().embed_patches(*args, **options)
+    def embed_patches(
+        self, images: Tensor, grid_size: tuple[int, int], keep: Tensor | None = None
+    ) -> Tensor:
+        tokens = super().embed_patches(images, grid_size, keep)
         return tokens if self.norm_pre is None else self.norm_pre(tokens)
 
     def forward_features(self, images: Tensor) -> Tensor:
