@@ -41,7 +41,7 @@ def models(count: int, device: torch.device) -> Models:
     for model in built:
         for module in model.modules():
             if isinstance(module, SelfAttention):
-                module.fused = False  # the choice for bf16 on a CPU; it also works with vmap
+                module.attend.fused = False  # the choice for bf16 on a CPU; it also works with vmap
     return list(built)
 
 
