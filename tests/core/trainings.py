@@ -64,6 +64,7 @@ def experiment(changes: dict[str, dict[str, Any]]) -> ExperimentSpec:
         "data": {
             **{"mean": HALF, "std": HALF, "class_names": tuple("abcde")},
             "augment": changes.get("augment", {}),
+            **changes.get("data", {}),
         },
         "optim": {"warmup_epochs": 1.0} | changes.get("optim", {}),
         "train": {"batch_size": 16, "epochs": 3} | changes.get("train", {}),

@@ -140,11 +140,6 @@ class Task(ABC):
             ValueError: The data lacks something that the task needs.
         """
 
-    @classmethod
-    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
-        """Return ``Images.extra`` for ``count`` random images, to measure the time of a step."""
-        return {}
-
     def check_data(self, data: DataSet) -> None:  # noqa: B027  (most tasks need only images)
         """Refuse a data set without something that the task reads, such as sounds.
 

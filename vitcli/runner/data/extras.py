@@ -44,6 +44,8 @@ class ExtraReader:
     """Takes the root of the folder, for messages, and the paths of files of this kind and of the
     pictures. Returns a tensor whose row i belongs to picture i. Raises InputError if a picture has
     no row."""
+    random: Callable[[int, torch.Generator], Tensor]
+    """Makes a tensor for a number of random pictures, to measure the time of a step."""
 
 
 def _refuse(root: Path, bad: Sequence[str], total: int, what: str, hint: str) -> None:
@@ -196,9 +198,24 @@ def _resampled(samples: NDArray[np.float64], rate: int) -> NDArray[np.int16]:
     return samples[:NUM_SAMPLES].round().clip(limits.min, limits.max).astype(np.int16)
 
 
+def random_captions(count: int, generator: torch.Generator) -> Tensor:
+    """Return captions of 32 small letters: (N, 32) uint8."""
+    return torch.randint(97, 123, (count, 32), dtype=torch.uint8, generator=generator)
+
+
+def random_sounds(count: int, generator: torch.Generator) -> Tensor:
+    """Return noise: (N, T) int16."""
+    size = count, NUM_SAMPLES
+    return torch.randint(-9999, 9999, size, dtype=torch.int16, generator=generator)
+
+
 EXTRAS = {
-    "caption": ExtraReader(is_own=lambda name: name == CAPTIONS, read=read_captions),
-    "sound": ExtraReader(is_own=lambda name: name.endswith(SOUND), read=read_sounds),
+    "caption": ExtraReader(
+        is_own=lambda name: name == CAPTIONS, read=read_captions, random=random_captions
+    ),
+    "sound": ExtraReader(
+        is_own=lambda name: name.endswith(SOUND), read=read_sounds, random=random_sounds
+    ),
 }
 
 

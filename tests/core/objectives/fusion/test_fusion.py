@@ -148,9 +148,6 @@ def test_sounds_of_files_follow_their_images():
     task.check_data(heard)
     with pytest.raises(ValueError, match=r"task\.sound: random has no sounds; add NAME\.wav"):
         task.check_data(data)
-    spec = task.spec
-    assert Fusion.random_extra(spec, 3)["sound"].shape == (3, NUM_SAMPLES)
-    assert Fusion.random_extra(task_of().spec, 3) == {}
 
 
 @pytest.mark.parametrize(

@@ -84,12 +84,6 @@ class ContrastiveTask(Task):
             words = (word for caption in captions for word in split_words(caption))
             text.set_vocabulary(most_frequent(words, len(text.vocabulary)))
 
-    @classmethod
-    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
-        letters = torch.randint(97, 123, (count, 32), generator=keyed_generator("captions"))
-        is_folder = clip_spec(spec).captions == "folder"
-        return {"caption": letters.to(torch.uint8)} if is_folder else {}
-
     @cached_property
     def book(self) -> CaptionBook:
         """Return the generated captions and prompts."""

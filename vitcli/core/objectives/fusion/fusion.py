@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
-from vitcli.core.data.mel import NUM_SAMPLES, spectrograms, unit_rms
+from vitcli.core.data.mel import spectrograms, unit_rms
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.generated.sound import synthesize
 from vitcli.core.metrics.classification import accuracy, measure_logits
@@ -101,14 +101,6 @@ class Fusion(Task):
         if level := self.options.sound_noise:
             waves = waves + level * noise(keys_for(keys, "sound"), waves.shape[1])
         return batch | {"images": images, "sounds": spectrograms(waves)}
-
-    @classmethod
-    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
-        assert isinstance(spec.task, FusionSpec)
-        if spec.task.sound == "synthetic":
-            return {}
-        generator, shape = torch.Generator().manual_seed(0), (count, NUM_SAMPLES)
-        return {"sound": torch.randint(-9999, 9999, shape, dtype=torch.int16, generator=generator)}
 
     def check_data(self, data: DataSet) -> None:
         if self.options.sound == "folder" and "sound" not in data.train.extra:
