@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "does not check the manifest's hash",
         "vitcli/runner/run/checkpoint.py",
-        "if has_hash and content != to_hashed_json(",
-        "if False and content != to_hashed_json(",
+        "if has_hash and not is_unchanged(",
+        "if False and not is_unchanged(",
         DAMAGE,
     ),
     Mutant(
@@ -124,8 +124,8 @@ MUTANTS = (
     Mutant(
         "draws other random numbers after a resume",
         "vitcli/core/train/training.py",
-        "            begin_step(self.device, self.spec.seed, self.step)\n",
-        "            self.step or begin_step(self.device, self.spec.seed, 0)\n",
+        "            seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())\n",
+        "            self.step or seed_step(self.device, self.spec.seed, 0)\n",
         KILLS,
     ),
     Mutant(

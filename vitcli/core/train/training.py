@@ -1,13 +1,13 @@
 """A training: built once, with one step in one order.
 
 The command line, the Python interface, the estimate and the benchmarks train with it. It opens no
-file, reads no clock and does not wait for the device.
+file and reads no clock, and a step does not wait for the device.
 """
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import islice, repeat
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +18,7 @@ from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.attention_rule import before_step
 from vitcli.core.objectives.objective import Task
-from vitcli.core.randomness import begin_step
+from vitcli.core.randomness import seed_step
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
@@ -106,10 +106,9 @@ class Training:
         return self.ema.model if self.ema else self.module
 
     def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        """Yield the training batches of an epoch, from ``first_batch`` on."""
+        """Return the training batches of an epoch, from ``first_batch`` on."""
         batches = self.task.batches(self.data, epoch, first_batch)
-        for _, batch in zip(range(first_batch, self.steps_per_epoch), batches, strict=False):
-            yield batch
+        return islice(batches, self.steps_per_epoch - first_batch)
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
         """Take the remaining steps of an epoch, and yield after each step.
@@ -120,12 +119,11 @@ class Training:
         self.task.draw_ahead(self.data, epoch + 1)
         first = self.step - epoch * self.steps_per_epoch
         tables = self._fill_tables(epoch, first) if self.graphs else {}
-        batches: Iterable[Batch] = self.batches(epoch, first)
-        if len(tables) > 1:  # then the graph makes the batches
-            batches = repeat({}, self.steps_per_epoch - first)
-        for batch in batches:
+        makes_batches = self.graphs and self.task.has_rows
+        left = repeat({}, self.steps_per_epoch - first)
+        for batch in left if makes_batches else self.batches(epoch, first):
+            seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())
             before_step(self.module, self.spec.seed, self.step)
-            begin_step(self.device, self.spec.seed, self.step, ranks.own_rank())
             rates = self.rates(self.step)
             if self.graphs:
                 scalars = self.graphs(self._take_planned_step, tables, self.graphs.fill(batch))
@@ -135,12 +133,12 @@ class Training:
             yield Step(step=self.step, lr=rates[-1], scalars=scalars)
 
     def rates(self, step: int) -> list[float]:
-        """Return the weight of the average's update, and the learning rate of each group."""
+        """Return the share of the weights in their average, and the learning rate of each group."""
         share = self.ema.share(step + 1) if self.ema else 0.0
         return [share, *learning_rates(self.optimizers, self._lr_factor(step))]
 
     def _fill_tables(self, epoch: int, first: int) -> dict[str, Tensor]:
-        """Return what the graphs of an epoch read: ``rates``, and the rows if batches have them."""
+        """Return what the graphs of an epoch read: ``rates``, and the rows of ``Task.rows``."""
         assert self.graphs
         steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
         tables = {RATES: torch.tensor([self.rates(step) for step in steps])}
@@ -190,15 +188,16 @@ class Training:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         count, totals = self.spec.train.accumulate, dict[str, Tensor]()
-        parts = zip(*(value.chunk(count) for value in batch.values()), strict=True)
-        for part in (dict(zip(batch, values, strict=True)) for values in parts):
+        parts = {name: value.chunk(count) for name, value in batch.items()}
+        for number in range(count):
+            part = {name: chunks[number] for name, chunks in parts.items()}
             with autocast_to(self.device, self.autocast):
                 scalars = self.task.losses(part)
             loss = scalars["loss"] / count
             (self.scaler.scale(loss) if self.scaler else loss).backward()
             for name, value in scalars.items():
-                part_of_mean = value.detach() / count
-                totals[name] = totals[name] + part_of_mean if name in totals else part_of_mean
+                own = value.detach() / count
+                totals[name] = totals[name] + own if name in totals else own
         return ranks.average(gradients(self.optimizers), totals)
 
     def _add(self, scalars: Mapping[str, Tensor]) -> None:

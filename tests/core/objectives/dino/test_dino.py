@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tests.core.objectives.views.viewing import a_batch, view_spec, view_task, view_training
 from tests.core.trainings import data_set
 from vitcli.core.objectives.dino.dino import cosine_to_one, cross_view_loss, entropies
-from vitcli.core.randomness import begin_step
+from vitcli.core.randomness import seed_step
 from vitcli.core.train.optim import build_optimizers
 from vitcli.core.train.training import Training
 
@@ -59,7 +59,7 @@ def test_the_teacher_has_no_gradient_and_no_optimiser():
 def test_the_centre_is_the_average_of_the_teachers_outputs():
     task = view_task("dino", {"task": {"center_momentum": 0.7}})
     batch = a_batch(task)
-    begin_step(CPU, 0, 0)
+    seed_step(CPU, 0, 0)
     outputs = task.module.teacher(batch["images"])
     task.losses(batch)
     task.after_step()

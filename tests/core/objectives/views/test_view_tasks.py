@@ -8,7 +8,7 @@ from tests.core.objectives.views.viewing import TASKS, a_batch, view_spec, view_
 from tests.core.trainings import data_set
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.knn import leave_one_out_knn
-from vitcli.core.randomness import begin_step
+from vitcli.core.randomness import seed_step
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
 
@@ -40,9 +40,9 @@ def test_its_losses_are_computed_in_fp32_under_autocast(name):
     fields = {"head_norm": "batch"} if name == "dino" else {}
     task = view_task(name, {"task": fields})
     batch = a_batch(task)
-    begin_step(torch.device("cpu"), 0, 0)
+    seed_step(torch.device("cpu"), 0, 0)
     exact = task.losses(batch)
-    begin_step(torch.device("cpu"), 0, 0)
+    seed_step(torch.device("cpu"), 0, 0)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = task.losses(batch)
     assert all(value.dtype == torch.float32 for value in rounded.values())
