@@ -115,10 +115,10 @@ MUTANTS = (
         KILLS,
     ),
     Mutant(
-        "takes the learning rate of the first step",
+        "begins the schedule anew",
         "vitcli/core/train/training.py",
         "            rates = self.rates(self.step)\n",
-        "            rates = self.rates(0)\n",
+        "            rates = self.rates(self.step - first)\n",
         KILLS,
     ),
     Mutant(
@@ -152,8 +152,10 @@ MUTANTS = (
     Mutant(
         "saves in the middle of a step",
         "vitcli/core/train/training.py",
-        "            self.step += 1\n            yield Step(step=self.step, ",
-        "            yield Step(step=self.step + 1, ",
+        "            self.step += 1\n"
+        "            yield Step(step=self.step, lr=rates[-1], scalars=scalars)\n",
+        "            yield Step(step=self.step + 1, lr=rates[-1], scalars=scalars)\n"
+        "            self.step += 1\n",
         STOPS,
     ),
     Mutant(

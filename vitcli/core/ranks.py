@@ -1,8 +1,8 @@
 """The processes (ranks) of one training, connected by torch.distributed.
 
 Every rank holds the whole data set and all weights, and computes its own rows of each batch. The
-gradients are averaged, so losses that are means over a batch are those of the whole batch. Without
-a process group there is one rank, and nothing is exchanged.
+gradients are averaged, so losses that are means over a batch are those of the whole batch. Until
+``join`` there is one rank, and nothing is exchanged.
 
 Why not DistributedDataParallel: it must know which parameters a batch uses. With ``static_graph``
 it fails if a batch has parts (``train.accumulate``); with ``find_unused_parameters`` it warns on
@@ -42,14 +42,30 @@ def exchange() -> Iterator[None]:
         raise LostRankError(str(error).partition("\n")[0]) from error
 
 
+class Membership:
+    """Whether this process trains with the others of torch's default process group."""
+
+    is_joined = False
+
+
+def join() -> None:
+    """Train with the others of the default process group. Other users of the group stay alone."""
+    Membership.is_joined = True
+
+
+def leave() -> None:
+    """Train alone from now on."""
+    Membership.is_joined = False
+
+
 def size() -> int:
     """Return the number of ranks."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if Membership.is_joined else 1
 
 
 def own_rank() -> int:
     """Return the number of this rank, from 0."""
-    return dist.get_rank() if dist.is_initialized() else 0
+    return dist.get_rank() if Membership.is_joined else 0
 
 
 def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> Tensors:
@@ -155,5 +171,14 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
         number = 0
         for tensor in weights.values():
             number = zlib.crc32(tensor.cpu().flatten().view(torch.uint8).numpy(), number)
-        if agree(number) != -agree(-number):
-            raise LostRankError("the weights of the ranks differ")
+        check_equal(number, "weights")
+
+
+def check_equal(number: int, what: str) -> None:
+    """Refuse to continue if a number differs between ranks.
+
+    Raises:
+        LostRankError: It differs.
+    """
+    if agree(number) != -agree(-number):
+        raise LostRankError(f"the {what} of the ranks differ")

@@ -3,6 +3,7 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 EPS = 1e-6
@@ -52,7 +53,8 @@ class FrozenStatistics(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
-            norm.momentum, norm.num_batches_tracked = 0.0, None
+            counter = torch.zeros_like(norm.num_batches_tracked)
+            norm.momentum, norm.num_batches_tracked = 0.0, counter
 
     def __exit__(self, *error: Any) -> None:
         for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):

@@ -54,6 +54,11 @@ class Task(ABC):
     has_rows = True
     """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
 
+    def __init_subclass__(cls) -> None:
+        """Refuse a class whose own ``batches`` a CUDA graph would pass by."""
+        if "batches" in vars(cls) and "has_rows" not in vars(cls):
+            raise TypeError(f"{cls.__name__} makes its own batches: set has_rows = False")
+
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         self.spec, self.module = spec, module
         self.network = module

@@ -87,6 +87,8 @@ class Training:
         decay = spec.train.ema_decay
         self.ema = Ema(self.module, decay) if decay is not None else None
         self.step = 0
+        self._has_compared = False
+        """Whether the ranks have compared the shapes of their gradients."""
         self.summed = (*task.reports, "grad_norm", *([SKIPPED] if fp16 else []))
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         self.sums = torch.zeros(len(self.summed), dtype=wide, device=self.device)
@@ -198,7 +200,11 @@ class Training:
             for name, value in scalars.items():
                 own = value.detach() / count
                 totals[name] = totals[name] + own if name in totals else own
-        return ranks.average(gradients(self.optimizers), totals)
+        found = gradients(self.optimizers)
+        if not self._has_compared:
+            ranks.check_equal(hash(tuple(each.shape for each in found)), "gradients")
+            self._has_compared = True
+        return ranks.average(found, totals)
 
     def _add(self, scalars: Mapping[str, Tensor]) -> None:
         norm = scalars["grad_norm"]
