@@ -147,7 +147,7 @@ ORDER = (
     "vitcli.version",
     "vitcli.core.randomness",
     "vitcli.core.transfer",
-    "vitcli.core.autocast",
+    "vitcli.core.torch_use",
     "vitcli.core.ranks",
     "vitcli.core.spec",
     "vitcli.core.make",

@@ -12,8 +12,8 @@ import time
 
 import torch
 
+from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.models.vit import build_vit
-from vitcli.core.objectives.classify import compute_logits
 from vitcli.core.spec import VitSpec
 from vitcli.runner.machine.device import cpu_name, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels

@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.func import functional_call, grad_and_value, stack_module_state, vmap
 from torch.nn.functional import cross_entropy
 
-from vitcli.core.autocast import autocast_to
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.spec import VitSpec
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.machine.device import hardware, name_precision, pick_device, pick_precision
 
 STEPS, BATCH = 3, 128

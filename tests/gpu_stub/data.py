@@ -20,7 +20,7 @@ from vitcli.core.data.batches import (
     rows_on_device,
 )
 from vitcli.core.data.source import Images
-from vitcli.core.objectives.classify import compute_logits
+from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.spec import AugmentSpec
 from vitcli.core.train.training import Training
 from vitcli.runner.experiment.config import load_experiment

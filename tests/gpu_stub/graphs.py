@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitcli.core.autocast import autocast_to
 from vitcli.core.spec import FAMILIES
 from vitcli.core.spec.slots import ATTENTIONS, SLOTS
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.speed.workload import Workload, make_workload
 from vitcli.runner.text import ignore_message

@@ -170,7 +170,7 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
     if size() > 1:
         number = 0
         for tensor in weights.values():
-            number = zlib.crc32(tensor.cpu().flatten().view(torch.uint8).numpy(), number)
+            number = zlib.crc32(bytes(tensor.cpu().flatten().view(torch.uint8).numpy()), number)
         check_equal(number, "weights")
 
 

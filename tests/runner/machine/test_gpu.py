@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from tests.core.specs import build
 from tests.core.trainings import train_state
 from tests.stopping import stop_after
-from vitcli.core.objectives.classify import compute_logits
+from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
 from vitcli.core.train.optim import total_norm

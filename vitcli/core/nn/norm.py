@@ -53,8 +53,8 @@ class FrozenStatistics(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
-            counter = torch.zeros_like(norm.num_batches_tracked)
-            norm.momentum, norm.num_batches_tracked = 0.0, counter
+            device = norm.weight.device
+            norm.momentum, norm.num_batches_tracked = 0.0, torch.zeros((), device=device)
 
     def __exit__(self, *error: Any) -> None:
         for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):

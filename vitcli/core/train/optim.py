@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from torch.nn import Parameter
 from torch.optim import Optimizer
 
-from vitcli.core.make import make, without_compiler
+from vitcli.core.make import make
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
+from vitcli.core.torch_use import without_compiler
 from vitcli.core.train import muon as batched
 
 Groups = list[dict[str, Any]]

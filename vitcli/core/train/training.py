@@ -5,7 +5,7 @@ file and reads no clock, and a step does not wait for the device.
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
 
@@ -13,13 +13,13 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core import ranks
-from vitcli.core.autocast import autocast_to
 from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.attention_rule import before_step
 from vitcli.core.objectives.objective import Task
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
 from vitcli.core.train.optim import (
@@ -122,7 +122,7 @@ class Training:
         first = self.step - epoch * self.steps_per_epoch
         tables = self._fill_tables(epoch, first) if self.graphs else {}
         makes_batches = self.graphs and self.task.has_rows
-        left = repeat({}, self.steps_per_epoch - first)
+        left: Iterable[Batch] = repeat({}, self.steps_per_epoch - first)
         for batch in left if makes_batches else self.batches(epoch, first):
             seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())
             before_step(self.module, self.spec.seed, self.step)

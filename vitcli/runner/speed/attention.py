@@ -15,12 +15,12 @@ from scipy import stats
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from vitcli.core.autocast import autocast_to
 from vitcli.core.make import make_part
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine.allocator import keep_freed_memory

@@ -15,12 +15,12 @@ import torch
 from torch import nn
 
 from vitcli.core import ranks
-from vitcli.core.autocast import autocast_to
 from vitcli.core.data.batches import Batch, images_at_once, make_batch
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.resolve import steps_per_epoch

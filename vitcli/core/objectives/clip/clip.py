@@ -12,7 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.autocast import without_autocast
 from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
@@ -41,6 +40,7 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
+from vitcli.core.torch_use import without_autocast
 from vitcli.core.transfer import pinned
 
 LARGEST_SCALE = 100.0

@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core import ranks
-from vitcli.core.autocast import without_autocast
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.build import build_model
 from vitcli.core.objectives.dino.spec import DinoSpec
@@ -20,6 +19,7 @@ from vitcli.core.objectives.views.projection import Projector, all_features
 from vitcli.core.objectives.views.view_task import ViewTask
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ExperimentSpec, ModelSpec
+from vitcli.core.torch_use import without_autocast
 
 DROPS = ("drop_path", "attn_drop", "proj_drop", "pos_drop")
 UNIFORM, ONE_MODE = 0.985, 0.2
