@@ -12,33 +12,30 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.randomness import Draws
-from vitcli.core.spec import OPTIMIZERS, OptimSpec, TokenSpec
+from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.optim import OptimizerRow
 from vitcli.core.spec.slots import ATTENTIONS, AttentionRow
 from vitcli.core.train.optim import Named, param_groups
 
 
-class KeyOnly(AttentionRule):
+class KeyOnly(nn.Module):
     """Every query gives a key the same weight, softmax(k g) with g learned: O(N)."""
 
-    def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
+    def __init__(self, shape: TokenShape) -> None:
         super().__init__()
-        head_dim = shape.embed_dim // spec.num_heads
-        self.gate = nn.Parameter(torch.zeros(spec.num_heads, head_dim, 1))
+        self.gate = nn.Parameter(torch.zeros(shape.num_heads, shape.head_dim, 1))
 
     def init_weights(self, draws: Draws) -> None:
         nn.init.normal_(self.gate, generator=draws("gate"))
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
-    ) -> Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         mean = self._shares(key).mT @ value  # (B, h, 1, d)
         return mean.expand(-1, -1, query.shape[2], -1)
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
         return self._shares(key).mT.expand(-1, -1, query.shape[2], -1)
 
     def _shares(self, key: Tensor) -> Tensor:
@@ -77,7 +74,6 @@ ATTENTION = AttentionRow(
     build=KeyOnly,
     time="N",
     memory="N",
-    takes=frozenset(),
 )
 OPTIMIZER = OptimizerRow(
     about="the sign of an average of the gradients", build=sign_momentum, state_copies=1

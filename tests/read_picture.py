@@ -4,7 +4,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from vitcli.runner.data.image_reader import read_each
+from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import InputError
 
 

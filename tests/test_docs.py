@@ -46,7 +46,7 @@ NOT_RUN = {
     r"python -m tests\.gpu_stub\.": "needs torch with CUDA and a minute; tests/gpu_stub runs it",
     r"python -m tests\.fuzz\.": "needs atheris; tests/fuzz/test_fuzz.py feeds the same targets",
     r"python -m experiments\.statistics": "takes minutes; tests/test_simulation.py runs short ones",
-    r"python -m tests\.core\.data\.probes": "takes minutes; test_scenes_probes.py runs short ones",
+    r"python -m tests\.core\.generated\.probes": "minutes; test_scenes_probes.py runs short ones",
     r"(DATA=cifar10 )?experiments/speed/gpu\.sh": "needs a GPU; test_speed_scripts.py runs a toy",
     r"python experiments/speed/": "takes minutes, and some need CIFAR-10 or other libraries",
     r"vitcli search ": "takes minutes; tests/cli/test_search.py runs short ones",

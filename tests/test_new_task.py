@@ -155,7 +155,7 @@ def test_it_is_in_the_schema_and_in_the_table_of_the_documentation():
 
 @pytest.mark.usefixtures("added")
 def test_an_evaluation_can_be_limited(tiny, monkeypatch):
-    monkeypatch.setattr("vitcli.core.train.evaluate.LIMITED", 5)
+    monkeypatch.setattr("vitcli.core.data.batches.LIMITED", 5)
     vitcli(f"train {tiny} -s task.name=denoise -o run")
     assert json.loads(vitcli("eval run --json --limit-batches 2"))["num_images"] == 10
 

@@ -149,6 +149,7 @@ def fit(
             "kernels": "torch",
             "compile": False,
             "graphs": False,
+            "grad_checkpointing": model.grad_checkpointing,
         },
         "seed": seed,
     }

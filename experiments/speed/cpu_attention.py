@@ -30,7 +30,7 @@ def training(dtype: torch.dtype | None, fused: bool) -> Iterator[Step]:
     model = build_vit(SPEC)
     for module in model.modules():
         if isinstance(module, SelfAttention):
-            module.fused = fused
+            module.attend.fused = fused
     train = TrainSpec(batch_size=BATCH)
     spec = with_statistics(ExperimentSpec(model=SPEC, train=train))
     data = random_data(spec, BATCH * STEPS, torch.device("cpu"))

@@ -12,9 +12,9 @@ import time
 
 import torch
 
+from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.models.vit import build_vit
 from vitcli.core.spec import VitSpec
-from vitcli.core.train.evaluate import compute_logits
 from vitcli.runner.machine.device import cpu_name, pick_precision
 from vitcli.runner.machine.kernels import choose_kernels
 

@@ -26,7 +26,7 @@ from torch.nn.functional import cross_entropy
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.spec import VitSpec
-from vitcli.core.train.autocast import autocast_to
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.machine.device import hardware, name_precision, pick_device, pick_precision
 
 STEPS, BATCH = 3, 128
@@ -41,7 +41,7 @@ def models(count: int, device: torch.device) -> Models:
     for model in built:
         for module in model.modules():
             if isinstance(module, SelfAttention):
-                module.fused = False  # the choice for bf16 on a CPU; it also works with vmap
+                module.attend.fused = False  # the choice for bf16 on a CPU; it also works with vmap
     return list(built)
 
 

@@ -1,6 +1,7 @@
 """`vitcli data` on the embedded data set and on tiny folders; nothing is downloaded."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -82,11 +83,10 @@ def test_info_of_ones_own_pictures(pictures):
 
 
 def test_info_of_cifar10_corrects_the_std_that_is_widely_copied(monkeypatch):
-    from vitcli.runner.data import report as data_report
-
-    data = tiny_data(num_classes=2)
-    monkeypatch.setattr(data_report, "load_data", lambda *_, **__: data)
-    out = vitcli("info", "cifar10")[1]
+    data = replace(tiny_data(num_classes=2), name="cifar10")
+    with monkeypatch.context() as patch:
+        patch.setattr("vitcli.runner.data.load.load_data", lambda *_, **__: data)
+        out = vitcli("info", "cifar10")[1]
     assert "(0.2023, 0.1994, 0.2010), is the mean of the stds of the single images" in out
     assert "(0.2470, 0.2435, 0.2616)" in out
     assert "0.2470" not in vitcli("info", "scenes")[1]
@@ -128,10 +128,11 @@ def test_get_from_a_place_without_the_data_set(here):
 
 
 def test_get_says_what_is_next(monkeypatch, here):
-    from vitcli.runner.data import load as datasets
-
-    status = datasets.DataStatus(name="mnist", place=here, kind="files", decoded=())
-    monkeypatch.setattr(datasets, "get_data", lambda *_, **__: status)
+    for split in ("train", "t10k"):
+        for kind in ("images-idx3", "labels-idx1"):
+            (here / f"{split}-{kind}-ubyte.gz").touch()
+    monkeypatch.setenv("VITCLI_DATA", str(here))
+    monkeypatch.setattr("vitcli.runner.data.get.get_data", lambda *_, **__: None)
     assert vitcli("get", "mnist") == (
         0,
         f"mnist  {here} (files)\n",
@@ -158,9 +159,7 @@ def test_the_picture_is_written_as_png(pictures):
     ("file", "told"), [("a.jpg", "name it a.png"), ("no/a.png", "no folder no")]
 )
 def test_a_picture_that_cannot_be_is_refused_before_the_data_is_read(file, told, monkeypatch):
-    monkeypatch.setattr(
-        "vitcli.runner.data.report.read_report", lambda *_, **__: pytest.fail("read")
-    )
+    monkeypatch.setattr("vitcli.runner.data.load.load_data", lambda *_, **__: pytest.fail("read"))
     code, _, talk = vitcli("info", "scenes", "--picture", file)
     assert code == 2
     assert told in talk

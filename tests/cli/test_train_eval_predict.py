@@ -299,7 +299,7 @@ def test_a_limited_evaluation_sees_every_class(run):
     assert code == 0
     assert json.loads(out)["num_images"] == 24
     from vitcli.core.data.source import Images
-    from vitcli.core.train.evaluate import logits_and_labels
+    from vitcli.core.metrics.classification import logits_and_labels
     from vitcli.runner.run.folder import RunDir
 
     spec = RunDir(Path(run)).spec()

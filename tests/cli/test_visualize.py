@@ -283,7 +283,7 @@ def test_one_patch_has_no_distance(tiny, here):
 
 
 def test_a_run_that_was_cut_short_is_measured_on_all_test_images(tiny, here, monkeypatch):
-    monkeypatch.setattr("vitcli.core.train.evaluate.LIMITED", 5)
+    monkeypatch.setattr("vitcli.core.data.batches.LIMITED", 5)
     path = make(tiny, "short", **{"train.limit_batches": 1})
     _, out, _ = vitcli(path, "--what", "confusion", "--json")
     assert json.loads(out)[0]["confusion"]["num_test"] == 24

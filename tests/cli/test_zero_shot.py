@@ -90,7 +90,9 @@ def test_mistakes_are_refused_in_one_line(run, tiny):
 
 
 def test_a_least_accuracy_is_checked(run, monkeypatch):
-    monkeypatch.setattr(ContrastiveTask, "zero_shot", lambda *_: torch.tensor([[1.0, 0.0]] * 24))
+    monkeypatch.setattr(
+        ContrastiveTask, "zero_shot", lambda *_: (torch.tensor([[1.0, 0.0]] * 24), [])
+    )
     vitcli(f"eval {run} --zero-shot --min-accuracy 0.5")
     message = "run: accuracy 50.00 % is below --min-accuracy 0.6"
     assert message in vitcli(f"eval {run} --zero-shot --min-accuracy 0.6", 6)

@@ -1,6 +1,6 @@
 """Small trainings for tests of the core."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -64,6 +64,7 @@ def experiment(changes: dict[str, dict[str, Any]]) -> ExperimentSpec:
         "data": {
             **{"mean": HALF, "std": HALF, "class_names": tuple("abcde")},
             "augment": changes.get("augment", {}),
+            **changes.get("data", {}),
         },
         "optim": {"warmup_epochs": 1.0} | changes.get("optim", {}),
         "train": {"batch_size": 16, "epochs": 3} | changes.get("train", {}),
@@ -93,22 +94,6 @@ def train_state(
     return Training(task.spec, task, data.to(device), autocast, **options)
 
 
-class GivenBatches:
-    """A task that trains on given batches, the same in every epoch."""
-
-    has_rows = False
-
-    def __init__(self, task: Task, batches: Sequence[Batch]) -> None:
-        self.task, self.module, self.losses = task, task.module, task.losses
-        self.reports, self.after_step, self.given = task.reports, task.after_step, batches
-
-    def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        return iter(self.given[first_batch:])
-
-    def draw_ahead(self, data: DataSet, epoch: int) -> None:
-        pass
-
-
 def training_on(
     task: Task, batches: Sequence[Batch], fields: dict[str, Any], **options: Any
 ) -> Training:
@@ -125,4 +110,5 @@ def training_on(
         sections.setdefault(section, {})[field] = value
     spec = ExperimentSpec.model_validate(sections.pop("", {}) | sections)
     data = data_set(spec.train.batch_size * len(batches))
-    return Training(spec, GivenBatches(task, batches), data, **options)
+    vars(task).update(batches=lambda _data, _epoch, first: iter(batches[first:]), has_rows=False)
+    return Training(spec, task, data, **options)

@@ -96,8 +96,8 @@ MUTANTS = (
     Mutant(
         "does not check the manifest's hash",
         "vitcli/runner/run/checkpoint.py",
-        "if has_hash and content != to_hashed_json(",
-        "if False and content != to_hashed_json(",
+        "if has_hash and not is_unchanged(",
+        "if False and not is_unchanged(",
         DAMAGE,
     ),
     Mutant(
@@ -115,17 +115,17 @@ MUTANTS = (
         KILLS,
     ),
     Mutant(
-        "takes the learning rate of the first step",
+        "begins the schedule anew",
         "vitcli/core/train/training.py",
         "            rates = self.rates(self.step)\n",
-        "            rates = self.rates(0)\n",
+        "            rates = self.rates(self.step - first)\n",
         KILLS,
     ),
     Mutant(
         "draws other random numbers after a resume",
         "vitcli/core/train/training.py",
-        "            begin_step(self.device, self.spec.seed, self.step)\n",
-        "            self.step or begin_step(self.device, self.spec.seed, 0)\n",
+        "            seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())\n",
+        "            self.step or seed_step(self.device, self.spec.seed, 0)\n",
         KILLS,
     ),
     Mutant(
@@ -152,8 +152,10 @@ MUTANTS = (
     Mutant(
         "saves in the middle of a step",
         "vitcli/core/train/training.py",
-        "            self.step += 1\n            yield Step(step=self.step, ",
-        "            yield Step(step=self.step + 1, ",
+        "            self.step += 1\n"
+        "            yield Step(step=self.step, lr=rates[-1], scalars=scalars)\n",
+        "            yield Step(step=self.step + 1, lr=rates[-1], scalars=scalars)\n"
+        "            self.step += 1\n",
         STOPS,
     ),
     Mutant(

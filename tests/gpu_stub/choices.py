@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.gpu_stub.steps import EXPERIMENTS
-from vitcli.core.train.autocast import autocast_to
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.machine.device import DTYPES
 from vitcli.runner.speed.workload import make_workload

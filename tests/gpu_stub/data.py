@@ -15,12 +15,13 @@ from vitcli.core.data.batches import (
     Rows,
     channels_on_device,
     epoch_rows,
+    images_at_once,
     make_batch,
     rows_on_device,
 )
 from vitcli.core.data.source import Images
+from vitcli.core.metrics.classification import compute_logits
 from vitcli.core.spec import AugmentSpec
-from vitcli.core.train.evaluate import compute_logits, images_at_once
 from vitcli.core.train.training import Training
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.checkpoint import Checkpoint, save_checkpoint

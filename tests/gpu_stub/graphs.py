@@ -11,7 +11,7 @@ from torch import Tensor
 
 from vitcli.core.spec import FAMILIES
 from vitcli.core.spec.slots import ATTENTIONS, SLOTS
-from vitcli.core.train.autocast import autocast_to
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.speed.workload import Workload, make_workload
 from vitcli.runner.text import ignore_message

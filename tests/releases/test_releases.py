@@ -71,4 +71,4 @@ def test_stopped_half_way_it_is_continued_once_inexactness_is_allowed(run):
 
 
 def test_there_is_a_folder_to_test():
-    assert "0.7.0" in [path.name for path in RELEASES]
+    assert "0.8.0" in [path.name for path in RELEASES]

@@ -138,7 +138,7 @@ def attn_map(
       vitcli attn-map photo.jpg --model vit.pt
     """
     from vitcli.runner.attn_map.explain import Explainer
-    from vitcli.runner.data.picture_files import picture_files
+    from vitcli.runner.data.folder import picture_files
     from vitcli.runner.errors import ConfigError
 
     form = format_of(form, output)

@@ -12,8 +12,8 @@ from vitcli.cli.options import DataDir, Json, Offline, SkipBad, group
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
+    from vitcli.core.data.source import DataSet
     from vitcli.runner.data.load import DataInfo, DataStatus
-    from vitcli.runner.data.report import DataReport
 
 commands = group(help="List, describe and download data sets.", example="vitcli data ls")
 
@@ -35,9 +35,10 @@ def ls(json: Json = False) -> None:
     Example:
       vitcli data ls
     """
-    from vitcli.runner.data.report import list_data_sets
+    from vitcli.core.spec import DATA_SETS, DataSpec
+    from vitcli.runner.data.load import data_status, describe_data
 
-    found = list_data_sets()
+    found = [(describe_data(DataSpec(name=name)), data_status(name)) for name in DATA_SETS]
     if json:
         emit_json([info_document(info) | status_document(status) for info, status in found])
         return
@@ -104,64 +105,75 @@ def info(
     Example:
       vitcli data info scenes
     """
+    from vitcli.core.spec import DataSpec
     from vitcli.runner.data.contact_sheet import require_png, write_contact_sheet
-    from vitcli.runner.data.report import read_report
+    from vitcli.runner.data.find import refuse_unused_folder
+    from vitcli.runner.data.load import data_status, load_data
 
     if picture is not None:
         require_png(picture)
-    found = read_report(name, data_dir, on_message=say, skip_bad=skip_bad)
+    refuse_unused_folder(name, data_dir)
+    status = data_status(name, data_dir)
+    spec = DataSpec(name=name, skip_bad=skip_bad)
+    data = load_data(spec, data_dir=data_dir, offline=True, on_message=say)
     if picture is not None:
-        write_contact_sheet(found.data, picture)
+        write_contact_sheet(data, picture)
         say(f"wrote {picture}")
+    found = document(status, data)
     if json:
-        emit_json(document(found) | {"picture": picture})
+        emit_json(found | {"picture": picture})
         return
-    emit(format_report(found))
+    emit(format_report(status, found))
     option = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir else ""
     option += " --skip-bad" if skip_bad else ""
     say(f"next: vitcli train --data {shlex.quote(name)}{option}")
 
 
-def document(found: "DataReport") -> dict[str, Any]:
-    """Return the report as JSON values."""
-    data = found.data
+def document(status: "DataStatus", data: "DataSet") -> dict[str, Any]:
+    """Return what is known of a data set that was read, as JSON values."""
+    from vitcli.runner.data.catalogue import CATALOGUE
+
+    splits = {"train": data.train, "test": data.test}
     return {
         "name": data.name,
-        **status_document(found.status),
+        **status_document(status),
         "img_size": list(data.img_size),
         "in_chans": data.in_chans,
         "num_classes": data.num_classes,
         "class_names": list(data.class_names),
         "num_train": len(data.train),
         "num_test": len(data.test),
-        "images_per_class": {split: list(row) for split, row in found.counts.items()},
+        "images_per_class": {
+            split: images.labels.bincount(minlength=data.num_classes).tolist()
+            for split, images in splits.items()
+        },
         "mean": list(data.mean),
         "std": list(data.std),
         "data_hash": data.data_hash,
-        "note": found.note,
+        "note": CATALOGUE[data.name].note if data.name in CATALOGUE else None,
     }
 
 
-def format_report(found: "DataReport") -> str:
-    """Return the report as text."""
-    data = found.data
-    height, width = data.img_size
-    mean, std = (", ".join(f"{value:.4f}" for value in row) for row in (data.mean, data.std))
+def format_report(status: "DataStatus", found: dict[str, Any]) -> str:
+    """Return the document of a data set as text."""
+    height, width = found["img_size"]
+    mean, std = (", ".join(f"{value:.4f}" for value in found[name]) for name in ("mean", "std"))
     lines = [
-        f"name      {data.name}",
-        f"where     {describe_place(found.status)}",
-        f"images    {len(data.train):,} for training, {len(data.test):,} for testing",
-        f"size      {height}x{width}, {quantity(data.in_chans, 'channel')}",
+        f"name      {found['name']}",
+        f"where     {describe_place(status)}",
+        f"images    {found['num_train']:,} for training, {found['num_test']:,} for testing",
+        f"size      {height}x{width}, {quantity(found['in_chans'], 'channel')}",
         f"mean      {mean}   (of the training images, pixels from 0 to 1)",
         f"std       {std}",
-        f"hash      {data.data_hash}",
+        f"hash      {found['data_hash']}",
     ]
+    counts = found["images_per_class"].values()
     rows = [
         [name, f"{train:,}", f"{test:,}"]
-        for name, train, test in zip(data.class_names, *found.counts.values(), strict=True)
+        for name, train, test in zip(found["class_names"], *counts, strict=True)
     ]
     lines += ["", table(["class", "train", "test"], rows, numeric=[1, 2])]
-    return "\n".join([*lines, *(["", found.note] if found.note else [])])
+    return "\n".join([*lines, *(["", found["note"]] if found["note"] else [])])
 
 
 @commands.command()
@@ -185,9 +197,11 @@ def get(
     Example:
       vitcli data get cifar10
     """
-    from vitcli.runner.data.load import get_data
+    from vitcli.runner.data.get import get_data
+    from vitcli.runner.data.load import data_status
 
-    status = get_data(name, source, offline=offline, on_message=say)
+    get_data(name, source, offline=offline, on_message=say)
+    status = data_status(name)
     if json:
         emit_json({"name": status.name, **status_document(status)})
         return

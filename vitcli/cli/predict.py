@@ -46,7 +46,7 @@ def predict(
       vitcli predict photo.jpg --top 3
     """
     from vitcli.cli.live import counted
-    from vitcli.runner.data.picture_files import picture_files
+    from vitcli.runner.data.folder import picture_files
     from vitcli.runner.errors import summarize_failures
     from vitcli.runner.evaluate.predict import Predictor, describe_model
     from vitcli.runner.evaluate.weights import default_run

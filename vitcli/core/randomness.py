@@ -24,7 +24,7 @@ def keyed_generator(*key: int | str) -> Generator:
     return Generator().manual_seed(seed_of(*key))
 
 
-def begin_step(device: torch.device, seed: int, step: int, rank: int = 0) -> None:
+def seed_step(device: torch.device, seed: int, step: int, rank: int = 0) -> None:
     """Seed the device's default generator from (seed, step, rank), before a training step.
 
     Dropout and drop path draw from this generator, so their numbers depend only on these three.

@@ -1,8 +1,8 @@
 """The processes (ranks) of one training, connected by torch.distributed.
 
 Every rank holds the whole data set and all weights, and computes its own rows of each batch. The
-gradients are averaged, so losses that are means over a batch are those of the whole batch. Without
-a process group there is one rank, and every function here returns what it was given.
+gradients are averaged, so losses that are means over a batch are those of the whole batch. Until
+``join`` there is one rank, and nothing is exchanged.
 
 Why not DistributedDataParallel: it must know which parameters a batch uses. With ``static_graph``
 it fails if a batch has parts (``train.accumulate``); with ``find_unused_parameters`` it warns on
@@ -13,7 +13,8 @@ when the backward pass has ended.
 Axes: B batch, b rows of a rank in a part of a batch.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 Tensors = dict[str, Tensor]
-NEEDS_NEIGHBOUR = "own"
-"""Name of the table of an epoch whose images are mixed with the image before them."""
+MIXING = "lam"
+"""A table of the epochs whose images are mixed with the image before them."""
 
 
 class LostRankError(RuntimeError):
@@ -41,14 +42,30 @@ def exchange() -> Iterator[None]:
         raise LostRankError(str(error).partition("\n")[0]) from error
 
 
+class Membership:
+    """Whether this process trains with the others of torch's default process group."""
+
+    is_joined = False
+
+
+def join() -> None:
+    """Train with the others of the default process group. Other users of the group stay alone."""
+    Membership.is_joined = True
+
+
+def leave() -> None:
+    """Train alone from now on."""
+    Membership.is_joined = False
+
+
 def size() -> int:
     """Return the number of ranks."""
-    return dist.get_world_size() if dist.is_initialized() else 1
+    return dist.get_world_size() if Membership.is_joined else 1
 
 
 def own_rank() -> int:
     """Return the number of this rank, from 0."""
-    return dist.get_rank() if dist.is_initialized() else 0
+    return dist.get_rank() if Membership.is_joined else 0
 
 
 def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> Tensors:
@@ -61,7 +78,7 @@ def own_batch(rows: Tensors, parts: int, make: Callable[[Tensors], Tensors]) -> 
     """
     if size() == 1:
         return make(rows)
-    count, before = len(rows["index"]), int(NEEDS_NEIGHBOUR in rows)
+    count, before = len(rows["index"]), int(MIXING in rows)
     each = count // parts // size()
     starts = torch.arange(parts) * (count // parts) + own_rank() * each
     places = (starts[:, None] + torch.arange(-before, each)).flatten() % count
@@ -79,7 +96,8 @@ def gather(rows: Tensor) -> Tensor:
 
     The gradient is right if all ranks compute the same loss from the result.
     """
-    return _Gather.apply(rows) if size() > 1 else rows  # type: ignore[no-any-return]
+    found: Tensor = _Gather.apply(rows) if size() > 1 else rows
+    return found
 
 
 class _Gather(torch.autograd.Function):
@@ -99,12 +117,15 @@ class _Gather(torch.autograd.Function):
         return gradients[0].chunk(size())[own_rank()] * size()
 
 
-def average(gradients: Sequence[Tensor], scalars: Tensors) -> Tensors:
+def average(gradients: list[Tensor], scalars: Tensors) -> Tensors:
     """Replace the gradients by their means over the ranks; return the means of the scalars."""
     if size() == 1:
         return scalars
     values = torch.stack([value.to(gradients[0]) for value in scalars.values()])
-    flat = mean(torch.cat([*(gradient.flatten() for gradient in gradients), values]))
+    flat = torch.cat([*(gradient.flatten() for gradient in gradients), values])
+    with exchange():
+        dist.all_reduce(flat)
+    flat /= size()
     *parts, values = flat.split([*(gradient.numel() for gradient in gradients), len(values)])
     means = [part.view(gradient.shape) for part, gradient in zip(parts, gradients, strict=True)]
     torch._foreach_copy_(gradients, means)
@@ -113,16 +134,17 @@ def average(gradients: Sequence[Tensor], scalars: Tensors) -> Tensors:
 
 def mean(tensor: Tensor) -> Tensor:
     """Return the mean over the ranks, without gradient."""
-    if size() == 1:
-        return tensor
-    found = tensor.detach().clone()
-    with exchange():
-        dist.all_reduce(found)
-    return found / size()
+    found = tensor.detach()
+    if size() > 1:
+        found = found.clone()
+        with exchange():
+            dist.all_reduce(found)
+        found /= size()
+    return found
 
 
 def from_first(tensor: Tensor) -> Tensor:
-    """Return the tensor of rank 0, without gradient."""
+    """Replace a tensor without gradient by that of rank 0, and return it."""
     if size() > 1:
         with exchange():
             dist.broadcast(tensor, 0)
@@ -146,7 +168,17 @@ def check_weights(weights: Mapping[str, Tensor]) -> None:
         LostRankError: A rank has other weights.
     """
     if size() > 1:
-        sums = [tensor.flatten().view(torch.uint8).sum() for tensor in weights.values()]
-        number = int(torch.stack(sums).sum())
-        if agree(number) != -agree(-number):
-            raise LostRankError("the weights of the ranks differ")
+        number = 0
+        for tensor in weights.values():
+            number = zlib.crc32(bytes(tensor.cpu().flatten().view(torch.uint8).numpy()), number)
+        check_equal(number, "weights")
+
+
+def check_equal(number: int, what: str) -> None:
+    """Refuse to continue if a number differs between ranks.
+
+    Raises:
+        LostRankError: It differs.
+    """
+    if agree(number) != -agree(-number):
+        raise LostRankError(f"the {what} of the ranks differ")

@@ -22,7 +22,7 @@ def assert_same_logits(ours: VisionTransformer, theirs: nn.Module, size: tuple[i
     for fused in (True, False):
         for module in ours.modules():
             if isinstance(module, SelfAttention):
-                module.fused = fused
+                module.attend.fused = fused
         assert_close(ours(images), theirs(images), atol=1e-5, rtol=1e-5)
     assert theirs(images).abs().max() > 1e-2
 

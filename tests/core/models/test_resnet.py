@@ -21,8 +21,7 @@ from vitcli.core.models.build import build_model
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.resnet import ResNet18
 from vitcli.core.spec import FAMILIES, OptimSpec, ResNet18Spec, model_spec
-from vitcli.core.spec.old_fields import DEFAULTS as OLD_DEFAULTS
-from vitcli.core.spec.old_fields import family_fields
+from vitcli.core.spec.families import DEFAULTS
 from vitcli.core.train.optim import build_optimizers
 
 SPEC = model_spec(family="resnet18", img_size=(32, 32), in_chans=3, num_classes=10)
@@ -171,7 +170,7 @@ def test_the_family_provides_what_the_runner_needs(family):
             build_model(spec.replace(**{name: None}))
 
 
-FOREIGN = sorted({*family_fields()} - ResNet18Spec.model_fields.keys())
+FOREIGN = sorted(DEFAULTS.keys() - ResNet18Spec.model_fields.keys())
 
 
 @pytest.mark.parametrize("name", FOREIGN)
@@ -181,7 +180,7 @@ def test_fields_of_a_vit_are_refused_by_name(name):
 
 
 def test_fields_of_other_families_may_be_written_at_their_old_defaults():
-    assert model_spec(**(OLD_DEFAULTS | SPEC.model_dump())) == SPEC
+    assert model_spec(**(DEFAULTS | SPEC.model_dump())) == SPEC
     # The default patch size divides neither side. A ResNet ignores it.
     assert SPEC.replace(img_size=(30, 30)).img_size == (30, 30)
 

@@ -16,7 +16,7 @@ from vitcli.core.models.build import build_model
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import DropPath
-from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens
+from vitcli.core.nn.mbconv import MBConv, as_map, as_tokens, build_shortcut
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.spec import model_spec
 
@@ -28,7 +28,7 @@ def test_mbconv_equals_torchvision(before, after, stride):
         TokenShape(embed_dim=dim, grid_size=size, num_prefix_tokens=0)
         for dim, size in ((before, grid), (after, tuple(side // stride for side in grid)))
     ]
-    ours = scrambled(MBConv(COATNET, *shapes, rate=0.0))
+    ours = scrambled(MBConv(*shapes, build_shortcut(*shapes)))
     theirs = TheirMBConv(
         before, after, 4, 0.25, stride, nn.GELU, partial(nn.BatchNorm2d, eps=1e-5)
     ).double()
@@ -125,7 +125,7 @@ def test_odd_sides_are_rounded_up(name):
 
 def test_a_dropped_mbconv_returns_its_shortcut():
     shape = TokenShape(embed_dim=8, grid_size=(4, 4), num_prefix_tokens=0)
-    block = scrambled(MBConv(COATNET, shape, shape, rate=1 - 1e-12)).train()
+    block = scrambled(MBConv(shape, shape, nn.Identity(), drop_path=1 - 1e-12)).train()
     tokens = torch.randn(3, 16, 8, dtype=torch.float64)
     assert torch.equal(block(tokens), tokens)
     assert not torch.equal(block.eval()(tokens), tokens)

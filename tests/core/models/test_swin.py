@@ -15,15 +15,24 @@ from tests.core.models.published import PUBLISHED, parameters_of
 from tests.core.models.staged_models import SWIN, build, pictures, scrambled
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.init import init_parts
+from vitcli.core.nn.pos_embed import RelativeBias
+from vitcli.core.nn.softmax import Softmax
 from vitcli.core.nn.window import PatchMerging, WindowAttention, Windows
 from vitcli.core.randomness import keyed_generator
 
 
+def window_attention(dim: int, heads: int, windows: Windows) -> WindowAttention:
+    """Return window attention with a relative bias."""
+    sizes: Any = {"embed_dim": dim, "num_heads": heads, "num_prefix_tokens": 0}
+    shape = TokenShape(grid_size=windows.grid_size, **sizes)
+    relative = RelativeBias(TokenShape(grid_size=windows.size, **sizes))
+    return WindowAttention(shape, Softmax(shape), windows, relative)
+
+
 def attention_pair(grid, window, shift, heads=2, dim=8):
     """Return the window attention of vitcli and of torchvision, with the same weights."""
-    spec = SWIN.replace(window_size=window, num_heads=heads, embed_dim=dim)
-    shape = TokenShape(embed_dim=dim, grid_size=grid, num_prefix_tokens=0)
-    ours = scrambled(WindowAttention(spec, shape, shifted=shift > 0))
+    windows = Windows(grid, window, shifted=shift > 0)
+    ours = scrambled(window_attention(dim, heads, windows))
     theirs = ShiftedWindowAttention(dim, [window, window], [shift, shift], heads).double().eval()
     copy_attention(ours, theirs)
     return ours, theirs
@@ -46,7 +55,7 @@ def copy_attention(ours: Any, theirs: Any) -> None:
 @pytest.mark.parametrize("fused", [True, False])
 def test_window_attention_equals_torchvision(grid, window, shift, fused):
     ours, theirs = attention_pair(grid, window, shift)
-    ours.fused = fused
+    ours.attend.fused = fused
     tokens = torch.randn(2, grid[0] * grid[1], 8, dtype=torch.float64)
     expected = theirs(tokens.unflatten(1, grid)).flatten(1, 2)
     assert_close(ours(tokens), expected, atol=1e-9, rtol=0)
@@ -87,7 +96,7 @@ def test_a_changed_token_changes_its_window_only():
 @pytest.mark.parametrize("grid", [(8, 8), (7, 9), (6, 4)])
 def test_patch_merging_equals_torchvision(grid):
     shape = TokenShape(embed_dim=6, grid_size=grid, num_prefix_tokens=0)
-    ours, theirs = scrambled(PatchMerging(SWIN, shape)), TheirMerging(6).double()
+    ours, theirs = scrambled(PatchMerging(shape, nn.LayerNorm(24))), TheirMerging(6).double()
     theirs.load_state_dict(ours.state_dict())
     tokens = torch.randn(2, grid[0] * grid[1], 6, dtype=torch.float64)
     assert_close(ours(tokens), theirs(tokens.unflatten(1, grid)).flatten(1, 2))
@@ -145,9 +154,7 @@ def test_published_swins_have_as_many_parameters_as_torchvision():
 
 
 def test_the_table_of_a_window_starts_with_a_small_spread():
-    shape = TokenShape(embed_dim=8, grid_size=(32, 32), num_prefix_tokens=0)
-    spec = SWIN.replace(window_size=32, num_heads=2, embed_dim=8)
-    attention = WindowAttention(spec, shape, shifted=False)
+    attention = window_attention(8, 2, Windows((32, 32), 32, shifted=False))
     init_parts(attention, partial(keyed_generator, 0))
     table = attention.position.relative.relative_table
     assert table.std().item() == pytest.approx(0.02, rel=0.1)

@@ -44,7 +44,7 @@ def test_every_row_of_every_slot_trains(fields, fused):
     model = build_vit(changed(**fields))
     for module in model.modules():
         if isinstance(module, attention.SelfAttention):
-            module.fused = fused
+            module.attend.fused = fused
     assert model.spec.img_size is not None
     images = torch.randn(4, 3, *model.spec.img_size)
     batch = {"images": images, "targets": torch.tensor([0, 1, 2, 3])}

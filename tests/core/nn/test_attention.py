@@ -1,17 +1,21 @@
 """Attention: the fused and the explicit path are equal; masks, scales and dropout work."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.testing import assert_close
 
 from tests.core.specs import build, changed
+from vitcli.core.models.layers import build_attention
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d
+from vitcli.core.nn.softmax import Softmax
 from vitcli.core.ops.attention import attention, attention_weights, fused_attention
 from vitcli.core.spec.slots import ATTN_SCALES
 
-SHAPE = TokenShape(embed_dim=24, grid_size=(3, 4), num_prefix_tokens=1)
+SHAPE = TokenShape(embed_dim=24, num_heads=3, grid_size=(3, 4), num_prefix_tokens=1)
 
 
 def qkv(length: int = 6, keys: int = 6, dtype: torch.dtype = torch.float64) -> list[torch.Tensor]:
@@ -19,7 +23,9 @@ def qkv(length: int = 6, keys: int = 6, dtype: torch.dtype = torch.float64) -> l
 
 
 def layer(position: Position | None = None, **fields) -> SelfAttention:
-    shell = SelfAttention(changed(**fields), SHAPE, position or Position()).double().eval()
+    spec = changed(**fields)
+    shape = replace(SHAPE, num_heads=spec.num_heads)
+    shell = build_attention(spec, shape, SelfAttention, position).double().eval()
     with torch.no_grad():
         for parameter in shell.parameters():
             parameter.add_(0.3 * torch.randn_like(parameter))
@@ -27,7 +33,7 @@ def layer(position: Position | None = None, **fields) -> SelfAttention:
 
 
 def rope() -> Rope2d:
-    return Rope2d((3, 4), 8, num_prefix_tokens=1)
+    return Rope2d(SHAPE)
 
 
 @pytest.fixture
@@ -77,16 +83,16 @@ def test_heads_padded_with_zeros_give_the_same_result_and_gradients(width, multi
 
 @pytest.mark.parametrize("scale", ATTN_SCALES)
 @pytest.mark.parametrize("clamp", [True, False])
-@pytest.mark.parametrize("make", [Position, lambda: RelativeBias((3, 4), 3, 1), rope])
+@pytest.mark.parametrize("make", [Position, lambda: RelativeBias(SHAPE), rope])
 def test_reported_weights_are_the_weights_used(x, scale, make, clamp):
     shell = layer(make(), attn_scale=scale, attn_clamp=clamp)
     with torch.no_grad():
         shell.qkv.weight *= 200 if clamp else 1  # large enough for the clamp to act
-    weights = shell.attention_weights(x)
+    weights = shell.forward_with_weights(x)[1]
     assert_close(weights.sum(-1), torch.ones_like(weights[..., 0]))
     out = (weights @ shell.heads(x)[2]).transpose(1, 2).flatten(2)
     assert_close(shell.proj(out), shell(x))
-    shell.fused = False
+    shell.attend.fused = False
     assert_close(shell.proj(out), shell(x))
 
 
@@ -108,7 +114,7 @@ def test_permuting_tokens_permutes_outputs(x, num_heads):
 
 
 def test_a_relative_bias_is_not_permutation_equivariant(x):
-    shell, perm = layer(RelativeBias((3, 4), 3, 1)), torch.randperm(SHAPE.num_tokens)
+    shell, perm = layer(RelativeBias(SHAPE)), torch.randperm(SHAPE.num_tokens)
     assert not torch.allclose(shell(x[:, perm]), shell(x)[:, perm])
 
 
@@ -128,7 +134,7 @@ def test_both_scales_are_equal_for_one_head_only(x):
 
 
 def test_the_learned_temperature_starts_at_head_dim_and_learns(x):
-    shell = SelfAttention(changed(attn_scale="learned"), SHAPE, Position()).double()
+    shell = SelfAttention(SHAPE, Softmax(SHAPE, scale="learned")).double()
     temperature = shell.attend.scale.temperature
     assert_close(temperature.exp().flatten(), torch.full((3,), 8**-0.5, dtype=torch.float64))
     shell(x).square().sum().backward()
@@ -198,7 +204,7 @@ def test_dropout_of_weights_keeps_the_expectation():
 @pytest.mark.parametrize("fused", [True, False])
 def test_attn_drop_acts_in_training_only(x, fused):
     shell = layer(attn_drop=0.5)
-    shell.fused = fused
+    shell.attend.fused = fused
     calm = shell(x)
     assert_close(calm, shell(x))
     assert not torch.allclose(shell.train()(x), calm)
@@ -213,11 +219,9 @@ def test_proj_drop_drops_the_output_of_the_layer(x):
 
 
 def test_heads_must_divide_the_width():
+    shape = replace(SHAPE, embed_dim=9, num_heads=2)
     with pytest.raises(ValueError, match="does not divide"):
-        SelfAttention(
-            changed(num_heads=2), TokenShape(embed_dim=9, grid_size=(1, 1), num_prefix_tokens=0),
-            Position(),
-        )  # fmt: skip
+        SelfAttention(shape, Softmax(shape))
 
 
 @pytest.mark.parametrize("place", ["pre", "post"])
@@ -232,6 +236,6 @@ def test_a_model_reports_the_weights_it_uses(layers, place):
     model.forward_features(images)
     for i, weights in found.items():
         shell, tokens = seen[i]
-        assert_close(weights, shell.attention_weights(tokens))
+        assert_close(weights, shell.forward_with_weights(tokens)[1])
     with pytest.raises(ValueError, match="layer 2 is out of range"):
         model.attention_weights(images, [2])

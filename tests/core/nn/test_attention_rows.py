@@ -5,6 +5,7 @@ For example, the error of a Linformer falls with its rank, but not with random p
 
 import itertools
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -15,9 +16,9 @@ from torch.testing import assert_close
 
 from tests.core.specs import changed
 from vitcli.core.inspect.cost import activation_bytes, forward_flops
-from vitcli.core.make import make
+from vitcli.core.make import make_part
 from vitcli.core.models.vit import build_vit
-from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape, before_step
 from vitcli.core.nn.linear_attention import (
     LinearAttention,
@@ -27,7 +28,7 @@ from vitcli.core.nn.linear_attention import (
     orthogonal_features,
 )
 from vitcli.core.nn.linformer import Linformer, segment_means
-from vitcli.core.nn.sparse import Local, Strided
+from vitcli.core.nn.sparse import Strided
 from vitcli.core.ops.attention import attention
 from vitcli.core.spec import OptimSpec
 from vitcli.core.spec.slots import ATTENTIONS
@@ -38,12 +39,20 @@ GRIDS = [(4, 4), (3, 5), (1, 6), (8, 8)]
 ROWS = [name for name in ATTENTIONS if name != "softmax"]
 
 
-def shape_of(grid: tuple[int, int], prefix: int = 1, dim: int = 16) -> TokenShape:
-    return TokenShape(embed_dim=dim, grid_size=grid, num_prefix_tokens=prefix)
+def shape_of(grid: tuple[int, int], prefix: int = 1, dim: int = 16, heads: int = 2) -> TokenShape:
+    return TokenShape(embed_dim=dim, num_heads=heads, grid_size=grid, num_prefix_tokens=prefix)
 
 
-def qkv(shape: TokenShape, heads: int = 2, scale: float = 1.0) -> list[Tensor]:
-    size = (2, heads, shape.num_tokens, shape.embed_dim // heads)
+def rule_of(name: str, shape: TokenShape, **fields: int) -> Any:
+    """Return the rule of a row, without torch's fused kernel."""
+    sizes = {"embed_dim": shape.embed_dim, "num_heads": shape.num_heads}
+    rule = make_part(changed(attention=name, **sizes, **fields), "attention", shape)
+    rule.fused = False
+    return rule
+
+
+def qkv(shape: TokenShape, scale: float = 1.0) -> list[Tensor]:
+    size = (2, shape.num_heads, shape.num_tokens, shape.head_dim)
     return [(scale * torch.randn(size, dtype=torch.float64)).requires_grad_() for _ in range(3)]
 
 
@@ -61,12 +70,11 @@ def assert_same_with_gradients(one: Tensor, other: Tensor, inputs: list[Tensor])
 @pytest.mark.parametrize("share", ["heads", "none", "kv"])
 def test_linformer_with_identity_projections_equals_softmax(share):
     shape = shape_of((3, 4))
-    spec = changed(embed_dim=16, num_heads=2, linformer_rank=99, linformer_share=share)
-    rule = Linformer(spec, shape).double()
+    rule = Linformer(shape, rank=99, share=share).double()
     q, k, v = inputs = qkv(shape)
     rows = 2 * 13 if share == "none" else 13
     assert rule.key_proj.shape == (rows, 13), "no more rows than tokens"
-    assert_same_with_gradients(rule(q, k, v, None, False), attention(q, k, v, fused=False), inputs)
+    assert_same_with_gradients(rule(q, k, v), attention(q, k, v, fused=False), inputs)
 
 
 def smooth(length: int, heads: int = 2, width: int = 8) -> list[Tensor]:
@@ -94,13 +102,12 @@ def test_the_error_of_linformer_falls_with_rank_for_means_but_not_for_noise():
 
 
 def test_the_projections_of_linformer_are_counted_and_learn():
-    shape = shape_of((8, 8))
+    shape = shape_of((8, 8), heads=4)
     for share, count in {"heads": 2 * 16 * 65, "none": 4 * 2 * 16 * 65, "kv": 16 * 65}.items():
-        spec = changed(embed_dim=16, num_heads=4, linformer_rank=16, linformer_share=share)
-        rule = Linformer(spec, shape)
+        rule = Linformer(shape, rank=16, share=share)
         assert sum(p.numel() for p in rule.parameters()) == count
-        q, k, v = (part.float() for part in qkv(shape, heads=4))
-        rule(q, k, v, None, True).square().sum().backward()
+        q, k, v = (part.float() for part in qkv(shape))
+        rule(q, k, v).square().sum().backward()
         assert all(p.grad is not None and p.grad.abs().max() > 0 for p in rule.parameters())
 
 
@@ -127,11 +134,10 @@ def test_each_token_is_in_one_segment():
 
 
 def test_linformer_refuses_to_return_weights_between_tokens():
-    rule = Linformer(changed(embed_dim=16, num_heads=2), shape_of((3, 4)))
+    rule = Linformer(shape_of((3, 4)), rank=32)
     q, k, _ = (part.float() for part in qkv(shape_of((3, 4))))
     with pytest.raises(ValueError, match="no token has one"):
-        rule.weights(q, k, None)
-    assert rule.projected_weights(q, k).shape == (2, 2, 13, 13)
+        rule.weights(q, k)
 
 
 # Performer
@@ -199,30 +205,30 @@ def test_features_are_orthogonal_in_blocks_and_have_gaussian_lengths():
 @pytest.mark.parametrize("name", ["performer", "linear"])
 def test_the_implied_weights_sum_to_1_and_give_the_output(name):
     shape = shape_of((4, 4), dim=32)
-    rule = make(ATTENTIONS[name], changed(embed_dim=32, num_heads=2), shape)
+    rule = rule_of(name, shape)
     q, k, v = (part.float() for part in qkv(shape))
-    weights = rule.weights(q, k, None)
+    weights = rule.weights(q, k)
     assert (weights >= 0).all()
     assert_close(weights.sum(dim=-1), torch.ones(2, 2, 17))
-    assert_close(weights @ v, rule(q, k, v, None, True), atol=1e-5, rtol=1e-4)
+    assert_close(weights @ v, rule(q, k, v), atol=1e-5, rtol=1e-4)
 
 
 def test_performer_survives_large_inputs():
     shape = shape_of((4, 4), dim=32)
-    rule = Performer(changed(embed_dim=32, num_heads=2), shape)
+    rule = Performer(shape)
     q, k, v = (part.float() for part in qkv(shape, scale=60.0))
-    assert rule(q, k, v, None, True).isfinite().all()
+    assert rule(q, k, v).isfinite().all()
     with torch.autocast("cpu", torch.bfloat16):
-        assert rule(q.bfloat16(), k.bfloat16(), v.bfloat16(), None, True).dtype is torch.bfloat16
+        assert rule(q.bfloat16(), k.bfloat16(), v.bfloat16()).dtype is torch.bfloat16
 
 
 def test_linear_attention_equals_the_result_by_hand():
     q, k = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [-1.0]])
     v = torch.tensor([[1.0], [5.0]])
-    rule = LinearAttention(changed(), shape_of((1, 2), 0))
+    rule = LinearAttention(shape_of((1, 2), 0))
     phi = [2.0, math.exp(-1.0)]  # of the keys; the factor of the query cancels
     expected = (phi[0] * 1 + phi[1] * 5) / sum(phi)
-    out = rule(q[None, None], k[None, None], v[None, None], None, True)
+    out = rule(q[None, None], k[None, None], v[None, None])
     assert_close(out.flatten(), torch.full((2,), expected))
     nothing = torch.zeros(1, 1, 3, 2)
     assert attend_by_features(nothing, nothing, torch.ones(1, 1, 3, 1)).abs().max() == 0
@@ -261,30 +267,27 @@ def test_an_average_of_weights_copies_the_features():
 # Sparse
 
 
-@pytest.mark.parametrize("rule", [Strided, Local])
+@pytest.mark.parametrize("name", ["strided", "local"])
 @pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("prefix", [0, 1, 3])
 @pytest.mark.parametrize("window", [1, 3, 5])
-def test_sparse_attention_equals_masked_softmax(rule, grid, prefix, window):
+def test_sparse_attention_equals_masked_softmax(name, grid, prefix, window):
     shape = shape_of(grid, prefix)
-    spec = changed(embed_dim=16, num_heads=2, attn_window=window)
-    found = rule(spec, shape).eval()
+    found = rule_of(name, shape, attn_window=window).eval()
     q, k, v = inputs = qkv(shape)
     mask = found.mask()
-    assert_same_with_gradients(
-        found(q, k, v, None, True), attention(q, k, v, mask=mask, fused=False), inputs
-    )
-    assert_close(found.weights(q, k, None) @ v, found(q, k, v, None, True))
+    assert_same_with_gradients(found(q, k, v), attention(q, k, v, mask=mask, fused=False), inputs)
+    assert_close(found.weights(q, k) @ v, found(q, k, v))
     other = mask.clone()
     other[-1, :] = torch.arange(shape.num_tokens) == shape.num_tokens - 1
     if not other.equal(mask):
         wrong = attention(q, k, v, mask=other, fused=False)
-        assert (found(q, k, v, None, True) - wrong).abs().max() > 1e-3, "a control"
+        assert (found(q, k, v) - wrong).abs().max() > 1e-3, "a control"
 
 
 @pytest.mark.parametrize(("side", "density"), [(4, 0.5017), (8, 0.2578), (16, 0.1279)])
 def test_the_density_of_sparse_patterns_is_exact(side, density):
-    mask = Strided(changed(embed_dim=16, num_heads=2), shape_of((side, side))).mask()
+    mask = Strided(shape_of((side, side))).mask()
     patches = side * side
     assert mask.sum() == patches * (2 * side - 1) + 2 * patches + 1
     assert float(mask.float().mean()) == pytest.approx(density, abs=1e-4)
@@ -301,19 +304,18 @@ def largest_kept(rule: nn.Module, shape: TokenShape) -> int:
 
     q, k, v = (torch.randn(1, 1, shape.num_tokens, 8, requires_grad=True) for _ in range(3))
     with saved_tensors_hooks(note, lambda tensor: tensor):
-        rule(q, k, v, None, False)
+        rule(q, k, v)
     return max(sizes)
 
 
 @pytest.mark.parametrize("name", ROWS)
 def test_no_tensor_of_the_size_of_the_matrix_is_kept(name):
     for side in (16, 32):
-        shape = shape_of((side, side), dim=8)
-        spec = changed(embed_dim=8, num_heads=1, attention=name, linformer_rank=16)
-        assert largest_kept(make(ATTENTIONS[name], spec, shape), shape) < shape.num_tokens**2 / 4
-    shape = shape_of((16, 16), dim=8)
-    dense = make(ATTENTIONS["softmax"], changed(embed_dim=8, num_heads=1), shape)
-    assert largest_kept(dense, shape) >= shape.num_tokens**2, "a control"
+        shape = shape_of((side, side), dim=8, heads=1)
+        rule = rule_of(name, shape, linformer_rank=16)
+        assert largest_kept(rule, shape) < shape.num_tokens**2 / 4
+    shape = shape_of((16, 16), dim=8, heads=1)
+    assert largest_kept(rule_of("softmax", shape), shape) >= shape.num_tokens**2, "a control"
 
 
 # All rules
@@ -332,7 +334,7 @@ def test_costs_are_counted_on_the_meta_device(name):
 @pytest.mark.parametrize("prefix", [1, 3])
 def test_attention_of_the_first_token_alone_is_equal(name, prefix):
     shape = shape_of((4, 4), prefix)
-    layer = SelfAttention(changed(embed_dim=16, num_heads=2, attention=name), shape, Position())
+    layer = SelfAttention(shape, rule_of(name, shape))
     x = torch.randn(2, shape.num_tokens, 16)
     assert_close(layer.forward_first(x), layer(x)[:, :1], atol=1e-5, rtol=1e-4)
 
@@ -340,12 +342,11 @@ def test_attention_of_the_first_token_alone_is_equal(name, prefix):
 @pytest.mark.parametrize("name", ROWS)
 def test_gradients_equal_finite_differences(name):
     shape = shape_of((2, 3), 1, dim=8)
-    spec = changed(embed_dim=8, num_heads=2, attention=name, linformer_rank=3)
-    rule = make(ATTENTIONS[name], spec, shape).double()
+    rule = rule_of(name, shape, linformer_rank=3).double()
     if name in ("performer", "linear"):  # these compute in float
         return
     inputs = tuple(part[:1].detach().requires_grad_() for part in qkv(shape))
-    assert torch.autograd.gradcheck(lambda q, k, v: rule(q, k, v, None, False), inputs)
+    assert torch.autograd.gradcheck(rule, inputs)
 
 
 @pytest.mark.slow

@@ -14,13 +14,12 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, changed, pictures
 from vitcli.core.inspect.maps import attention_maps
-from vitcli.core.make import make
+from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.ffn import DepthwiseMlp
 from vitcli.core.nn.impulse import draw_shifts, factor, moves
-from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec.slots import FFNS
 
 GRID = (3, 4)
 AROUND = [*itertools.product((-1, 0, 1), repeat=2)]
@@ -39,7 +38,7 @@ def inside(row: int, column: int, grid: tuple[int, int]) -> bool:
 
 def depthwise(prefix: int) -> torch.nn.Module:
     shape = TokenShape(embed_dim=24, grid_size=GRID, num_prefix_tokens=prefix)
-    return make(FFNS["depthwise"], changed(ffn="depthwise", mlp_dim=10), shape).double().eval()
+    return DepthwiseMlp(shape, hidden_dim=10).double().eval()
 
 
 @pytest.mark.parametrize("prefix", [0, 1, 3])
@@ -125,10 +124,10 @@ LSA = {"attn_mask_diagonal": True, "attn_scale": "learned"}
 def test_attention_without_the_diagonal_equals_a_loop(fields, fused):
     model = build(depth=1, **LSA, **fields)
     layer, x = model.blocks[0].attn.inner, torch.randn(2, model.token_shape.num_tokens, 24)
-    layer.fused, x = fused, x.double()
+    layer.attend.fused, x = fused, x.double()
     out, weights = masked_by_hand(model, x)
     assert_close(layer(x), out)
-    assert_close(layer.attention_weights(x), weights)
+    assert_close(layer.forward_with_weights(x)[1], weights)
     assert_close(layer.forward_first(x), out[:, :1])
     kept = build(depth=1, **fields | {"attn_scale": "learned"})
     kept.load_state_dict(model.state_dict())
@@ -181,7 +180,7 @@ def hits(model: VisionTransformer, seed: int) -> list[float]:
         name = f"blocks.{index}.attn.inner.qkv.weight"
         shifts = draw_shifts(model.spec.num_heads, keyed_generator("init", seed, name))
         attn: Any = block.attn
-        weights = attn.inner.attention_weights(attn.norm(tokens))[0]
+        weights = attn.inner.forward_with_weights(attn.norm(tokens))[1][0]
         for head, (down, right) in enumerate(shifts):
             peaks = weights[head, first:, first:].argmax(-1).tolist()
             cells = itertools.product(range(grid[0]), range(grid[1]))

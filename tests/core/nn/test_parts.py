@@ -8,10 +8,11 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, changed, pictures
 from vitcli.core.make import make
+from vitcli.core.models.layers import build_patch_embed
 from vitcli.core.models.vit import build_vit
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.block import DropPath, LayerScale
-from vitcli.core.nn.patch_embed import build_patch_embed, patchify
+from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec.slots import FFNS, NORMS, PATCH_EMBEDS, POOLS
 
 SHAPE = TokenShape(embed_dim=24, grid_size=(4, 4), num_prefix_tokens=2)
@@ -94,7 +95,7 @@ def test_an_ffn_acts_on_each_token_alone():
     for name, row in FFNS.items():
         if row.build is None or row.needs_grid:
             continue
-        ffn = make(row, changed(ffn=name), SHAPE).double().eval()
+        ffn = make(row, SHAPE, hidden_dim=96).double().eval()
         difference = (ffn(moved) - ffn(x)).abs().amax((0, 2))
         assert difference[3] > 0, name
         assert difference[[0, 1, 2, 4]].max() == 0, name
@@ -103,9 +104,9 @@ def test_an_ffn_acts_on_each_token_alone():
 def test_the_ffns_equal_their_equations():
     x = torch.randn(4, 24, dtype=torch.float64)
     for name, act in (("gelu", nn.functional.gelu), ("relu", nn.functional.relu)):
-        ffn = make(FFNS[name], changed(ffn=name, mlp_dim=10), SHAPE).double().eval()
+        ffn = make(FFNS[name], SHAPE, hidden_dim=10).double().eval()
         assert_close(ffn(x), ffn.fc2(act(ffn.fc1(x))))
-    ffn = make(FFNS["swiglu"], changed(ffn="swiglu", mlp_dim=10), SHAPE).double().eval()
+    ffn = make(FFNS["swiglu"], SHAPE, hidden_dim=10).double().eval()
     gate, value = ffn.fc1.weight.chunk(2)
     gate_bias, value_bias = ffn.fc1.bias.chunk(2)
     hidden = nn.functional.silu(x @ gate.T + gate_bias) * (x @ value.T + value_bias)
@@ -115,7 +116,7 @@ def test_the_ffns_equal_their_equations():
 @pytest.mark.parametrize("name", [name for name, row in FFNS.items() if row.build])
 def test_an_ffn_drops_after_the_activation_and_after_the_second_layer(name):
     x = torch.randn(2, 18, 24, dtype=torch.float64)
-    ffn = make(FFNS[name], changed(ffn=name, proj_drop=0.5), SHAPE).double()
+    ffn = make(FFNS[name], SHAPE, hidden_dim=96, dropout=0.5).double()
     calm, dropped = ffn.eval()(x), ffn.train()(x)
     assert 0.4 < (dropped == 0).double().mean() < 0.6
     ffn.drop2.p = 0.0
@@ -141,7 +142,7 @@ def test_the_norms_equal_their_equations(name, over, centred):
     x, eps = 2 + torch.randn(4, 5, 24, dtype=torch.float64), 0.5
     centre = x - x.mean(over, keepdim=True) if centred else x
     expected = centre / (centre.square().mean(over, keepdim=True) + eps).sqrt()
-    assert_close(make(NORMS[name], 24, eps).double()(x), expected)
+    assert_close(make(NORMS[name], 24, eps=eps).double()(x), expected)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +150,7 @@ def test_the_norms_equal_their_equations(name, over, centred):
 )
 def test_only_batch_norm_depends_on_the_other_images(name, depends):
     """The lecture notes prefer LayerNorm: with BatchNorm, the batch changes the output."""
-    norm = make(NORMS[name], 24, 1e-6).double().train()
+    norm = make(NORMS[name], 24, eps=1e-6).double().train()
     x = torch.randn(8, 5, 24, dtype=torch.float64)
     whole = norm(x)[:1]
     for part in (norm(x[:1]), norm(x[:1, :3])):
@@ -158,12 +159,12 @@ def test_only_batch_norm_depends_on_the_other_images(name, depends):
 
 def test_batch_norm_refuses_to_train_on_a_single_token():
     with pytest.raises(ValueError, match="more than 1 value"):
-        make(NORMS["batch_norm"], 24, 1e-6)(torch.randn(1, 1, 24))
-    make(NORMS["layer_norm"], 24, 1e-6)(torch.randn(1, 1, 24))
+        make(NORMS["batch_norm"], 24, eps=1e-6)(torch.randn(1, 1, 24))
+    make(NORMS["layer_norm"], 24, eps=1e-6)(torch.randn(1, 1, 24))
 
 
 def test_batch_norm_evaluates_with_running_statistics():
-    norm = make(NORMS["batch_norm"], 24, 1e-6).double()
+    norm = make(NORMS["batch_norm"], 24, eps=1e-6).double()
     for _ in range(80):
         norm(3 + 2 * torch.randn(16, 5, 24, dtype=torch.float64))
     norm.eval()
@@ -175,8 +176,8 @@ def test_batch_norm_evaluates_with_running_statistics():
 def test_the_epsilon_of_the_course_report_amplifies_noise():
     """An epsilon of 1e-12 amplifies noise of 1e-6, 1e-5 does not; in half precision, 1e-12 is 0."""
     row = 1 + 1e-6 * torch.randn(1, 24, dtype=torch.float64)
-    assert make(NORMS["layer_norm"], 24, 1e-12).double()(row).abs().max() > 0.3
-    assert make(NORMS["layer_norm"], 24, 1e-5).double()(row).abs().max() < 1e-2
+    assert make(NORMS["layer_norm"], 24, eps=1e-12).double()(row).abs().max() > 0.3
+    assert make(NORMS["layer_norm"], 24, eps=1e-5).double()(row).abs().max() < 1e-2
     assert torch.tensor(1e-12).half() == 0
 
 

@@ -8,8 +8,13 @@ from torch.nn.functional import fold, unfold
 from torch.testing import assert_close
 
 from tests.core.specs import build, pictures, rows
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.pos_embed import RelativeBias, Rope2d, sincos, sincos2d
 from vitcli.core.spec.slots import POS_EMBEDS
+
+
+def shape(dim: int, heads: int, prefix: int) -> TokenShape:
+    return TokenShape(embed_dim=dim, num_heads=heads, grid_size=(3, 4), num_prefix_tokens=prefix)
 
 
 def shuffle(images: torch.Tensor, patch_size: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
@@ -79,7 +84,7 @@ def scores(rope: Rope2d, q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
 
 
 def test_rope_depends_on_relative_offsets_and_skips_the_prefix():
-    rope = Rope2d((3, 4), 8, num_prefix_tokens=2).double()
+    rope = Rope2d(shape(8, 1, prefix=2)).double()
     q, k = torch.randn(2, 8, dtype=torch.float64)
     table = scores(rope, q, k)
     assert_close(table[:2, :2], (q @ k).expand(2, 2))
@@ -92,7 +97,7 @@ def test_rope_depends_on_relative_offsets_and_skips_the_prefix():
 
 
 def test_the_relative_bias_has_one_entry_for_each_offset():
-    bias = RelativeBias((3, 4), num_heads=2, num_prefix_tokens=1)
+    bias = RelativeBias(shape(8, 2, prefix=1))
     with torch.no_grad():
         bias.relative_table.copy_(torch.randn_like(bias.relative_table))
     table = bias.bias()[0]

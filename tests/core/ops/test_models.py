@@ -143,7 +143,7 @@ def test_a_subclass_of_softmax_is_computed_by_its_own_code():
     attn, tokens = model.blocks[0].attn.inner, torch.randn(2, 17, 24)
     nn.init.zeros_(attn.proj.bias)
     before = attn(tokens)
-    attn.attend = Opposite(model.spec, model.token_shape)
+    attn.attend = Opposite(model.token_shape)
     assert_close(attn(tokens), -before)
 
 

@@ -13,8 +13,7 @@ from tests.core.specs import REQUIRED
 from vitcli.core.models.build import build_model
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import FAMILIES, ExperimentSpec, VitSpec, model_spec
-from vitcli.core.spec.families import FamilyRow
-from vitcli.core.spec.old_fields import DEFAULTS, family_fields
+from vitcli.core.spec.families import DEFAULTS, FamilyRow
 
 COMPLETE = [pytest.param(family, id=family) for family in FAMILIES]
 
@@ -46,7 +45,7 @@ def test_fields_of_other_families_are_dropped_at_their_old_defaults(family):
 @pytest.mark.parametrize("family", COMPLETE)
 def test_a_field_of_another_family_with_another_value_is_refused(family):
     own = FAMILIES[family].spec.model_fields
-    for name in sorted({*family_fields()} - own.keys()):
+    for name in sorted(DEFAULTS.keys() - own.keys()):
         hint = "" if DEFAULTS[name] is None else f" or set it to {DEFAULTS[name]}"
         message = f"family '{family}' has no {name}; leave it out{hint}"
         with pytest.raises(ValueError, match=f"{re.escape(message)}$"):
@@ -56,13 +55,11 @@ def test_a_field_of_another_family_with_another_value_is_refused(family):
         assert caught.value.errors()[0]["loc"] == ("model",)
 
 
-def test_the_defaults_of_0_7_0_are_unchanged():
+def test_all_families_have_the_same_default_of_a_field():
     """Otherwise a complete configuration of 0.7.0 would describe another model."""
     for row in FAMILIES.values():
         for name, field in row.spec.model_fields.items():
-            if name in DEFAULTS:
-                assert field.default == DEFAULTS[name], (row.spec, name)
-    assert {*family_fields()} - DEFAULTS.keys() == {"family", "img_size", "in_chans", "num_classes"}
+            assert name == "family" or field.default == DEFAULTS[name], (row.spec, name)
 
 
 @pytest.mark.parametrize(

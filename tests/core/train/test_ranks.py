@@ -17,7 +17,7 @@ from tests.core.specs import build
 from tests.core.trainings import data_set
 from tests.patience import HANG
 from vitcli.core import ranks
-from vitcli.core.nn.norm import synchronise_batch_norms
+from vitcli.core.nn.norm import FrozenStatistics, synchronise_batch_norms
 from vitcli.core.objectives.objective import task_class
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.train.build import synchronise
@@ -85,6 +85,8 @@ def test_four_ranks_take_the_steps_of_one_process(tmp_path):
 @pytest.mark.parametrize("name", ranked.DRAWN)
 def test_ranks_draw_numbers_of_their_own_and_keep_equal_weights(drawn, name):
     """``check_weights`` of the ranks refuses others."""
+    own = [rank[name].pop("own draw") for rank in drawn]
+    assert own[0] != own[1]
     assert drawn[0][name] == drawn[1][name]
     assert all(map(math.isfinite, drawn[0][name]["loss"]))
     assert drawn[0][name]["loss"] != ranked.train(ranked.DRAWN[name])["loss"]
@@ -112,7 +114,7 @@ def test_the_rows_of_the_ranks_make_the_batch(augment, parts, monkeypatch):
 def test_a_single_process_exchanges_nothing():
     rows, scalars = torch.ones(2), {"loss": torch.ones(())}
     assert ranks.gather(rows) is rows
-    assert ranks.mean(rows) is rows
+    assert ranks.mean(rows).equal(rows)
     assert ranks.from_first(rows) is rows
     assert ranks.average([rows], scalars) is scalars
     assert ranks.agree(15) == 15
@@ -129,6 +131,9 @@ def test_batch_norms_become_those_of_all_ranks_with_the_same_tensors():
     assert model.state_dict().keys() == before.keys()
     assert norms == sum(isinstance(part, torch.nn.SyncBatchNorm) for part in model.modules())
     assert norms > len(model.blocks)
+    with FrozenStatistics(model):  # SyncBatchNorm needs the counter
+        assert all(torch.is_tensor(each) for each in model.state_dict().values())
+    assert all(map(torch.equal, model.state_dict().values(), before.values()))
 
 
 def test_a_batch_norm_on_ranks_of_a_cpu_is_refused_by_name():

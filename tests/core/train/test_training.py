@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from tests.core.specs import build, classify
 from tests.core.trainings import training_on
-from vitcli.core.randomness import begin_step, seed_of
+from vitcli.core.randomness import seed_of, seed_step
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
 from vitcli.core.train.optim import build_optimizers, state_tensors
 
@@ -117,9 +117,9 @@ def test_random_numbers_depend_on_seed_and_step_only():
     draws = {}
     for seed, step in ((0, 0), (0, 1), (1, 0)):
         torch.rand(3)
-        begin_step(cpu, seed, step)
+        seed_step(cpu, seed, step)
         draws[seed, step] = torch.rand(4)
-        begin_step(cpu, seed, step)
+        seed_step(cpu, seed, step)
         assert torch.rand(4).equal(draws[seed, step])
     assert torch.stack(list(draws.values())).unique().numel() == 12
 

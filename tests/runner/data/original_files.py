@@ -10,7 +10,9 @@ import numpy as np
 import torch
 from PIL import Image
 
+from vitcli.core.data.source import Images
 from vitcli.core.spec import DataSpec
+from vitcli.runner.data.arrays import canonical_order
 from vitcli.runner.data.catalogue import CATALOGUE
 
 CIFAR = DataSpec(name="cifar10")
@@ -56,6 +58,11 @@ def write_class_folders(root: Path, tiny_batches: dict[str, tuple[np.ndarray, li
             path.parent.mkdir(parents=True, exist_ok=True)
             Image.fromarray(image.transpose(1, 2, 0)).save(path)
     return root
+
+
+def in_order(images: Images) -> Images:
+    """Return images in canonical order."""
+    return images[canonical_order(images)]
 
 
 def same(one, other) -> bool:

@@ -8,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
+from tests.runner.data.original_files import in_order
 from vitcli.core.data.source import Images, evenly_spaced
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import folder_reader
-from vitcli.runner.data.arrays import data_hash, hold_out, resize_images, sort_canonically
+from vitcli.runner.data import picture_reader
+from vitcli.runner.data.arrays import arranged, data_hash, hold_out
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import InputError
 
@@ -75,7 +76,7 @@ def test_captions_follow_their_pictures(root):
 def test_captions_come_from_the_cache_and_a_change_is_noticed(root, monkeypatch):
     first = load(root)
     with monkeypatch.context() as patch:
-        patch.setattr(folder_reader, "read_labelled", None)
+        patch.setattr(picture_reader, "read_labelled", None)
         assert texts(load(root).train) == texts(first.train)
     write(root / "captions.csv", [(file, f"{caption} new") for file, caption in pairs()])
     again = load(root)
@@ -98,7 +99,7 @@ def test_equal_pictures_are_sorted_by_their_captions():
     pixels, labels = torch.zeros(2, 1, 1, 1, dtype=torch.uint8), torch.zeros(2, dtype=torch.long)
     captions = torch.tensor([[98], [97]], dtype=torch.uint8)
     found = [
-        texts(sort_canonically(Images(pixels, labels, {"caption": captions[order]})))
+        texts(in_order(Images(pixels, labels, {"caption": captions[order]})))
         for order in ([0, 1], [1, 0])
     ]
     assert found[0] == found[1]
@@ -112,8 +113,8 @@ def test_extra_tensors_survive_what_is_done_to_images():
     for part in (
         kept,
         out,
-        sort_canonically(images),
-        resize_images(images, (2, 2)),
+        in_order(images),
+        arranged(("a", "b"), images, images, (2, 2)).train,
         images[2:4],
         images[torch.tensor([5, 1])],
     ):

@@ -19,14 +19,15 @@ import torchvision.datasets
 from PIL import Image
 
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import decode, download
+from vitcli.runner.data import find, load
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.data.load import data_status, get_data, load_data
+from vitcli.runner.data.get import get_data
+from vitcli.runner.data.load import data_status, load_data
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
 
 pytestmark = pytest.mark.usefixtures("cache")
 CIFAR = CATALOGUE["cifar10"]
-ARCHIVE = CIFAR.downloads[0].name
+ARCHIVE = CIFAR.archive or ""
 
 
 def md5(content: bytes) -> str:
@@ -78,11 +79,12 @@ def server(archive, monkeypatch):
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            body = bodies.get(self.path)
+            path = self.path.removesuffix(f"/{ARCHIVE}")
+            body = bodies.get(path)
             self.send_response(200 if body else 404)
             self.send_header("Content-Length", str(max(len(archive), len(body or b""))))
             self.end_headers()
-            if self.path == "/drip":
+            if path == "/drip":
                 self.drip()
             else:
                 self.wfile.write(body or b"<html>not here</html>")
@@ -104,15 +106,15 @@ def server(archive, monkeypatch):
         base = f"http://127.0.0.1:{httpd.server_port}"
 
         def serve(*paths: str) -> list[str]:
-            file = replace(
-                CIFAR.downloads[0],
-                size=len(archive),
-                md5=md5(archive),
+            row = replace(
+                CIFAR,
+                sizes=(len(archive),),
                 sha256=hashlib.sha256(archive).hexdigest(),
-                urls=tuple(base + path for path in paths),
+                hosts=tuple(base + path for path in paths),
             )
-            monkeypatch.setitem(CATALOGUE, "cifar10", replace(CIFAR, downloads=(file,)))
-            return list(file.urls)
+            monkeypatch.setitem(CATALOGUE, "cifar10", row)
+            monkeypatch.setattr(torchvision.datasets.CIFAR10, "tgz_md5", md5(archive))
+            return [f"{host}/{ARCHIVE}" for host in row.hosts]
 
         yield serve
         httpd.shutdown()
@@ -134,24 +136,27 @@ def test_a_missing_data_set_is_announced_downloaded_and_kept(server, cache):
 def test_each_failing_source_is_left_for_the_next(server, cache):
     server("/missing", "/wrong", "/cut", "/long", "/good")
     messages: list[str] = []
-    status = get_data("cifar10", on_message=messages.append)
+    source = get_data("cifar10", on_message=messages.append)
     failures = [text for text in messages if text.startswith("failed")]
     assert len(failures) == 4
     assert "404" in failures[0].lower() or "not found" in failures[0].lower()
     assert "wrong content" in failures[1]
     assert "wrong content" in failures[2]
     assert "more bytes than the file" in failures[3]
-    assert status.kind == "archive"
-    assert len(status.decoded) == 1
+    assert source.kind == "archive"
+    assert len(data_status("cifar10").decoded) == 1
 
 
-@pytest.mark.parametrize("field", ["md5", "sha256"])
-def test_both_sums_are_checked(server, archive, field):
+@pytest.mark.parametrize("kind", ["MD5", "SHA-256"])
+def test_both_sums_are_checked(server, monkeypatch, kind):
     server("/good")
-    file = CATALOGUE["cifar10"].downloads[0]
-    download.check_content(file, archive)
-    with pytest.raises(download.UnusableError, match="wrong content"):
-        download.check_content(replace(file, **{field: "0" * 32}), archive)
+    if kind == "MD5":
+        monkeypatch.setattr(torchvision.datasets.CIFAR10, "tgz_md5", "0" * 32)
+    else:
+        row = replace(CATALOGUE["cifar10"], sha256="0" * 64)
+        monkeypatch.setitem(CATALOGUE, "cifar10", row)
+    with pytest.raises(InputError, match=rf"wrong content \(.*{kind} differs"):
+        get_data("cifar10")
 
 
 def test_when_no_source_delivers_every_reason_is_given_and_nothing_is_left(server, cache):
@@ -165,17 +170,17 @@ def test_when_no_source_delivers_every_reason_is_given_and_nothing_is_left(serve
 
 
 def test_a_server_that_is_not_there(monkeypatch):
-    file = replace(CIFAR.downloads[0], urls=("http://127.0.0.1:9/x",))
-    monkeypatch.setitem(CATALOGUE, "cifar10", replace(CIFAR, downloads=(file,)))
+    row = replace(CIFAR, hosts=("http://127.0.0.1:9",))
+    monkeypatch.setitem(CATALOGUE, "cifar10", row)
     with pytest.raises(InputError, match="could not be downloaded"):
         get_data("cifar10")
 
 
 def test_a_slow_source_is_left_unless_it_is_the_last(server, monkeypatch):
     server("/good", "/good")
-    monkeypatch.setattr(download, "PATIENCE_SECONDS", -1.0)
-    monkeypatch.setattr(download, "MIN_BYTES_PER_SECOND", float("inf"))
-    monkeypatch.setattr(download, "REPORT_SECONDS", -1.0)
+    monkeypatch.setattr(find, "PATIENCE_SECONDS", -1.0)
+    monkeypatch.setattr(find, "MIN_BYTES_PER_SECOND", float("inf"))
+    monkeypatch.setattr(find, "REPORT_SECONDS", -1.0)
     messages: list[str] = []
     get_data("cifar10", on_message=messages.append)
     assert sum("too slow" in text for text in messages) == 1
@@ -184,21 +189,21 @@ def test_a_slow_source_is_left_unless_it_is_the_last(server, monkeypatch):
 
 def test_a_source_that_sends_single_bytes_is_left_even_if_it_is_the_last(server, monkeypatch):
     server("/drip", "/good")
-    monkeypatch.setattr(download, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(find, "PATIENCE_SECONDS", 0.1)
     messages: list[str] = []
     with monkeypatch.context() as patience:
-        patience.setattr(download, "MIN_BYTES_PER_SECOND_OF_LAST", 0)
+        patience.setattr(find, "MIN_BYTES_PER_SECOND_OF_LAST", 0)
         get_data("cifar10", on_message=messages.append)
     assert sum("too slow" in text for text in messages) == 1
-    server("/drip")
+    (url,) = server("/drip")
     with pytest.raises(InputError, match="too slow"):
-        get_data("cifar10", CATALOGUE["cifar10"].downloads[0].urls[0])
+        get_data("cifar10", url)
     assert [count < DRIPS for count in dripped] == [True, True], "the client left early"
 
 
 def test_from_a_url(server):
+    (good,) = server("/good")
     server("/missing")
-    (good,) = [url.replace("/missing", "/good") for url in CATALOGUE["cifar10"].downloads[0].urls]
     assert get_data("cifar10", good).kind == "archive"
     with pytest.raises(InputError, match="offline"):
         get_data("cifar10", good, offline=True)
@@ -235,16 +240,15 @@ def test_class_folders_are_copied_and_decoded_once(server, tmp_path, monkeypatch
     server("/missing")
     mine = write_pictures(tmp_path / "mine")
     assert get_data("cifar10", str(mine), offline=True).kind == "folders"
-    monkeypatch.setattr(decode, "read_labelled", None)
+    monkeypatch.setattr(load, "read_labelled", None)
     assert len(load_data(DataSpec(name="cifar10"), offline=True).train) == 10
 
 
 def test_a_copy_with_a_damaged_picture_stays_until_a_new_one_is_whole(server, cache):
-    server("/missing", "/good")
+    (_, good) = server("/missing", "/good")
     kept = write_pictures(cache / "downloads" / "cifar10")
     (kept / "train" / "dog" / "a.png").write_bytes(b"no picture")
     before = contents_below(kept)
-    (_, good) = CATALOGUE["cifar10"].downloads[0].urls
     server("/missing")
     with pytest.raises(InputError, match="could not be downloaded"):
         get_data("cifar10")
@@ -360,7 +364,7 @@ def test_names_that_need_no_download_or_do_not_exist():
 
 
 def test_status(tmp_path, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.data.decode.NUM_GENERATED", (20, 10))
+    monkeypatch.setattr("vitcli.runner.data.load.NUM_GENERATED", (20, 10))
     assert data_status("scenes").decoded == ()
     load_data(DataSpec(name="scenes", resize=16))
     status = data_status("scenes")

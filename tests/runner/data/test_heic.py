@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.read_picture import read_picture
 from vitcli.runner.data import pictures
-from vitcli.runner.data.picture_files import picture_files
+from vitcli.runner.data.folder import picture_files
 from vitcli.runner.data.pictures import can_read_heic, picture_size, quiet_pillow
 from vitcli.runner.errors import InputError
 

@@ -1,6 +1,7 @@
 """One's own pictures in class folders."""
 
 import os
+import threading
 import unicodedata
 
 import numpy as np
@@ -10,10 +11,9 @@ from PIL import Image
 
 from tests.runner.data.own_pictures import add, draw_pets, load, spec
 from vitcli.core.spec import DataSpec
-from vitcli.runner.data import folder_reader, image_reader
-from vitcli.runner.data.image_folder import list_folder
-from vitcli.runner.data.load import data_status, describe_data
-from vitcli.runner.data.picture_files import picture_files
+from vitcli.runner.data import picture_reader
+from vitcli.runner.data.folder import list_folder, picture_files
+from vitcli.runner.data.load import data_status, describe_data, load_data
 from vitcli.runner.errors import InputError, ResourceError
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -177,13 +177,13 @@ def test_one_class_no_train_and_no_folder_say_what_is_wanted(root, tmp_path):
 
 def test_the_second_start_reads_nothing_and_a_change_is_noticed(root, monkeypatch):
     first = load(root)
-    read = folder_reader.read_labelled
-    monkeypatch.setattr(folder_reader, "read_labelled", None)
+    read = picture_reader.read_labelled
+    monkeypatch.setattr(picture_reader, "read_labelled", None)
     assert load(root).data_hash == first.data_hash
     os.utime(root / "train" / "cat" / "20-0.png", (1, 1))
     with pytest.raises(TypeError):
         load(root)
-    monkeypatch.setattr(folder_reader, "read_labelled", read)
+    monkeypatch.setattr(picture_reader, "read_labelled", read)
     assert load(root).data_hash == first.data_hash
 
 
@@ -204,16 +204,30 @@ def test_exchanged_classes_are_noticed_if_sizes_and_times_are_equal(root):
 
 
 def test_progress_is_reported(root, monkeypatch):
-    monkeypatch.setattr(image_reader, "REPORT_SECONDS", -1.0)
+    monkeypatch.setattr(picture_reader, "REPORT_SECONDS", -1.0)
     messages = [""]
     load(root, messages)
     assert any(text.startswith("reading pictures: 20 of 20") for text in messages)
 
 
+def test_after_an_interrupted_reading_other_pictures_can_be_read(root, monkeypatch):
+    def interrupt(text: str) -> None:
+        if text.startswith("reading pictures"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(picture_reader, "REPORT_SECONDS", -1.0)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        load_data(spec(root), on_message=interrupt)
+    thread = threading.Thread(target=load, args=(root,), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert caught.tb, "the frames of the reading are still there"
+
+
 def test_large_files_are_read_by_several_threads_alike(root, monkeypatch):
     expected = load(root, resize=10)
-    monkeypatch.setattr(image_reader, "LARGE_FILE", 0)
-    monkeypatch.setattr(image_reader, "PORTION", 2)
+    monkeypatch.setattr(picture_reader, "LARGE_FILE", 0)
     os.utime(root / "train" / "cat" / "20-0.png", (1, 1))
     assert load(root, resize=10).data_hash == expected.data_hash
 
@@ -225,7 +239,7 @@ def test_too_large_names_a_smaller_resize(root, monkeypatch):
 
 
 def test_a_folder_is_described_by_its_listing(root, tmp_path, monkeypatch):
-    monkeypatch.setattr(folder_reader, "read_labelled", None)
+    monkeypatch.setattr(picture_reader, "read_labelled", None)
     info = describe_data(spec(root))
     assert (info.img_size, info.in_chans, info.class_names) == ((20, 20), 3, ("cat", "dog"))
     assert (info.num_train, info.num_test) == (16, 4)
@@ -311,5 +325,6 @@ def test_predict_collects_the_files_that_train_reads(root):
     (dogs / "20-1.png").rename(dogs / "1")
     (root / "train" / "linked").symlink_to(root / "test" / "cat")
     (root / "train" / "linked" / "loop").symlink_to(root / "train")
-    read = {os.path.realpath(path) for path in list_folder(root).train.paths}
+    folder = list_folder(root)
+    read = {os.path.realpath(path) for path in folder.paths[: folder.num_train]}
     assert {os.path.realpath(path) for path in picture_files([str(root / "train")])} == read

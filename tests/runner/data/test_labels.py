@@ -5,9 +5,10 @@ from dataclasses import replace
 import pytest
 import torch
 
+from tests.runner.data.original_files import in_order
 from vitcli.core.data.source import Images
 from vitcli.core.spec import TASKS, DataSpec, ExperimentSpec
-from vitcli.runner.data.arrays import keep_labels, sort_canonically
+from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.data.load import describe_data, load_data
 from vitcli.runner.errors import ConfigError
 
@@ -18,7 +19,7 @@ def images(count: int = 40, classes: int = 4) -> Images:
     generator = torch.Generator().manual_seed(0)
     pixels = torch.randint(256, (count, 3, 4, 4), dtype=torch.uint8, generator=generator)
     labels = torch.randint(classes, (count,), generator=generator)
-    return sort_canonically(Images(pixels, labels))
+    return in_order(Images(pixels, labels))
 
 
 def kept(count: int) -> set[bytes]:

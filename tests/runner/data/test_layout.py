@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.runner.data.own_pictures import add, draw_pets, load
-from vitcli.runner.data.image_folder import list_folder
+from vitcli.runner.data.folder import list_folder
 from vitcli.runner.errors import InputError
 
 pytestmark = pytest.mark.usefixtures("cache")
@@ -45,7 +45,7 @@ def test_folders_beside_the_splits_are_not_silently_dropped(root):
     add(root / "more", 1, generator)
     (root / "empty").mkdir()
     folder = list_folder(root)
-    assert (len(folder.train), len(folder.test or ())) == (16, 4)
+    assert (folder.num_train, folder.num_test) == (16, 4)
     unused = [note.partition(" is not used")[0] for note in folder.notes]
     assert unused == [str(root / name) for name in ("valid", "training", "more")]
 
@@ -58,7 +58,7 @@ def test_a_class_may_have_the_name_of_a_split(root, name):
         add(flat / each, 3, generator)
     folder = list_folder(flat)
     assert folder.class_names == tuple(sorted(["cat", "dog", name]))
-    assert (len(folder.train), folder.test) == (9, None)
+    assert (folder.num_train, folder.num_test) == (9, None)
     assert any(f"{name} is read as a class" in note for note in folder.notes)
     add(flat / "train" / "cat", 1, generator)
     if name != "train":  # then the classes are in train

@@ -21,6 +21,7 @@ from tests.runner.data.original_files import (
     CIFAR,
     NAMES,
     batch,
+    in_order,
     md5,
     same,
     write_archive,
@@ -29,13 +30,12 @@ from tests.runner.data.original_files import (
 )
 from vitcli.core.data.source import Images, channel_stats
 from vitcli.core.spec import GENERATED, DataSpec
-from vitcli.runner.data import arrays, decode, readers
+from vitcli.runner.data import arrays, load
 from vitcli.runner.data.arrays import (
     data_hash,
     fit_to_size,
     hold_out,
     keep_labels,
-    sort_canonically,
 )
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.data.find import check_name
@@ -95,7 +95,6 @@ def test_the_real_class_folders_and_batches_give_the_same_data_set(
     encoded = {name: batch(*arrays) for name, arrays in files.items()}
     encoded["batches.meta"] = pickle.dumps({"label_names": NAMES}, protocol=2)
     sums = {name: md5(content) for name, content in encoded.items()}
-    monkeypatch.setattr(readers, "checksums", lambda reader: sums)
     reader = torchvision.datasets.CIFAR10
     monkeypatch.setattr(reader, "train_list", [[name, sums[name]] for name in BATCHES])
     monkeypatch.setattr(reader, "test_list", [["test_batch", sums["test_batch"]]])
@@ -172,8 +171,8 @@ def no_reading(monkeypatch):
         def read(*_: object):
             raise AssertionError("images were read again")
 
-        monkeypatch.setattr(decode, "read_labelled", read)
-        monkeypatch.setattr(decode, "read_original", read)
+        monkeypatch.setattr(load, "read_labelled", read)
+        monkeypatch.setattr(load, "read_original", read)
 
     return forbid
 
@@ -266,7 +265,7 @@ def test_the_validation_split_is_fixed_balanced_and_exact(tmp_path, tiny_batches
     assert (len(one.train), len(one.val)) == (163, 37)
     assert sorted(torch.bincount(one.val.labels).tolist()) == [3] * 3 + [4] * 7
     whole = load_data(CIFAR, data_dir=tmp_path / "a")
-    assert data_hash([sort_canonically(_joined(one.train, one.val))]) == data_hash([whole.train])
+    assert data_hash([in_order(_joined(one.train, one.val))]) == data_hash([whole.train])
     assert one.data_hash == whole.data_hash
     assert one.mean == whole.mean
 
@@ -277,7 +276,7 @@ def _joined(*parts: Images) -> Images:
 
 def test_small_classes_are_passed_over_and_keep_one_image():
     pixels = torch.randint(256, (12, 1, 2, 2), dtype=torch.uint8)
-    images = sort_canonically(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
+    images = in_order(Images(pixels, torch.tensor([0] * 2 + [1] * 10)))
     kept, held = hold_out(images, 8)
     assert torch.bincount(held.labels).tolist() == [1, 7]
     assert torch.bincount(kept.labels).tolist() == [1, 3]

@@ -212,7 +212,7 @@ def test_the_box_of_the_shown_picture_is_what_the_model_sees(picture, name, fit)
     path = picture(image, name, **options)
     size = (16, 48) if name == "wide-model.png" else (32, 32)
     assert difference(path, fit, fit, size) < 2.5
-    for other in FITS.keys() - {fit}:
+    for other in {*FITS} - {fit}:
         assert difference(path, fit, other, size) > 8, "another fit shows something else"
 
 

@@ -11,8 +11,8 @@ import torch
 
 from vitcli.core.data.mel import NUM_SAMPLES, RATE
 from vitcli.core.spec import DataSpec
+from vitcli.runner.data.extras import read_sound, read_sounds
 from vitcli.runner.data.load import load_data
-from vitcli.runner.data.sounds import read_sound, read_sounds
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.train.start import Request, start

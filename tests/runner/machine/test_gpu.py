@@ -11,9 +11,9 @@ from torch.testing import assert_close
 from tests.core.specs import build
 from tests.core.trainings import train_state
 from tests.stopping import stop_after
-from vitcli.core.randomness import begin_step
+from vitcli.core.metrics.classification import compute_logits
+from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
-from vitcli.core.train.evaluate import compute_logits
 from vitcli.core.train.optim import total_norm
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
@@ -78,13 +78,13 @@ def test_a_captured_step_draws_what_it_draws_eagerly():
     device, ones = torch.device("cuda"), torch.ones(1000, device="cuda")
     eager = {}
     for step in (0, 1, 7):
-        begin_step(device, 5, step)
+        seed_step(device, 5, step)
         eager[step] = F.dropout(ones, 0.5)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         captured = F.dropout(ones, 0.5)
     for step, expected in eager.items():
-        begin_step(device, 5, step)
+        seed_step(device, 5, step)
         graph.replay()
         assert captured.equal(expected)
     assert not eager[0].equal(eager[1])

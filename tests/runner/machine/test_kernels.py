@@ -74,7 +74,7 @@ def test_elsewhere_torch_computes(monkeypatch):
     monkeypatch.setattr(kernels, "cpu_kind", lambda: "other")
     model = build_vit(changed(**WIDE))
     assert choose_kernels(model, CPU, None) == "torch"
-    assert model.blocks[0].attn.inner.fused
+    assert model.blocks[0].attn.inner.attend.fused
     with pytest.raises(ResourceError, match=r"train\.kernels=native.*need Linux and fp32"):
         choose_kernels(model, CPU, None, "native")
 
@@ -105,7 +105,7 @@ def test_without_a_compiler_torch_computes_and_it_is_said(monkeypatch):
     model = build_vit(changed(**WIDE))
     assert choose_kernels(model, CPU, BF16, on_message=said.append) == "torch"
     assert "no C compiler" in said[0]
-    assert not model.blocks[0].attn.inner.fused
+    assert not model.blocks[0].attn.inner.attend.fused
     with pytest.raises(ResourceError, match="no C compiler"):
         choose_kernels(model, CPU, BF16, "native")
 

@@ -71,12 +71,12 @@ def test_every_truncation_is_seen(tmp_path, name):
 
 
 BROKEN = [
-    "", "[]", "{}", '{"format": 1}', "null", "\x00", "[" * 100_000,
-    '{"format": 1, "step": 1, "files": "x", "state": {}}',
-    '{"format": 1, "step": 1, "files": {"tensors.safetensors": {}}, "state": {}}',
-    '{"format": 1, "step": 7, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
+    "", "[]", "{}", '{"format": 2}', "null", "\x00", "[" * 100_000,
+    '{"format": 2, "step": 1, "files": "x", "state": {}}',
+    '{"format": 2, "step": 1, "files": {"tensors.safetensors": {}}, "state": {}}',
+    '{"format": 2, "step": 7, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
     ' "state": {}}',
-    '{"format": 1, "step": 1, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
+    '{"format": 2, "step": 1, "files": {"tensors.safetensors": {"sha256": "", "bytes": 0}},'
     ' "state": []}',
 ]  # fmt: skip
 
@@ -174,11 +174,3 @@ def test_a_manifest_that_cannot_be_read_is_no_checkpoint(tmp_path):
     (tmp_path / "5" / MANIFEST).mkdir(parents=True)
     with pytest.raises(InputError, match="no readable checkpoint manifest"):
         load_checkpoint(tmp_path / "5")
-
-
-def test_linformers_projections_of_heads_are_stacked_as_they_are_today(tmp_path):
-    """Up to 0.7.0 they were stored as (heads, rank, tokens)."""
-    old = {f"model.blocks.0.attn.inner.attend.{n}": torch.randn(2, 3, 5) for n in ("key_proj",)}
-    path = save_checkpoint(tmp_path, Checkpoint(1, old, {"weights": "model"}))
-    (found,) = load_checkpoint(path).tensors.values()
-    assert found.equal(next(iter(old.values())).flatten(0, 1))

@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 from tests.runner.study.test_states import ROOT, STUDY, fabricate
 from vitcli.cli.main import app
 from vitcli.runner.engines.plan_file import PLAN
-from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study import drive
@@ -341,13 +340,3 @@ def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
     assert len(list(SAVED.rglob("*.json"))) == 4
     shown = CliRunner().invoke(app, ["ablate", "mine.yaml", "--table-only", "-o", "elsewhere"])
     assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "the table needs no training"
-
-
-@pytest.mark.parametrize("state", ["finished", "interrupted"])
-def test_a_trial_of_a_version_with_other_bits_is_stale(study, state):
-    run = fabricate("full", 0, state=state)
-    version_1 = config_hash(study.trials()[0].spec, version=1)
-    commit_json(run.path / "meta.json", run.read("meta.json") | {"config_hash": version_1})
-    found = trial_states(study, ROOT)["full/seed0"]
-    assert found.state == "stale"
-    assert "whose results differ from this version's" in found.reason

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from tests.core.trainings import experiment
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.experiment.build import new_module
+from vitcli.runner.experiment.build import filled_module, new_module
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.train import build, flops, rehearsal
 from vitcli.runner.train.estimate import make_estimate
@@ -124,3 +125,18 @@ def test_measured_steps_scale_the_loss_of_fp16(monkeypatch):
     rehearsal.probe(built)
     assert made == ["cpu"]
     assert all(map(torch.equal, before, built.task.module.parameters())), "the rate is 0"
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"name": "clip", "captions": "folder", "text_dim": 16, "text_depth": 1},
+        {"name": "fusion", "sound": "folder", "fusion": "late", "sound_patch_size": 16},
+    ],
+)
+def test_random_pictures_have_what_the_task_reads_beside_them(task):
+    spec = experiment({"task": task, "data": {"name": "imagefolder:here"}})
+    data = rehearsal.random_data(spec, 64, torch.device("cpu"))
+    module = filled_module(spec, data)
+    step = next(build.BuiltTraining(spec, module, data).training.run_epoch(0))
+    assert step.scalars["loss"].isfinite()

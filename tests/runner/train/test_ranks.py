@@ -111,9 +111,9 @@ def test_cuda_graphs_need_a_single_process(monkeypatch):
     cuda, said = module.torch.device("cuda"), []
     monkeypatch.setattr(ranks, "size", lambda: 2)
     assert not use_graphs(ExperimentSpec(), cuda, said.append)
-    assert said == ["CUDA graphs need a single process, training without graphs"]
+    assert said == ["a CUDA graph needs a single process, training without it"]
     wanted = ExperimentSpec(train=TrainSpec(graphs=True))
-    with pytest.raises(ConfigError, match=r"train\.graphs: CUDA graphs need a"):
+    with pytest.raises(ConfigError, match=r"train\.graphs: a CUDA graph needs a"):
         use_graphs(wanted, cuda, said.append)
 
 

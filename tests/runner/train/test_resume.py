@@ -133,7 +133,7 @@ def test_the_bits_depend_on_the_step_seed(tiny, here, monkeypatch):
         stop_after(patch, 6)
         with pytest.raises(StoppedError):
             run(tiny, "stopped")
-    monkeypatch.setattr(loop, "begin_step", lambda *_: torch.manual_seed(7))
+    monkeypatch.setattr(loop, "seed_step", lambda *_: torch.manual_seed(7))
     run(tiny, "stopped", resume=True)
     with pytest.raises(AssertionError):
         assert_same_run(calm, RunDir(here / "stopped"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.stopping import stop_after
+from vitcli.core.metrics import classification
 from vitcli.core.objectives.classify import Classify
-from vitcli.core.train import evaluate
 from vitcli.runner.errors import ConfigError, DivergedError, StoppedError, UserError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
@@ -128,9 +128,9 @@ def test_a_stop_after_a_nan_counts_as_diverged(tiny, here, monkeypatch):
 
 
 def test_infinite_logits_are_a_divergence(tiny, here, monkeypatch):
-    original = evaluate.compute_logits
+    original = classification.compute_logits
     monkeypatch.setattr(
-        "vitcli.core.train.evaluate.compute_logits",
+        "vitcli.core.metrics.classification.compute_logits",
         lambda *a, **k: original(*a, **k) * float("inf"),
     )
     with pytest.raises(DivergedError, match="not finite"):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.block import PreNorm
+from vitcli.core.nn.block import Branch
 
 
 def grad_cam(
@@ -78,10 +78,10 @@ def logits_of(model: VisionTransformer, tokens: Tensor, features: Tensor, count:
     return model.forward_head(model.last_norm(model.blocks[count + 1 :](tokens)))
 
 
-def next_branch(model: VisionTransformer, count: int) -> PreNorm:
+def next_branch(model: VisionTransformer, count: int) -> Branch:
     """Return the attention branch of the block after the first ``count`` blocks."""
     branch = next(model.blocks[count].children())
-    assert isinstance(branch, PreNorm)
+    assert isinstance(branch, Branch)
     return branch
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitcli.core.models.vit import VisionTransformer
-from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.softmax import Softmax
 
 
@@ -26,7 +26,7 @@ def can_be_uniform(model: VisionTransformer) -> bool:
     """
     attention = attention_of(model.blocks[0])
     rule = attention.attend
-    has_bias = type(attention.position).bias is not Position.bias
+    has_bias = attention.position.biases_scores
     return type(rule) is Softmax and not (rule.masks_diagonal or has_bias)
 
 

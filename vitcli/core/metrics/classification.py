@@ -1,13 +1,19 @@
 """Metrics of a classification. Axes: N images, K classes."""
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
+from vitcli.core.data.batches import eval_batches, images_at_once, limit_images
+from vitcli.core.data.source import Images
+from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
 from vitcli.core.spec.rows import load_target
+from vitcli.core.torch_use import autocast_to
 
 TOP = 5
 
@@ -132,3 +138,53 @@ def wilson_interval(successes: int, trials: int, z: float = 1.959964) -> tuple[f
     spread = z * (share * (1 - share) / trials + z * z / (4 * trials * trials)) ** 0.5
     scale = 1 + z * z / trials
     return (centre - spread) / scale, (centre + spread) / scale
+
+
+def logits_and_labels(
+    model: nn.Module, images: Images, spec: ExperimentSpec, *, flip: bool = False
+) -> tuple[Tensor, Tensor]:
+    """Return logits (N, K) in fp32 and labels (N,) of a split, normalised as the spec says.
+
+    ``train.limit_batches`` limits the split too, to evenly spaced images. ``flip`` averages over
+    each image and its mirror image.
+    """
+    data = spec.data
+    assert data.mean is not None
+    assert data.std is not None
+    part = limit_images(images, spec)
+    size = images_at_once(images.pixels.device)
+    batches = eval_batches(part, mean=data.mean, std=data.std, batch_size=size)
+    return compute_logits(model, batches, flip=flip), part.labels
+
+
+@torch.inference_mode()
+def compute_logits(
+    model: nn.Module,
+    batches: Iterable[dict[str, Tensor]],
+    *,
+    autocast: torch.dtype | None = None,
+    flip: bool = False,
+) -> Tensor:
+    """Return fp32 logits (N, K) of all images, in order, on the device of the batches.
+
+    The model runs in eval mode. With ``flip`` (test-time augmentation) the result is the logarithm
+    of the mean probability over the image and its mirror image. On CUDA the last batch is padded to
+    the size of the others, so that a compiled model sees one shape.
+    """
+    was_training = model.training
+    model.eval()
+    rows, size = [], 0
+    for batch in batches:
+        images = batch["images"]
+        count, size = len(images), max(size, len(images))
+        if images.is_cuda and count < size:
+            images = F.pad(images, (0, 0, 0, 0, 0, 0, 0, size - count))
+        with autocast_to(images.device, autocast):
+            logits = model(images).float()
+            if flip:
+                mirrored = model(images.flip(-1)).float()
+                mean = torch.stack([logits, mirrored]).log_softmax(-1).logsumexp(0)
+                logits = mean - math.log(2)
+        rows.append(logits[:count])
+    model.train(was_training)
+    return torch.cat(rows)

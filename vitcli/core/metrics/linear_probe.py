@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.core.train.optim import without_compiler
+from vitcli.core.torch_use import without_compiler
 
 STRENGTHS = (1.0, 0.1, 1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
 """Strengths of the L2 penalty to choose from, the strongest first."""

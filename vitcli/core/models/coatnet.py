@@ -4,30 +4,34 @@ Dai et al. 2021, https://arxiv.org/abs/2106.04803. Axes: B batch, C channels, H 
 of a grid, D width of a token, K classes.
 """
 
-from collections import OrderedDict
 from dataclasses import replace
 
 from torch import Tensor, nn
 
+from vitcli.core.models.layers import (
+    build_attention,
+    build_block,
+    build_join,
+    build_norm,
+    build_position,
+)
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec, halve_grid
 from vitcli.core.nn.attention import SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import PreNorm, build_block
+from vitcli.core.nn.block import Block, Branch
 from vitcli.core.nn.linear import Gelu
 from vitcli.core.nn.mbconv import Downsample, MBConv, as_tokens, build_shortcut
-from vitcli.core.nn.norm import build_norm
-from vitcli.core.nn.patch_embed import channels_last, input_channels
-from vitcli.core.nn.pos_embed import build_position
-from vitcli.core.spec import CoatnetSpec, TokenSpec
+from vitcli.core.nn.patch_embed import channels_last
+from vitcli.core.spec import CoatnetSpec
 
 
 class Stem(nn.Module):
     """Two 3x3 convolutions; the first has the stride: (B, C, H, W) -> (B, N, D)."""
 
-    def __init__(self, spec: TokenSpec, dim: int, stride: int) -> None:
+    def __init__(self, in_chans: int, dim: int, stride: int) -> None:
         super().__init__()
         self.layers = nn.Sequential(
-            nn.Conv2d(input_channels(spec), dim, 3, stride, padding=1, bias=False),
+            nn.Conv2d(in_chans, dim, 3, stride, padding=1, bias=False),
             nn.BatchNorm2d(dim),
             Gelu(),
             nn.Conv2d(dim, dim, 3, padding=1, bias=False),
@@ -37,21 +41,19 @@ class Stem(nn.Module):
         return as_tokens(self.layers(channels_last(images)))
 
 
-class DownsamplingBranch(PreNorm):
+class DownsamplingBranch(Branch):
     """An attention branch that changes grid and width: Proj(Pool(x)) + Attn(Pool(Norm(x)))."""
 
-    def __init__(self, branch: PreNorm, stage: StageSpec) -> None:
+    def __init__(self, branch: Branch, stage: StageSpec) -> None:
         norm = build_norm(stage.spec, stage.before.embed_dim)
         super().__init__(norm, branch.inner, branch.join, branch.after)
         changes = stage.before.grid_size != stage.shape.grid_size
         self.downsample = Downsample(stage.before) if changes else nn.Identity()
-        self.shortcut = build_shortcut(stage.spec, stage.before, stage.shape)
+        self.shortcut = build_stage_shortcut(stage)
 
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return {}
-
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        return self.merge(self.shortcut(x), self.inner(self.downsample(self.norm(x))))
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.shortcut(x)
+        return self.join(shortcut, self.after(self.inner(self.downsample(self.norm(x)))))
 
 
 class CoAtNet(StagedModel):
@@ -65,13 +67,16 @@ class CoAtNet(StagedModel):
     spec: CoatnetSpec
     no_maps = "attends on several grids, so its patches are not the same from layer to layer"
 
-    def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
-        stride = max(1, spec.patch_size // 2)
-        return Stem(spec, self.spec.stem_width or spec.embed_dim, stride), stride
+    def make_patch_embed(self) -> tuple[nn.Module, int]:
+        stride = max(1, self.spec.patch_size // 2)
+        return Stem(self.image_shape[0], self._stem_width, stride), stride
+
+    @property
+    def _stem_width(self) -> int:
+        return self.spec.stem_width or self.spec.embed_dim
 
     def first_shapes(self) -> tuple[TokenShape, TokenShape]:
-        width = self.spec.stem_width or self.spec.embed_dim
-        stem = replace(self.token_shape, embed_dim=width)
+        stem = replace(self.token_shape, embed_dim=self._stem_width)
         first = halve_grid(self.token_shape) if self.spec.patch_size > 1 else self.token_shape
         return stem, first
 
@@ -86,17 +91,23 @@ class CoAtNet(StagedModel):
         return Stage(nn.Identity(), blocks)
 
 
+def build_stage_shortcut(stage: StageSpec) -> nn.Sequential:
+    """Return the shortcut; without residual connections, the join ignores it, so it is empty."""
+    has_shortcut = stage.spec.has_residual
+    return build_shortcut(stage.before, stage.shape) if has_shortcut else nn.Sequential()
+
+
 def build_conv_block(stage: StageSpec, rate: float) -> MBConv:
-    return MBConv(stage.spec, stage.before, stage.shape, rate)
+    shortcut, join = build_stage_shortcut(stage), build_join(stage.spec)
+    return MBConv(stage.before, stage.shape, shortcut, join, rate)
 
 
-def build_attention_block(stage: StageSpec, rate: float) -> nn.Sequential:
+def build_attention_block(stage: StageSpec, rate: float) -> Block:
     """Return a block of attention and FFN, whose attention branch may change grid and width."""
     spec, shape = stage.spec, stage.shape
     if stage.before == shape:
         return build_block(spec, shape, rate)
-    position = build_position(spec, shape)
-    attention = SelfAttention(spec, shape, position, in_dim=stage.before.embed_dim)
-    (_, branch), *others = build_block(spec, shape, rate, attention).named_children()
-    assert isinstance(branch, PreNorm)
-    return nn.Sequential(OrderedDict([("attn", DownsamplingBranch(branch, stage)), *others]))
+    parts = SelfAttention, build_position(spec, shape)
+    attention = build_attention(spec, shape, *parts, in_dim=stage.before.embed_dim)
+    block = build_block(spec, shape, rate, attention)
+    return Block(DownsamplingBranch(block.attn, stage), block.ffn)

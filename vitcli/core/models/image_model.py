@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Self, TypeVar
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -10,8 +10,6 @@ from torch import Tensor, nn
 from vitcli.core.nn.block import forward_recomputed
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ModelSpec
-
-T = TypeVar("T")
 
 
 def refuse_bytes(images: Tensor) -> None:
@@ -84,7 +82,7 @@ class ImageModel(nn.Module):
         """Return the pooled features that enter the head: (B, C, H, W) -> (B, num_features)."""
         raise NotImplementedError
 
-    def run_blocks(self, blocks: Iterable[nn.Module], tokens: T) -> T:
+    def run_blocks(self, blocks: Iterable[nn.Module], tokens: Tensor) -> Tensor:
         """Return the tokens after all blocks.
 
         In training with ``grad_checkpointing``, the backward pass recomputes the blocks. There is

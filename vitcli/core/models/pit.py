@@ -6,9 +6,9 @@ Heo et al. 2021, https://arxiv.org/abs/2103.16302. Axes: B batch, N tokens (pref
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.models.layers import build_block
 from vitcli.core.models.staged import Stage, StagedModel, StageSpec
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import build_block
 from vitcli.core.nn.linear import Linear
 from vitcli.core.nn.mbconv import DepthwiseConv
 

@@ -81,7 +81,7 @@ class StagedModel(TokenModel):
 
 
 def halve_grid(shape: TokenShape, *, widened: bool = False) -> TokenShape:
-    """Return a shape with halved sides, rounded up, and twice the width if ``widened``.
+    """Return a shape with halved sides, rounded up; ``widened`` doubles width and heads.
 
     Raises:
         ValueError: The grid is a single token.
@@ -92,5 +92,6 @@ def halve_grid(shape: TokenShape, *, widened: bool = False) -> TokenShape:
             "depths has too many stages: the grid is 1x1 before the last stage; use fewer"
             " stages, larger images or a smaller patch_size"
         )
-    grid = -(-height // 2), -(-width // 2)
-    return replace(shape, grid_size=grid, embed_dim=shape.embed_dim * (1 + widened))
+    grid, factor = (-(-height // 2), -(-width // 2)), 1 + widened
+    dim, heads = factor * shape.embed_dim, factor * shape.num_heads
+    return replace(shape, grid_size=grid, embed_dim=dim, num_heads=heads)

@@ -9,14 +9,13 @@ from torch import Tensor, nn
 
 from vitcli.core.make import make
 from vitcli.core.models.image_model import ImageModel
+from vitcli.core.models.layers import build_norm, build_patch_embed, build_table
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import Stream, Tokens, norm_op_sizes
 from vitcli.core.nn.init import init_parts
-from vitcli.core.nn.norm import build_norm
-from vitcli.core.nn.patch_embed import build_patch_embed
 from vitcli.core.nn.pool import Pool
-from vitcli.core.nn.pos_embed import build_table, resize_positions
+from vitcli.core.nn.pos_embed import resize_positions
 from vitcli.core.ops.backend import UsesBackend
+from vitcli.core.ops.branch import norm_op_sizes
 from vitcli.core.randomness import Draws
 from vitcli.core.spec import PatchSpec, TokenSpec
 from vitcli.core.spec.slots import HEADS, INITS, POOLS
@@ -36,23 +35,22 @@ class TokenModel(UsesBackend, ImageModel):
 
     def __init__(self, spec: TokenSpec) -> None:
         super().__init__(spec)
-        self.patch_embed, patch_size = self.make_patch_embed(spec)
+        self.patch_embed, patch_size = self.make_patch_embed()
         height, width = (side // patch_size for side in self.image_shape[1:])
         self.grid_size = (height, width)
         self.num_prefix_tokens = spec.num_prefix_tokens
         dim = spec.embed_dim
         has_cls = POOLS[spec.pool].has_cls_token
         self.cls_token = nn.Parameter(torch.zeros(1, 1, dim)) if has_cls else None
-        tokens = torch.zeros(1, spec.num_registers, dim)
-        self.reg_tokens = nn.Parameter(tokens) if spec.num_registers else None
+        registers = torch.zeros(1, spec.num_prefix_tokens - has_cls, dim)
+        self.reg_tokens = nn.Parameter(registers) if registers.numel() else None
         self.pos_embed = build_table(spec, self.token_shape)
         self.pos_drop = nn.Dropout(spec.pos_drop)
-        self.norm_pre = build_norm(spec, dim) if spec.has_first_norm else None
 
-    def make_patch_embed(self, spec: TokenSpec) -> tuple[nn.Module, int]:
+    def make_patch_embed(self) -> tuple[nn.Module, int]:
         """Return the patch embedding and the distance between neighbouring patches in pixels."""
-        assert isinstance(spec, PatchSpec), "other families override this method"
-        return build_patch_embed(spec), spec.patch_size
+        assert isinstance(self.spec, PatchSpec), "other families override this method"
+        return build_patch_embed(self.spec), self.spec.patch_size
 
     @property
     def token_shape(self) -> TokenShape:
@@ -61,6 +59,7 @@ class TokenModel(UsesBackend, ImageModel):
             embed_dim=self.spec.embed_dim,
             grid_size=self.grid_size,
             num_prefix_tokens=self.num_prefix_tokens,
+            num_heads=self.spec.num_heads,
         )
 
     def add_head(self, shape: TokenShape) -> None:
@@ -116,8 +115,7 @@ class TokenModel(UsesBackend, ImageModel):
             tokens = torch.cat(
                 [front.expand(tokens.shape[0], -1, -1).to(tokens.dtype), tokens], dim=1
             )
-        tokens = self.pos_drop(tokens)
-        return tokens if self.norm_pre is None else self.norm_pre(tokens)
+        return self.pos_drop(tokens)
 
     @property
     def num_patches(self) -> int:
@@ -133,9 +131,9 @@ class TokenModel(UsesBackend, ImageModel):
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         return norm_op_sizes(self.norm)
 
-    def last_norm(self, tokens: Tokens) -> Tensor:
+    def last_norm(self, tokens: Tensor) -> Tensor:
         """Return the normalised tokens (B, N, D) from the output of the last block."""
-        return self.backend.add_norm(*Stream.of(tokens), self.norm)[1]
+        return self.backend.norm(tokens, self.norm)
 
     def forward_head(self, tokens: Tensor) -> Tensor:
         """Return the logits: (B, N, D) -> (B, K)."""

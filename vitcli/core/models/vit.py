@@ -9,17 +9,11 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from vitcli.core.models.image_model import refuse_bytes
+from vitcli.core.models.layers import build_block, build_norm
 from vitcli.core.models.token_model import TokenModel
-from vitcli.core.nn.block import (
-    PreNorm,
-    Stream,
-    Tokens,
-    build_block,
-    drop_path_rates,
-    forward_first,
-    forward_with_weights,
-)
+from vitcli.core.nn.block import Block, drop_path_rates
 from vitcli.core.nn.pool import ClsPool
+from vitcli.core.ops.branch import postpone_sums
 from vitcli.core.spec import ModelSpec, VitSpec
 from vitcli.core.spec.slots import ATTENTIONS, NORMS
 
@@ -35,14 +29,24 @@ class VisionTransformer(TokenModel):
 
     def __init__(self, spec: VitSpec) -> None:
         super().__init__(spec)
+        self.norm_pre = build_norm(spec, spec.embed_dim) if spec.pre_norm else None
         shape = self.token_shape
         rates = drop_path_rates(spec.drop_path, spec.depth)
         self.blocks = nn.Sequential(*[build_block(spec, shape, rate) for rate in rates])
         self.add_head(shape)
 
+    def embed_patches(
+        self, images: Tensor, grid_size: tuple[int, int], keep: Tensor | None = None
+    ) -> Tensor:
+        tokens = super().embed_patches(images, grid_size, keep)
+        return tokens if self.norm_pre is None else self.norm_pre(tokens)
+
     def forward_features(self, images: Tensor) -> Tensor:
         """Return the tokens (B, N, D) after the last norm."""
-        return self.last_norm(self.run_blocks(self.blocks, self._enter_blocks(images)))
+        return self._encode(self.embed(images))
+
+    def _encode(self, tokens: Tensor) -> Tensor:
+        return self.last_norm(self.run_blocks(self.blocks, postpone_sums(self, tokens)))
 
     def encode(self, images: Tensor, keep: Tensor | None = None) -> Tensor:
         """Return the tokens (B, N, D) after the last norm, on any grid of patches.
@@ -62,31 +66,20 @@ class VisionTransformer(TokenModel):
         grid = height // patch, width // patch
         if self.spec.no_other_grid and (keep is not None or grid != self.grid_size):
             raise ValueError(self.spec.no_other_grid)
-        tokens = self._as_stream(self.embed_patches(images, grid, keep))
-        return self.last_norm(self.run_blocks(self.blocks, tokens))
+        return self._encode(self.embed_patches(images, grid, keep))
 
     def features(self, images: Tensor) -> Tensor:
         """Return the pooled features (B, D). The last block computes only the tokens needed."""
         if not self._reads_first_only():
             return self.pool(self.forward_features(images))
         *blocks, last = self.blocks
-        tokens = self.run_blocks(blocks, self._enter_blocks(images))
-        return self.pool(self.last_norm(forward_first(last, tokens)))
+        assert isinstance(last, Block)
+        tokens = self.run_blocks(blocks, postpone_sums(self, self.embed(images)))
+        return self.pool(self.last_norm(last.forward_first(tokens)))
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the logits."""
         return self.head(self.features(images))
-
-    def _enter_blocks(self, images: Tensor) -> Tokens:
-        return self._as_stream(self.embed(images))
-
-    def _as_stream(self, tokens: Tensor) -> Tokens:
-        """Return embedded images, as a stream if the norms compute the residual sums."""
-        if not (self.training and self.backend.postpones_sums(tokens)):
-            return tokens
-        branches = [branch for block in self.blocks for branch in block.children()]
-        can_all = all(isinstance(branch, PreNorm) and branch.takes_streams for branch in branches)
-        return Stream(tokens) if can_all and type(self.norm) is nn.LayerNorm else tokens
 
     def _reads_first_only(self) -> bool:
         """Return whether the head reads only CLS and no norm mixes CLS with other tokens."""
@@ -105,7 +98,8 @@ class VisionTransformer(TokenModel):
 
         Only the requested layers store their weights.
         """
-        return self._attend(images, self._layer_indices(layers), stop_early=True)[1]
+        wanted = self._layer_indices(layers)
+        return self._attend(images, wanted, self.blocks[: max(wanted, default=-1) + 1])[1]
 
     def forward_with_weights(
         self, images: Tensor, layers: Sequence[int] | None = None
@@ -114,31 +108,34 @@ class VisionTransformer(TokenModel):
 
         Autograd can differentiate the logits with respect to the weights.
         """
-        tokens, found = self._attend(images, self._layer_indices(layers))
-        return self.forward_head(self.last_norm(tokens)), found
+        tokens, weights = self._attend(images, self._layer_indices(layers), self.blocks)
+        return self.forward_head(self.last_norm(tokens)), weights
 
     def _attend(
-        self, images: Tensor, wanted: Sequence[int], *, stop_early: bool = False
+        self, images: Tensor, wanted: Sequence[int], blocks: nn.Sequential
     ) -> tuple[Tensor, dict[int, Tensor]]:
-        found: dict[int, Tensor] = {}
+        """Return the tokens after some blocks, and the attention weights of the wanted blocks."""
+        weights: dict[int, Tensor] = {}
         tokens = self.embed(images)
-        for i, block in enumerate(self.blocks):
-            if stop_early and i > max(wanted, default=-1):
-                break
+        for i, block in enumerate(blocks):
             if i in wanted:
-                tokens, found[i] = forward_with_weights(block, tokens)
+                assert isinstance(block, Block)
+                tokens, weights[i] = block.forward_with_weights(tokens)
             else:
                 tokens = block(tokens)
-        return tokens, found
+        return tokens, weights
 
     def _layer_indices(self, layers: Sequence[int] | None) -> list[int]:
-        return [self._layer(i) for i in (range(len(self.blocks)) if layers is None else layers)]
+        """Return the layers, counted from 0, all by default.
 
-    def _layer(self, index: int) -> int:
+        Raises:
+            ValueError: The model has no such layer.
+        """
         depth = len(self.blocks)
-        if not -depth <= index < depth:
-            raise ValueError(f"layer {index} is out of range: the model has {depth} layers")
-        return index % depth
+        for index in layers or ():
+            if not -depth <= index < depth:
+                raise ValueError(f"layer {index} is out of range: the model has {depth} layers")
+        return [i % depth for i in (range(depth) if layers is None else layers)]
 
 
 def build_vit(spec: ModelSpec, seed: int | None = None) -> VisionTransformer:

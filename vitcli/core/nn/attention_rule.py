@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from vitcli.core.make import make
 from vitcli.core.ops.attention import Scale
-from vitcli.core.spec import TokenSpec
 from vitcli.core.spec.slots import ATTN_SCALES
 
 
@@ -21,10 +20,15 @@ class TokenShape:
     embed_dim: int
     grid_size: tuple[int, int]
     num_prefix_tokens: int
+    num_heads: int = 1
 
     @property
     def num_tokens(self) -> int:
         return self.num_prefix_tokens + self.grid_size[0] * self.grid_size[1]
+
+    @property
+    def head_dim(self) -> int:
+        return self.embed_dim // self.num_heads
 
 
 class HeadDimScale(nn.Module):
@@ -66,21 +70,22 @@ class LearnedScale(nn.Module):
         return self.temperature.exp()
 
 
-def build_scale(spec: TokenSpec, shape: TokenShape) -> nn.Module:
-    """Return the module that computes the scale of the scores."""
-    scale: nn.Module = make(ATTN_SCALES[spec.score_scale], shape.embed_dim, spec.num_heads)
+def build_scale(name: str, shape: TokenShape) -> nn.Module:
+    """Return the module that computes the scale of the scores, by its row of ``ATTN_SCALES``."""
+    scale: nn.Module = make(ATTN_SCALES[name], shape.embed_dim, shape.num_heads)
     return scale
 
 
 class AttentionRule(nn.Module):
-    """Base class of attention rules: q, k and v, each (B, h, N, d) -> (B, h, N, d)."""
+    """Base class of attention rules: q, k and v, each (B, h, N, d) -> (B, h, N, d).
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
-    ) -> Tensor:
-        raise NotImplementedError
+    Any module with such a ``forward`` can be a rule. This class adds what a rule may also do.
+    """
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    fused = True
+    """Whether torch's fused kernel computes the rule, if there is one, or plain matrix products."""
+
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the attention weights (B, h, N, N) of the output.
 
         Raises:
@@ -97,7 +102,7 @@ class AttentionRule(nn.Module):
 
 
 def before_step(model: nn.Module, seed: int, step: int) -> None:
-    """Call ``before_step`` of every attention rule in the model before a training step (from 0)."""
-    rules = [module for module in model.modules() if isinstance(module, AttentionRule)]
-    for index, rule in enumerate(rules):
-        rule.before_step(seed, step, index)
+    """Call ``before_step`` of every layer that has it, before a training step (from 0)."""
+    layers = [module for module in model.modules() if hasattr(type(module), "before_step")]
+    for index, layer in enumerate(layers):
+        layer.before_step(seed, step, index)  # type: ignore[operator]

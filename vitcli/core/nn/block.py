@@ -1,27 +1,20 @@
-"""The transformer block: a sequence of residual branches, built from the slots of the spec.
+"""The transformer block: a sequence of residual branches.
 
 Axes: B batch, N tokens, D embed_dim.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from vitcli.core.make import make
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.inner import InnerLayer
-from vitcli.core.nn.norm import FrozenStatistics, build_norm
-from vitcli.core.nn.pos_embed import build_position
+from vitcli.core.nn.norm import FrozenStatistics
 from vitcli.core.ops.backend import UsesBackend
-from vitcli.core.spec import TokenSpec
-from vitcli.core.spec.rows import load_target
-from vitcli.core.spec.slots import FFNS, NORM_POSITIONS, RESIDUALS
+from vitcli.core.ops.branch import compute_branch, norm_op_sizes
 
 T = TypeVar("T")
 Join = Callable[[Tensor, Tensor], Tensor]
@@ -30,12 +23,6 @@ Join = Callable[[Tensor, Tensor], Tensor]
 def keep_branch(_: Tensor, branch: Tensor) -> Tensor:
     """Return the branch without its input, for networks without residual connections."""
     return branch
-
-
-def build_join(spec: TokenSpec) -> Join:
-    """Return the function that combines the input of a branch with its output."""
-    join: Join = load_target(RESIDUALS[spec.residual].build)
-    return join
 
 
 class DropPath(nn.Module):
@@ -56,6 +43,11 @@ class DropPath(nn.Module):
         return x * (keep / (1 - self.rate)).to(x.dtype)
 
 
+def drop_path_rates(last: float, count: int) -> list[float]:
+    """Return ``count`` rates that grow linearly from 0 to ``last``."""
+    return [last * i / max(1, count - 1) for i in range(count)]
+
+
 class LayerScale(nn.Module):
     """A learned factor for each feature: (B, N, D) -> (B, N, D).
 
@@ -70,101 +62,62 @@ class LayerScale(nn.Module):
         return x * self.gamma
 
 
-class Stream(NamedTuple):
-    """Tokens (B, N, D), and the last branch's output, which must still be added to the tokens.
+class Branch(UsesBackend, nn.Module):
+    """Base class of residual branches, which differ in the place of the norm.
 
-    The next norm reads all tokens anyway, so a backend can add the branch in the same pass over
-    memory. A model that trains with such a backend passes a stream through its blocks instead of a
-    tensor. Each branch takes and returns a stream. The last norm returns a tensor.
+    Args:
+        norm: The normalisation.
+        inner: Attention or feed-forward network, (B, N, D) -> (B, N, D).
+        join: Function of the input of the branch and its output.
+        after: LayerScale and DropPath of the output.
     """
 
-    tokens: Tensor
-    branch: Tensor | None = None
-
-    @classmethod
-    def of(cls, tokens: "Tokens") -> "Stream":
-        """Return ``tokens`` as a stream; a tensor becomes a stream without a branch."""
-        return tokens if isinstance(tokens, Stream) else cls(tokens)
-
-
-Tokens = Tensor | Stream
-
-
-def is_idle(layer: nn.Module) -> bool:
-    """Return whether a layer (DropPath, LayerScale or dropout) returns its input unchanged."""
-    if isinstance(layer, DropPath):
-        return not layer.training or layer.rate == 0
-    return isinstance(layer, nn.Dropout) and (not layer.training or layer.p == 0)
-
-
-class PreNorm(UsesBackend, nn.Module):
-    """A pre-norm residual branch: join(x, drop_path(scale(inner(norm(x)))))."""
+    norm_is_first = False
+    """Whether the branch is pre-norm, which a backend may compute."""
 
     def __init__(self, norm: nn.Module, inner: nn.Module, join: Join, after: nn.Module) -> None:
         super().__init__()
         self.norm, self.inner, self.join, self.after = norm, inner, join, after
 
-    @property
-    def takes_streams(self) -> bool:
-        """Return whether the branch accepts streams.
-
-        The join must be a plain sum, and the norm must be a LayerNorm.
-        """
-        return self.join is torch.add and type(self.norm) is nn.LayerNorm
-
-    def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return norm_op_sizes(self.norm)
-
     def inner_input(self, x: Tensor) -> Tensor:
         """Return the input of the inner layer for tokens ``x``."""
-        return self.backend.add_norm(x, None, self.norm)[1]
-
-    def enter(self, x: Tokens) -> tuple[Tensor, Tensor]:
-        """Return the tokens, and the input of the inner layer."""
-        if isinstance(x, Stream):
-            return self.backend.add_norm(*x, self.norm)
-        return x, self.inner_input(x)
+        raise NotImplementedError
 
     def merge(self, x: Tensor, branch: Tensor) -> Tensor:
         """Return the output of the branch from its input and the output of the inner layer."""
-        return self.join(x, self.after(branch))
+        raise NotImplementedError
 
-    def forward(self, x: Tokens) -> Tokens:
-        if isinstance(x, Stream):
-            tokens, seen = self.enter(x)
-            return Stream(tokens, self.after(self.inner(seen)))
-        whole = self.whole_branch(x, x.shape[1])
-        return self.merge(x, self.inner(self.inner_input(x))) if whole is None else whole
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor | None = compute_branch(self, x)
+        return self.merge(x, self.inner(self.inner_input(x))) if out is None else out
 
-    def whole_branch(self, x: Tensor, num_queries: int) -> Tensor | None:
-        """Return the branch's output for the first tokens, if the backend computes it in one call.
-
-        Otherwise return None. (B, N, D) -> (B, num_queries, D)
-        """
-        if not isinstance(self.inner, InnerLayer):
-            return None
-        adds = self.join is torch.add and all(
-            map(is_idle, [*self.after.children(), self.inner.last])
-        )
-        out = self.inner.after_norm(x, self.norm, adds, num_queries)
-        return out if out is None or adds else self.merge(x[:, :num_queries], out)
-
-
-def norm_op_sizes(norm: nn.Module) -> dict[str, tuple[int, ...]]:
-    """Return ``op_sizes`` of a layer that calls ``add_norm`` with this norm."""
-    return {"add_norm": tuple(norm.normalized_shape)} if type(norm) is nn.LayerNorm else {}
-
-
-class PostNorm(PreNorm):
-    """A post-norm branch, norm(join(x, drop_path(scale(inner(x))))), as in Vaswani et al. 2017."""
-
-    takes_streams = False
+    def forward_first(self, x: Tensor) -> Tensor:
+        """Return ``forward(x)[:, :1]`` of an attention branch, computed for one query only."""
+        out: Tensor | None = compute_branch(self, x, first_only=True)
+        if out is None:
+            assert isinstance(self.inner, SelfAttention)
+            branch = self.inner.forward_first(self.inner_input(x))
+            out = self.merge(x[:, :1], branch)
+        return out
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
-        return {}
+        return norm_op_sizes(self.norm) if self.norm_is_first else {}
 
-    def whole_branch(self, x: Tensor, num_queries: int) -> None:
-        return None
+
+class PreNormBranch(Branch):
+    """A pre-norm branch, join(x, after(inner(norm(x))))."""
+
+    norm_is_first = True
+
+    def inner_input(self, x: Tensor) -> Tensor:
+        return self.backend.norm(x, self.norm)
+
+    def merge(self, x: Tensor, branch: Tensor) -> Tensor:
+        return self.join(x, self.after(branch))
+
+
+class PostNormBranch(Branch):
+    """A post-norm branch, norm(join(x, after(inner(x)))), as in Vaswani et al. 2017."""
 
     def inner_input(self, x: Tensor) -> Tensor:
         return x
@@ -173,60 +126,28 @@ class PostNorm(PreNorm):
         return self.norm(self.join(x, self.after(branch)))
 
 
-def drop_path_rates(last: float, count: int) -> list[float]:
-    """Return ``count`` rates that grow linearly from 0 to ``last``."""
-    return [last * i / max(1, count - 1) for i in range(count)]
+class Block(nn.Module):
+    """An attention branch, then a feed-forward branch if there is one: (B, N, D) -> (B, N, D)."""
 
+    def __init__(self, attn: Branch, ffn: Branch | None = None) -> None:
+        super().__init__()
+        self.attn, self.ffn = attn, ffn
 
-def build_block(
-    spec: TokenSpec, shape: TokenShape, drop_path: float, attention: SelfAttention | None = None
-) -> nn.Sequential:
-    """Return a block of an attention branch and, unless ``ffn`` is ``none``, an FFN branch.
+    def forward(self, x: Tensor) -> Tensor:
+        return self._feed_forward(self.attn(x))
 
-    If ``attention`` is None, the branch uses ``SelfAttention`` over the whole sequence.
-    """
-    if attention is None:
-        attention = SelfAttention(spec, shape, build_position(spec, shape))
-    inners: dict[str, nn.Module] = {"attn": attention}
-    if FFNS[spec.ffn].build:
-        inners["ffn"] = make(FFNS[spec.ffn], spec, shape)
+    def forward_first(self, x: Tensor) -> Tensor:
+        """Return ``forward(x)[:, :1]``, computed for the first token only: (B, 1, D)."""
+        return self._feed_forward(self.attn.forward_first(x))
 
-    def branch(inner: nn.Module) -> PreNorm:
-        dim = spec.embed_dim
-        scale = [LayerScale(dim, spec.layer_scale_init)] if spec.layer_scale_init else []
-        after = nn.Sequential(*scale, DropPath(drop_path))
-        parts = build_norm(spec, dim), inner, build_join(spec), after
-        built: PreNorm = make(NORM_POSITIONS[spec.branch_norm], *parts)
-        return built
+    def forward_with_weights(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the output and the attention weights (B, h, N, N) that it depends on."""
+        assert isinstance(self.attn.inner, SelfAttention)
+        out, weights = self.attn.inner.forward_with_weights(self.attn.inner_input(x))
+        return self._feed_forward(self.attn.merge(x, out)), weights
 
-    return nn.Sequential(OrderedDict((name, branch(inner)) for name, inner in inners.items()))
-
-
-def forward_with_weights(block: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the output of a block and the attention weights (B, h, N, N) that it used."""
-    attn, *others = block.children()
-    assert isinstance(attn, PreNorm)
-    assert isinstance(attn.inner, SelfAttention)
-    out, weights = attn.inner.forward_with_weights(attn.inner_input(x))
-    x = attn.merge(x, out)
-    for branch in others:
-        x = branch(x)
-    return x, weights
-
-
-def forward_first(block: nn.Module, x: Tokens) -> Tokens:
-    """Return ``block(x)[:, :1]``, computed for the first token only: (B, N, D) -> (B, 1, D)."""
-    attn, *others = block.children()
-    assert isinstance(attn, PreNorm)
-    assert isinstance(attn.inner, SelfAttention)
-    first = None if isinstance(x, Stream) else attn.whole_branch(x, 1)
-    if first is None:
-        tokens, seen = attn.enter(x)
-        first = attn.merge(tokens[:, :1], attn.inner.forward_first(seen))
-    out: Tokens = Stream(first) if isinstance(x, Stream) else first
-    for branch in others:
-        out = branch(out)
-    return out
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        return x if self.ffn is None else self.ffn(x)
 
 
 def forward_recomputed(block: nn.Module, x: T) -> T:

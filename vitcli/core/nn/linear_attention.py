@@ -13,7 +13,6 @@ from torch import Tensor
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import Scale
 from vitcli.core.randomness import Draws, keyed_generator
-from vitcli.core.spec import AttentionSpec
 
 TINY = 1e-12
 """Minimum of the denominator. A query with weight 0 for all keys gets zeros instead of 0 / 0."""
@@ -56,14 +55,12 @@ class FeatureAttention(AttentionRule):
         """Return non-negative features: (.., N, d), (.., M, d) -> (.., N, m), (.., M, m)."""
         raise NotImplementedError
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
-    ) -> Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         with without_autocast(query.device):
             phi_q, phi_k = self.features(query.float(), key.float())
             return attend_by_features(phi_q, phi_k, value.float()).to(value.dtype)
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
         with without_autocast(query.device):
             return implied_weights(*self.features(query.float(), key.float()))
 
@@ -74,7 +71,7 @@ class LinearAttention(FeatureAttention):
     Katharopoulos et al. 2020, https://arxiv.org/abs/2006.16236. The rule has no scale.
     """
 
-    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
+    def __init__(self, shape: TokenShape) -> None:
         super().__init__()
 
     def features(self, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
@@ -89,7 +86,7 @@ class Performer(FeatureAttention):
     product of the features of q and k is then exp(scale q k). Each query's largest exponent is
     subtracted from the exponents of the query. The largest exponent of all keys is subtracted from
     the exponents of all keys. Both subtractions cancel in the weights. New features W are drawn
-    every ``performer_redraw`` training steps; a checkpoint stores them. The estimate is
+    every ``redraw_every`` training steps; a checkpoint stores them. The estimate is
     good only for small |x|, because its variance grows exponentially in |x|.
     """
 
@@ -97,12 +94,19 @@ class Performer(FeatureAttention):
     not_averaged = ("projection",)
     """Names of the buffers that weight averaging copies instead of averaging them."""
 
-    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
+    def __init__(
+        self,
+        shape: TokenShape,
+        *,
+        num_features: int | None = None,
+        redraw_every: int = 1000,
+        scale: str = "head_dim",
+    ) -> None:
         super().__init__()
-        dim = shape.embed_dim // spec.num_heads
-        self.scale = build_scale(spec, shape)
-        self.redraw_every = spec.performer_redraw
-        count = spec.performer_features or max(1, round(dim * math.log(dim)))
+        dim = shape.head_dim
+        self.scale = build_scale(scale, shape)
+        self.redraw_every = redraw_every
+        count = num_features or max(1, round(dim * math.log(dim)))
         self.register_buffer("projection", torch.zeros(count, dim))
 
     def init_weights(self, draws: Draws) -> None:

@@ -3,62 +3,49 @@
 Axes: B batch, N tokens, h num_heads, d width of a head, r rank.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
-from vitcli.core.ops.attention import attention, attention_weights
-from vitcli.core.spec import AttentionSpec
+from vitcli.core.nn.attention_rule import TokenShape
+from vitcli.core.nn.softmax import Softmax
 from vitcli.core.spec.slots import LINFORMER_SHARES
 
 
-class Linformer(AttentionRule):
+class Linformer(Softmax):
     """softmax(scale q (E k)^T) F v with learned projections E and F of shape (r, N), O(N r).
 
-    Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``linformer_share`` chooses the shared
+    Wang et al. 2020, https://arxiv.org/abs/2006.04768. ``share`` chooses the shared
     projections. With ``heads`` all heads of a layer share one E and one F. With ``none`` each head
     has its own E and F. With ``kv`` E = F for all heads. The shape of E and F fixes the length of
     the sequence. Deviations: layers do not share projections. E and F start as means over r groups
     of neighbouring tokens, because Gaussian noise does not approximate attention.
     """
 
-    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
-        super().__init__()
-        self.scale = build_scale(spec, shape)
-        self.clamp, self.dropout = spec.attn_clamp, spec.attn_drop
-        rank = min(spec.linformer_rank, shape.num_tokens)
-        share = LINFORMER_SHARES[spec.linformer_share]
-        self.heads = spec.num_heads if share.per_head else 1
+    def __init__(
+        self, shape: TokenShape, *, rank: int, share: str = "heads", **options: Any
+    ) -> None:
+        super().__init__(shape, **options)
+        rank, shared = min(rank, shape.num_tokens), LINFORMER_SHARES[share]
+        self.heads = shape.num_heads if shared.per_head else 1
         start = segment_means(rank, shape.num_tokens).repeat(self.heads, 1)  # ([h] r, N)
         self.key_proj = nn.Parameter(start.clone())
-        self.value_proj = nn.Parameter(start.clone()) if share.matrices == 2 else None
+        self.value_proj = nn.Parameter(start.clone()) if shared.matrices == 2 else None
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None
     ) -> Tensor:
         value_proj = self.key_proj if self.value_proj is None else self.value_proj
-        return attention(
-            query,
-            self.project(self.key_proj, key),
-            self.project(value_proj, value),
-            scale=self.scale(),
-            clamp=self.clamp,
-            dropout=self.dropout if self.training else 0.0,
-            fused=fused,
-        )
+        projected = self.project(self.key_proj, key), self.project(value_proj, value)
+        return super().forward(query, *projected)
 
     def project(self, matrix: Tensor, tokens: Tensor) -> Tensor:
         """Return mixed tokens, (B, h, N, d) -> (B, h, r, d); the matrix is (r, N) or (h r, N)."""
         return (matrix if self.heads == 1 else matrix.unflatten(0, (self.heads, -1))) @ tokens
 
-    def projected_weights(self, query: Tensor, key: Tensor) -> Tensor:
-        """Return the weights (B, h, N, r) of the projected keys, which are not tokens."""
-        scale = self.scale()
-        key = self.project(self.key_proj, key)
-        return attention_weights(query, key, scale=scale, clamp=self.clamp)
-
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None = None) -> Tensor:
         raise ValueError(
             "attention 'linformer' gives weights to mixtures of all tokens, so no token has one;"
             " the method gradcam needs none"

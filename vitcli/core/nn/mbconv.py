@@ -9,10 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import DropPath, build_join
+from vitcli.core.nn.block import DropPath, Join
 from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.norm import TokenBatchNorm
-from vitcli.core.spec import TokenSpec
 
 EXPANSION = 4
 """Hidden width of a block divided by its output width."""
@@ -41,14 +40,11 @@ class Downsample(nn.Module):
         return as_tokens(F.max_pool2d(as_map(x, self.grid_size), 2, ceil_mode=True))
 
 
-def build_shortcut(spec: TokenSpec, before: TokenShape, shape: TokenShape) -> nn.Sequential:
+def build_shortcut(before: TokenShape, shape: TokenShape) -> nn.Sequential:
     """Return Proj(Pool(x)) as layers: (B, N, D) -> (B, N', D').
 
-    Pool is omitted if the grid does not change. Proj is omitted if the width does not change. A
-    model without residual connections has no shortcut, so the result is empty.
+    Pool is omitted if the grid does not change. Proj is omitted if the width does not change.
     """
-    if not spec.has_residual:
-        return nn.Sequential()
     layers: list[nn.Module] = []
     if before.grid_size != shape.grid_size:
         layers.append(Downsample(before))
@@ -106,7 +102,14 @@ class MBConv(nn.Module):
     ignore three of four tokens.
     """
 
-    def __init__(self, spec: TokenSpec, before: TokenShape, shape: TokenShape, rate: float) -> None:
+    def __init__(
+        self,
+        before: TokenShape,
+        shape: TokenShape,
+        shortcut: nn.Module,
+        join: Join = torch.add,
+        drop_path: float = 0.0,
+    ) -> None:
         super().__init__()
         wide = EXPANSION * shape.embed_dim
         stride = 1 if before.grid_size == shape.grid_size else 2
@@ -121,9 +124,8 @@ class MBConv(nn.Module):
             SqueezeExcite(wide, max(1, shape.embed_dim // SQUEEZE)),
             Linear(wide, shape.embed_dim),
         )
-        self.shortcut = build_shortcut(spec, before, shape)
-        self.join = build_join(spec)
-        self.drop_path = DropPath(rate)
+        self.shortcut, self.join = shortcut, join
+        self.drop_path = DropPath(drop_path)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.join(self.shortcut(x), self.drop_path(self.branch(x)))

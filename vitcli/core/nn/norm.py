@@ -3,11 +3,11 @@
 from contextlib import AbstractContextManager
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
-from vitcli.core.spec import TokenSpec
-from vitcli.core.spec.slots import NORMS
+EPS = 1e-6
+"""Epsilon of norms that have no setting of it."""
 
 
 class OverTokens(nn.Module):
@@ -53,30 +53,9 @@ class FrozenStatistics(AbstractContextManager[None]):
     def __enter__(self) -> None:
         self.kept = [(norm.momentum, norm.num_batches_tracked) for norm in self.norms]
         for norm in self.norms:
-            norm.momentum, norm.num_batches_tracked = 0.0, None
+            device = norm.weight.device
+            norm.momentum, norm.num_batches_tracked = 0.0, torch.zeros((), device=device)
 
     def __exit__(self, *error: Any) -> None:
         for norm, (momentum, count) in zip(self.norms, self.kept, strict=True):
             norm.momentum, norm.num_batches_tracked = momentum, count
-
-
-def layer_norm(dim: int, eps: float) -> nn.LayerNorm:
-    return nn.LayerNorm(dim, eps=eps)
-
-
-def batch_norm(dim: int, eps: float) -> TokenBatchNorm:
-    return TokenBatchNorm(dim, eps=eps)
-
-
-def rms_norm(dim: int, eps: float) -> nn.RMSNorm:
-    return nn.RMSNorm(dim, eps=eps)
-
-
-def no_norm(dim: int, eps: float) -> nn.Identity:
-    return nn.Identity()
-
-
-def build_norm(spec: TokenSpec, dim: int) -> nn.Module:
-    """Return the norm layer of the spec for tokens of width ``dim``."""
-    norm: nn.Module = make(NORMS[spec.norm], dim, spec.norm_eps)
-    return norm

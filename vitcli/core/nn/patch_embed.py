@@ -9,11 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.make import make
 from vitcli.core.nn.linear import Linear
 from vitcli.core.randomness import Draws
-from vitcli.core.spec import ModelSpec, PatchSpec
-from vitcli.core.spec.slots import PATCH_EMBEDS
 
 
 def patchify(images: Tensor, patch_size: int) -> Tensor:
@@ -28,36 +25,27 @@ def unpatchify(patches: Tensor, patch_size: int, grid_size: tuple[int, int]) -> 
     return cut.permute(0, 3, 1, 4, 2, 5).flatten(4, 5).flatten(2, 3)
 
 
-def input_channels(spec: ModelSpec) -> int:
-    """Return ``in_chans``.
-
-    Raises:
-        ValueError: The spec does not set it.
-    """
-    if spec.in_chans is None:
-        raise ValueError("in_chans is not set")
-    return spec.in_chans
-
-
 class LinearPatches(nn.Module):
     """A linear map E x_p + b of each flattened patch: (B, C, H, W) -> (B, N, D).
 
     Dosovitskiy et al. 2021, https://arxiv.org/abs/2010.11929. A convolution with stride
-    and kernel P is the same map. ``patch_pre_norm`` adds a LayerNorm over the raw patch.
+    and kernel P is the same map. ``pre_norm`` adds a LayerNorm over the raw patch.
     """
 
-    def __init__(self, spec: PatchSpec) -> None:
+    def __init__(
+        self, in_chans: int, patch_size: int, dim: int, *, bias: bool = True, pre_norm: bool = False
+    ) -> None:
         super().__init__()
-        self.patch_size = spec.patch_size
-        length = input_channels(spec) * spec.patch_size**2
-        self.norm = nn.LayerNorm(length) if spec.patch_pre_norm else nn.Identity()
-        self.proj = Linear(length, spec.embed_dim, bias=spec.patch_bias)
+        self.patch_size = patch_size
+        length = in_chans * patch_size**2
+        self.norm = nn.LayerNorm(length) if pre_norm else nn.Identity()
+        self.proj = Linear(length, dim, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.proj(self.norm(patchify(images, self.patch_size)))
 
 
-class ShiftedPatches(nn.Module):
+class ShiftedPatches(LinearPatches):
     """A linear map of each patch, joined with its surroundings: (B, C, H, W) -> (B, N, D).
 
     Shifted Patch Tokenization of Lee et al. 2021, https://arxiv.org/abs/2112.13492. The image and
@@ -66,15 +54,11 @@ class ShiftedPatches(nn.Module):
     outside the image are 0. Half of an odd patch is rounded down.
     """
 
-    def __init__(self, spec: PatchSpec) -> None:
-        super().__init__()
-        self.patch_size = spec.patch_size
-        length = 5 * input_channels(spec) * spec.patch_size**2
-        self.norm = nn.LayerNorm(length)
-        self.proj = Linear(length, spec.embed_dim, bias=spec.patch_bias)
+    def __init__(self, in_chans: int, patch_size: int, dim: int, *, bias: bool = True) -> None:
+        super().__init__(5 * in_chans, patch_size, dim, bias=bias, pre_norm=True)
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.proj(self.norm(patchify(self.stack(images), self.patch_size)))
+        return super().forward(self.stack(images))
 
     def stack(self, images: Tensor) -> Tensor:
         """Return the image and its shifts down-right, down-left, up-right, up-left as channels.
@@ -92,12 +76,9 @@ class ShiftedPatches(nn.Module):
 class ConvPatches(nn.Module):
     """A convolution with kernel and stride P: (B, C, H, W) -> (B, N, D)."""
 
-    def __init__(self, spec: PatchSpec) -> None:
+    def __init__(self, in_chans: int, patch_size: int, dim: int, *, bias: bool = True) -> None:
         super().__init__()
-        size = spec.patch_size
-        self.proj = nn.Conv2d(
-            input_channels(spec), spec.embed_dim, size, size, bias=spec.patch_bias
-        )
+        self.proj = nn.Conv2d(in_chans, dim, patch_size, patch_size, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.proj(images).flatten(2).mT
@@ -111,41 +92,49 @@ def channels_last(images: Tensor) -> Tensor:
     return images.contiguous(memory_format=torch.channels_last)
 
 
-def halving_widths(spec: PatchSpec) -> list[int]:
+def halving_widths(
+    name: str, in_chans: int, patch_size: int, dim: int, width: int | None
+) -> list[int]:
     """Return the number of channels of the image, and of each layer that halves the sides.
 
-    There are log2(P) layers.
+    There are log2(P) layers. The last has ``dim`` channels. The others have ``width``, or half of
+    the channels of the layer after them.
 
     Raises:
         ValueError: ``patch_size`` is not a power of 2, or is 1.
     """
-    halvings = spec.patch_size.bit_length() - 1
-    if spec.patch_size != 2**halvings or halvings == 0:
-        raise ValueError(
-            f"{spec.patch_embed} needs a patch_size of 2, 4, 8, ..., got {spec.patch_size}"
-        )
-    widths = [max(1, spec.embed_dim >> i) for i in reversed(range(halvings))]
-    if spec.stem_width:
-        widths[:-1] = [spec.stem_width] * (halvings - 1)
-    return [input_channels(spec), *widths]
+    halvings = patch_size.bit_length() - 1
+    if patch_size != 2**halvings or halvings == 0:
+        raise ValueError(f"{name} needs a patch_size of 2, 4, 8, ..., got {patch_size}")
+    widths = [width or max(1, dim >> i) for i in reversed(range(1, halvings))]
+    return [in_chans, *widths, dim]
 
 
 class ConvStem(nn.Module):
     """3x3 convolutions of stride 2, then a 1x1 convolution: (B, C, H, W) -> (B, N, D).
 
     Xiao et al. 2021, https://arxiv.org/abs/2106.14881. BatchNorm and ReLU follow each 3x3
-    convolution. The widths double, or are ``stem_width``. Deviation: the paper removes one
-    transformer block in exchange, and this class does not.
+    convolution. The widths double, or are ``width``. Deviation: the paper removes one transformer
+    block in exchange, and this class does not.
     """
 
-    def __init__(self, spec: PatchSpec) -> None:
+    def __init__(
+        self,
+        in_chans: int,
+        patch_size: int,
+        dim: int,
+        *,
+        bias: bool = True,
+        width: int | None = None,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(halving_widths(spec)):
+        widths = halving_widths("conv_stem", in_chans, patch_size, dim, width)
+        for before, after in itertools.pairwise(widths):
             conv = nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False)
             layers += [conv, nn.BatchNorm2d(after), nn.ReLU()]
         self.stem = nn.Sequential(*layers)
-        self.proj = nn.Conv2d(spec.embed_dim, spec.embed_dim, 1, bias=spec.patch_bias)
+        self.proj = nn.Conv2d(dim, dim, 1, bias=bias)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.proj(self.stem(channels_last(images))).flatten(2).mT
@@ -156,16 +145,25 @@ class ConvTokenizer(nn.Module):
 
     Hassani et al. 2021, https://arxiv.org/abs/2104.05704, with 3x3 pooling windows. The first
     convolution has stride 1, the one of ``ConvStem`` has stride 2. Deviation: the paper has 64
-    channels in all layers except the last; ``stem_width=64`` sets this. Without ``stem_width`` the
-    last layer has D channels, the layer before it D / 2, then D / 4, and so on. Filters start
-    as in the authors' code, N(0, 2 / n_in).
+    channels in all layers except the last; ``width=64`` sets this. Without ``width`` the last layer
+    has D channels, the layer before it D / 2, then D / 4, and so on. Filters start as in the
+    authors' code, N(0, 2 / n_in).
     """
 
-    def __init__(self, spec: PatchSpec) -> None:
+    def __init__(
+        self,
+        in_chans: int,
+        patch_size: int,
+        dim: int,
+        *,
+        bias: bool = True,
+        width: int | None = None,
+    ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
-        for before, after in itertools.pairwise(halving_widths(spec)):
-            conv = nn.Conv2d(before, after, 3, padding=1, bias=spec.patch_bias)
+        widths = halving_widths("conv_tokenizer", in_chans, patch_size, dim, width)
+        for before, after in itertools.pairwise(widths):
+            conv = nn.Conv2d(before, after, 3, padding=1, bias=bias)
             layers += [conv, nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)]
         self.stem = nn.Sequential(*layers)
 
@@ -177,11 +175,3 @@ class ConvTokenizer(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         return self.stem(channels_last(images)).flatten(2).mT
-
-
-def build_patch_embed(spec: PatchSpec) -> nn.Sequential:
-    """Return the patch embedding of the spec, with a LayerNorm if ``patch_post_norm`` is set."""
-    layers: list[nn.Module] = [make(PATCH_EMBEDS[spec.patch_embed], spec)]
-    if spec.patch_post_norm:
-        layers.append(nn.LayerNorm(spec.embed_dim))
-    return nn.Sequential(*layers)

@@ -1,19 +1,13 @@
 """Position embeddings, which are added to the tokens, rotate q and k, or bias the scores.
 
 Axes: B batch, N tokens (prefix first), P patches, D embed_dim, h num_heads, d = D / h.
-A row of ``POS_EMBEDS`` has two targets. ``build`` makes a table that is added to the embedded
-tokens, and ``heads`` makes a part inside attention.
 """
 
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.make import make
 from vitcli.core.nn.attention import Position
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.spec import TokenSpec
-from vitcli.core.spec.rows import load_target
-from vitcli.core.spec.slots import POS_EMBEDS
 
 BASE = 10_000.0
 
@@ -47,9 +41,9 @@ def sincos2d(grid_size: tuple[int, int], dim: int) -> Tensor:
 class Learned(nn.Module):
     """A learned vector for each position, (1, N, D), in the order of the tokens."""
 
-    def __init__(self, length: int, dim: int) -> None:
+    def __init__(self, shape: TokenShape) -> None:
         super().__init__()
-        self.table = nn.Parameter(torch.zeros(1, length, dim))
+        self.table = nn.Parameter(torch.zeros(1, shape.num_tokens, shape.embed_dim))
 
     def forward(self) -> Tensor:
         return self.table
@@ -80,15 +74,16 @@ class Rope2d(Position):
 
     cos: Tensor
     sin: Tensor
+    turns_heads = True
     FREQUENCY_BASE = 100.0
 
-    def __init__(self, grid_size: tuple[int, int], head_dim: int, num_prefix_tokens: int) -> None:
+    def __init__(self, shape: TokenShape) -> None:
         super().__init__()
-        count = head_dim // 4
+        count = shape.head_dim // 4
         frequencies = self.FREQUENCY_BASE ** -(torch.arange(count).double() / count)
-        angles = [place[:, None] * frequencies for place in grid_positions(grid_size)]
+        angles = [place[:, None] * frequencies for place in grid_positions(shape.grid_size)]
         turned = torch.cat(angles, dim=1)  # (P, d / 2)
-        still = torch.zeros(num_prefix_tokens, turned.shape[1], dtype=turned.dtype)
+        still = torch.zeros(shape.num_prefix_tokens, turned.shape[1], dtype=turned.dtype)
         table = torch.cat([still, turned])  # (N, d / 2)
         self.register_buffer("cos", table.cos().float(), persistent=False)
         self.register_buffer("sin", table.sin().float(), persistent=False)
@@ -108,15 +103,16 @@ class RelativeBias(Position):
     """
 
     index: Tensor
+    biases_scores = True
 
-    def __init__(self, grid_size: tuple[int, int], num_heads: int, num_prefix_tokens: int) -> None:
+    def __init__(self, shape: TokenShape) -> None:
         super().__init__()
-        height, width = grid_size
-        self.num_prefix_tokens = num_prefix_tokens
+        height, width = shape.grid_size
+        self.num_prefix_tokens = shape.num_prefix_tokens
         self.relative_table = nn.Parameter(
-            torch.zeros(num_heads, (2 * height - 1) * (2 * width - 1))
+            torch.zeros(shape.num_heads, (2 * height - 1) * (2 * width - 1))
         )
-        rows, columns = grid_positions(grid_size)
+        rows, columns = grid_positions(shape.grid_size)
         down = rows[:, None] - rows[None] + height - 1
         right = columns[:, None] - columns[None] + width - 1
         self.register_buffer("index", down * (2 * width - 1) + right, persistent=False)  # (P, P)
@@ -127,43 +123,15 @@ class RelativeBias(Position):
         return nn.functional.pad(self.relative_table[:, self.index], (prefix, 0, prefix, 0))[None]
 
 
-def table_length(spec: TokenSpec, shape: TokenShape) -> int:
-    """Return the number of tokens with positions.
-
-    These are the patches and, if ``spec.prefix_has_positions``, the prefix.
-    """
-    prefix = shape.num_prefix_tokens if spec.prefix_has_positions else 0
-    return prefix + shape.grid_size[0] * shape.grid_size[1]
+def sincos1d_table(shape: TokenShape) -> Fixed:
+    """Return ``sincos`` of the indices 0, 1, ... of all tokens."""
+    return Fixed(sincos(torch.arange(shape.num_tokens), shape.embed_dim))
 
 
-def learned_table(spec: TokenSpec, shape: TokenShape) -> Learned:
-    return Learned(table_length(spec, shape), shape.embed_dim)
-
-
-def sincos1d_table(spec: TokenSpec, shape: TokenShape) -> Fixed:
-    """Return ``sincos`` of the indices 0, 1, ... of all tokens that have positions."""
-    return Fixed(sincos(torch.arange(table_length(spec, shape)), shape.embed_dim))
-
-
-def sincos2d_table(spec: TokenSpec, shape: TokenShape) -> Fixed:
-    """Return ``sincos2d`` of the grid. If the prefix has positions, its rows are zeros."""
+def sincos2d_table(shape: TokenShape) -> Fixed:
+    """Return ``sincos2d`` of the grid, after rows of zeros for the prefix."""
     table = sincos2d(shape.grid_size, shape.embed_dim)
-    missing = table_length(spec, shape) - len(table)
-    return Fixed(nn.functional.pad(table, (0, 0, missing, 0)))
-
-
-def rope_position(spec: TokenSpec, shape: TokenShape) -> Rope2d:
-    return Rope2d(shape.grid_size, shape.embed_dim // spec.num_heads, shape.num_prefix_tokens)
-
-
-def relative_position(spec: TokenSpec, shape: TokenShape) -> RelativeBias:
-    return RelativeBias(shape.grid_size, spec.num_heads, shape.num_prefix_tokens)
-
-
-def build_table(spec: TokenSpec, shape: TokenShape) -> nn.Module | None:
-    """Return the table that is added to the embedded tokens, or None."""
-    row = POS_EMBEDS[spec.pos_embed]
-    return make(row, spec, shape) if row.build else None
+    return Fixed(nn.functional.pad(table, (0, 0, shape.num_prefix_tokens, 0)))
 
 
 def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) -> Tensor:
@@ -178,9 +146,3 @@ def resize_positions(table: Tensor, old: tuple[int, int], new: tuple[int, int]) 
     image = table[:, first:].mT.unflatten(-1, old)  # (1, D, rows, columns)
     resized = nn.functional.interpolate(image.float(), size=new, mode="bilinear")
     return torch.cat([table[:, :first], resized.flatten(2).mT.to(table.dtype)], dim=1)
-
-
-def build_position(spec: TokenSpec, shape: TokenShape) -> Position:
-    """Return the part of the position embedding inside the attention of a block."""
-    row = POS_EMBEDS[spec.pos_embed]
-    return load_target(row.heads)(spec, shape) if row.heads else Position()

@@ -3,9 +3,8 @@
 import torch
 from torch import Tensor
 
-from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
+from vitcli.core.nn.attention_rule import AttentionRule, HeadDimScale, TokenShape, build_scale
 from vitcli.core.ops.attention import attention, attention_weights
-from vitcli.core.spec import TokenSpec
 
 
 class Softmax(AttentionRule):
@@ -17,15 +16,33 @@ class Softmax(AttentionRule):
     is alone attends to itself instead of to nothing.
     """
 
-    def __init__(self, spec: TokenSpec, shape: TokenShape) -> None:
+    def __init__(
+        self,
+        shape: TokenShape,
+        *,
+        scale: str = "head_dim",
+        clamp: bool = False,
+        dropout: float = 0.0,
+        masks_diagonal: bool = False,
+    ) -> None:
         super().__init__()
-        self.scale = build_scale(spec, shape)
-        self.clamp = spec.attn_clamp
-        self.dropout = spec.attn_drop
-        self.masks_diagonal = spec.masks_diagonal
+        self.scale = build_scale(scale, shape)
+        self.clamp, self.dropout, self.masks_diagonal = clamp, dropout, masks_diagonal
+
+    @property
+    def softmax_scale(self) -> float | None:
+        """Return the scale if the rule is exactly softmax(scale q k^T) v, otherwise None.
+
+        Backends compute only this form: without mask, clamp, dropout of the weights or learned
+        scale.
+        """
+        has_more = self.clamp or self.dropout or self.masks_diagonal
+        if type(self) is not Softmax or has_more or not isinstance(self.scale, HeadDimScale):
+            return None
+        return self.scale.scale
 
     def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None = None
     ) -> Tensor:
         return attention(
             query,
@@ -35,10 +52,10 @@ class Softmax(AttentionRule):
             bias=self.mask(query, key, bias),
             clamp=self.clamp,
             dropout=self.dropout if self.training else 0.0,
-            fused=fused,
+            fused=self.fused,
         )
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None = None) -> Tensor:
         bias = self.mask(query, key, bias)
         return attention_weights(query, key, scale=self.scale(), bias=bias, clamp=self.clamp)
 

@@ -11,16 +11,15 @@ from torch import Tensor
 
 from vitcli.core.nn.attention_rule import AttentionRule, TokenShape, build_scale
 from vitcli.core.ops.attention import attention, attention_weights
-from vitcli.core.spec import AttentionSpec
 
 
 class Sparse(AttentionRule):
     """Base class of sparse patterns, with a global prefix and one softmax over all groups."""
 
-    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
+    def __init__(self, shape: TokenShape, *, scale: str = "head_dim", dropout: float = 0.0) -> None:
         super().__init__()
-        self.scale = build_scale(spec, shape)
-        self.dropout = spec.attn_drop
+        self.scale = build_scale(scale, shape)
+        self.dropout = dropout
         self.grid_size, self.num_prefix = shape.grid_size, shape.num_prefix_tokens
 
     def mask(self) -> Tensor:
@@ -46,11 +45,9 @@ class Sparse(AttentionRule):
         """
         raise NotImplementedError
 
-    def forward(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, fused: bool
-    ) -> Tensor:
+    def forward(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         query, first = query * self.scale(), self.num_prefix
-        front = self._attend_to_all(query[:, :, :first], key, value, fused)
+        front = self._attend_to_all(query[:, :, :first], key, value)
         if query.shape[2] <= first:
             return front
         grid = (2, self.grid_size)
@@ -60,9 +57,9 @@ class Sparse(AttentionRule):
         out = self.patches(cells[0], cells[1], cells[2], prefix).flatten(2, 3)
         return torch.cat([front, out.to(front.dtype)], dim=2) if first else out
 
-    def _attend_to_all(self, query: Tensor, key: Tensor, value: Tensor, fused: bool) -> Tensor:
+    def _attend_to_all(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         dropout = self.dropout if self.training else 0.0
-        return attention(query, key, value, scale=1.0, dropout=dropout, fused=fused)
+        return attention(query, key, value, scale=1.0, dropout=dropout, fused=self.fused)
 
     def _softmax(self, *scores: Tensor) -> tuple[Tensor, ...]:
         """Return weights from one softmax over several groups of scores (B, h, H, W, *)."""
@@ -72,7 +69,7 @@ class Sparse(AttentionRule):
             weights = F.dropout(weights, self.dropout)
         return weights.split(sizes, dim=-1)
 
-    def weights(self, query: Tensor, key: Tensor, bias: Tensor | None) -> Tensor:
+    def weights(self, query: Tensor, key: Tensor) -> Tensor:
         """Return the weights as (B, h, N, N), zero for pairs outside the pattern."""
         mask = self.mask().to(query.device)
         return attention_weights(query, key, scale=self.scale(), mask=mask[-query.shape[2] :])
@@ -104,13 +101,15 @@ class Local(Sparse):
     """Attention of a patch to a window around it and to the prefix, O(N w^2).
 
     Sliding windows as in Beltagy et al. 2020, https://arxiv.org/abs/2004.05150, on two axes.
-    ``attn_window`` is the side w of the window, an odd number. The border of the grid cuts windows
+    ``window`` is the side w of the window, an odd number. The border of the grid cuts windows
     off. The products are element-wise, so a count of matrix products does not include them.
     """
 
-    def __init__(self, spec: AttentionSpec, shape: TokenShape) -> None:
-        super().__init__(spec, shape)
-        self.radius = spec.attn_window // 2
+    def __init__(
+        self, shape: TokenShape, *, window: int = 3, scale: str = "head_dim", dropout: float = 0.0
+    ) -> None:
+        super().__init__(shape, scale=scale, dropout=dropout)
+        self.radius = window // 2
 
     def pattern(self, rows: Tensor, columns: Tensor) -> Tensor:
         return (rows <= self.radius) & (columns <= self.radius)

@@ -4,7 +4,7 @@ Liu et al. 2021, https://arxiv.org/abs/2103.14030. Axes: B batch, N = H W tokens
 reading order, D embed_dim, W windows of n tokens, h num_heads, d = D / h.
 """
 
-from dataclasses import replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +13,8 @@ from torch import Tensor, nn
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.linear import Linear
-from vitcli.core.nn.norm import build_norm
-from vitcli.core.nn.pos_embed import RelativeBias, build_position
+from vitcli.core.nn.pos_embed import RelativeBias
 from vitcli.core.randomness import Draws
-from vitcli.core.spec import SwinSpec
-from vitcli.core.spec.slots import POS_EMBEDS
 
 Pair = tuple[int, int]
 
@@ -81,6 +78,7 @@ class WindowPosition(Position):
     """
 
     barrier: Tensor | None
+    biases_scores = True
 
     def __init__(self, windows: Windows, num_heads: int, relative: Position | None) -> None:
         """Use ``relative`` as the bias of the scores inside each window; None has no bias."""
@@ -113,12 +111,19 @@ class WindowAttention(SelfAttention):
     Tokens attend to the padding, as in torchvision and in the authors' code for detection.
     """
 
-    def __init__(self, spec: SwinSpec, shape: TokenShape, *, shifted: bool) -> None:
-        windows = Windows(shape.grid_size, spec.window_size, shifted=shifted)
-        relative = None
-        if POS_EMBEDS[spec.pos_embed].biases_scores:
-            relative = build_position(spec, replace(shape, grid_size=windows.size))
-        super().__init__(spec, shape, WindowPosition(windows, spec.num_heads, relative))
+    attends_globally = False
+
+    def __init__(
+        self,
+        shape: TokenShape,
+        attend: nn.Module,
+        windows: Windows,
+        relative: Position | None = None,
+        **options: Any,
+    ) -> None:
+        """Use ``relative`` as the bias of the scores inside each window; None has no bias."""
+        position = WindowPosition(windows, shape.num_heads, relative)
+        super().__init__(shape, attend, position, **options)
         self.windows = windows
 
     def forward(self, x: Tensor) -> Tensor:
@@ -148,10 +153,11 @@ class PatchMerging(nn.Module):
     side is padded with zeros.
     """
 
-    def __init__(self, spec: SwinSpec, before: TokenShape) -> None:
+    def __init__(self, before: TokenShape, norm: nn.Module) -> None:
+        """Use ``norm`` for the concatenated tokens, which have 4 times the width of ``before``."""
         super().__init__()
         self.grid_size = before.grid_size
-        self.norm = build_norm(spec, 4 * before.embed_dim)
+        self.norm = norm
         self.reduction = Linear(4 * before.embed_dim, 2 * before.embed_dim, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -5,11 +5,10 @@ from torch import Tensor, nn
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.data.source import Images
-from vitcli.core.metrics.classification import measure_logits
+from vitcli.core.metrics.classification import logits_and_labels, measure_logits
 from vitcli.core.models.build import build_model
 from vitcli.core.objectives.objective import Outputs, Task
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.evaluate import logits_and_labels
 
 
 class Classify(Task):

@@ -21,6 +21,8 @@ from vitcli.core.data.batches import (
     channels_on_device,
     epoch_rows,
     eval_batches,
+    images_at_once,
+    limit_images,
     make_batch,
     num_batches,
     rows_on_device,
@@ -31,7 +33,6 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.pictures import Picture
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.rows import load_target
-from vitcli.core.train.evaluate import images_at_once, limit_images
 from vitcli.core.transfer import pinned
 
 Outputs = dict[str, Tensor]
@@ -48,8 +49,15 @@ class Task(ABC):
 
     encoder_name: ClassVar[str] = ""
     """Name of the encoder inside the module; empty if the module is the encoder."""
+    encoder_copies: ClassVar[tuple[str, ...]] = ()
+    """Names of the parts inside the module that start with the weights of the encoder."""
     has_rows = True
     """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a class whose own ``batches`` a CUDA graph would pass by."""
+        if "batches" in vars(cls) and "has_rows" not in vars(cls):
+            raise TypeError(f"{cls.__name__} makes its own batches: set has_rows = False")
 
     def __init__(self, spec: ExperimentSpec, module: nn.Module) -> None:
         self.spec, self.module = spec, module
@@ -75,10 +83,6 @@ class Task(ABC):
         found = module.get_submodule(cls.encoder_name)
         assert isinstance(found, ImageModel)
         return found
-
-    @classmethod  # noqa: B027
-    def follow_encoder(cls, module: nn.Module) -> None:
-        """Copy the encoder to the parts that start like it, after it got other initial weights."""
 
     def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
         """Yield the training batches of an epoch, which depend on seed, epoch and image only."""
@@ -131,12 +135,6 @@ class Task(ABC):
         part = limit_images(images, self.spec)
         return eval_batches(part, mean=mean, std=std, batch_size=size)
 
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        """Return a batch of random images, to measure the time of a step."""
-        shape = (self.spec.model.in_chans or 1, *(self.spec.model.img_size or (1, 1)))
-        targets = torch.zeros(count, dtype=torch.long, device=device)
-        return {"images": torch.randn(count, *shape, device=device), "targets": targets}
-
     @classmethod  # noqa: B027  (most tasks have nothing to do)
     def read_data(cls, module: nn.Module, spec: ExperimentSpec, data: DataSet) -> None:
         """Fill the buffers of a new module that follow from the data, such as a vocabulary.
@@ -146,11 +144,6 @@ class Task(ABC):
         Raises:
             ValueError: The data lacks something that the task needs.
         """
-
-    @classmethod
-    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
-        """Return ``Images.extra`` for ``count`` random images, to measure the time of a step."""
-        return {}
 
     def check_data(self, data: DataSet) -> None:  # noqa: B027  (most tasks need only images)
         """Refuse a data set without something that the task reads, such as sounds.
@@ -217,13 +210,13 @@ class Task(ABC):
 
     def zero_shot(
         self, module: nn.Module, images: Images, class_names: Sequence[str]
-    ) -> Tensor | None:
-        """Return logits (N, K) for classes given by name; None if the task has no text."""
-        return None
+    ) -> tuple[Tensor, list[str]]:
+        """Return logits (N, K) for classes given by name, and the words that no caption has.
 
-    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
-        """Return the words of the class names that no caption of the training has."""
-        return []
+        Raises:
+            ValueError: The training knows no word of a class.
+        """
+        raise ValueError(f"task {self.spec.task.name} reads no text")
 
     @abstractmethod
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:

@@ -2,12 +2,26 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from torch import Tensor, nn
 
 from vitcli.core.ops import plain
 from vitcli.core.ops.attention import self_attention
+
+
+class Stream(NamedTuple):
+    """Tokens (B, N, D), and the last branch's output, which must still be added to the tokens.
+
+    The next norm reads all tokens anyway, so a backend can add the branch in the same pass over
+    memory. Each branch then takes and returns a stream. The last norm returns a tensor.
+    """
+
+    tokens: Tensor
+    branch: Tensor | None = None
+
+
+Tokens = Tensor | Stream
 
 
 class SelfAttentionOp(Protocol):
@@ -70,6 +84,11 @@ class Backend:
     """Prepare calls of an op. The arguments are the op's name and its sizes, as in
     ``UsesBackend.op_sizes``."""
 
+    def norm(self, x: Tokens, norm: nn.Module) -> Tensor:
+        """Return ``norm`` of the tokens, which may be a stream: (B, N, D)."""
+        tokens, branch = x if isinstance(x, Stream) else (x, None)
+        return self.add_norm(tokens, branch, norm)[1]
+
     def __deepcopy__(self, memo: object) -> "Backend":
         return self  # copies of a model share their backend
 
@@ -84,7 +103,7 @@ class UsesBackend:
 
     def op_sizes(self) -> dict[str, tuple[int, ...]]:
         """Return each op that this layer calls, with the sizes of the call."""
-        raise NotImplementedError
+        return {}
 
 
 def use_backend(model: nn.Module, backend: Backend) -> None:

@@ -10,9 +10,9 @@ from vitcli.core.spec.families import (
     ResNet18Spec,
     SwinSpec,
     VitSpec,
+    model_spec,
 )
 from vitcli.core.spec.model import AttentionSpec, ModelSpec, PatchSpec, StagedSpec, TokenSpec
-from vitcli.core.spec.old_fields import model_spec
 from vitcli.core.spec.optim import OPTIMIZERS, SCHEDULES, OptimSpec
 from vitcli.core.spec.pretrain import PretrainSpec
 from vitcli.core.spec.task import TASKS, ClassifySpec, TaskSpec

@@ -6,9 +6,8 @@ from pydantic import Field, ValidationError, model_validator
 
 from vitcli.core.spec.base import Spec
 from vitcli.core.spec.data import DataSpec
-from vitcli.core.spec.families import VitSpec
+from vitcli.core.spec.families import FAMILY, VitSpec
 from vitcli.core.spec.model import ModelSpec
-from vitcli.core.spec.old_fields import FAMILY
 from vitcli.core.spec.optim import OPTIMIZERS, OptimSpec
 from vitcli.core.spec.pretrain import PretrainSpec
 from vitcli.core.spec.task import TASK, ClassifySpec, TaskSpec

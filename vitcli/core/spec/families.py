@@ -5,10 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from vitcli.core.spec.model import AttentionSpec, GridSpec, ModelSpec, PatchSpec, StagedSpec
-from vitcli.core.spec.rows import SpecRow
+from vitcli.core.spec.rows import SpecOf, SpecRow
 from vitcli.core.spec.slots import ATTENTIONS, FFNS, POS_EMBEDS
 
 DEFAULT_FAMILY = "vit"
@@ -24,10 +24,6 @@ class VitSpec(AttentionSpec, PatchSpec):
     """Hidden width of the feed-forward network; unset uses ``mlp_ratio`` times ``embed_dim``."""
     pre_norm: bool = False
     """Normalisation of the embedded tokens before the first block, as in CLIP."""
-
-    @property
-    def has_first_norm(self) -> bool:
-        return self.pre_norm
 
     @property
     def hidden_dim(self) -> int:
@@ -163,3 +159,42 @@ FAMILIES: dict[str, FamilyRow] = {
         small=SMALL_STAGES | {"embed_dim": 48, "num_heads": 3, "depths": [2, 4], "pool": "cls"},
     ),
 }
+
+DEFAULTS: dict[str, Any] = {
+    name: field.default
+    for row in FAMILIES.values()
+    for name, field in row.spec.model_fields.items()
+}
+"""Default values of the fields of all families. Complete configurations of 0.7.0 have them all."""
+
+
+def drop_foreign_fields(spec: type[BaseModel], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields without fields of other families that have their defaults.
+
+    Raises:
+        ValueError: A field of another family has another value.
+    """
+    known = {name for row in FAMILIES.values() for name in row.spec.model_fields}
+    foreign = [name for name in fields if name in known - spec.model_fields.keys()]
+    family = spec.model_fields["family"].default
+    for name in foreign:
+        default = DEFAULTS.get(name)
+        if fields[name] != default:
+            hint = "leave it out" + ("" if default is None else f" or set it to {default}")
+            raise ValueError(f"family {family!r} has no {name}; {hint}")
+    return {name: value for name, value in fields.items() if name not in foreign}
+
+
+FAMILY = SpecOf(FAMILIES, "family", DEFAULT_FAMILY, drop_foreign_fields)
+"""Annotation of the field that holds the model of an experiment."""
+
+
+def model_spec(**fields: Any) -> ModelSpec:
+    """Return the spec of the family ``family``, by default of a Vision Transformer.
+
+    Raises:
+        ValueError: The family is unknown, has no such field, or its fields contradict each other.
+    """
+    spec = FAMILY.choose(fields)
+    assert isinstance(spec, ModelSpec)
+    return spec

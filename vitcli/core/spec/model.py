@@ -1,6 +1,6 @@
 """Base classes of the specs of model families."""
 
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -19,6 +19,7 @@ from vitcli.core.spec.slots import (
     POOLS,
     POS_EMBEDS,
     RESIDUALS,
+    SLOTS,
 )
 
 
@@ -64,11 +65,7 @@ class ModelSpec(Spec):
 
 
 class TokenSpec(ModelSpec):
-    """Fields of all models that turn an image into tokens.
-
-    Some options are fields in some families and fixed in others. Layers read such an option through
-    a property, which every family has.
-    """
+    """Fields of all models that turn an image into tokens."""
 
     patch_size: int = Field(4, ge=1, le=256)
     """Side of a square patch in pixels."""
@@ -118,37 +115,15 @@ class TokenSpec(ModelSpec):
     init: Annotated[str, RowOf(INITS)] = "trunc_normal"
     """Scheme of the initial weights."""
 
-    @property
-    def attention_rule(self) -> str:
-        """Return the name of the row of ``ATTENTIONS`` for every block."""
-        return "softmax"
-
-    @property
-    def score_scale(self) -> str:
-        """Return the name of the row of ``ATTN_SCALES`` for every block."""
-        return "head_dim"
-
-    @property
-    def masks_diagonal(self) -> bool:
-        """Return whether no token attends to itself."""
-        return False
-
-    @property
-    def branch_norm(self) -> str:
-        """Return the name of the row of ``NORM_POSITIONS`` for every branch."""
-        return "pre"
-
-    @property
-    def num_registers(self) -> int:
-        return 0
-
-    @property
-    def prefix_has_positions(self) -> bool:
-        return False
+    def row_of(self, slot: str) -> Any:
+        """Return the chosen row of a slot; a family without the slot has its table's first row."""
+        table = SLOTS[slot]
+        return table[getattr(self, slot, next(iter(table)))]
 
     @property
     def num_prefix_tokens(self) -> int:
-        return POOLS[self.pool].has_cls_token + self.num_registers
+        """Return the number of tokens before the patches: CLS and registers."""
+        return int(POOLS[self.pool].has_cls_token)
 
     @property
     def head_dim(self) -> int:
@@ -160,15 +135,9 @@ class TokenSpec(ModelSpec):
         return max(1, int(self.embed_dim * self.mlp_ratio))
 
     @property
-    def has_first_norm(self) -> bool:
-        """Return whether the embedded tokens are normalised before the first block."""
-        return False
-
-    @property
     def has_final_norm(self) -> bool:
-        if self.final_norm is None:
-            return NORM_POSITIONS[self.branch_norm].has_final_norm
-        return self.final_norm
+        default: bool = self.row_of("norm_position").has_final_norm
+        return default if self.final_norm is None else self.final_norm
 
     @property
     def has_residual(self) -> bool:
@@ -206,11 +175,6 @@ class TokenSpec(ModelSpec):
             able = " or ".join(repr(name) for name, each in POS_EMBEDS.items() if each.build)
             raise ValueError(
                 f"{scheme} needs pos_embed {able}: it shapes the attention between their vectors"
-            )
-        if row.needs_table and not ATTENTIONS[self.attention_rule].has_attention_matrix:
-            raise ValueError(
-                f"{scheme} shapes the attention between patches, which attention"
-                f" {self.attention_rule!r} does not have"
             )
         return self
 
@@ -254,53 +218,41 @@ class AttentionSpec(TokenSpec):
     ``attn_scale: learned``, this is Locality Self-Attention (Lee et al. 2021)."""
 
     @property
-    def attention_rule(self) -> str:
-        return self.attention
-
-    @property
-    def score_scale(self) -> str:
-        return self.attn_scale
-
-    @property
-    def masks_diagonal(self) -> bool:
-        return self.attn_mask_diagonal
-
-    @property
-    def num_registers(self) -> int:
-        return self.reg_tokens
-
-    @property
-    def prefix_has_positions(self) -> bool:
-        return self.pos_embed_prefix
+    def num_prefix_tokens(self) -> int:
+        return super().num_prefix_tokens + self.reg_tokens
 
     @model_validator(mode="after")
     def _check_attention(self) -> Self:
         """Refuse options that the attention rule would ignore."""
-        rule = f"attention {self.attention!r}"
-        asked = {
-            "relative positions": POS_EMBEDS[self.pos_embed].biases_scores,
-            "attn_drop": self.attn_drop > 0,
-            "attn_clamp": self.attn_clamp,
-            "attn_scale": self.attn_scale != super().score_scale,
-            "attn_mask_diagonal": self.attn_mask_diagonal,
-        }
+        row, rule = ATTENTIONS[self.attention], f"attention {self.attention!r}"
+        if INITS[self.init].needs_table and not row.has_attention_matrix:
+            raise ValueError(
+                f"init {self.init!r} shapes the attention between patches, which {rule} does not"
+                " have"
+            )
+        if POS_EMBEDS[self.pos_embed].biases_scores and not row.takes_bias:
+            raise ValueError(f"{rule} has no matrix of scores for pos_embed {self.pos_embed!r}")
         reasons = {
-            "relative positions": f"{rule} has no matrix of scores for pos_embed"
-            f" {self.pos_embed!r}",
-            "attn_drop": f"{rule} has no weights that attn_drop could drop",
-            "attn_clamp": f"{rule} has no attn_clamp",
-            "attn_scale": f"{rule} has no temperature; leave attn_scale out",
-            "attn_mask_diagonal": f"{rule} has no full matrix of scores whose diagonal"
+            "attn_drop": "has no weights that attn_drop could drop",
+            "attn_clamp": "has no attn_clamp",
+            "attn_scale": "has no temperature; leave attn_scale out",
+            "attn_mask_diagonal": "has no full matrix of scores whose diagonal"
             " attn_mask_diagonal could mask",
         }
-        for option, is_asked in asked.items():
-            if is_asked and option not in ATTENTIONS[self.attention].takes:
-                raise ValueError(reasons[option])
+        for field, reason in reasons.items():
+            default = type(self).model_fields[field].default
+            if getattr(self, field) != default and not row.takes(field):
+                raise ValueError(f"{rule} {reason}")
         if self.attn_window % 2 == 0:
             raise ValueError(
                 f"attn_window must be odd, so that the window has a centre; got {self.attn_window}"
             )
         return self
+
+
+def names_taking(field: str) -> str:
+    """Return the names of the patch embeddings that take a field of the spec."""
+    return " or ".join(sorted(repr(name) for name, row in PATCH_EMBEDS.items() if row.takes(field)))
 
 
 class PatchSpec(TokenSpec):
@@ -321,10 +273,6 @@ class PatchSpec(TokenSpec):
     """Place of the normalisation in a residual branch."""
 
     @property
-    def branch_norm(self) -> str:
-        return self.norm_position
-
-    @property
     def has_batch_norm(self) -> bool:
         return super().has_batch_norm or PATCH_EMBEDS[self.patch_embed].has_batch_norm
 
@@ -336,16 +284,15 @@ class PatchSpec(TokenSpec):
                 f"patch_embed {self.patch_embed!r} needs a patch_size of {row.min_patch_size} or"
                 f" more, got {self.patch_size}"
             )
-        if self.stem_width and not (row.is_stem and self.patch_size > 2):
-            stems = " or ".join(sorted(repr(n) for n, each in PATCH_EMBEDS.items() if each.is_stem))
+        if self.stem_width and not (row.takes("stem_width") and self.patch_size > 2):
             raise ValueError(
-                f"stem_width needs patch_embed {stems} with a patch_size of 4 or more: the last"
-                " layer always has embed_dim channels"
+                f"stem_width needs patch_embed {names_taking('stem_width')} with a patch_size of 4"
+                " or more: the last layer always has embed_dim channels"
             )
-        if self.patch_pre_norm and not row.has_pre_norm:
-            able = " or ".join(repr(n) for n, each in PATCH_EMBEDS.items() if each.has_pre_norm)
+        if self.patch_pre_norm and not row.takes("patch_pre_norm"):
             raise ValueError(
-                f"patch_pre_norm needs patch_embed {able}, which cuts the patches first"
+                f"patch_pre_norm needs patch_embed {names_taking('patch_pre_norm')}, which cuts the"
+                " patches first"
             )
         return self
 

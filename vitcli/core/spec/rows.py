@@ -5,7 +5,7 @@ at run time. The schema lists the rows that the table has when the schema is gen
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from typing import Any, cast
@@ -26,6 +26,12 @@ class Row:
     """One-line description for the schema and the tables of the documentation."""
     build: Target | None = None
     """None if the choice builds nothing."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Keyword argument of ``build`` -> the attribute of the spec that holds its value."""
+
+    def takes(self, attribute: str) -> bool:
+        """Return whether an option has the value of this attribute of the spec."""
+        return attribute in self.options.values()
 
 
 Table = Mapping[str, Row]

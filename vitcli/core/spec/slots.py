@@ -4,20 +4,18 @@ A new choice needs a row here and nothing else. YAML files can name it, all comm
 (such as ``vitcli bench attention``), and the schema and the documentation list it.
 """
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
 
 from vitcli.core.spec.rows import Row, Table, Target
 
 NN = "vitcli.core.nn"
-Option = Literal[
-    "attn_drop", "attn_clamp", "attn_scale", "attn_mask_diagonal", "relative positions"
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AttentionRow(Row):
-    """An attention rule. ``build`` takes (spec, token shape)."""
+    """An attention rule. ``build`` takes the token shape and makes a module (q, k, v) -> output."""
 
     time: str
     """Growth of the time with the number of tokens N as stated by the paper, such as ``N^2``."""
@@ -25,15 +23,17 @@ class AttentionRow(Row):
     """Growth of the memory of the plain definition, in the same notation."""
     has_attention_matrix: bool = True
     """Whether each token has a weight for each other token."""
-    takes: frozenset[Option] = frozenset()
-    """Options of attention that this row supports. All other options are refused."""
+    takes_bias: bool = False
+    """Whether the module takes a bias of the scores, such as relative positions, after q, k, v."""
     has_kernels: bool = False
     """Whether torch has a fused kernel for this row and vitcli has a native kernel."""
     needs_grid: bool = False
     """Whether the rule works only with all patches of the grid that the model was built for."""
 
 
-EVERY_OPTION: frozenset[Option] = frozenset(get_args(Option))
+SCALED = {"scale": "attn_scale"}
+DROPPED = SCALED | {"dropout": "attn_drop"}
+CLAMPED = DROPPED | {"clamp": "attn_clamp"}
 
 ATTENTIONS: dict[str, AttentionRow] = {
     "softmax": AttentionRow(
@@ -41,7 +41,8 @@ ATTENTIONS: dict[str, AttentionRow] = {
         build=f"{NN}.softmax:Softmax",
         time="N^2",
         memory="N^2",
-        takes=EVERY_OPTION,
+        options=CLAMPED | {"masks_diagonal": "attn_mask_diagonal"},
+        takes_bias=True,
         has_kernels=True,
     ),
     "linformer": AttentionRow(
@@ -50,7 +51,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         time="N",
         memory="N",
         has_attention_matrix=False,
-        takes=EVERY_OPTION - {"relative positions", "attn_mask_diagonal"},
+        options=CLAMPED | {"rank": "linformer_rank", "share": "linformer_share"},
         needs_grid=True,
     ),
     "performer": AttentionRow(
@@ -58,7 +59,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         build=f"{NN}.linear_attention:Performer",
         time="N",
         memory="N",
-        takes=frozenset({"attn_scale"}),
+        options=SCALED | {"num_features": "performer_features", "redraw_every": "performer_redraw"},
     ),
     "linear": AttentionRow(
         about="linear attention with the feature map elu(x) + 1 (Katharopoulos et al. 2020)",
@@ -72,7 +73,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         needs_grid=True,
         time="N^1.5",
         memory="N^1.5",
-        takes=frozenset({"attn_drop", "attn_scale"}),
+        options=DROPPED,
     ),
     "local": AttentionRow(
         about="attention of each patch to its window, CLS and registers (Beltagy et al. 2020)",
@@ -80,7 +81,7 @@ ATTENTIONS: dict[str, AttentionRow] = {
         needs_grid=True,
         time="N",
         memory="N",
-        takes=frozenset({"attn_drop", "attn_scale"}),
+        options=DROPPED | {"window": "attn_window"},
     ),
 }
 
@@ -128,10 +129,10 @@ LINFORMER_SHARES: dict[str, LinformerShareRow] = {
 
 @dataclass(frozen=True, kw_only=True)
 class PosEmbedRow(Row):
-    """A position embedding. ``build`` makes the table that is added to the embedded tokens."""
+    """A position embedding. ``build`` makes a table that is added to the tokens of a shape."""
 
     heads: Target | None = None
-    """Target that makes the part inside attention; None if there is no such part."""
+    """Target that makes the part inside attention from the token shape; None if there is none."""
     biases_scores: bool = False
     """Whether the part inside attention adds a bias to the scores. It needs an attention matrix."""
     divisible: tuple[Literal["embed_dim", "head_dim"], int] | None = None
@@ -148,7 +149,7 @@ class PosEmbedRow(Row):
 POS_EMBEDS: dict[str, PosEmbedRow] = {
     "none": PosEmbedRow(about="no positions", no_table="the model has no positions"),
     "learned": PosEmbedRow(
-        about="a learned vector for each position", build=f"{NN}.pos_embed:learned_table"
+        about="a learned vector for each position", build=f"{NN}.pos_embed:Learned"
     ),
     "sincos1d": PosEmbedRow(
         about="fixed sines and cosines in reading order (Vaswani et al. 2017)",
@@ -162,28 +163,28 @@ POS_EMBEDS: dict[str, PosEmbedRow] = {
     ),
     "rope2d": PosEmbedRow(
         about="rotation of queries and keys by row and column (Su et al. 2021)",
-        heads=f"{NN}.pos_embed:rope_position",
+        heads=f"{NN}.pos_embed:Rope2d",
         divisible=("head_dim", 4),
         no_table="rope2d rotates q and k and has no table of positions",
     ),
     "relative": PosEmbedRow(
         about="a learned bias of the scores for each head and relative offset (Liu et al. 2021)",
-        heads=f"{NN}.pos_embed:relative_position",
+        heads=f"{NN}.pos_embed:RelativeBias",
         biases_scores=True,
     ),
 }
 
 
+BIAS = {"bias": "patch_bias"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class PatchEmbedRow(Row):
-    """A patch embedding: the layers that turn pixels into tokens. ``build`` takes the spec."""
+    """A patch embedding. ``build`` takes (channels, patch size, width of a token)."""
 
+    options: Mapping[str, str] = field(default_factory=lambda: BIAS)
     cuts_patches: bool = False
     """Whether the same linear map embeds each patch on its own."""
-    has_pre_norm: bool = False
-    """Whether the raw pixels of a patch can be normalised first."""
-    is_stem: bool = False
-    """Whether several convolutions reduce the image, with widths that ``stem_width`` can set."""
     has_batch_norm: bool = False
     min_patch_size: int = 1
 
@@ -192,8 +193,8 @@ PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
     "linear": PatchEmbedRow(
         about="a linear map of each patch (Dosovitskiy et al. 2021)",
         build=f"{NN}.patch_embed:LinearPatches",
+        options=BIAS | {"pre_norm": "patch_pre_norm"},
         cuts_patches=True,
-        has_pre_norm=True,
     ),
     "conv": PatchEmbedRow(
         about="the same map as a convolution whose kernel and stride are the patch size",
@@ -203,13 +204,13 @@ PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
     "conv_stem": PatchEmbedRow(
         about="3x3 convolutions of stride 2 with batch norm and ReLU (Xiao et al. 2021)",
         build=f"{NN}.patch_embed:ConvStem",
-        is_stem=True,
+        options=BIAS | {"width": "stem_width"},
         has_batch_norm=True,
     ),
     "conv_tokenizer": PatchEmbedRow(
         about="3x3 convolutions with ReLU and max-pooling (Hassani et al. 2021)",
         build=f"{NN}.patch_embed:ConvTokenizer",
-        is_stem=True,
+        options=BIAS | {"width": "stem_width"},
     ),
     "shifted": PatchEmbedRow(
         about="a linear map of each patch and its four diagonal shifts (Lee et al. 2021)",
@@ -221,21 +222,24 @@ PATCH_EMBEDS: dict[str, PatchEmbedRow] = {
 
 @dataclass(frozen=True, kw_only=True)
 class FfnRow(Row):
-    """A feed-forward network. ``build`` takes (spec, token shape)."""
+    """A feed-forward network. ``build`` takes the token shape."""
 
+    options: Mapping[str, str] = field(
+        default_factory=lambda: {"hidden_dim": "hidden_dim", "dropout": "proj_drop"}
+    )
     needs_grid: bool = False
     """Whether the network works only with all patches of the grid that the model was built for."""
 
 
 FFNS: dict[str, FfnRow] = {
-    "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:gelu_mlp"),
+    "gelu": FfnRow(about="two linear layers with GELU between them", build=f"{NN}.ffn:Mlp"),
     "relu": FfnRow(about="two linear layers with ReLU between them", build=f"{NN}.ffn:relu_mlp"),
     "swiglu": FfnRow(
         about="a gated linear unit with SiLU (Shazeer 2020)", build=f"{NN}.ffn:SwiGlu"
     ),
     "depthwise": FfnRow(
         about="GELU layers with a 3x3 depthwise convolution between them (Lu et al. 2022)",
-        build=f"{NN}.depthwise:DepthwiseMlp",
+        build=f"{NN}.ffn:DepthwiseMlp",
         needs_grid=True,
     ),
     "none": FfnRow(about="no feed-forward branch"),
@@ -244,31 +248,30 @@ FFNS: dict[str, FfnRow] = {
 
 @dataclass(frozen=True, kw_only=True)
 class NormRow(Row):
-    """A normalisation layer. ``build`` takes (width, epsilon)."""
+    """A normalisation layer. ``build`` takes the width of a token."""
 
+    options: Mapping[str, str] = field(default_factory=lambda: {"eps": "norm_eps"})
     is_batch_norm: bool = False
     """Whether the statistics cover all tokens and images of a batch."""
 
 
 NORMS: dict[str, NormRow] = {
     "layer_norm": NormRow(
-        about="LayerNorm over the features of each token", build=f"{NN}.norm:layer_norm"
+        about="LayerNorm over the features of each token", build="torch.nn:LayerNorm"
     ),
     "batch_norm": NormRow(
         about="BatchNorm over batch and tokens (Ioffe and Szegedy 2015)",
-        build=f"{NN}.norm:batch_norm",
+        build=f"{NN}.norm:TokenBatchNorm",
         is_batch_norm=True,
     ),
-    "rms_norm": NormRow(
-        about="RMSNorm over the features of each token", build=f"{NN}.norm:rms_norm"
-    ),
-    "none": NormRow(about="no normalisation, not even before the head", build=f"{NN}.norm:no_norm"),
+    "rms_norm": NormRow(about="RMSNorm over the features of each token", build="torch.nn:RMSNorm"),
+    "none": NormRow(about="no normalisation, not even before the head", build="torch.nn:Identity"),
 }
 
 
 @dataclass(frozen=True, kw_only=True)
 class NormPositionRow(Row):
-    """A place of the normalisation in a residual branch. ``build`` makes the branch."""
+    """A place of the normalisation. ``build`` takes (norm, inner layer, join, last layer)."""
 
     has_final_norm: bool
     """Whether a model has a norm before its head if ``final_norm`` is unset."""
@@ -276,11 +279,13 @@ class NormPositionRow(Row):
 
 NORM_POSITIONS: dict[str, NormPositionRow] = {
     "pre": NormPositionRow(
-        about="before attention and FFN", build=f"{NN}.block:PreNorm", has_final_norm=True
+        about="before attention and FFN",
+        build=f"{NN}.block:PreNormBranch",
+        has_final_norm=True,
     ),
     "post": NormPositionRow(
         about="after the residual sum (Vaswani et al. 2017)",
-        build=f"{NN}.block:PostNorm",
+        build=f"{NN}.block:PostNormBranch",
         has_final_norm=False,
     ),
 }

@@ -52,7 +52,7 @@ class Graphs:
             key = name, value.shape, value.dtype
             if key not in self._kept:
                 self._kept[key] = torch.empty_like(value, device=self.device)
-            if self.device.type == "cuda" and not value.is_cuda:
+            if not value.is_cuda:
                 value = value.pin_memory()
             found[name] = self._kept[key].copy_(value, non_blocking=True)
         return found

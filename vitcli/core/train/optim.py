@@ -1,8 +1,7 @@
 """Optimisers and their parameter groups: vectors, positions and tokens have no weight decay."""
 
 from collections.abc import Mapping, Sequence
-from inspect import unwrap
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +10,11 @@ from torch.optim import Optimizer
 
 from vitcli.core.make import make
 from vitcli.core.spec import OPTIMIZERS, OptimSpec
+from vitcli.core.torch_use import without_compiler
 from vitcli.core.train import muon as batched
 
 Groups = list[dict[str, Any]]
 Named = Sequence[tuple[str, Parameter]]
-AnyOptimizer = TypeVar("AnyOptimizer", bound=Optimizer)
 UNDECAYED = ("cls_token", "reg_tokens", "pos_embed", "relative", "temperature")
 
 
@@ -42,19 +41,6 @@ def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
         for params, decay in rows
         if params
     ]
-
-
-def without_compiler(cls: type[AnyOptimizer]) -> type[AnyOptimizer]:
-    """Return an optimiser class that computes the same and does not import ``torch._dynamo``.
-
-    torch's own classes import the compiler even if nothing is compiled. The import takes more than
-    a second, which would delay the first step, and more than 100 MB.
-    """
-    names = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
-    methods = {name: unwrap(getattr(cls, name)) for name in names}
-    step = torch.no_grad()(unwrap(cls.step))
-    made: type[AnyOptimizer] = type(cls.__name__, (cls,), methods | {"step": step})
-    return made
 
 
 AdamW, Adam = without_compiler(torch.optim.AdamW), without_compiler(torch.optim.Adam)

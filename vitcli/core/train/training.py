@@ -1,25 +1,25 @@
 """A training: built once, with one step in one order.
 
 The command line, the Python interface, the estimate and the benchmarks train with it. It opens no
-file, reads no clock and does not wait for the device.
+file and reads no clock, and a step does not wait for the device.
 """
 
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import repeat
-from typing import Protocol
+from itertools import islice, repeat
 
 import torch
 from torch import Tensor, nn
 
 from vitcli.core import ranks
-from vitcli.core.data.batches import Batch, Rows, num_batches
+from vitcli.core.data.batches import Batch, num_batches
 from vitcli.core.data.source import DataSet
 from vitcli.core.nn.attention_rule import before_step
-from vitcli.core.randomness import begin_step
+from vitcli.core.objectives.objective import Task
+from vitcli.core.randomness import seed_step
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.autocast import autocast_to
+from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
 from vitcli.core.train.optim import (
@@ -36,38 +36,6 @@ from vitcli.core.train.schedule import planned_factor
 SKIPPED, RATES = "skipped_steps", "rates"
 Parts = Callable[[str], dict[str, Tensor]]
 """Name of a part of a checkpoint -> its tensors."""
-
-
-class Objective(Protocol):
-    """The part of a task that a training uses."""
-
-    module: nn.Module
-    """Everything that is trained and saved."""
-    has_rows: bool
-    """Whether ``make_batch`` makes the batches from ``rows``; else only ``batches`` does."""
-
-    @property
-    def reports(self) -> tuple[str, ...]:
-        """Return the names of the scalars of ``losses``."""
-
-    def batches(self, data: DataSet, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        """Yield the training batches of an epoch."""
-
-    def draw_ahead(self, data: DataSet, epoch: int) -> None:
-        """Begin to draw an epoch while another one is trained."""
-
-    def rows(self, data: DataSet, epoch: int) -> Rows:
-        """Return the order and the random parameters of an epoch."""
-
-    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
-        """Return the batch of some rows, which are on the device."""
-
-    def losses(self, batch: Batch) -> dict[str, Tensor]:
-        """Return the scalars to report; the training minimises ``loss``."""
-        ...
-
-    def after_step(self) -> None:
-        """Update what the optimiser does not update, such as a teacher network."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -101,7 +69,7 @@ class Training:
     def __init__(
         self,
         spec: ExperimentSpec,
-        task: Objective,
+        task: Task,
         data: DataSet,
         autocast: torch.dtype | None = None,
         *,
@@ -119,6 +87,8 @@ class Training:
         decay = spec.train.ema_decay
         self.ema = Ema(self.module, decay) if decay is not None else None
         self.step = 0
+        self._has_compared = False
+        """Whether the ranks have compared the shapes of their gradients."""
         self.summed = (*task.reports, "grad_norm", *([SKIPPED] if fp16 else []))
         wide = torch.float32 if self.device.type == "mps" else torch.float64
         self.sums = torch.zeros(len(self.summed), dtype=wide, device=self.device)
@@ -138,10 +108,9 @@ class Training:
         return self.ema.model if self.ema else self.module
 
     def batches(self, epoch: int, first_batch: int = 0) -> Iterator[Batch]:
-        """Yield the training batches of an epoch, from ``first_batch`` on."""
+        """Return the training batches of an epoch, from ``first_batch`` on."""
         batches = self.task.batches(self.data, epoch, first_batch)
-        for _, batch in zip(range(first_batch, self.steps_per_epoch), batches, strict=False):
-            yield batch
+        return islice(batches, self.steps_per_epoch - first_batch)
 
     def run_epoch(self, epoch: int) -> Iterator[Step]:
         """Take the remaining steps of an epoch, and yield after each step.
@@ -152,12 +121,11 @@ class Training:
         self.task.draw_ahead(self.data, epoch + 1)
         first = self.step - epoch * self.steps_per_epoch
         tables = self._fill_tables(epoch, first) if self.graphs else {}
-        batches: Iterable[Batch] = self.batches(epoch, first)
-        if len(tables) > 1:  # then the graph makes the batches
-            batches = repeat({}, self.steps_per_epoch - first)
-        for batch in batches:
+        makes_batches = self.graphs and self.task.has_rows
+        left: Iterable[Batch] = repeat({}, self.steps_per_epoch - first)
+        for batch in left if makes_batches else self.batches(epoch, first):
+            seed_step(self.device, self.spec.seed, self.step, ranks.own_rank())
             before_step(self.module, self.spec.seed, self.step)
-            begin_step(self.device, self.spec.seed, self.step, ranks.own_rank())
             rates = self.rates(self.step)
             if self.graphs:
                 scalars = self.graphs(self._take_planned_step, tables, self.graphs.fill(batch))
@@ -167,12 +135,12 @@ class Training:
             yield Step(step=self.step, lr=rates[-1], scalars=scalars)
 
     def rates(self, step: int) -> list[float]:
-        """Return the weight of the average's update, and the learning rate of each group."""
+        """Return the share of the weights in their average, and the learning rate of each group."""
         share = self.ema.share(step + 1) if self.ema else 0.0
         return [share, *learning_rates(self.optimizers, self._lr_factor(step))]
 
     def _fill_tables(self, epoch: int, first: int) -> dict[str, Tensor]:
-        """Return what the graphs of an epoch read: ``rates``, and the rows if batches have them."""
+        """Return what the graphs of an epoch read: ``rates``, and the rows of ``Task.rows``."""
         assert self.graphs
         steps = range(epoch * self.steps_per_epoch, (epoch + 1) * self.steps_per_epoch)
         tables = {RATES: torch.tensor([self.rates(step) for step in steps])}
@@ -222,16 +190,21 @@ class Training:
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
         count, totals = self.spec.train.accumulate, dict[str, Tensor]()
-        parts = zip(*(value.chunk(count) for value in batch.values()), strict=True)
-        for part in (dict(zip(batch, values, strict=True)) for values in parts):
+        parts = {name: value.chunk(count) for name, value in batch.items()}
+        for number in range(count):
+            part = {name: chunks[number] for name, chunks in parts.items()}
             with autocast_to(self.device, self.autocast):
                 scalars = self.task.losses(part)
             loss = scalars["loss"] / count
             (self.scaler.scale(loss) if self.scaler else loss).backward()
             for name, value in scalars.items():
-                part_of_mean = value.detach() / count
-                totals[name] = totals[name] + part_of_mean if name in totals else part_of_mean
-        return ranks.average(gradients(self.optimizers), totals)
+                own = value.detach() / count
+                totals[name] = totals[name] + own if name in totals else own
+        found = gradients(self.optimizers)
+        if not self._has_compared:
+            ranks.check_equal(hash(tuple(each.shape for each in found)), "gradients")
+            self._has_compared = True
+        return ranks.average(found, totals)
 
     def _add(self, scalars: Mapping[str, Tensor]) -> None:
         norm = scalars["grad_norm"]

@@ -119,7 +119,7 @@ class Explainer:
             average_heads: For ``head`` and ``raw``: give the mean over heads.
             query: x and y of a point, as shares (0 to 1) of the model's input.
             class_name: The class to explain. Default: the likeliest class.
-            fit: How a picture of another shape is fitted, a row of ``FITS``.
+            fit: How a picture of another shape is fitted, one of ``FITS``.
             by_class: Whether the default method may be a map of one class.
 
         Raises:

@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from vitcli.runner.attn_map.captions import caption, head_names, map_title
 from vitcli.runner.attn_map.explain import Explanation
 from vitcli.runner.attn_map.matrices import draw_matrices, label_grid
-from vitcli.runner.data.picture_files import SOFTWARE
+from vitcli.runner.data.folder import SOFTWARE
 from vitcli.runner.figure_style import (
     CMAP,
     TITLE_SIZE,

@@ -4,7 +4,7 @@ Axes: N images, C channels, H W pixels.
 """
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,9 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images, channel_stats
 from vitcli.runner.errors import ConfigError, ResourceError
 
+Size = tuple[int, int]
 CHUNK = 64
 """Number of images resized at a time; they fit into the processor's cache."""
 
@@ -22,11 +23,6 @@ CHUNK = 64
 def pixel_digests(pixels: Tensor) -> list[bytes]:
     """Return the SHA-256 of each image's bytes: any tensor whose first axis is N -> N digests."""
     return [hashlib.sha256(image.data).digest() for image in pixels.contiguous().numpy()]
-
-
-def sort_canonically(images: Images) -> Images:
-    """Sort images by label, then by the SHA-256 of their pixels: see ``canonical_order``."""
-    return images[canonical_order(images)]
 
 
 def canonical_order(images: Images) -> Tensor:
@@ -58,6 +54,36 @@ def data_hash(splits: Iterable[Images]) -> str:
             digest.update(f"{name} {tuple(values.shape)}".encode())
             digest.update(values.contiguous().numpy().data)
     return digest.hexdigest()
+
+
+def arranged(
+    class_names: tuple[str, ...],
+    train: Images,
+    test: Images,
+    size: Size | None = None,
+    test_names: Sequence[str] = (),
+) -> DataSet:
+    """Return images in canonical order and of a size as a data set without a name.
+
+    They are sorted before resizing, so that the order is the same for all sizes.
+    """
+    order = canonical_order(test)
+    train, test = train[canonical_order(train)], test[order]
+    if size:
+        train, test = (
+            replace(each, pixels=fit_to_size(each.pixels, size)) for each in (train, test)
+        )
+    mean, std = channel_stats(train.pixels)
+    return DataSet(
+        name="",
+        class_names=class_names,
+        train=train,
+        test=test,
+        mean=mean,
+        std=std,
+        data_hash=data_hash((train, test)),
+        test_names=tuple(test_names[place] for place in order) if test_names else (),
+    )
 
 
 def rank_in_class(labels: Tensor) -> Tensor:
@@ -113,7 +139,7 @@ def keep_labels(images: Images, count: int, field: str = "data.labels") -> tuple
     return images[kept], replace(images, labels=torch.full_like(images.labels, -1))
 
 
-def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
+def central_box(height: int, width: int, size: Size) -> tuple[int, int, int, int]:
     """Return the largest centred box with the aspect of ``size``: (top, left, height, width)."""
     scale = min(height / size[0], width / size[1])
     h = min(height, max(1, round(size[0] * scale)))
@@ -121,15 +147,7 @@ def central_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, in
     return (height - h) // 2, (width - w) // 2, h, w
 
 
-def inner_box(height: int, width: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    """Return the centred box in ``size`` that holds a whole picture: (top, left, height, width)."""
-    scale = min(size[0] / height, size[1] / width)
-    h = min(size[0], max(1, round(height * scale)))
-    w = min(size[1], max(1, round(width * scale)))
-    return (size[0] - h) // 2, (size[1] - w) // 2, h, w
-
-
-def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+def fit_to_size(pixels: Tensor, size: Size) -> Tensor:
     """Crop the centre to the aspect of ``size`` and resize, (N, C, H, W) -> (N, C, *size) uint8.
 
     The result equals that of resizing the shorter side and then cropping the centre, but needs no
@@ -140,7 +158,7 @@ def fit_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
     return stretch_to_size(pixels[..., top : top + height, left : left + width], size)
 
 
-def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
+def stretch_to_size(pixels: Tensor, size: Size) -> Tensor:
     """Resize each side independently, (N, C, H, W) -> (N, C, *size) uint8.
 
     The interpolation is bilinear with antialiasing. Enlarging by a factor of two is exact in fp32,
@@ -153,11 +171,6 @@ def stretch_to_size(pixels: Tensor, size: tuple[int, int]) -> Tensor:
         scaled = F.interpolate(part.float(), size=size, mode="bilinear", antialias=True)
         target.copy_(scaled.round_().clamp_(0, 255))
     return out
-
-
-def resize_images(images: Images, size: tuple[int, int] | None) -> Images:
-    """Return images of the given size; unchanged if ``size`` is None."""
-    return replace(images, pixels=fit_to_size(images.pixels, size)) if size else images
 
 
 def available_memory() -> int | None:
@@ -176,7 +189,7 @@ def available_memory() -> int | None:
     return min(limits, default=None)
 
 
-def require_memory(count: int, in_chans: int, size: tuple[int, int], copies: float = 3.0) -> None:
+def require_memory(count: int, in_chans: int, size: Size, copies: float = 3.0) -> None:
     """Refuse arrays that do not fit into memory.
 
     Args:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,52 +13,59 @@ from filelock import Timeout
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from vitcli.core.data.source import Images
+from vitcli.core.data.source import DataSet, Images
+from vitcli.runner.data.find import Listener, cache_root
 from vitcli.runner.files import commit_json, file_lock
 from vitcli.runner.text import printable
 
-FORMAT = 2
+FORMAT = 3
 """Raised when a file of pictures or arrays is decoded to other pixels than before."""
+SPLITS = ("train", "test")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Decoded:
-    """A data set in canonical order, with mean and std of its training images."""
+    """A data set in canonical order, and what is wrong with its files."""
 
-    class_names: tuple[str, ...]
-    train: Images
-    test: Images
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
-    data_hash: str
-    test_names: tuple[str, ...] = ()
-    """File of each test picture, relative to the folder; empty without a folder."""
+    data: DataSet
     unreadable: tuple[str, ...] = ()
     """Name and reason of each picture that was left out, because it cannot be read."""
-    copies: tuple[str, ...] = ()
-    """``TEST = TRAIN`` for each test picture with the same pixels as a training picture."""
-    ambiguous: tuple[str, ...] = ()
-    """``A = B`` for each training picture with the same pixels as one of another class."""
+    notes: tuple[str, ...] = ()
+    """What is wrong with the pictures of a folder, for the user."""
     unusable_extras: Mapping[str, str] = field(default_factory=dict)
     """Row of ``EXTRAS`` -> why the folder has no tensor of it, although it has such files."""
 
 
-def file_version(status: os.stat_result) -> tuple[int, ...]:
-    """Return what changes when a file is changed or replaced, for the key of its cached arrays.
+def array_file(name: str | Path, size: tuple[int, int] | None) -> Path:
+    """Return the cache file of a named data set, or of a folder of pictures."""
+    if isinstance(name, Path):
+        where = str(name.resolve()).encode(errors="surrogateescape")
+        name = f"imagefolder-{hashlib.sha256(where).hexdigest()[:12]}"
+    suffix = f"{size[0]}x{size[1]}" if size else "native"
+    return cache_root() / "arrays" / f"{name}-{suffix}.safetensors"
 
-    Size and modification time are those of the old file if two files of equal size exchange their
-    names, as pictures without compression do after an archive has set their times.
-    """
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+def cached_files(name: str | Path) -> tuple[Path, ...]:
+    """Return the cache files of a data set, one for each size that it was read at."""
+    native = array_file(name, None)
+    files = sorted(native.parent.glob(native.name.replace("-native", "-*")))
+    return tuple(path for path in files if _sidecar(path).is_file())
+
+
+def _sidecar(path: Path) -> Path:
+    """Return the path of the JSON file that holds the key and the SHA-256 of a cache file."""
+    return path.with_suffix(".json")
 
 
 def load_or_build(
-    path: Path, key: str, build: Callable[[], Decoded], on_message: Callable[[str], None]
+    path: Path, parts: object, build: Callable[[], Decoded], on_message: Listener
 ) -> Decoded:
-    """Load the arrays of ``key`` from ``path``; otherwise build them and cache them there.
+    """Load the arrays of a key from ``path``; otherwise build them and cache them there.
 
-    A damaged file is rebuilt. If the cache cannot be written, the arrays are returned anyway.
+    The key is the text of ``parts``, on which the arrays depend. A damaged file is rebuilt. If the
+    cache cannot be written, the arrays are returned anyway.
     """
+    key = hashlib.sha256(repr((FORMAT, parts)).encode()).hexdigest()
     with _lock(path, on_message) as writable:
         if decoded := _load(path, key, on_message):
             return decoded
@@ -70,7 +76,7 @@ def load_or_build(
 
 
 @contextlib.contextmanager
-def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
+def _lock(path: Path, on_message: Listener) -> Iterator[bool]:
     """Let one process decode while others wait; yield whether the cache can be written."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,16 +96,11 @@ def _lock(path: Path, on_message: Callable[[str], None]) -> Iterator[bool]:
         lock.release()
 
 
-def sidecar_path(path: Path) -> Path:
-    """Return the path of the JSON file that holds the key and the SHA-256 of a cache file."""
-    return path.with_suffix(".json")
-
-
-def _load(path: Path, key: str, on_message: Callable[[str], None]) -> Decoded | None:
-    if not sidecar_path(path).is_file():
+def _load(path: Path, key: str, on_message: Listener) -> Decoded | None:
+    if not _sidecar(path).is_file():
         return None
     try:
-        about = json.loads(sidecar_path(path).read_text())
+        about = json.loads(_sidecar(path).read_text())
         if about["key"] != key:
             return None
         if _digest(path) != about["sha256"]:
@@ -119,54 +120,34 @@ def _digest(path: Path) -> str:
 
 def _read(path: Path) -> Decoded:
     with safe_open(path, "pt") as file:
-        about: dict[str, Any] = json.loads(file.metadata()["about"])
+        about: dict[str, Any] = json.loads(file.metadata()["about"], object_hook=_with_tuples)
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    return Decoded(
-        class_names=tuple(about["class_names"]),
-        train=_split(tensors, "train"),
-        test=_split(tensors, "test"),
-        mean=tuple(about["mean"]),
-        std=tuple(about["std"]),
-        data_hash=about["data_hash"],
-        test_names=tuple(about.get("test_names", ())),
-        unreadable=tuple(about.get("unreadable", ())),
-        copies=tuple(about.get("copies", ())),
-        ambiguous=tuple(about.get("ambiguous", ())),
-        unusable_extras=about.get("unusable_extras", {}),
-    )
+    data = about.pop("data")
+    for split in SPLITS:
+        start = f"{split}."
+        own = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
+        data[split] = Images(own.pop("pixels"), own.pop("labels"), own)
+    return Decoded(DataSet(**data), **about)
 
 
-def _split(tensors: Mapping[str, Tensor], name: str) -> Images:
-    start = f"{name}.extra."
-    extra = {k.removeprefix(start): v for k, v in tensors.items() if k.startswith(start)}
-    return Images(tensors[f"{name}.pixels"], tensors[f"{name}.labels"], extra)
+def _with_tuples(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
 
 
-def _tensors(images: Images, name: str) -> dict[str, Tensor]:
-    extra = {f"{name}.extra.{key}": values for key, values in images.extra.items()}
-    return {f"{name}.pixels": images.pixels, f"{name}.labels": images.labels, **extra}
-
-
-def _keep(path: Path, key: str, decoded: Decoded, on_message: Callable[[str], None]) -> None:
-    about = {
-        "class_names": decoded.class_names,
-        "mean": decoded.mean,
-        "std": decoded.std,
-        "data_hash": decoded.data_hash,
-        "test_names": decoded.test_names,
-        "unreadable": decoded.unreadable,
-        "copies": decoded.copies,
-        "ambiguous": decoded.ambiguous,
-        "unusable_extras": decoded.unusable_extras,
-    }
-    tensors = _tensors(decoded.train, "train") | _tensors(decoded.test, "test")
+def _keep(path: Path, key: str, decoded: Decoded, on_message: Listener) -> None:
+    facts, tensors = dict(vars(decoded.data)), dict[str, Tensor]()
+    for split in SPLITS:
+        images = facts.pop(split)
+        own = {"pixels": images.pixels, "labels": images.labels, **images.extra}
+        tensors |= {f"{split}.{name}": tensor for name, tensor in own.items()}
+    about = vars(decoded) | {"data": facts}
     temporary = path.with_suffix(".new")  # the lock is held, so no other process writes it
     try:
         # commit() would need two more copies of the arrays in memory.
         safetensors.torch.save_file(tensors, temporary, {"about": json.dumps(about)})
         digest = _digest(temporary)
         temporary.replace(path)
-        commit_json(sidecar_path(path), {"key": key, "sha256": digest})
+        commit_json(_sidecar(path), {"key": key, "sha256": digest})
     except (OSError, SafetensorError) as error:
         temporary.unlink(missing_ok=True)
         on_message(f"the cache {printable(path.parent)} cannot be written: {printable(error)}")

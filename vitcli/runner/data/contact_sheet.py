@@ -28,13 +28,11 @@ GROUND, INK, MUTED = "#f3f3f1", "#222222", "#707070"
 
 
 def write_contact_sheet(data: DataSet, path: Path) -> None:
-    """Write ten training images of each class as a PNG file.
+    """Write ten training images of each class as a PNG file; see ``require_png``.
 
     Raises:
-        ConfigError: The name does not end in .png, or the folder does not exist.
         ResourceError: The file cannot be written.
     """
-    require_png(path)
     with io.BytesIO() as file:
         contact_sheet(data).save(file, "PNG", optimize=True)
         content = file.getvalue()
@@ -60,7 +58,10 @@ def contact_sheet(data: DataSet) -> Image.Image:
     size = (left + COLUMNS * pitch - GAP + MARGIN, top + len(names) * pitch - GAP + MARGIN)
     sheet = Image.new("RGB", size, GROUND)
     draw = ImageDraw.Draw(sheet)
-    _title(draw, data, len(names), size[0])
+    title, right = one_line(data.name.rpartition("/")[2]), (size[0] - MARGIN, MARGIN + 3)
+    draw.text((MARGIN, MARGIN), title, fill=INK, font=font(TITLE_SIZE), anchor="lt")
+    small = font(LABEL_SIZE - 3)
+    draw.text(right, about(data, len(names)), fill=MUTED, font=small, anchor="rt")
     for row, name in enumerate(names):
         y = top + row * pitch
         place = (left - 2 * GAP, y + TILE / 2)
@@ -68,13 +69,6 @@ def contact_sheet(data: DataSet) -> Image.Image:
         for column, pixels in enumerate(examples(data, row)):
             sheet.paste(tile(pixels), (left + column * pitch, y))
     return sheet
-
-
-def _title(draw: ImageDraw.ImageDraw, data: DataSet, num_rows: int, width: int) -> None:
-    name = one_line(data.name.rpartition("/")[2])
-    draw.text((MARGIN, MARGIN), name, fill=INK, font=font(TITLE_SIZE), anchor="lt")
-    right = (width - MARGIN, MARGIN + 3)
-    draw.text(right, about(data, num_rows), fill=MUTED, font=font(LABEL_SIZE - 3), anchor="rt")
 
 
 def about(data: DataSet, num_rows: int) -> str:

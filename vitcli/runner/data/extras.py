@@ -1,18 +1,37 @@
-"""Files that belong to the pictures of a folder, such as captions, and the tensors made of them.
+"""Files that belong to the pictures of a folder, and the tensors made of them.
 
-Each kind of such files is a row of ``EXTRAS``. The row's name is the key in ``Images.extra``.
+Each kind of such files is a row of ``EXTRAS``: captions, from files named ``captions.csv``, and
+sounds, ``NAME.wav`` beside ``NAME.png``. The row's name is the key in ``Images.extra``.
+
+Axes: N pictures, L bytes, T samples.
 """
 
-from collections.abc import Callable, Sequence
+import csv
+import io
+import math
+import os
+import wave
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from vitcli.runner.data.captions import is_captions, read_captions
-from vitcli.runner.data.picture_files import is_picture
-from vitcli.runner.data.sounds import is_sound, read_sounds
+from vitcli.core.data.mel import NUM_SAMPLES, RATE
+from vitcli.runner.data.pictures import picture_bytes
 from vitcli.runner.errors import InputError
+from vitcli.runner.text import listed, printable
+
+CAPTIONS = "captions.csv"
+COLUMNS = ["file", "caption"]
+LONGEST = 4096
+"""Most bytes that the captions of one picture may take together."""
+SOUND = ".wav"
+RATES = (1000, 192_000)
+"""Lowest and highest accepted sampling rate in Hz."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,26 +39,189 @@ class ExtraReader:
     """A kind of files beside the pictures of a folder."""
 
     is_own: Callable[[str], bool]
-    """Whether a file of this name is of this kind, and so is not a picture."""
+    """Whether a file of this name, in lower case, is of this kind, and so is not a picture."""
     read: Callable[[Path, Sequence[str], Sequence[str]], Tensor]
-    """Takes the root of the folder, the files of this kind and the pictures, as paths. Returns a
-    tensor whose row i belongs to picture i. Raises InputError if a picture has no row."""
+    """Takes the root of the folder, for messages, and the paths of files of this kind and of the
+    pictures. Returns a tensor whose row i belongs to picture i. Raises InputError if a picture has
+    no row."""
+    random: Callable[[int, torch.Generator], Tensor]
+    """Makes a tensor for a number of random pictures, to measure the time of a step."""
+
+
+def _refuse(root: Path, bad: Sequence[str], total: int, what: str, hint: str) -> None:
+    if bad:
+        count = f"{len(bad):,} of {total:,} pictures"
+        raise InputError(f"{printable(root)}: {count} {what}:\n{listed(bad)}\n{hint}")
+
+
+# Captions
+
+
+def read_captions(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Tensor:
+    """Return the captions of pictures: (N, L) uint8, UTF-8 bytes padded with 0.
+
+    ``files`` are CSV files with the columns ``file`` and ``caption``; a file name is relative to
+    the folder of the CSV file. The captions of a picture with several lines are separated by a
+    newline, in the order of the file. Spaces and line breaks inside a caption become one space.
+
+    Raises:
+        InputError: A file is not such a CSV file, names a missing picture, or a picture has no
+            caption or too many.
+    """
+    captions: dict[str, list[str]] = {os.path.normpath(path): [] for path in pictures}
+    for path in map(Path, sorted(files)):
+        for line, picture, caption in _lines(path):
+            if picture in captions:
+                captions[picture].append(caption)
+            elif not os.path.exists(picture):
+                where = printable(os.path.relpath(picture, path.parent))
+                raise InputError(f"{printable(path)}, line {line}: there is no picture {where}")
+    without = sorted(path for path, texts in captions.items() if not texts)
+    names = [printable(os.path.relpath(path, root)) for path in without]
+    hint = f"Add a line for each to {CAPTIONS}, or remove {CAPTIONS}"
+    _refuse(root, names, len(pictures), "have no caption", hint)
+    rows = {path: "\n".join(texts).encode() for path, texts in captions.items()}
+    longest = max(rows, key=lambda path: len(rows[path]))
+    length = len(rows[longest])
+    if length > LONGEST:
+        raise InputError(
+            f"{printable(root)}: the captions of {printable(os.path.relpath(longest, root))} have"
+            f" {length:,} bytes, at most {LONGEST:,} are allowed"
+        )
+    whole = b"".join(row.ljust(length, b"\0") for row in rows.values())
+    return torch.frombuffer(bytearray(whole), dtype=torch.uint8).view(len(rows), length)
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str, str]]:
+    """Yield the line number, the path of the picture and the caption."""
+    where = printable(path)
+    try:
+        text = picture_bytes(path).decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{where} is not UTF-8 text; save it as UTF-8") from error
+    if "\0" in text:
+        raise InputError(f"{where} holds a zero byte; it is not a text file")
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    try:
+        if next(reader, None) != COLUMNS:
+            raise InputError(f"{where}: the first line must be {','.join(COLUMNS)}")
+        for row in filter(None, reader):
+            at = f"{where}, line {reader.line_num}"
+            if len(row) != len(COLUMNS):
+                raise InputError(f"{at}: {len(row)} columns; put a caption with a comma in quotes")
+            name, caption = row[0], " ".join(row[1].split())
+            if not name or not caption:
+                raise InputError(f"{at}: the {COLUMNS[bool(name)]} is empty")
+            yield reader.line_num, os.path.normpath(path.parent / name), caption
+    except csv.Error as error:
+        raise InputError(f"{where}, line {reader.line_num}: {error}") from error
+
+
+# Sounds
+
+
+def read_sounds(root: Path, files: Sequence[str], pictures: Sequence[str]) -> Tensor:
+    """Return the sounds of pictures: (N, T) int16 at ``RATE`` samples per second.
+
+    A longer sound is cut at its end, a shorter one is followed by zeros. Those without a picture
+    are not read.
+
+    Raises:
+        InputError: A picture has no sound, or a sound cannot be read. The text lists all of them.
+    """
+
+    def name(line: object) -> str:
+        return printable(str(line).removeprefix(f"{root}{os.sep}"))
+
+    by_stem = {os.path.splitext(path)[0]: path for path in files}
+    own = [by_stem.get(os.path.splitext(path)[0], "") for path in pictures]
+    without = [name(path) for path, sound in zip(pictures, own, strict=True) if not sound]
+    hint = f"Add NAME.wav beside each NAME.png, or remove all {SOUND} files"
+    _refuse(root, without, len(pictures), "have no sound", hint)
+    sounds = torch.zeros(len(pictures), NUM_SAMPLES, dtype=torch.int16)
+    failures = []
+    for row, path in zip(sounds, own, strict=True):
+        try:
+            samples = torch.from_numpy(read_sound(path))
+            row[: len(samples)] = samples
+        except InputError as error:
+            failures.append(name(error))
+    hint = f"Repair them, or remove all {SOUND} files"
+    _refuse(root, failures, len(pictures), "have a sound that cannot be read", hint)
+    return sounds
+
+
+def read_sound(path: str) -> NDArray[np.int16]:
+    """Return the first ``NUM_SAMPLES`` samples of a WAV file at ``RATE``, or fewer: (T,).
+
+    Raises:
+        InputError: The file is not a PCM file of 8 or 16 bits with one or two channels, or is
+            damaged.
+    """
+    where = printable(path)
+    try:
+        with wave.open(io.BytesIO(picture_bytes(path))) as file:
+            channels, width, rate, length, *_ = file.getparams()
+            _refuse_format(where, channels, width, rate)
+            wanted = min(length, math.ceil(NUM_SAMPLES * rate / RATE))
+            content = file.readframes(wanted)
+    except (wave.Error, EOFError) as error:
+        raise InputError(
+            f"{where}: not a WAV file of samples (PCM): {error or 'too short'}"
+        ) from error
+    if not wanted or len(content) != wanted * width * channels:
+        raise InputError(f"{where}: {'is cut off' if wanted else 'holds no samples'}")
+    if width == 1:
+        samples = (np.frombuffer(content, np.uint8).astype(np.float64) - 128) * 256
+    else:
+        samples = np.frombuffer(content, "<i2").astype(np.float64)
+    return _resampled(samples.reshape(-1, channels).mean(1), rate)
+
+
+def _refuse_format(where: str, channels: int, width: int, rate: int) -> None:
+    if width not in (1, 2):
+        raise InputError(f"{where}: has {8 * width} bits a sample; save it with 16 bits")
+    if channels not in (1, 2):
+        raise InputError(f"{where}: has {channels} channels; save it with 1 or 2")
+    if not RATES[0] <= rate <= RATES[1]:
+        raise InputError(f"{where}: has {rate:,} samples per second; save it with {RATE:,}")
+
+
+def _resampled(samples: NDArray[np.float64], rate: int) -> NDArray[np.int16]:
+    if rate != RATE:
+        # Imported here because the import takes 0.5 s, and most folders have no sounds.
+        from scipy.signal import resample_poly
+
+        common = math.gcd(rate, RATE)
+        samples = resample_poly(samples, RATE // common, rate // common)
+    limits = np.iinfo(np.int16)
+    return samples[:NUM_SAMPLES].round().clip(limits.min, limits.max).astype(np.int16)
+
+
+def random_captions(count: int, generator: torch.Generator) -> Tensor:
+    """Return captions of 32 small letters: (N, 32) uint8."""
+    return torch.randint(97, 123, (count, 32), dtype=torch.uint8, generator=generator)
+
+
+def random_sounds(count: int, generator: torch.Generator) -> Tensor:
+    """Return noise: (N, T) int16."""
+    size = count, NUM_SAMPLES
+    return torch.randint(-9999, 9999, size, dtype=torch.int16, generator=generator)
 
 
 EXTRAS = {
-    "caption": ExtraReader(is_own=is_captions, read=read_captions),
-    "sound": ExtraReader(is_own=is_sound, read=read_sounds),
+    "caption": ExtraReader(
+        is_own=lambda name: name == CAPTIONS, read=read_captions, random=random_captions
+    ),
+    "sound": ExtraReader(
+        is_own=lambda name: name.endswith(SOUND), read=read_sounds, random=random_sounds
+    ),
 }
 
 
 def kind_of(name: str) -> str | None:
     """Return the name of the row of ``EXTRAS`` that a file belongs to; None for a picture."""
-    return next((kind for kind, reader in EXTRAS.items() if reader.is_own(name)), None)
-
-
-def is_image(name: str) -> bool:
-    """Return whether a file of a folder is read as a picture, by its name."""
-    return is_picture(name) and kind_of(name) is None
+    return next((kind for kind, row in EXTRAS.items() if row.is_own(name.lower())), None)
 
 
 def read_extras(
@@ -52,10 +234,10 @@ def read_extras(
     """
     found: dict[str, Tensor] = {}
     reasons: dict[str, str] = {}
-    for kind, reader in EXTRAS.items():
-        if own := [path for path in files if reader.is_own(Path(path).name)]:
+    for kind, row in EXTRAS.items():
+        if own := [path for path in files if kind_of(os.path.basename(path)) == kind]:
             try:
-                found[kind] = reader.read(root, own, pictures)
+                found[kind] = row.read(root, own, pictures)
             except InputError as error:
                 reasons[kind] = str(error)
     return found, reasons

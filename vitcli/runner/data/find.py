@@ -1,8 +1,13 @@
-"""Search for a named data set on this machine."""
+"""Search for a named data set on this machine, and its download."""
 
 import contextlib
+import hashlib
+import http.client
 import os
-from collections.abc import Iterator
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -12,11 +17,24 @@ import platformdirs
 from vitcli.core.spec import DATA_SETS
 from vitcli.runner.data.catalogue import CATALOGUE, CatalogueRow, folder_path
 from vitcli.runner.errors import ConfigError, InputError, ResourceError
+from vitcli.runner.files import commit
 from vitcli.runner.text import did_you_mean, printable, quoted
 
 DATA_VARIABLE = "VITCLI_DATA"
 CACHE_VARIABLE = "VITCLI_CACHE"
 OFFLINE_VARIABLE = "VITCLI_OFFLINE"
+TIMEOUT_SECONDS = 30.0
+REPORT_SECONDS = 5.0
+CHUNK = 1 << 18
+SLACK = 1 << 20
+# A URL slower than this after PATIENCE_SECONDS is given up for the next one.
+MIN_BYTES_PER_SECOND = 200_000
+# The last URL is given up only if it is so slow that the file would take days.
+MIN_BYTES_PER_SECOND_OF_LAST = 1_000
+PATIENCE_SECONDS = 30.0
+
+
+Listener = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -108,14 +126,11 @@ def refuse_unused_folder(
 
 def find_source(name: str, data_dir: Path | None) -> Source | None:
     """Search in ``data_dir`` only; if None, search in ``VITCLI_DATA`` and then in the cache."""
-    return next(
-        filter(None, (find_source_in(name, place) for place in search_folders(name, data_dir))),
-        None,
-    )
+    places = _search_folders(name, data_dir)
+    return next(filter(None, (find_source_in(name, place) for place in places)), None)
 
 
-def search_folders(name: str, data_dir: Path | None) -> list[Path]:
-    """Return the folders to search for a data set, in order."""
+def _search_folders(name: str, data_dir: Path | None) -> list[Path]:
     if data_dir is not None:
         return [data_dir]
     chosen = os.environ.get(DATA_VARIABLE)
@@ -131,14 +146,10 @@ def find_source_in(name: str, place: Path) -> Source | None:
                 return Source("files", folder)
         if row.archive and (base / row.archive).is_file():
             return Source("archive", base / row.archive)
-        if row.class_folders and _has_class_folders(row, base):
+        splits, classes = (base / "train", base / "test"), row.info.class_names
+        if row.class_folders and all((s / each).is_dir() for s in splits for each in classes):
             return Source("folders", base)
     return None
-
-
-def _has_class_folders(row: CatalogueRow, base: Path) -> bool:
-    names = row.info.class_names
-    return all((base / split / name).is_dir() for split in ("train", "test") for name in names)
 
 
 def missing_data_error(name: str, data_dir: Path | None) -> InputError:
@@ -147,11 +158,118 @@ def missing_data_error(name: str, data_dir: Path | None) -> InputError:
     wanted = [f"{row.folder}/" if row.archive else ", ".join(row.files)]
     wanted += [row.archive] if row.archive else []
     wanted += ["{train,test}/<class>/*.png"] if row.class_folders else []
-    looked = " or ".join(printable(place) for place in search_folders(name, data_dir))
-    megabytes = row.download_bytes / 1e6
+    looked = " or ".join(printable(place) for place in _search_folders(name, data_dir))
     return InputError(
         f"{name} is not in {looked} (looked for {' or '.join(wanted)}).\n"
-        f"Download it ({megabytes:.0f} MB): vitcli data get {name}   "
+        f"Download it ({row.download_bytes / 1e6:.0f} MB): vitcli data get {name}   "
         f"Use a copy: vitcli data get {name} --from URL|PATH, or --data-dir FOLDER   "
         "Train on the embedded data set, without a download: vitcli train"
     )
+
+
+class UnusableError(Exception):
+    """A URL or a file that is not the published file. The next URL is tried."""
+
+
+def find_or_download(
+    name: str, data_dir: Path | None, offline: bool, on_message: Listener
+) -> Source:
+    """Find a named data set on disk, or download it if that is allowed.
+
+    Raises:
+        InputError: The data set is missing. The text says what to type.
+    """
+    if source := find_source(name, data_dir):
+        return source
+    if data_dir is not None or is_offline(offline):
+        raise missing_data_error(name, data_dir)
+    return download(CATALOGUE[name], on_message)
+
+
+def download(row: CatalogueRow, on_message: Listener, url: str | None = None) -> Source:
+    """Download a data set into the cache: from ``url``, or from the hosts that publish it."""
+    folder = download_folder(row.info.name)
+    with explain_write_errors(folder):
+        for name in row.published:
+            urls = [f"{host}/{name}" for host in row.hosts]
+            if url:
+                urls = [url.rstrip("/") if row.archive else f"{url.rstrip('/')}/{name}"]
+            _download_file(row, name, urls, folder / name, on_message)
+        archive = row.archive and Source("archive", folder / row.archive)
+        return prefer(row, archive or Source("files", folder))
+
+
+def _download_file(
+    row: CatalogueRow, name: str, urls: list[str], target: Path, on_message: Listener
+) -> None:
+    """Write a file from the first URL that delivers the published bytes, and only if complete.
+
+    Raises:
+        InputError: All URLs failed. The text gives the reason for each.
+    """
+    size, reasons = row.published[name], list[str]()
+    for url in urls:
+        on_message(f"downloading {printable(url)} ({size / 1e6:.1f} MB) to {printable(target)}")
+        try:
+            content = _receive(url, size, on_message, is_last=len(reasons) == len(urls) - 1)
+            check_content(row, name, content)
+        except UnusableError as error:
+            reasons.append(f"{printable(url)}: {error}")
+            on_message(f"failed: {reasons[-1]}")
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return commit(target, content)
+    raise InputError(
+        f"{name} could not be downloaded ({'; '.join(reasons)}).\n"
+        "Use a copy of your own: vitcli data get NAME --from URL|PATH   "
+        "Train on the embedded data set, without a download: vitcli train"
+    )
+
+
+def check_content(row: CatalogueRow, name: str, content: bytes) -> None:
+    """Raise UnusableError if the content differs from the published file ``name``."""
+    if hashlib.md5(content, usedforsecurity=False).hexdigest() != row.md5[name]:
+        counts = f"{len(content):,} bytes of {row.published[name]:,}"
+        raise UnusableError(f"wrong content ({counts}, MD5 differs)")
+    if row.sha256 and hashlib.sha256(content).hexdigest() != row.sha256:
+        raise UnusableError("wrong content (SHA-256 differs)")
+
+
+def _receive(url: str, size: int, on_message: Listener, *, is_last: bool) -> bytes:
+    request = urllib.request.Request(url, headers={"User-Agent": "vitcli"})
+    content = bytearray()
+    min_rate = MIN_BYTES_PER_SECOND_OF_LAST if is_last else MIN_BYTES_PER_SECOND
+    started = reported = time.monotonic()
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as response:
+            while chunk := response.read1(CHUNK):  # read() would wait for a whole chunk
+                content += chunk
+                now = time.monotonic()
+                if len(content) > size + SLACK:
+                    raise UnusableError("the server sends more bytes than the file has")
+                rate = len(content) / max(now - started, 1e-6)
+                if now - started > PATIENCE_SECONDS and rate < min_rate:
+                    raise UnusableError(f"too slow ({rate / 1e3:.1f} kB/s)")
+                if now - reported > REPORT_SECONDS:
+                    reported = now
+                    on_message(
+                        f"{len(content) / 1e6:.1f} of {size / 1e6:.1f} MB, {rate / 1e6:.2f} MB/s,"
+                        f" {max(0, size - len(content)) / rate:.0f} s left"
+                    )
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise UnusableError(printable(getattr(error, "reason", None) or error)) from error
+    return bytes(content)
+
+
+def prefer(row: CatalogueRow, new: Source) -> Source:
+    """Remove the copies in the cache that would be found before a new one; return the new one."""
+    name = row.info.name
+    while (found := find_source_in(name, download_folder(name))) is not None and found != new:
+        for file in original_files(row, found):
+            file.unlink()
+    return new
+
+
+def original_files(row: CatalogueRow, source: Source) -> list[Path]:
+    """Return the archive, or the files of a folder that are original files of the data set."""
+    return [source.path / file for file in row.files] if source.kind == "files" else [source.path]

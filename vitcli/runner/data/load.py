@@ -1,32 +1,55 @@
-"""Data sets by name: found or downloaded, verified, decoded, sorted and cached.
+"""Data sets by name: found or downloaded, read and checked, cached, and split.
 
 ``load_data`` reads the images. ``describe_data`` gives sizes and classes without reading images.
-``data_status`` and ``get_data`` serve ``vitcli data``.
+There are three kinds: generated data sets, those of the catalogue, and the user's own pictures.
 """
 
-from collections.abc import Collection
-from dataclasses import replace
+import contextlib
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from vitcli.core.data.source import DataSet
-from vitcli.core.spec import GENERATED, DataSpec
-from vitcli.runner.data.arrays import hold_out, keep_labels
-from vitcli.runner.data.cache import Decoded
-from vitcli.runner.data.catalogue import CATALOGUE, IN_CHANS, NUM_GENERATED, DataInfo, folder_path
-from vitcli.runner.data.decode import Listener, decode_folder, decode_generated, decode_named
-from vitcli.runner.data.find import refuse_unused_folder
-from vitcli.runner.data.get import (
-    DataStatus,
-    data_status,
-    find_or_download,
-    get_data,
-)
-from vitcli.runner.data.image_folder import TEST_SHARE, list_folder
-from vitcli.runner.data.image_reader import natural_size
-from vitcli.runner.errors import ConfigError
-from vitcli.runner.text import composed, ignore_message
+import torch
 
-__all__ = ["DataInfo", "DataStatus", "data_status", "describe_data", "get_data", "load_data"]
+from vitcli.core.data.source import DataSet, Images
+from vitcli.core.spec import GENERATED, DataSpec
+from vitcli.runner.data.arrays import (
+    Size,
+    arranged,
+    hold_out,
+    keep_labels,
+    require_memory,
+)
+from vitcli.runner.data.cache import Decoded, array_file, cached_files, load_or_build
+from vitcli.runner.data.catalogue import (
+    CATALOGUE,
+    IN_CHANS,
+    NUM_GENERATED,
+    CatalogueRow,
+    DataInfo,
+    folder_path,
+)
+from vitcli.runner.data.find import (
+    Listener,
+    Source,
+    check_name,
+    find_or_download,
+    find_source,
+    original_files,
+    refuse_unused_folder,
+)
+from vitcli.runner.data.folder import PictureFolder, file_version, list_folder
+from vitcli.runner.data.picture_reader import (
+    TEST_SHARE,
+    natural_size,
+    read_folder,
+    read_labelled,
+    refuse_unreadable,
+)
+from vitcli.runner.data.pictures import can_read_heic
+from vitcli.runner.data.readers import read_original
+from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.text import composed, ignore_message, printable
 
 
 def load_data(
@@ -54,43 +77,142 @@ def load_data(
     """
     refuse_unused_folder(spec.name, data_dir, may_move=True)
     if spec.name in GENERATED:
-        return _finish(spec, decode_generated(spec.name, spec.resize, on_message))
-    if path := folder_path(spec.name):
-        decoded = decode_folder(
-            data_dir or path, spec.resize, on_message, skip_bad=spec.skip_bad, extras=extras
-        )
-        return _finish(spec, decoded)
-    source = find_or_download(spec.name, data_dir, offline, on_message)
-    return _finish(spec, decode_named(CATALOGUE[spec.name], source, spec.resize, on_message))
+        found = decode_generated(spec.name, spec.resize, on_message)
+    elif path := folder_path(spec.name):
+        found = decode_folder(spec, data_dir or path, extras, on_message)
+    else:
+        source = find_or_download(spec.name, data_dir, offline, on_message)
+        found = decode_named(CATALOGUE[spec.name], source, spec.resize, on_message)
+    return _finish(spec, found.data)
 
 
-def _finish(spec: DataSpec, decoded: Decoded) -> DataSet:
-    names = spec.class_names
-    if names and [*map(composed, names)] != [*map(composed, decoded.class_names)]:
+def _finish(spec: DataSpec, found: DataSet) -> DataSet:
+    names = spec.class_names or found.class_names
+    if [*map(composed, names)] != [*map(composed, found.class_names)]:
         raise ConfigError(
             f"data.class_names is set to {', '.join(names)},"
-            f" but {spec.name} has {', '.join(decoded.class_names)}"
+            f" but {spec.name} has {', '.join(found.class_names)}"
         )
-    mean, std = spec.mean or decoded.mean, spec.std or decoded.std
-    if {len(mean), len(std)} != {len(decoded.mean)}:
-        raise ConfigError(f"data.mean and data.std need {len(decoded.mean)} values for {spec.name}")
-    train, val, unlabelled = decoded.train, None, None
+    mean, std = spec.mean or found.mean, spec.std or found.std
+    if {len(mean), len(std)} != {found.in_chans}:
+        raise ConfigError(f"data.mean and data.std need {found.in_chans} values for {spec.name}")
+    data = replace(found, name=spec.name, class_names=names, mean=mean, std=std)
     if spec.val_split:
-        train, val = hold_out(train, spec.val_split)
+        train, val = hold_out(data.train, spec.val_split)
+        data = replace(data, train=train, val=val)
     if spec.labels:
-        train, unlabelled = keep_labels(train, spec.labels)
-    return DataSet(
-        name=spec.name,
-        class_names=names or decoded.class_names,
-        train=train,
-        test=decoded.test,
-        val=val,
-        mean=mean,
-        std=std,
-        data_hash=decoded.data_hash,
-        test_names=decoded.test_names,
-        unlabelled=unlabelled,
-    )
+        train, unlabelled = keep_labels(data.train, spec.labels)
+        data = replace(data, train=train, unlabelled=unlabelled)
+    return data
+
+
+def decode_generated(name: str, size: Size | None, on_message: Listener) -> Decoded:
+    """Return a generated data set. It is drawn in about 3 s, and again when its code changes."""
+    from vitcli.core.generated.data_sets import GENERATED_SETS
+
+    row = GENERATED_SETS[name]
+
+    def build() -> Decoded:
+        with _one_thread():
+            splits = row.draw(*NUM_GENERATED)
+        return Decoded(arranged(row.class_names, *splits, size))
+
+    code = [Path(str(module.__file__)).read_bytes() for module in row.code]
+    return load_or_build(array_file(name, size), (NUM_GENERATED, code), build, on_message)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Limit torch to one thread, because on busy cores threads of small operations wait long.
+
+    Measured on 2 busy cores: drawing a data set takes 2 s in one thread and 9 s in two threads.
+    """
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(count)
+
+
+def decode_named(
+    row: CatalogueRow,
+    source: Source,
+    size: Size | None,
+    on_message: Listener,
+    *,
+    decoded: Decoded | None = None,
+) -> Decoded:
+    """Return a data set of the catalogue.
+
+    ``decoded`` is what an equal copy of the files holds; then they are not read.
+    """
+    info, folder = row.info, None
+    if source.kind == "folders":
+        folder = list_folder(source.path, info.class_names)
+
+    def build() -> Decoded:
+        if decoded:
+            return decoded
+        on_message(f"reading {info.name} from {printable(source.path)}")
+        require_memory(info.num_train + info.num_test, info.in_chans, size or info.img_size)
+        splits = _read_classes(row, folder, on_message) if folder else read_original(row, source)
+        return Decoded(arranged(info.class_names, *splits, size))
+
+    files = original_files(row, source)
+    stamp = folder.stamp if folder else [(file.name, file_version(file)) for file in files]
+    return load_or_build(array_file(info.name, size), (source.kind, stamp), build, on_message)
+
+
+def _read_classes(
+    row: CatalogueRow, folder: PictureFolder, on_message: Listener
+) -> tuple[Images, Images]:
+    info, cut = row.info, folder.num_train
+    if (cut, folder.num_test) != (info.num_train, info.num_test):
+        on_message(
+            f"note: {printable(folder.root)} has {cut:,} + {folder.num_test:,} pictures,"
+            f" {info.name} has {info.num_train:,} + {info.num_test:,}"
+        )
+    images, failures = read_labelled(folder, info.img_size, info.in_chans, on_message)
+    refuse_unreadable(folder, [*failures.values()], "Replace them")
+    return images[:cut], images[cut:]
+
+
+def decode_folder(
+    spec: DataSpec, path: Path, extras: Collection[str], on_message: Listener
+) -> Decoded:
+    """Return the user's own pictures as RGB. Without a test set, a fifth of them is held out.
+
+    Raises:
+        InputError: Pictures cannot be read and ``data.skip_bad`` is off, or the files of a row of
+            ``EXTRAS`` in ``extras`` are damaged or do not cover all pictures.
+    """
+    folder = list_folder(path)
+    for note in folder.notes:
+        on_message(note)
+
+    def build() -> Decoded:
+        size = spec.resize or natural_size(folder.paths)
+        return read_folder(folder, size, skip_bad=spec.skip_bad, on_message=on_message)
+
+    parts = (folder.stamp, folder.class_names, can_read_heic())
+    decoded = load_or_build(array_file(path, spec.resize), parts, build, on_message)
+    if not spec.skip_bad:
+        refuse_unreadable(folder, decoded.unreadable)
+    for kind, reason in decoded.unusable_extras.items():
+        if kind in extras:
+            raise InputError(reason)
+        on_message(f"note: {kind}s are not used: {reason.splitlines()[0].rstrip(':')}")
+    data, where = decoded.data, printable(folder.root)
+    if spec.resize is None:
+        height, width = data.img_size
+        on_message(f"{where}: read at {height}x{width}; another size: -s data.resize=N")
+    if folder.num_test is None:
+        counts = f"{len(data.test):,} of its {len(data.train) + len(data.test):,} pictures"
+        on_message(f"{where}: {counts} are held out for testing (no test folder)")
+    for note in decoded.notes:
+        on_message(note)
+    return decoded
 
 
 def describe_data(spec: DataSpec) -> DataInfo:
@@ -118,24 +240,43 @@ def _describe_generated(name: str) -> DataInfo:
     from vitcli.core.generated.data_sets import GENERATED_SETS
     from vitcli.core.generated.drawing import SIDE
 
-    return DataInfo(
-        name=name,
-        img_size=(SIDE, SIDE),
-        in_chans=3,
-        class_names=GENERATED_SETS[name].class_names,
-        num_train=NUM_GENERATED[0],
-        num_test=NUM_GENERATED[1],
-    )
+    return DataInfo(name, (SIDE, SIDE), 3, GENERATED_SETS[name].class_names, *NUM_GENERATED)
 
 
 def _describe_folder(spec: DataSpec, path: Path) -> DataInfo:
     folder = list_folder(path)
-    held_out = round(TEST_SHARE * len(folder.train)) if folder.test is None else 0
-    return DataInfo(
-        name=spec.name,
-        img_size=spec.resize or natural_size(folder),
-        in_chans=IN_CHANS,
-        class_names=folder.class_names,
-        num_train=len(folder.train) - held_out,
-        num_test=held_out if folder.test is None else len(folder.test),
-    )
+    size, num_test = spec.resize or natural_size(folder.paths), folder.num_test
+    if num_test is None:
+        num_test = round(TEST_SHARE * folder.num_train)
+    num_train = len(folder.paths) - num_test
+    return DataInfo(spec.name, size, IN_CHANS, folder.class_names, num_train, num_test)
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataStatus:
+    """The place of a data set on disk; ``place`` is None if it is embedded or missing.
+
+    ``kind`` is embedded, archive, files, folders or missing. ``decoded`` lists its cached arrays.
+    """
+
+    name: str
+    place: Path | None
+    kind: str
+    decoded: tuple[Path, ...]
+
+
+def data_status(name: str, data_dir: Path | None = None) -> DataStatus:
+    """Return where a data set is and which decoded copies the cache has. Reads no image.
+
+    Raises:
+        ConfigError: There is no data set of this name.
+    """
+    check_name(name)
+    path, kind, place = folder_path(name), "missing", None
+    if name in GENERATED:
+        kind = "embedded"
+    elif path:
+        kind, place = ("folders", path) if path.is_dir() else (kind, None)
+    elif source := find_source(name, data_dir):
+        kind, place = source.kind, source.path
+    return DataStatus(name=name, place=place, kind=kind, decoded=cached_files(path or name))

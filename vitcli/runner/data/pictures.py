@@ -22,11 +22,13 @@ import torch.nn.functional as F
 from PIL import Image, ImageOps
 from torch import Tensor
 
-from vitcli.runner.data.arrays import central_box, inner_box, stretch_to_size
+from vitcli.runner.data.arrays import Size, central_box, stretch_to_size
 from vitcli.runner.data.png import scaled_transparency, without_metadata
 from vitcli.runner.errors import InputError
 from vitcli.runner.text import printable
 
+Box = tuple[int, int, int, int]
+Read = TypeVar("Read")
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF")
 """Formats that Pillow reads. HEIC is read with pillow-heif, if that is installed."""
 HEIC_BRANDS = (b"hei", b"hev", b"mif", b"msf")
@@ -42,6 +44,10 @@ OTHER_FORMATS = {
     ("an SVG drawing", "svg"): rb"\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?<svg",
 }
 """Kind of a picture that is not read, with its suffix -> how its file begins."""
+FITS = ("crop", "pad", "stretch")
+"""Ways to fit a picture to the input size of a model: its centre fills the input, or the whole
+picture does, with its aspect or without. Bars of ``pad`` are black, like the padding of the random
+crop during training."""
 MAX_PIXELS = 100_000_000
 MAX_BYTES = 256 * 2**20
 MAX_RATIO = 20
@@ -73,13 +79,10 @@ def picture_bytes(path: Path | str) -> bytes:
     return content
 
 
-def picture_size(path: Path | str) -> tuple[int, int]:
+def picture_size(path: Path | str) -> Size:
     """Return (H, W) after EXIF rotation, from the header. Call it inside ``quiet_pillow``."""
     with _open_file(path) as file, _explain_errors(path, b""):
         return _ignore_metadata(lambda source: _upright_size(_open_checked(source)), file)
-
-
-Read = TypeVar("Read")
 
 
 def _ignore_metadata(read: Callable[[BinaryIO], Read], file: BinaryIO) -> Read:
@@ -105,7 +108,7 @@ def software_of(path: Path | str) -> str:
         return ""
 
 
-def _upright_size(image: Image.Image) -> tuple[int, int]:
+def _upright_size(image: Image.Image) -> Size:
     """Return (H, W) after EXIF rotation, from the header."""
     turned = _orientation(image) >= 5
     return (image.width, image.height) if turned else (image.height, image.width)
@@ -122,17 +125,15 @@ def _orientation(image: Image.Image) -> int:
     return value if value in TURNS else 1
 
 
-def _load(
-    content: bytes, where: "Where", size: tuple[int, int], side: int
-) -> tuple[Image.Image, tuple[int, int, int, int]]:
+def _load(content: bytes, fit: str, size: Size, side: int) -> tuple[Image.Image, Box]:
     """Return a picture after EXIF rotation, and the box of ``size`` that it fills.
 
     Metadata that cannot be read is ignored. A JPEG is decoded smaller, down to ``side`` pixels.
     """
 
-    def read(file: BinaryIO) -> tuple[Image.Image, tuple[int, int, int, int]]:
+    def read(file: BinaryIO) -> tuple[Image.Image, Box]:
         image = _open_checked(file)
-        box = where(*_upright_size(image), size)
+        box = central_box(*size, _upright_size(image)) if fit == "pad" else (0, 0, *size)
         image.draft(image.mode, (side, side))
         image.load()
         if image.format == "PNG" and (clear := image.info.get("transparency")) is not None:
@@ -143,13 +144,11 @@ def _load(
     return _ignore_metadata(read, io.BytesIO(content))
 
 
-def decode(
-    content: bytes, name: object, size: tuple[int, int], in_chans: int, fit: str = "crop"
-) -> Tensor:
+def decode(content: bytes, name: object, size: Size, in_chans: int, fit: str = "crop") -> Tensor:
     """Decode bytes to (in_chans, *size) uint8. Call it inside ``quiet_pillow``.
 
     The EXIF rotation is applied, transparent pixels become white, 16-bit grey is scaled to 8 bits,
-    and the first frame of an animation is used. The row ``fit`` of ``FITS`` selects the part of the
+    and the first frame of an animation is used. ``fit`` of ``FITS`` selects the part of the
     picture that is resized and the box that it fills. A JPEG much larger than needed is decoded at
     a half, a quarter or an eighth of its size. Other large pictures are averaged over whole blocks.
 
@@ -157,9 +156,8 @@ def decode(
         InputError: The bytes are not a readable picture. The text gives the reason and what to do.
     """
     with _explain_errors(name, content):
-        where, part = FITS[fit]
-        image, (top, left, height, width) = _load(content, where, size, 2 * max(size))
-        image = part(image, (height, width), "RGB" if in_chans == 3 else "L")
+        image, (top, left, height, width) = _load(content, fit, size, 2 * max(size))
+        image = _shrink(image, (height, width), "RGB" if in_chans == 3 else "L", fit)
         pixels = np.array(image).reshape(image.height, image.width, in_chans)
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     bars = (left, size[1] - width - left, top, size[0] - height - top)
@@ -167,8 +165,8 @@ def decode(
 
 
 def picture_to_draw(
-    content: bytes, name: object, size: tuple[int, int], fit: str = "crop"
-) -> tuple[np.ndarray, tuple[int, int, int, int]]:
+    content: bytes, name: object, size: Size, fit: str = "crop"
+) -> tuple[np.ndarray, Box]:
     """Return a picture to draw on, and the box in it that a model of this input size sees.
 
     The picture is (H, W, 3) uint8 with sides up to ``MAX_SHOWN``; the box is (top, left, height,
@@ -176,7 +174,7 @@ def picture_to_draw(
     the patches of the model are not square on it.
     """
     with quiet_pillow(), _explain_errors(name, content):
-        image, filled = _load(content, FITS[fit][0], size, MAX_SHOWN)
+        image, filled = _load(content, fit, size, MAX_SHOWN)
         image = _to_eight_bits(image).convert("RGB")
         image = _add_bars(image, filled, size)
         whole = (0, 0, image.height, image.width)
@@ -184,9 +182,7 @@ def picture_to_draw(
         return np.array(image), box
 
 
-def _add_bars(
-    image: Image.Image, box: tuple[int, int, int, int], size: tuple[int, int]
-) -> Image.Image:
+def _add_bars(image: Image.Image, box: Box, size: Size) -> Image.Image:
     """Add the black bars that the model sees around a picture which fills ``box`` of ``size``.
 
     The sides are at most ``MAX_SHOWN``. A small picture with bars is enlarged by a whole factor, so
@@ -269,37 +265,19 @@ def can_read_heic() -> bool:
     return True
 
 
-def _crop_and_shrink(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
-    """Crop to the aspect of ``size``, then shrink to no less than twice ``size``."""
-    _, _, height, width = central_box(image.height, image.width, size)
-    shrink = max(1, min(height // (2 * size[0]), width // (2 * size[1])))
-    image = _crop_centre(image, height - height % shrink, width - width % shrink)
-    image = _to_eight_bits(image).convert(mode).reduce(shrink)
-    return _crop_centre(image, *central_box(image.height, image.width, size)[2:])
-
-
-def _shrink_whole(image: Image.Image, size: tuple[int, int], mode: str) -> Image.Image:
-    """Shrink the whole picture, each side to no less than twice that of ``size``."""
-    rows, columns = max(1, image.height // (2 * size[0])), max(1, image.width // (2 * size[1]))
-    image = _crop_centre(
-        image, image.height - image.height % rows, image.width - image.width % columns
-    )
-    return _to_eight_bits(image).convert(mode).reduce((columns, rows))
-
-
-def _fill_all(_: int, __: int, size: tuple[int, int]) -> tuple[int, int, int, int]:
-    return (0, 0, *size)
-
-
-Where = Callable[[int, int, tuple[int, int]], tuple[int, int, int, int]]
-Part = Callable[[Image.Image, tuple[int, int], str], Image.Image]
-FITS: dict[str, tuple[Where, Part]] = {
-    "crop": (_fill_all, _crop_and_shrink),
-    "pad": (inner_box, _shrink_whole),
-    "stretch": (_fill_all, _shrink_whole),
-}
-"""Ways to fit a picture to the input size of a model: the box that is filled, and the part of the
-picture that fills it. The rest is black, like the padding of the random crop during training."""
+def _shrink(image: Image.Image, size: Size, mode: str, fit: str) -> Image.Image:
+    """Return the part of a picture that ``fit`` shows, with sides of at least twice ``size``."""
+    height, width = image.height, image.width
+    if fit == "crop":
+        height, width = central_box(height, width, size)[2:]
+    rows, columns = max(1, height // (2 * size[0])), max(1, width // (2 * size[1]))
+    if fit == "crop":
+        rows = columns = min(rows, columns)
+    image = _crop_centre(image, height - height % rows, width - width % columns)
+    image = _to_eight_bits(image).convert(mode).reduce((columns, rows))
+    if fit == "crop":
+        return _crop_centre(image, *central_box(image.height, image.width, size)[2:])
+    return image
 
 
 def _crop_centre(image: Image.Image, height: int, width: int) -> Image.Image:
@@ -333,13 +311,10 @@ def _explain_errors(name: object, content: bytes) -> Iterator[None]:
         yield
     except MemoryError:
         raise
-    except _RefusedError as error:
-        raise InputError(f"{printable(name)}: {error}; save a smaller copy") from error
-    except Image.DecompressionBombError as error:
-        limit = MAX_PIXELS // 10**6
-        raise InputError(
-            f"{printable(name)}: over {limit} megapixels; save a smaller copy"
-        ) from error
+    except (_RefusedError, Image.DecompressionBombError) as error:
+        is_ours, limit = isinstance(error, _RefusedError), MAX_PIXELS // 10**6
+        reason = error if is_ours else f"over {limit} megapixels"
+        raise InputError(f"{printable(name)}: {reason}; save a smaller copy") from error
     except Exception as error:  # decoders raise many kinds, even SyntaxError and KeyError
         raise InputError(f"{printable(name)}: {_diagnose(content)}") from error
 

@@ -8,7 +8,7 @@ and the use. Files with another MD5 are refused.
 
 import gzip
 import hashlib
-import io
+import os
 import tarfile
 import warnings
 import zlib
@@ -20,7 +20,7 @@ import torch
 
 from vitcli.core.data.source import Images
 from vitcli.runner.data.catalogue import CatalogueRow
-from vitcli.runner.data.find import Source, explain_write_errors
+from vitcli.runner.data.find import Source, cache_root, explain_write_errors
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import scratch_folder
 from vitcli.runner.text import printable
@@ -29,19 +29,14 @@ MAX_FILE = 256 * 2**20
 MAX_MEMBERS = 1000
 
 
-def read_original(
-    row: CatalogueRow, source: Source, scratch: Path | None = None
-) -> tuple[Images, Images]:
+def read_original(row: CatalogueRow, source: Source) -> tuple[Images, Images]:
     """Check an archive or a folder of original files and return (train, test).
 
     Raises:
         InputError: A file is damaged, missing, or differs from the published one.
     """
-    import torchvision.datasets
-
-    reader = getattr(torchvision.datasets, row.reader)
-    sums = checksums(reader)
-    with scratch_folder(scratch, "verified-") as folder:
+    sums, root = row.md5, cache_root()
+    with scratch_folder(root if os.access(root, os.W_OK) else None, "verified-") as folder:
         private = folder / row.folder
         private.mkdir(parents=True, exist_ok=True)
         for name, content in _contents(row, source):
@@ -50,20 +45,10 @@ def read_original(
                     f"{printable(source.path)}: {name} is not the published file (MD5 differs);"
                     f" get a fresh copy: vitcli data get {row.info.name}"
                 )
-            path, plain = _unzip(private / name, content)
+            plain = gzip.decompress(content) if name.endswith(".gz") else content
             with explain_write_errors(private):
-                path.write_bytes(plain)
-        return _read(reader, folder, True), _read(reader, folder, False)
-
-
-def checksums(reader: Any) -> dict[str, str]:
-    """Return the MD5 of each file name, from the tables of torchvision."""
-    if hasattr(reader, "split_list"):  # SVHN
-        return {name: md5 for _, name, md5 in reader.split_list.values()}
-    if hasattr(reader, "resources"):  # MNIST and Fashion-MNIST
-        return dict(reader.resources)
-    batches = dict(reader.train_list + reader.test_list)
-    return batches | {reader.meta["filename"]: reader.meta["md5"]}
+                (private / name.removesuffix(".gz")).write_bytes(plain)
+        return _read(row, folder, True), _read(row, folder, False)
 
 
 def _contents(row: CatalogueRow, source: Source) -> Iterator[tuple[str, bytes]]:
@@ -98,26 +83,19 @@ def _from_archive(row: CatalogueRow, path: Path) -> Iterator[tuple[str, bytes]]:
     )
 
 
-def _unzip(path: Path, content: bytes) -> tuple[Path, bytes]:
-    if path.suffix != ".gz":
-        return path, content
-    with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
-        return path.with_suffix(""), file.read(MAX_FILE)
-
-
-def _read(reader: Any, root: Path, train: bool) -> Images:
+def _read(row: CatalogueRow, root: Path, train: bool) -> Images:
+    reader = row.torchvision_class
+    split: dict[str, Any] = {"train": train}
+    if hasattr(reader, "split_list"):
+        split = {"split": "train" if train else "test"}
     with warnings.catch_warnings():
         # NumPy 2.4.0 to 2.4.4 warn about pickles as old as these (numpy/numpy#31177).
         warnings.simplefilter("ignore")
-        if hasattr(reader, "split_list"):
-            data = reader(root, split="train" if train else "test")
-            return _images(data.data, data.labels)
-        data = reader(root, train=train)
+        data = reader(root, **split)
     pixels = torch.as_tensor(data.data)
-    pixels = pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2)
-    return _images(pixels, data.targets)
-
-
-def _images(pixels: Any, labels: Any) -> Images:
-    pixels = torch.as_tensor(pixels).contiguous()
-    return Images(pixels, torch.as_tensor(labels, dtype=torch.int64))
+    if pixels.ndim == 3:
+        pixels = pixels[:, None]
+    elif pixels.shape[-1] == row.info.in_chans:
+        pixels = pixels.permute(0, 3, 1, 2)
+    labels = data.targets if hasattr(data, "targets") else data.labels
+    return Images(pixels.contiguous(), torch.as_tensor(labels, dtype=torch.int64))

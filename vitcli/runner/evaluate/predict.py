@@ -9,11 +9,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from vitcli.core.data.batches import images_at_once
 from vitcli.core.data.source import Images
+from vitcli.core.metrics.classification import logits_and_labels
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.evaluate import images_at_once, logits_and_labels
-from vitcli.runner.data.image_reader import read_each
+from vitcli.runner.data.picture_reader import read_each
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.weights import load_model
 from vitcli.runner.machine.device import pick_device
@@ -60,7 +61,7 @@ class Predictor:
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
     def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
-        """Classify one picture file (``-`` is standard input); ``fit`` is a key of ``FITS``.
+        """Classify one picture file (``-`` is standard input); ``fit`` is one of ``FITS``.
 
         Raises:
             ConfigError: The model was not trained to classify.
@@ -87,7 +88,7 @@ class Predictor:
         size = images_at_once(self.device)
         for start in range(0, len(paths), size):
             part = paths[start : start + size]
-            pictures = read_each(part, self.size, self.in_chans, fit)
+            pictures = [*read_each(part, self.size, self.in_chans, fit)]
             tops = self._top([each for each in pictures if isinstance(each, Tensor)], num_top)
             for path, picture in zip(part, pictures, strict=True):
                 if isinstance(picture, InputError):

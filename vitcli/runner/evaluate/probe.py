@@ -10,11 +10,11 @@ from pathlib import Path
 
 from torch import Tensor, nn
 
+from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import knn_logits
 from vitcli.core.metrics.linear_probe import linear_probe
-from vitcli.core.train.evaluate import limit_images
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run

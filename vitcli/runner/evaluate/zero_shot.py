@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from vitcli.core.data.batches import limit_images
 from vitcli.core.objectives.objective import Task, task_class
-from vitcli.core.train.evaluate import limit_images
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.evaluate.scores import score_of
 from vitcli.runner.evaluate.trained_run import load_trained_run
@@ -92,11 +92,10 @@ def zero_shot_run(
     names = check_names(class_names or known)
     task = trained.task()
     try:
-        logits = task.zero_shot(trained.module, images, names)
+        logits, unknown = task.zero_shot(trained.module, images, names)
     except ValueError as error:
         raise ConfigError(f"--classes: {error}") from error
-    assert logits is not None
-    if unknown := task.unknown_words(trained.module, names):
+    if unknown:
         words = ", ".join(printable(word) for word in unknown)
         on_message(f"unknown words, because no caption of the training has them: {words}")
     labels = own_labels(limit_images(images, trained.spec).labels, known, names)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from vitcli.core.spec import ExperimentSpec, ModelSpec, TaskSpec
 from vitcli.core.spec.base import MAX_SIDE
-from vitcli.core.spec.old_fields import FAMILY
+from vitcli.core.spec.families import FAMILY
 from vitcli.core.spec.task import TASK
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.family import switch_family

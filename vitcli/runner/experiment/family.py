@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from vitcli.core.spec import FAMILIES, ModelSpec
-from vitcli.core.spec.old_fields import FAMILY
+from vitcli.core.spec.families import FAMILY
 
 FIELD = f"model.{FAMILY.key}"
 SIZES = ModelSpec.model_fields.keys() - {FAMILY.key}

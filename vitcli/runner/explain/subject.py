@@ -17,7 +17,7 @@ from vitcli.core.data.augment import normalize
 from vitcli.core.generated.data_sets import GENERATED_SETS
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import SelfAttention
-from vitcli.core.nn.block import PreNorm
+from vitcli.core.nn.block import Branch
 from vitcli.core.nn.softmax import Softmax
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.data.pictures import decode, picture_bytes, quiet_pillow
@@ -168,7 +168,7 @@ def check_model(model: Any, name: str) -> VisionTransformer:
         raise ConfigError(
             f"{name}: the model has one token, so it has nothing to attend to; {remedy}"
         )
-    if not isinstance(attention_branch(model.blocks[0])[1].attend, Softmax):
+    if type(attention_branch(model.blocks[0])[1].attend) is not Softmax:
         attention = model.spec.attention
         about = ATTENTIONS[attention].about
         raise ConfigError(f"{name}: its attention {attention!r} is {about}; {remedy}")
@@ -177,10 +177,10 @@ def check_model(model: Any, name: str) -> VisionTransformer:
     return model
 
 
-def attention_branch(block: Any) -> tuple[PreNorm, SelfAttention]:
+def attention_branch(block: Any) -> tuple[Branch, SelfAttention]:
     """Return the attention branch of a block, and the attention in it."""
     branch = next(iter(block.children()))
-    assert isinstance(branch, PreNorm)
+    assert isinstance(branch, Branch)
     assert isinstance(branch.inner, SelfAttention)
     return branch, branch.inner
 

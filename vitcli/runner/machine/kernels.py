@@ -70,7 +70,7 @@ def choose_kernels(
     is_bf16 = device.type == "cpu" and autocast is torch.bfloat16
     for module in model.modules():
         if isinstance(module, SelfAttention):
-            module.fused = not is_bf16
+            module.attend.fused = not is_bf16
     try:
         backend = native_backend_of(cpu_kind(), autocast) if device.type == "cpu" else None
         if wanted != "torch" and backend:

@@ -1,7 +1,7 @@
 """Checkpoints: folders with tensors.safetensors and manifest.json; the manifest is written last.
 
-The manifest holds the size and the SHA-256 of the tensors. Since format 2 it also holds the SHA-256
-of its own other entries, so every flipped bit is detected. A folder without a valid manifest is not
+The manifest holds the size and the SHA-256 of the tensors, and the SHA-256 of its own other
+entries, so every flipped bit is detected. A folder without a valid manifest is not
 a checkpoint. No file is a pickle.
 """
 
@@ -18,11 +18,17 @@ from torch import Tensor
 
 from vitcli.core.transfer import to_host
 from vitcli.runner.errors import InputError
-from vitcli.runner.files import commit, require_same_folder, sha256, sync_folder, to_hashed_json
+from vitcli.runner.files import (
+    commit,
+    is_unchanged,
+    require_same_folder,
+    sha256,
+    sync_folder,
+    to_hashed_json,
+)
 from vitcli.runner.run.folder import MANIFEST, steps
 
 FORMAT = 2
-READABLE = (1, FORMAT)
 TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
 """The file that replaces ``TENSORS`` when only the weights are kept."""
@@ -101,13 +107,7 @@ def parse_tensors(content: bytes, path: Path) -> dict[str, Tensor]:
         tensors = safetensors.torch.load(content)
     except (SafetensorError, ValueError, KeyError) as error:
         raise InputError(f"{path}: checkpoint is damaged: {error}") from error
-    return {name: _convert_linformer(name, tensor) for name, tensor in tensors.items()}
-
-
-def _convert_linformer(name: str, tensor: Tensor) -> Tensor:
-    """Reshape Linformer's projections of vitcli 0.7.0 and older: (h, r, N) -> (h r, N)."""
-    is_by_head = name.endswith(("attend.key_proj", "attend.value_proj")) and tensor.ndim == 3
-    return tensor.flatten(0, 1) if is_by_head else tensor
+    return tensors
 
 
 def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
@@ -119,16 +119,14 @@ def parse_manifest(content: bytes, path: Path) -> dict[str, Any]:
     try:
         manifest = json.loads(content)
         version = manifest.get("format") if isinstance(manifest, dict) else None
-        has_hash = type(version) is int and (version > 1 or "sha256" in manifest)
-        if has_hash and content != to_hashed_json(
-            {k: v for k, v in manifest.items() if k != "sha256"}
-        ):
+        has_hash = type(version) is int and "sha256" in manifest
+        if has_hash and not is_unchanged(manifest, content):
             raise InputError(f"{path}: checkpoint is damaged: its manifest does not match its hash")
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
-    if has_hash and version not in READABLE:
+    if type(version) is int and version != FORMAT:
         raise FormatError(f"{path}: checkpoint format {version}; this vitcli reads format {FORMAT}")
-    if version not in READABLE or not _is_complete(manifest, path.name):
+    if not has_hash or not _is_complete(manifest, path.name):
         raise InputError(f"{path}: no readable checkpoint manifest")
     return dict(manifest)
 

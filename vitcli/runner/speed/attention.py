@@ -12,15 +12,15 @@ from typing import Any
 
 import torch
 from scipy import stats
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from vitcli.core.make import make
-from vitcli.core.nn.attention_rule import AttentionRule, TokenShape
+from vitcli.core.make import make_part
+from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.ops.native.amx.backend import fits_attention
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.core.train.autocast import autocast_to
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.data.arrays import available_memory
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine.allocator import keep_freed_memory
@@ -151,17 +151,18 @@ def _measure_points(
 def _make_torch_pass(
     attention: str, fused: bool, tokens: int, setting: Setting
 ) -> Callable[[], Tensor]:
-    spec = VitSpec(attention=attention, embed_dim=setting.embed_dim, num_heads=setting.num_heads)
-    shape = TokenShape(
-        embed_dim=setting.embed_dim, grid_size=squarest_grid(tokens), num_prefix_tokens=0
-    )
-    rule: AttentionRule = make(ATTENTIONS[attention], spec, shape).to(setting.device)
+    width, heads = setting.embed_dim, setting.num_heads
+    spec = VitSpec(attention=attention, embed_dim=width, num_heads=heads)
+    grid = squarest_grid(tokens)
+    shape = TokenShape(embed_dim=width, num_heads=heads, grid_size=grid, num_prefix_tokens=0)
+    rule: nn.Module = make_part(spec, "attention", shape).to(setting.device)
+    rule.fused = fused  # type: ignore[assignment]
     size = (setting.batch_size, setting.num_heads, tokens, setting.head_dim)
     dtype = setting.autocast or torch.float32
     q, k, v = (
         torch.randn(size, device=setting.device, dtype=dtype, requires_grad=True) for _ in range(3)
     )
-    return lambda: rule(q, k, v, None, fused)
+    return lambda: rule(q, k, v)
 
 
 def _make_native_pass(tokens: int, setting: Setting) -> Callable[[], Tensor] | None:

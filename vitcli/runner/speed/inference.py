@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from vitcli.core.train.autocast import autocast_to
+from vitcli.core.torch_use import autocast_to
 from vitcli.runner.machine.arithmetic import arithmetic
 from vitcli.runner.machine.device import pick_precision
 from vitcli.runner.machine.resources import resource_errors

@@ -9,7 +9,6 @@ from pydantic import ValidationError
 
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.run.compare import readable_metrics
@@ -137,9 +136,6 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     if reason := thread_mismatch((meta, *meta.sessions), threads):
         return TrialState(state="stale", reason=reason)
     state, run_reason = live_state(run)
-    if state != "running" and meta.config_hash == config_hash(trial.spec, version=1):
-        reason = f"trained by vitcli {meta.vitcli}, whose results differ from this version's"
-        return TrialState(state="stale", reason=reason)
     if state not in RESULT_STATES:
         return TrialState(state=state, reason=run_reason)  # type: ignore[arg-type]
     if (meta.config_hash, meta.seed) != (trial.config_hash, trial.spec.seed):

@@ -15,13 +15,12 @@ import torch
 from torch import nn
 
 from vitcli.core import ranks
-from vitcli.core.data.batches import Batch, make_batch
+from vitcli.core.data.batches import Batch, images_at_once, make_batch
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.nn.norm import synchronise_batch_norms
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.autocast import autocast_to
-from vitcli.core.train.evaluate import images_at_once
+from vitcli.core.torch_use import autocast_to
 from vitcli.core.train.training import Training
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.resolve import steps_per_epoch
@@ -130,6 +129,22 @@ def synchronise(module: nn.Module, device: torch.device) -> None:
     synchronise_batch_norms(module)
 
 
+def is_alone(
+    what: str, field: str, is_asked: bool | None, on_message: Callable[[str], None]
+) -> bool:
+    """Return whether there is a single process, which ``what`` needs, and say so if not.
+
+    Raises:
+        ConfigError: There are several, and ``train.FIELD`` asks for ``what``.
+    """
+    if ranks.size() == 1:
+        return True
+    if is_asked:
+        raise ConfigError(f"train.{field}: {what} needs a single process; remove the field")
+    on_message(f"{what} needs a single process, training without it")
+    return False
+
+
 def use_graphs(
     spec: ExperimentSpec,
     device: torch.device,
@@ -147,10 +162,7 @@ def use_graphs(
         raise ConfigError(
             f"train.graphs: CUDA graphs need a CUDA device, not {device.type}; remove the field"
         )
-    if ranks.size() > 1 and spec.train.graphs:
-        raise ConfigError("train.graphs: CUDA graphs need a single process; remove the field")
-    if ranks.size() > 1:
-        on_message("CUDA graphs need a single process, training without graphs")
+    if not is_alone("a CUDA graph", "graphs", spec.train.graphs, on_message):
         return False
     if spec.train.grad_checkpointing and spec.model.has_random_blocks:
         on_message("a CUDA graph cannot recompute dropout, training without graphs")
@@ -197,10 +209,7 @@ def compile_task(
     device = next(module.parameters()).device
     if not train.compiles_on(device.type):
         return False
-    if ranks.size() > 1 and train.compile:
-        raise ConfigError("train.compile: torch.compile needs a single process; remove the field")
-    if ranks.size() > 1:
-        on_message("torch.compile needs a single process, training without it")
+    if not is_alone("torch.compile", "compile", train.compile, on_message):
         return False
     on_message("compiling the model ...")
     batch = next(iter(batches))
@@ -208,18 +217,16 @@ def compile_task(
     buffers = {name: buffer.clone() for name, buffer in module.named_buffers()}
     prepare_compiler(on_message)
     task.network = torch.compile(module, dynamic=False)  # type: ignore[assignment]
-    compiled = True
-    try:
+
+    def step() -> None:
         with autocast_to(device, autocast):
             loss = task.losses(part)["loss"]
         loss.backward()
-    except Exception as error:  # without a compiler, training continues uncompiled
-        if isinstance(error, torch.OutOfMemoryError) or is_gpu_error(error):
-            raise
-        reason = str(error).partition("\n")[0]
-        on_message(f"torch.compile failed, training without it: {reason}")
+
+    compiled = _works(step, "training", on_message)
+    if not compiled:
         torch._dynamo.reset()
-        task.network, compiled = module, False
+        task.network = module
     for name, buffer in module.named_buffers():
         buffer.copy_(buffers[name])  # undo the changes of running statistics by the trial batch
     module.zero_grad(set_to_none=True)
@@ -262,7 +269,7 @@ def compiled_make_batch() -> Callable[..., Batch]:
 def _works(run: Callable[[], object], doing: str, on_message: Callable[[str], None]) -> bool:
     try:
         run()
-    except Exception as error:  # as in compile_task
+    except Exception as error:  # without a compiler, it goes on uncompiled
         if isinstance(error, torch.OutOfMemoryError) or is_gpu_error(error):
             raise
         reason = str(error).partition("\n")[0]

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from vitcli.core.data.batches import LIMITED
 from vitcli.core.data.source import DataSet
 from vitcli.core.inspect.cost import (
     activation_bytes,
@@ -16,7 +17,6 @@ from vitcli.core.inspect.cost import (
     parameters_by_part,
 )
 from vitcli.core.spec import OPTIMIZERS, ExperimentSpec
-from vitcli.core.train.evaluate import LIMITED
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.experiment.build import abstract_module, encoder_of, new_module
 from vitcli.runner.experiment.config import (

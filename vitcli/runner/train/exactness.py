@@ -25,8 +25,6 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.text import quantity
 from vitcli.version import __version__
 
-RECORDED = ("vitcli", "torch", "cpu_capability")
-"""Facts about a session that every version wrote to meta.json, besides the threads."""
 JUMP = 1.25
 """A learning rate that grows by more than this factor between two steps is reported."""
 CONFIG = "config.yaml"
@@ -74,7 +72,6 @@ def is_exact(meta: Mapping[str, Any], device: torch.device) -> bool:
 
 def environment_changes(
     state: Mapping[str, Any],
-    meta: Mapping[str, Any],
     device: torch.device,
     compiled: bool,
     precision: str,
@@ -83,16 +80,17 @@ def environment_changes(
 ) -> dict[str, Change]:
     """Return what differs from a checkpoint's environment: name -> (before, now).
 
-    Checkpoints of version 0.5.0 and older have no environment. The last session in meta.json then
-    gives it. Checkpoints of version 0.8.0 and older do not say whether the model was compiled; this
-    is then not compared. Checkpoints that name no number of ranks were trained in one process.
+    Checkpoints of version 0.8.0 do not say whether the model was compiled; this is then not
+    compared. Checkpoints that name no number of ranks were trained in one process.
 
     Raises:
         ConfigError: The precision differs, so the continuation would be another training.
-        InputError: The checkpoint belongs to another model.
+        InputError: The checkpoint belongs to another model, or does not name its environment.
     """
     if state.get("model", model) != model:
         raise InputError("the checkpoint of this run belongs to another model")
+    if "circumstances" not in state:
+        raise InputError("the checkpoint of this run is older than version 0.8.0")
     if state.get("precision") != precision:
         raise ConfigError(
             f"this run was trained in {state.get('precision')}, but would continue in {precision};"
@@ -100,10 +98,7 @@ def environment_changes(
             f" --precision {precision} --rerun"
         )
     now = numerical_environment(device, compiled, ranks)
-    session = (meta.get("sessions") or [meta])[-1]
-    names = [name for name in (*RECORDED, "threads") if name in session and now[name] is not None]
-    before = state.get("circumstances") or {name: session[name] for name in names}
-    before = {"ranks": 1} | before
+    before = {"ranks": 1} | state["circumstances"]
     common = [name for name in now if name in before]
     return {name: (before[name], now[name]) for name in common if before[name] != now[name]}
 

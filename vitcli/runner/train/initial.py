@@ -30,8 +30,10 @@ def initial_module(
     """Return the module to train, with the encoder of the run ``first`` if there is one."""
     module = filled_module(spec, data)
     if first:
-        load_initial_weights(encoder_of(spec, module), first, on_message)
-        task_class(spec).follow_encoder(module)
+        encoder = encoder_of(spec, module)
+        load_initial_weights(encoder, first, on_message)
+        for name in task_class(spec).encoder_copies:
+            module.get_submodule(name).load_state_dict(encoder.state_dict())
     return module
 
 

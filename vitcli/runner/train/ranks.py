@@ -18,7 +18,9 @@ from typing import NoReturn
 
 import torch
 import torch.distributed as dist
+from pydantic import ValidationError
 
+from vitcli.core import ranks
 from vitcli.core.ranks import LostRankError, exchange
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Training
@@ -150,6 +152,7 @@ class TorchrunProcesses(Processes, RankNotes):
             dist.init_process_group(
                 backend, store=store, rank=rank, world_size=size, timeout=self.timeout
             )
+        ranks.join()
 
     def compare(self, facts: Facts) -> None:
         """Refuse ranks that would compute something else.
@@ -236,6 +239,7 @@ class TorchrunProcesses(Processes, RankNotes):
 
     def part(self) -> None:
         if dist.is_initialized():
+            ranks.leave()
             dist.destroy_process_group()
 
 
@@ -282,7 +286,8 @@ def refuse_parts(spec: ExperimentSpec, size: int) -> None:
     """Refuse a batch whose rows cannot be divided among the ranks.
 
     Raises:
-        ConfigError: The text says which batch sizes can be divided.
+        ConfigError: The text says which batch sizes can be divided, or what refuses the share of a
+            rank.
     """
     train = spec.train
     parts = size * train.accumulate
@@ -293,6 +298,11 @@ def refuse_parts(spec: ExperimentSpec, size: int) -> None:
             f"train.batch_size: {train.batch_size} images cannot be divided among {among};"
             f" type -s train.batch_size={fewer}, or start another number of ranks"
         )
+    try:
+        spec.replace(train=train.replace(batch_size=train.batch_size // size))
+    except ValidationError as error:
+        problem = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise ConfigError(f"{problem}; that is the share of each of {size} ranks") from error
 
 
 def describe_parts(spec: ExperimentSpec, size: int) -> str:

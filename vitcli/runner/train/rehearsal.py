@@ -12,9 +12,9 @@ from pydantic import ValidationError
 from torch import nn
 
 from vitcli.core.data.source import DataSet, Images
-from vitcli.core.objectives.objective import task_class
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.train.training import Step, Training
+from vitcli.runner.data.extras import EXTRAS
 from vitcli.runner.train.build import BuiltTraining
 
 GREY, SPREAD = 0.5, 0.25
@@ -132,7 +132,7 @@ def random_data(spec: ExperimentSpec, count: int, device: torch.device) -> DataS
         256, (count, *_image_shape(spec)), dtype=torch.uint8, generator=generator
     )
     labels = torch.randint(num_classes, (count,), generator=generator)
-    extra = task_class(spec).random_extra(spec, count)
+    extra = {kind: EXTRAS[kind].random(count, generator) for kind in spec.task.extras}
     images = Images(pixels, labels, extra).to(device)
     assert spec.data.mean is not None
     assert spec.data.std is not None

@@ -104,8 +104,7 @@ class Trainer:
             done = checkpoint.step // self.training.steps_per_epoch
             raise ConfigError(f"train.epochs: this run already has {quantity(done, 'epoch')}")
         here = self.device, self.built.compiled, self.built.precision, model_hash(self.spec.model)
-        meta = self.run.read("meta.json")
-        return environment_changes(checkpoint.state, meta, *here, self.built.num_ranks)
+        return environment_changes(checkpoint.state, *here, self.built.num_ranks)
 
     def facts(self) -> dict[str, Any]:
         """Return what must be the same on all ranks."""

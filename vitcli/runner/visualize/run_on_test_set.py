@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from vitcli.core.data.source import DataSet
-from vitcli.core.metrics.classification import Scores
+from vitcli.core.metrics.classification import Scores, logits_and_labels
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec.task import TaskRow
-from vitcli.core.train.evaluate import logits_and_labels
 from vitcli.runner.attn_map.strip import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError

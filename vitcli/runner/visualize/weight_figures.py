@@ -133,7 +133,7 @@ def filters_figure(tested: RunOnTestSet) -> RunFigure:
     model = tested.predictor.model
     weight = first_filters(model, tested.predictor.in_chans)  # (D, C, P, P)
     spec = model.spec
-    if isinstance(spec, PatchSpec) and not PATCH_EMBEDS[spec.patch_embed].is_stem:
+    if isinstance(spec, PatchSpec) and not PATCH_EMBEDS[spec.patch_embed].takes("stem_width"):
         tiles = principal_components(weight)
         what = f"The first {len(tiles)} principal components of the {len(weight)} filters that"
         what += " embed a patch, as in figure 7 of Dosovitskiy et al. 2021."

@@ -10,7 +10,7 @@ import torch
 from tests.core.objectives.views.viewing import a_batch, view_task, view_training
 from vitcli.core.objectives.lejepa.lejepa import invariance
 from vitcli.core.objectives.lejepa.sigreg import draw_directions, epps_pulley, sigreg
-from vitcli.core.randomness import begin_step
+from vitcli.core.randomness import seed_step
 
 CPU = torch.device("cpu")
 
@@ -59,7 +59,7 @@ def test_a_gaussian_has_a_small_statistic_and_others_a_large_one():
 def test_directions_are_unit_vectors_and_a_function_of_the_step():
     draws = []
     for step in (0, 1, 0):
-        begin_step(CPU, 3, step)
+        seed_step(CPU, 3, step)
         draws.append(draw_directions(6, 50, CPU))
     assert torch.equal(draws[0], draws[2])
     assert not torch.equal(draws[0], draws[1])

@@ -8,7 +8,7 @@ from tests.core.objectives.views.viewing import TASKS, a_batch, view_spec, view_
 from tests.core.trainings import data_set
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.knn import leave_one_out_knn
-from vitcli.core.randomness import begin_step
+from vitcli.core.randomness import seed_step
 
 pytestmark = pytest.mark.parametrize("name", TASKS)
 
@@ -20,9 +20,6 @@ def test_a_batch_holds_normalised_views(name):
     assert batch["local"].shape == (16, 4, 3, 8, 8)
     assert all(len(tensor) == 16 for tensor in batch.values())
     assert -1.001 <= batch["images"].min() < 0 < batch["images"].max() <= 1.001
-    random = task.random_batch(16, torch.device("cpu"))
-    assert {k: v.shape for k, v in random.items()} == {k: v.shape for k, v in batch.items()}
-    task.losses(random)
 
 
 def test_it_trains_without_local_views(name):
@@ -37,16 +34,15 @@ def test_global_views_may_be_smaller_than_the_image(name):
     batch = a_batch(task)
     assert batch["images"].shape == (16, 2, 3, 12, 12)
     assert task.losses(batch)["loss"].isfinite()
-    assert task.random_batch(16, torch.device("cpu"))["images"].shape == batch["images"].shape
 
 
 def test_its_losses_are_computed_in_fp32_under_autocast(name):
     fields = {"head_norm": "batch"} if name == "dino" else {}
     task = view_task(name, {"task": fields})
     batch = a_batch(task)
-    begin_step(torch.device("cpu"), 0, 0)
+    seed_step(torch.device("cpu"), 0, 0)
     exact = task.losses(batch)
-    begin_step(torch.device("cpu"), 0, 0)
+    seed_step(torch.device("cpu"), 0, 0)
     with torch.autocast("cpu", torch.bfloat16):
         rounded = task.losses(batch)
     assert all(value.dtype == torch.float32 for value in rounded.values())

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import accuracy
@@ -40,8 +40,7 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.autocast import without_autocast
-from vitcli.core.train.evaluate import limit_images
+from vitcli.core.torch_use import without_autocast
 from vitcli.core.transfer import pinned
 
 LARGEST_SCALE = 100.0
@@ -84,12 +83,6 @@ class ContrastiveTask(Task):
             captions = (c for row in read_texts(data.train.extra["caption"]) for c in row)
             words = (word for caption in captions for word in split_words(caption))
             text.set_vocabulary(most_frequent(words, len(text.vocabulary)))
-
-    @classmethod
-    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
-        letters = torch.randint(97, 123, (count, 32), generator=keyed_generator("captions"))
-        is_folder = clip_spec(spec).captions == "folder"
-        return {"caption": letters.to(torch.uint8)} if is_folder else {}
 
     @cached_property
     def book(self) -> CaptionBook:
@@ -220,27 +213,19 @@ class ContrastiveTask(Task):
 
     def zero_shot(
         self, module: nn.Module, images: Images, class_names: Sequence[str]
-    ) -> Tensor | None:
-        """Return the logits (N, K) of images for classes whose prompts are held-out templates.
-
-        Raises:
-            ValueError: The training knows no word of a class.
-        """
+    ) -> tuple[Tensor, list[str]]:
+        """Return the logits (N, K) for prompts from held-out templates, and the unknown words."""
         encode = cast(ImageTextModel, module).text.encoder()
         for name in class_names:
             if {*encode(name)} <= {UNKNOWN}:
                 raise ValueError(
                     f"no word of class {name!r} occurs in the captions of the training"
                 )
+        words = dict.fromkeys(word for name in class_names for word in split_words(name))
+        unknown = [word for word in words if {*encode(word)} <= {UNKNOWN}]
         prompts = KINDS[self.options.captions].prompts(class_names)
         vectors = self.class_vectors(module.eval(), prompts)
-        return self._scores(module, self.embed_images(module, images), vectors)
-
-    def unknown_words(self, module: nn.Module, class_names: Sequence[str]) -> list[str]:
-        """Return the words of the class names that the tokeniser does not know."""
-        encode = cast(ImageTextModel, module).text.encoder()
-        words = dict.fromkeys(word for name in class_names for word in split_words(name))
-        return [word for word in words if {*encode(word)} <= {UNKNOWN}]
+        return self._scores(module, self.embed_images(module, images), vectors), unknown
 
     def _scores(self, module: nn.Module, images: Tensor, vectors: Tensor) -> Tensor:
         return cast(ImageTextModel, module).logit_scale.detach().exp() * images @ vectors.mT

@@ -5,9 +5,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.nn.attention import Position, SelfAttention
+from vitcli.core.models.layers import plain_block
+from vitcli.core.nn.attention import Position
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import build_block
 from vitcli.core.nn.init import xavier_normal
 from vitcli.core.nn.pos_embed import Learned
 from vitcli.core.objectives.clip.spec import ClipSpec
@@ -22,7 +22,6 @@ from vitcli.core.objectives.clip.tokens import (
     word_encoder,
 )
 from vitcli.core.randomness import keyed_generator
-from vitcli.core.spec import VitSpec
 
 TOKEN_STD, POSITION_STD = 0.02, 0.01
 
@@ -31,6 +30,7 @@ class CausalMask(Position):
     """A bias of the attention scores that hides later tokens: 0 or minus infinity, (1, 1, L, L)."""
 
     mask: Tensor
+    biases_scores = True
     not_averaged = ("mask",)
     """The mean of two infinities is not a number."""
 
@@ -65,16 +65,15 @@ class TextEncoder(nn.Module):
         self.register_buffer("vocabulary", torch.zeros(num_words, WORD_BYTES, dtype=torch.uint8))
         num_tokens = NUM_SPECIAL + (256 if self.reads_bytes else num_words)
         self.token_embed = nn.Embedding(num_tokens, dim)
-        self.pos_embed = Learned(self.length, dim)
-        layers = VitSpec(
-            embed_dim=dim, num_heads=spec.text_heads, pos_embed="none", mlp_ratio=4.0, pool="mean"
+        shape = TokenShape(
+            embed_dim=dim,
+            num_heads=spec.text_heads,
+            grid_size=(1, self.length),
+            num_prefix_tokens=0,
         )
-        shape = TokenShape(embed_dim=dim, grid_size=(1, self.length), num_prefix_tokens=0)
-        blocks = []
-        for _ in range(spec.text_depth):
-            attention = SelfAttention(layers, shape, CausalMask(self.length))
-            blocks.append(build_block(layers, shape, 0.0, attention))
-        self.blocks = nn.Sequential(*blocks)
+        self.pos_embed = Learned(shape)
+        masks = [CausalMask(self.length) for _ in range(spec.text_depth)]
+        self.blocks = nn.Sequential(*[plain_block(shape, 4 * dim, mask) for mask in masks])
         self.norm = nn.LayerNorm(dim)
 
     def initialise(self, seed: int) -> None:
@@ -83,12 +82,9 @@ class TextEncoder(nn.Module):
             return
         draws = partial(keyed_generator, "init", seed, "text")
         xavier_normal(self, draws)
-        for weight, std in (
-            (self.token_embed.weight, TOKEN_STD),
-            (self.pos_embed.table, POSITION_STD),
-        ):
-            name = "token_embed" if weight is self.token_embed.weight else "pos_embed"
-            nn.init.normal_(weight, std=std, generator=draws(name))
+        tokens, positions = self.token_embed.weight, self.pos_embed.table
+        nn.init.normal_(tokens, std=TOKEN_STD, generator=draws("token_embed"))
+        nn.init.normal_(positions, std=POSITION_STD, generator=draws("pos_embed"))
 
     def set_vocabulary(self, words: list[str]) -> None:
         """Store the words of a tokeniser of words; the order gives their numbers."""

@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from vitcli.core import ranks
 from vitcli.core.data.batches import Batch
 from vitcli.core.models.build import build_model
-from vitcli.core.models.image_model import ImageModel
 from vitcli.core.objectives.dino.spec import DinoSpec
 from vitcli.core.objectives.views.projection import Projector, all_features
 from vitcli.core.objectives.views.view_task import ViewTask
 from vitcli.core.randomness import Draws, keyed_generator
 from vitcli.core.spec import ExperimentSpec, ModelSpec
-from vitcli.core.train.autocast import without_autocast
+from vitcli.core.torch_use import without_autocast
 
 DROPS = ("drop_path", "attn_drop", "proj_drop", "pos_drop")
 UNIFORM, ONE_MODE = 0.985, 0.2
@@ -111,7 +110,7 @@ class Dino(ViewTask):
     changes nothing because they are normalised.
     """
 
-    encoder_name = "teacher.encoder"
+    encoder_name, encoder_copies = "teacher.encoder", ("student.encoder",)
 
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
@@ -174,12 +173,6 @@ class Dino(ViewTask):
                 " task.center_momentum, or raise task.teacher_temperature"
             )
         return ""
-
-    @classmethod
-    def follow_encoder(cls, module: nn.Module) -> None:
-        assert isinstance(module, DinoModule)
-        student: ImageModel = module.student.encoder
-        student.load_state_dict(module.teacher.encoder.state_dict())
 
 
 def cosine_to_one(first: float, progress: float) -> float:

@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.batches import Batch, Rows, limit_images
 from vitcli.core.data.keys import content_keys, keys_for, noise, scramble
-from vitcli.core.data.mel import NUM_SAMPLES, SHAPE, spectrograms, unit_rms
+from vitcli.core.data.mel import spectrograms, unit_rms
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.generated.sound import synthesize
 from vitcli.core.metrics.classification import accuracy, measure_logits
@@ -27,7 +27,6 @@ from vitcli.core.objectives.pictures import Grid, Heat, Picture
 from vitcli.core.randomness import seed_of
 from vitcli.core.ranks import gather
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.evaluate import limit_images
 
 
 class Fusion(Task):
@@ -103,24 +102,12 @@ class Fusion(Task):
             waves = waves + level * noise(keys_for(keys, "sound"), waves.shape[1])
         return batch | {"images": images, "sounds": spectrograms(waves)}
 
-    @classmethod
-    def random_extra(cls, spec: ExperimentSpec, count: int) -> dict[str, Tensor]:
-        assert isinstance(spec.task, FusionSpec)
-        if spec.task.sound == "synthetic":
-            return {}
-        generator, shape = torch.Generator().manual_seed(0), (count, NUM_SAMPLES)
-        return {"sound": torch.randint(-9999, 9999, shape, dtype=torch.int16, generator=generator)}
-
     def check_data(self, data: DataSet) -> None:
         if self.options.sound == "folder" and "sound" not in data.train.extra:
             raise ValueError(
                 f"task.sound: {data.name} has no sounds; add NAME.wav beside each NAME.png, or take"
                 " task.sound=synthetic"
             )
-
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        sounds = torch.randn(count, 1, *SHAPE, device=device)
-        return super().random_batch(count, device) | {"sounds": sounds}
 
     def alone(self, count: int) -> Alone:
         """Return how many images and sounds of a training batch are alone."""

@@ -16,12 +16,11 @@ from torch import Tensor, nn
 
 from vitcli.core.data.mel import SHAPE
 from vitcli.core.make import make
+from vitcli.core.models.layers import build_patch_embed, build_table
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention_rule import TokenShape
 from vitcli.core.nn.init import STD, init_parts
 from vitcli.core.nn.linear import Linear
-from vitcli.core.nn.patch_embed import build_patch_embed
-from vitcli.core.nn.pos_embed import build_table
 from vitcli.core.objectives.fusion.spec import FUSIONS, FusionSpec
 from vitcli.core.ops.attention import attention, merge_heads
 from vitcli.core.randomness import Draws, keyed_generator, seed_of

@@ -17,7 +17,7 @@ from vitcli.core.objectives.views.projection import Projector, all_features
 from vitcli.core.objectives.views.view_task import ViewTask
 from vitcli.core.randomness import keyed_generator
 from vitcli.core.spec import ExperimentSpec
-from vitcli.core.train.autocast import without_autocast
+from vitcli.core.torch_use import without_autocast
 
 COLLAPSED = 0.2
 """Standard deviation of the embeddings below which they carry no information; SIGReg wants 1."""

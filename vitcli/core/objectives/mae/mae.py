@@ -58,10 +58,6 @@ class MaskedTask(Task):
         """Return the batch of B rows, with the noise (B, P) of its masks."""
         return super().make_batch(data, rows) | {NOISE: rows[NOISE]}
 
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        noise = torch.rand(count, self.num_patches, device=device)
-        return super().random_batch(count, device) | {NOISE: noise}
-
     def held_out_noise(self, images: Images) -> Tensor:
         """Return the noise (N, P) of an evaluation, the same for every seed and epoch."""
         noise = draw_noise(len(images), self.num_patches, "held-out")

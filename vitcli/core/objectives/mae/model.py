@@ -7,18 +7,18 @@ p prefix tokens, D embed_dim, L = C P P pixels of a patch, K classes.
 import torch
 from torch import Tensor, nn
 
+from vitcli.core.models.layers import plain_block
 from vitcli.core.models.vit import VisionTransformer, build_vit
 from vitcli.core.nn.attention_rule import TokenShape
-from vitcli.core.nn.block import build_block
 from vitcli.core.nn.init import STD, xavier_normal
 from vitcli.core.nn.linear import Linear
-from vitcli.core.nn.norm import build_norm
+from vitcli.core.nn.norm import EPS as NORM_EPS
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.nn.pos_embed import sincos2d
 from vitcli.core.objectives.mae.masking import put, split_patches, take
 from vitcli.core.objectives.mae.spec import MaskingSpec
 from vitcli.core.randomness import Draws, keyed_generator
-from vitcli.core.spec import ExperimentSpec, VitSpec
+from vitcli.core.spec import ExperimentSpec
 
 EPS = 1e-6
 """Added to the variance of a patch by ``norm_pix``, as in the paper's code."""
@@ -37,20 +37,22 @@ class Decoder(nn.Module):
 
     def __init__(self, encoder: VisionTransformer, task: MaskingSpec) -> None:
         super().__init__()
-        spec = decoder_spec(encoder.spec, task)
-        dim = spec.embed_dim
+        spec, dim = encoder.spec, task.decoder_dim
         self.num_prefix_tokens = encoder.num_prefix_tokens
         shape = TokenShape(
             embed_dim=dim,
             grid_size=encoder.grid_size,
             num_prefix_tokens=self.num_prefix_tokens,
+            num_heads=task.decoder_num_heads,
         )
-        self.embed = Linear(encoder.spec.embed_dim, dim)
+        hidden = max(1, int(dim * (spec.hidden_dim / spec.embed_dim)))
+        self.embed = Linear(spec.embed_dim, dim)
         self.mask_token = nn.Parameter(torch.zeros(1, 1, dim))
         positions = sincos2d(encoder.grid_size, dim)[None]
         self.register_buffer("pos_embed", positions, persistent=False)
-        self.blocks = nn.Sequential(*[build_block(spec, shape, 0.0) for _ in range(spec.depth)])
-        self.norm = build_norm(spec, dim)
+        blocks = [plain_block(shape, hidden) for _ in range(task.decoder_depth)]
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.LayerNorm(dim, NORM_EPS)
         self.predict = Linear(dim, encoder.image_shape[0] * spec.patch_size**2)
 
     def init_weights(self, draws: Draws) -> None:
@@ -72,19 +74,6 @@ class Decoder(nn.Module):
         patches = put(patches, visible, everywhere) + self.pos_embed
         tokens = self.blocks(torch.cat([prefix.to(patches.dtype), patches], dim=1))
         return self.predict(take(self.norm(tokens[:, self.num_prefix_tokens :]), masked))
-
-
-def decoder_spec(model: VitSpec, task: MaskingSpec) -> VitSpec:
-    """Return the spec of the decoder's blocks: plain pre-norm blocks without dropout."""
-    return VitSpec(
-        img_size=model.img_size,
-        patch_size=model.patch_size,
-        embed_dim=task.decoder_dim,
-        depth=task.decoder_depth,
-        num_heads=task.decoder_num_heads,
-        mlp_ratio=model.hidden_dim / model.embed_dim,
-        pos_embed="none",
-    )
 
 
 class MaskedModel(nn.Module):

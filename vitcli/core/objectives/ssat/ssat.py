@@ -75,10 +75,6 @@ class Ssat(MaskedTask, Classify):
         loss = weight * found["loss"] + (1 - weight) * error
         return {"loss": loss, "accuracy": found["accuracy"], "masked_mse": error.detach()}
 
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        batch = super().random_batch(count, device)
-        return batch | {OTHERS: torch.randn_like(batch["images"])}
-
     def rows(self, data: DataSet, epoch: int) -> Rows:
         """Return the tables of an epoch, with those of the unlabelled images if there are any."""
         rows = super().rows(data, epoch)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from vitcli.core.data.augment import standardize
-from vitcli.core.data.batches import Batch, Rows, num_batches
+from vitcli.core.data.batches import Batch, Rows, limit_images, num_batches
 from vitcli.core.data.policy import Size
 from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import score
@@ -19,7 +19,6 @@ from vitcli.core.objectives.pictures import Picture
 from vitcli.core.objectives.views.multi_crop import make_views, view_rows
 from vitcli.core.objectives.views.spec import ViewsSpec
 from vitcli.core.objectives.views.view_pictures import picture_similarity, picture_views
-from vitcli.core.train.evaluate import limit_images
 from vitcli.core.transfer import pinned
 
 
@@ -77,18 +76,6 @@ class ViewTask(Task):
             batch[name] = standardize(make_views(pixels, found, size), *self._channels)
         rest = {k: v for k, v in rows.items() if "." not in k and k != "index"}
         return batch | rest
-
-    def random_batch(self, count: int, device: torch.device) -> Batch:
-        chans, numbers = (
-            self.spec.model.in_chans or 1,
-            (self.views.num_global, self.views.num_local),
-        )
-        batch = {
-            name: torch.randn(count, number, chans, *size)
-            for number, (name, size) in zip(numbers, self.sizes.values(), strict=False)
-        }
-        batch |= {name: torch.full((count,), v) for name, v in self.schedule(0, 1).items()}
-        return {name: tensor.to(device) for name, tensor in batch.items()}
 
     @torch.inference_mode()
     def outputs(self, module: nn.Module, images: Images, *, flip: bool = False) -> Outputs:

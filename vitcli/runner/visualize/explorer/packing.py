@@ -19,7 +19,14 @@ from vitcli.core.data.augment import scale_and_shift
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import Position, SelfAttention
 from vitcli.core.nn.attention_rule import EmbedDimScale, HeadDimScale, LearnedScale
-from vitcli.core.nn.block import DropPath, LayerScale, PostNorm, PreNorm, keep_branch
+from vitcli.core.nn.block import (
+    Branch,
+    DropPath,
+    LayerScale,
+    PostNormBranch,
+    PreNormBranch,
+    keep_branch,
+)
 from vitcli.core.nn.ffn import Mlp, SwiGlu
 from vitcli.core.nn.linear import Gelu, Linear
 from vitcli.core.nn.norm import TokenBatchNorm
@@ -141,9 +148,9 @@ def _block(packer: Packer, block: nn.Module) -> list[Step]:
 
 def _branch(packer: Packer, name: str, branch: nn.Module) -> Step:
     """Return a residual branch: post(x + gain * inner(pre(x))), or without x."""
-    if type(branch) not in (PreNorm, PostNorm):
+    if type(branch) not in (PreNormBranch, PostNormBranch):
         raise packer.unknown("norm_position")
-    assert isinstance(branch, PreNorm)
+    assert isinstance(branch, Branch)
     if branch.join not in (torch.add, keep_branch):
         raise packer.unknown("residual")
     after = list(branch.after.children())
@@ -151,7 +158,7 @@ def _branch(packer: Packer, name: str, branch: nn.Module) -> Step:
     if len(after) != len(gains) + sum(type(part) is DropPath for part in after):
         raise packer.unknown("layer_scale_init")
     norm = packer.steps(branch.norm, "norm")
-    is_pre = type(branch) is PreNorm
+    is_pre = type(branch) is PreNormBranch
     return {
         "pre": norm if is_pre else [],
         "inner": packer.steps(branch.inner, {"attn": "attention"}.get(name, name)),

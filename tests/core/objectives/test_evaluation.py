@@ -4,7 +4,7 @@ import torch
 from torch import nn
 from torch.testing import assert_close
 
-from vitcli.core.train.evaluate import compute_logits
+from vitcli.core.metrics.classification import compute_logits
 
 
 def test_mirroring_averages_probabilities_and_keeps_the_mode():

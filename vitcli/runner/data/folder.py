@@ -1,0 +1,364 @@
+"""Which files of a folder are pictures, of which class, and for testing or not; none is decoded."""
+
+import hashlib
+import mimetypes
+import os
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from vitcli.runner.data.extras import kind_of
+from vitcli.runner.data.pictures import software_of
+from vitcli.runner.errors import InputError
+from vitcli.runner.text import (
+    composed,
+    did_you_mean,
+    ignore_message,
+    is_utf8,
+    natural_key,
+    printable,
+    quantity,
+)
+
+JUNK = ("thumbs.db", "thumbs.db:encryptable", "ehthumbs.db", "desktop.ini", "icon\r")
+"""Files that file managers write, in lower case."""
+TYPES = mimetypes.MimeTypes()
+"""The types of suffixes that Python knows by itself, the same on each machine."""
+OTHERS = (
+    *(".npy", ".npz", ".pt", ".pth", ".safetensors"),
+    *(".svg", ".yaml", ".yml", ".jsonl", ".log"),
+)
+"""Suffixes of no picture with pixels that ``TYPES`` lacks or calls pictures."""
+EVENTS = "events.out.tfevents"
+"""Beginning of TensorBoard's files, whose suffix is the name of a computer."""
+SOFTWARE = "vitcli attn-map"
+"""The software that a PNG figure of ``attn-map`` names as its origin."""
+TRAIN = ("train", "training")
+HELD_OUT = ("test", "testing", "val", "valid", "validation")
+"""Names of the test set, the preferred ones first; capital letters do not matter."""
+EXPECTED = "expected: PATH/train/<class>/*, PATH/test/<class>/* (or val), or PATH/<class>/*"
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureFolder:
+    """The pictures in a folder, the training set first, and the files that belong to them."""
+
+    root: Path
+    class_names: tuple[str, ...]
+    paths: list[str]
+    labels: list[int]
+    num_train: int
+    num_test: int | None
+    """None if there is no test set; then pictures are held out."""
+    extra_files: tuple[str, ...]
+    """Paths of the files that a row of ``EXTRAS`` reads, such as ``captions.csv``."""
+    stamp: str
+    """Changes when one of the files changes."""
+    notes: tuple[str, ...]
+
+
+def list_folder(root: Path, class_names: tuple[str, ...] | None = None) -> PictureFolder:
+    """List the pictures in a folder.
+
+    Hidden files and class folders without pictures are skipped.
+
+    Args:
+        root: The folder.
+        class_names: The classes; by default the names of the class folders, sorted.
+
+    Raises:
+        InputError: The folder is missing, has fewer than two classes, or has a class in test that
+            is not in train.
+    """
+    if not root.is_dir():
+        moved = "if the pictures of a run have moved, give their folder with --data-dir"
+        raise InputError(f"{printable(root)} is not a folder; {moved}; {EXPECTED}")
+    try:
+        return _list_folder(root, class_names)
+    except OSError as error:
+        where = printable(error.filename or root)
+        raise InputError(f"{where} cannot be listed: {error.strerror}") from error
+
+
+def _list_folder(root: Path, class_names: tuple[str, ...] | None) -> PictureFolder:
+    train_at, test_at, notes = _find_splits(root)
+    train = _classes(train_at, notes)
+    names = class_names or tuple(sorted(train))
+    if len(train) < 2:
+        found = f"only {printable(*train)!r}" if train else "none"
+        needed = f"{printable(train_at)} needs a folder of pictures for each class, and has {found}"
+        raise InputError("; ".join([needed, *notes, EXPECTED]))
+    test = _test_classes(test_at, names, notes) if test_at else {}
+    if strange := sorted({*test, *train} - {*names}):
+        known = "is not a class of this data set" if class_names else "has no pictures in train"
+        what = f"{printable(strange[0])!r} {known}{did_you_mean(strange[0], names)}"
+        raise InputError(f"{printable(root)}: {what}")
+    pairs = [
+        (path, label)
+        for classes in (train, test)
+        for label, name in enumerate(names)
+        for path in classes.get(name, [])
+    ]
+    paths = [path for path, _ in pairs]
+    folders = {str(root), str(train_at), str(test_at or root), *map(os.path.dirname, paths)}
+    extras = sorted(path for folder in folders for path in _files(folder, kind_of))
+    return PictureFolder(
+        root=root,
+        class_names=names,
+        paths=paths,
+        labels=[label for _, label in pairs],
+        num_train=sum(map(len, train.values())),
+        num_test=sum(map(len, test.values())) if test_at else None,
+        extra_files=tuple(extras),
+        stamp=_stamp(root, [*paths, *extras]),
+        notes=tuple(notes),
+    )
+
+
+def _stamp(root: Path, paths: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        line = f"{path[len(str(root)) :]}\0{file_version(path)}\n"
+        digest.update(line.encode(errors="surrogateescape"))
+    return digest.hexdigest()
+
+
+def file_version(path: str | Path) -> tuple[int, ...]:
+    """Return what changes when a file is changed or replaced; empty for a link to nowhere.
+
+    Size and modification time are those of the old file if two files of equal size exchange their
+    names, as pictures without compression do after an archive has set their times.
+    """
+    try:
+        status = os.stat(path)
+    except OSError:  # the error comes when the file is read
+        return ()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+# Training and test set
+
+
+def _find_splits(root: Path) -> tuple[Path, Path | None, list[str]]:
+    """Return the folders whose folders are the classes, of training and test set, and notes.
+
+    A folder named like a split is a split if it has class folders. It is a class if it has pictures
+    itself and other classes are beside it.
+
+    Raises:
+        InputError: There is a test set without a training set, or a split is a link to nowhere.
+    """
+    folders = _folders(root, (*TRAIN, *HELD_OUT))
+    train, held_out = _named(folders, TRAIN), _named(folders, HELD_OUT)
+    others = [folder for folder in folders if folder not in (*train, *held_out)]
+    if sorted_by_class := [folder for folder in train if _has_classes(folder)]:
+        return _by_split([*dict.fromkeys(sorted_by_class + train)], held_out, others)
+    has_classes = any(map(_has_pictures, others))
+    if train and not (has_classes and _has_pictures(train[0])):
+        return _by_split(train, held_out, others)
+    apart = [f for f in held_out if not has_classes or (_has_classes(f) and not _has_pictures(f))]
+    if apart:
+        missing = printable(root / "train")
+        raise InputError(f"{printable(apart[0])} exists but {missing} does not; {EXPECTED}")
+    classes = [folder for folder in (*train, *held_out) if _has_pictures(folder)]
+    beside = "is read as a class, like the folders beside it"
+    return root, None, [f"{printable(folder)} {beside}" for folder in classes]
+
+
+def _by_split(
+    train: Sequence[Path], held_out: Sequence[Path], others: Sequence[Path]
+) -> tuple[Path, Path | None, list[str]]:
+    test, notes = (held_out[0] if held_out else None), []
+    if test and test.name.casefold() != "test":
+        notes.append(f"{printable(test)} is the test set")
+    if test:
+        is_test = f"is not used: {printable(test)} is the test set"
+        notes += [f"{printable(folder)} {is_test}" for folder in held_out[1:]]
+    for folder in (*train[1:], *others):
+        with suppress(OSError, InputError):  # it is no part of the data set
+            if _has_pictures(folder) or _has_classes(folder):
+                is_train = f"{printable(train[0])} is the training set"
+                notes.append(f"{printable(folder)} is not used: {is_train}")
+    return train[0], test, notes
+
+
+def _named(folders: Sequence[Path], names: Sequence[str]) -> list[Path]:
+    """Return the folders with one of the names, in the order of the names."""
+    found = [folder for folder in folders if folder.name.casefold() in names]
+    return sorted(found, key=lambda folder: names.index(folder.name.casefold()))
+
+
+def _has_classes(folder: Path) -> bool:
+    return any(map(_has_pictures, _class_folders(folder)))
+
+
+def _has_pictures(folder: Path) -> bool:
+    return bool(_files(str(folder), _is_image))
+
+
+# Classes and their files
+
+
+def _classes(folder: Path, notes: list[str]) -> dict[str, list[str]]:
+    """Return the paths of the pictures of each class that has some; add to the notes."""
+    found: dict[str, list[str]] = {}
+    forms: dict[str, Path] = {}
+    for inner in _class_folders(folder):
+        if (other := forms.setdefault(composed(inner.name), inner)) != inner:
+            raise InputError(
+                f"{printable(inner)} and {other.name!a} are one name in two forms of Unicode;"
+                " move the pictures into one of the folders, or rename one"
+            )
+        found[inner.name] = _files(str(inner), _is_image)
+        _note_unused(inner, bool(found[inner.name]), notes)
+    if loose := len(_files(str(folder), _is_image)):
+        what = "beside the class folders" if any(found.values()) else "without a class folder"
+        notes.append(f"{printable(folder)}: ignored {quantity(loose, 'picture')} {what}")
+    return {name: files for name, files in found.items() if files}
+
+
+def _test_classes(folder: Path, names: Sequence[str], notes: list[str]) -> dict[str, list[str]]:
+    """Return the test pictures by the names of the classes, which may have two Unicode forms."""
+    own: list[str] = []
+    if test := _classes(folder, own):
+        notes += own
+        forms = {composed(name): name for name in names}
+        return {forms.get(composed(name), name): files for name, files in test.items()}
+    where = printable(folder)
+    advice = f"sort its pictures into {where}/<class>/, or move {where} to another place"
+    raise InputError("; ".join([f"{where} has no pictures of a class", *own, advice]))
+
+
+def _note_unused(folder: Path, has_pictures: bool, notes: list[str]) -> None:
+    """Note what a class folder holds beside pictures: folders and other files."""
+    inner = [entry for entry in _visible(folder) if entry.is_dir()]
+    if not has_pictures:
+        what = "folders but no pictures" if inner else "no pictures"
+        notes.append(f"{printable(folder)} has {what} and is skipped")
+        return
+    for entry in inner:
+        if lost := len(pictures_inside(Path(entry.path))[0]):
+            notes.append(f"{printable(entry.path)}: ignored {quantity(lost, 'picture')} in it")
+    if others := _files(str(folder), _is_unknown):
+        first = printable(os.path.basename(others[0]))
+        what = f"{quantity(len(others), 'file')} of another kind"
+        notes.append(f"{printable(folder)}: ignored {what}, such as {first}")
+
+
+def _is_image(name: str) -> bool:
+    return is_picture(name) and not kind_of(name)
+
+
+def _is_unknown(name: str) -> bool:
+    return not (is_picture(name) or kind_of(name) or name.lower() in JUNK)
+
+
+def _class_folders(folder: Path) -> list[Path]:
+    folders = _folders(folder)
+    for each in folders:
+        if not is_utf8(each.name):
+            raise InputError(f"{printable(each)}: the name of this class is not UTF-8; rename it")
+    return folders
+
+
+def _folders(folder: Path, names: Collection[str] = ()) -> list[Path]:
+    """Return the folders in a folder, by name, without hidden ones.
+
+    Raises:
+        InputError: A link leads nowhere, which may be a class, or one of ``names`` if given.
+    """
+    entries = _visible(folder)
+    for entry in entries:
+        is_meant = not names or entry.name.casefold() in names
+        if is_meant and entry.is_symlink() and not os.path.exists(entry.path):
+            raise InputError(f"{printable(entry.path)}: the link leads nowhere; mend or remove it")
+    return [Path(entry.path) for entry in entries if entry.is_dir()]
+
+
+def _files(folder: str, is_wanted: Callable[[str], object]) -> list[str]:
+    """Return the paths of the files in a folder whose names are wanted, sorted."""
+    return [e.path for e in _visible(folder) if is_wanted(e.name) and not e.is_dir()]
+
+
+def _visible(folder: Path | str) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted((e for e in entries if not e.name.startswith(".")), key=lambda e: e.path)
+
+
+# Pictures that a user names, alone or by their folder
+
+
+def picture_files(
+    names: Sequence[str], on_message: Callable[[str], None] = ignore_message
+) -> list[str]:
+    """Return files by name, and the pictures in folders and in the folders inside them.
+
+    The pictures of a folder are in natural order: ``2.jpg`` before ``10.jpg``. Hidden folders are
+    skipped, and so are figures of ``attn-map``; the PNG file tells its origin. A figure that is
+    named itself is not skipped.
+
+    Raises:
+        InputError: A folder holds no picture or cannot be listed, or a name is empty.
+    """
+    found: list[str] = []
+    for name in names:
+        if not name:
+            raise InputError("the name of a picture is empty; is a shell variable unset?")
+        folder = Path(name)
+        if name == "-" or not folder.is_dir():
+            found.append(name)
+            continue
+        inside, num_others = pictures_inside(folder)
+        pictures = [file for file in inside if software_of(file) != SOFTWARE]
+        own = len(inside) - len(pictures)
+        if not pictures:
+            figures = f"{quantity(own, 'figure')} of attn-map"
+            only = f", only {figures}" if own else ""
+            raise InputError(f"{name}: no picture in this folder{only}")
+        if own:
+            on_message(f"{name}: skipped {quantity(own, 'figure')} of attn-map")
+        if num_others:
+            on_message(f"{name}: ignored {quantity(num_others, 'file')} (hidden, or not a picture)")
+        found += pictures
+    return found
+
+
+def pictures_inside(folder: Path) -> tuple[list[str], int]:
+    """Return the pictures in a folder and in the folders inside it, and the number of other files.
+
+    Hidden folders are not entered. Links to folders are followed, to each folder once.
+
+    Raises:
+        InputError: A folder cannot be listed.
+    """
+    pictures: list[Path] = []
+    num_others, seen = 0, set()
+    for place, folders, files in os.walk(folder, onerror=_refuse, followlinks=True):
+        real = os.path.realpath(place)
+        if real in seen:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        kept = [Path(place, name) for name in files if is_picture(name)]
+        pictures += kept
+        num_others += len(files) - len(kept)
+    pictures.sort(key=lambda path: [natural_key(part) for part in path.parts])
+    return [str(path) for path in pictures], num_others
+
+
+def is_picture(name: str) -> bool:
+    """Return whether a file of a folder is read as a picture, by its name.
+
+    A file without a suffix, or with a suffix of no known type, is read. So a picture under a wrong
+    or rare name is refused with a reason, and not left out.
+    """
+    if name.startswith((".", EVENTS)) or name.lower() in JUNK or name.lower().endswith(OTHERS):
+        return False
+    kind, packed = TYPES.guess_type(f"/{name}")
+    return packed is None and (kind is None or kind.startswith("image/"))
+
+
+def _refuse(error: OSError) -> None:
+    raise InputError(f"{error.filename}: cannot be listed: {error.strerror}") from error
