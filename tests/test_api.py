@@ -109,7 +109,9 @@ SMALL: dict[str, Any] = {
 
 def test_fit_takes_images_of_any_origin(mine):
     model = vitcli.build_model(**SMALL)
+    model.grad_checkpointing = True
     (epoch,) = vitcli.fit(model, mine, epochs=1, batch_size=16, augment={"flip": "random"})
+    assert model.grad_checkpointing
     assert math.isfinite(epoch["train_loss"])
     assert not model.training
 
