@@ -14,8 +14,9 @@ from tests import new_rows
 from tests.same_run import assert_same_run
 from tests.stopping import stop_after
 from vitcli.cli.main import app
-from vitcli.core.spec import OPTIMIZERS
+from vitcli.core.spec import OPTIMIZERS, SCHEDULES
 from vitcli.core.spec.metrics import METRICS
+from vitcli.core.spec.rows import Row
 from vitcli.core.spec.slots import ATTENTIONS
 from vitcli.runner.errors import ConfigError, StoppedError
 from vitcli.runner.experiment.config import load_experiment
@@ -141,6 +142,16 @@ def test_it_is_in_the_schema(field, name):
     spec = part["anyOf"][0] if "anyOf" in part else schema["$defs"]["OptimSpec"]
     found = {row["const"]: row["description"] for row in spec["properties"][key]["oneOf"]}
     assert found[name] == {"key_only": new_rows.ATTENTION, "sign": new_rows.OPTIMIZER}[name].about
+
+
+def test_a_schedule_sets_the_learning_rates(tiny, monkeypatch):
+    halves = Row(about="halves", build=lambda progress: 0.5 ** round(4 * progress))
+    monkeypatch.setitem(SCHEDULES, "halves", halves)
+    changes = {"optim.schedule": "halves", "optim.warmup_epochs": 0.0, "optim.lr": 1.0}
+    run = start(load_experiment(str(tiny), changes), Request(output=Path("run"))).run
+    rates = [record["lr"] for record in run.metrics()]
+    assert len({*rates}) > 1
+    assert {*rates} <= {1.0, 0.5, 0.25, 0.125, 0.0625}
 
 
 def test_a_metric_is_measured_stored_and_written(tiny, monkeypatch):
