@@ -1,7 +1,8 @@
 """Write the generated tables of README.md and docs/*.md. With --check, only compare them.
 
 Each table is between <!-- NAME --> and <!-- /NAME --> on exactly one page. Results come from
-experiments/results. Choices and questions come from the commands that print them.
+experiments/results, verdicts from experiments/claims. Choices and questions come from the commands
+that print them.
 """
 
 import json
@@ -14,8 +15,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
-from claims_tables import claims, record_claims
 from factorial_tables import beside, draw_factorial, interactions, levels
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
@@ -34,8 +36,9 @@ from study_tables import (
     study_short,
 )
 
+from experiments.claims.claims import TABLES as CLAIMS
+
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 RESULTS = ROOT / "experiments" / "results"
 STATED = {
@@ -336,8 +339,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "sizes": sizes,
     "faithfulness": partial(faithfulness, "cifar10-pocket"),
     "randomisation": partial(randomisation, "cifar10-pocket"),
-    "claims": partial(claims, are_judged=True),
-    "other-items": partial(claims, are_judged=False),
+    **CLAIMS,
     "gates": gates,
     "pretraining": pretraining,
     "simulation": simulation,
@@ -377,8 +379,6 @@ def draw_forest() -> None:
 
 
 def main() -> None:
-    if "--check" not in sys.argv:
-        record_claims(RESULTS)
     before = {path: path.read_text() for path in PAGES}
     check_places(before)
     tables = {name: table() for name, table in TABLES.items()}

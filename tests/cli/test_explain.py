@@ -39,16 +39,6 @@ def test_the_list_loads_no_torch(environment):
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
 
 
-def test_the_claims_name_topics_that_exist():
-    from vitcli.runner.claims import course_report, lecture_notes, training_notes
-
-    sources = (course_report, lecture_notes, training_notes)
-    text = "".join(Path(str(module.__file__)).read_text() for module in sources)
-    named = set(re.findall(r'"vitcli explain (\w+)"', text))
-    assert len(named) > 4
-    assert named <= {*TOPICS}
-
-
 def test_a_topic_on_a_run_of_ones_own_and_a_picture(mapped_run):
     Image.new("RGB", (40, 30), "teal").save("photo.png")
     code, out, talk = explain("attention", "--run", mapped_run, "--image", "photo.png")

@@ -106,7 +106,6 @@ def test_the_commands_of_every_day_come_first():
     assert names[:6] == ["train", "eval", "predict", "attn-map", "ablate", "visualize"]
     assert names[6:] == [
         "explain",
-        "claims",
         "search",
         "runs",
         "experiments",

@@ -21,7 +21,6 @@ COMMANDS = {
     "ablate": (["ablate", "--only", "no-ffn", "--seeds", "0"], "runs"),
     "visualize": (["visualize", "cifar10-pocket", "--what", "filters"], "figures"),
     "attn-map": (["attn-map", "x.png", "-o", "maps/x.png"], "maps"),
-    "claims": (["claims", "S2-27", "-o", "made/claims.txt"], "made"),
     "explain": (["explain", "scale", "-o", "made/scale.txt"], "made"),
     "export": (["export", "cifar10-pocket", "--to", "safetensors", "-o", WEIGHTS], "made"),
     "page": (["runs", "page", "mine", "-o", "made/index.html"], "made"),
@@ -69,7 +68,7 @@ def test_a_read_only_folder_suggests_another(command, monkeypatch):
     assert error.endswith(ADVICE)
 
 
-@pytest.mark.parametrize("command", ["claims", "explain", "export", "page"])
+@pytest.mark.parametrize("command", ["explain", "export", "page"])
 def test_a_missing_folder_is_created(command):
     words, folder = COMMANDS[command]
     assert CliRunner().invoke(app, words).exit_code == 0

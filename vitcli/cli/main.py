@@ -14,7 +14,6 @@ from vitcli.cli import (
     ablate,
     attn_map,
     bench,
-    claims,
     complete,
     data,
     doctor,
@@ -46,7 +45,7 @@ faster on idle cores, but much slower if another program runs. 1,000 is slower o
 faster if another program runs."""
 ORDER = (
     *("train", "eval", "predict", "attn-map", "ablate", "visualize"),
-    *("explain", "claims", "search", "runs", "experiments", "data", "bench"),
+    *("explain", "search", "runs", "experiments", "data", "bench"),
     *("import", "export", "doctor"),
 )
 """The commands in the order of the help: first those that people use every day."""
@@ -179,7 +178,6 @@ app.command("attn-map")(attn_map.attn_map)
 app.add_typer(bench.bench_app, name="bench")
 app.add_typer(data.commands, name="data")
 app.command()(doctor.doctor)
-app.command()(claims.claims)
 app.command("eval")(eval.evaluate)
 app.add_typer(experiments.commands, name="experiments")
 app.command()(explain.explain)

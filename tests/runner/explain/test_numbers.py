@@ -10,8 +10,8 @@ from numpy.testing import assert_allclose
 
 from tests.runner.explain.made_up import bundled, lessons, make_model, make_subject
 from vitcli.core.nn.patch_embed import patchify
-from vitcli.runner.claims.computed import normal
 from vitcli.runner.explain import attention, average, graph, norms, patches, permutation, scale
+from vitcli.runner.explain.random_tensors import normal
 
 SUBJECTS = {
     "bundled": bundled,

@@ -14,10 +14,10 @@ from vitcli.cli.main import app
 from vitcli.core.models.build import build_model
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.families import ResNet18Spec
-from vitcli.runner.claims.computed import batch_norm, norm_errors, permutation_errors
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.explain.lesson import Lesson
 from vitcli.runner.explain.page import html
+from vitcli.runner.explain.random_tensors import batch_norm, norm_errors, permutation_errors
 from vitcli.runner.explain.subject import check_model
 from vitcli.runner.explain.topics import TOPICS
 

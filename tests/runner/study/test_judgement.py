@@ -12,10 +12,10 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 
+from experiments.claims.by_results import FROM_RESULTS
+from experiments.claims.result_files import Results
 from tests.fabricated_study import make_reference, make_study
 from vitcli.cli.search_output import show_final
-from vitcli.runner.claims.by_results import FROM_RESULTS
-from vitcli.runner.claims.result_files import Results
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.judgement import (
     Effect,

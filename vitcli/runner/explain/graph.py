@@ -5,9 +5,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from vitcli.runner.claims.computed import reach_of_attention, reach_of_convolution
 from vitcli.runner.explain.drawings import bars, edges, spotlight
 from vitcli.runner.explain.lesson import Drawing, Lesson, LiveTable, error
+from vitcli.runner.explain.random_tensors import reach_of_attention, reach_of_convolution
 from vitcli.runner.explain.subject import Layer, Subject
 
 NUM_STRONGEST = 8

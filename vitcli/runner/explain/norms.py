@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from vitcli.core.nn.norm import TokenBatchNorm
 from vitcli.core.spec.slots import NORMS
-from vitcli.runner.claims.computed import batch_norm, layer_norm, norm_errors
 from vitcli.runner.explain.drawings import bars
 from vitcli.runner.explain.lesson import Drawing, Lesson, LiveTable, error, shape
+from vitcli.runner.explain.random_tensors import batch_norm, layer_norm, norm_errors
 from vitcli.runner.explain.subject import Subject
 
 CASES = {

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from vitcli.core.nn.patch_embed import ConvPatches, LinearPatches, patchify
 from vitcli.core.spec.slots import PATCH_EMBEDS
-from vitcli.runner.claims.computed import normal
 from vitcli.runner.explain.drawings import grid, patch_strip
 from vitcli.runner.explain.lesson import Drawing, Lesson, LiveTable, error, shape
+from vitcli.runner.explain.random_tensors import normal
 from vitcli.runner.explain.subject import Subject
 
 SIZES = (1, 2, 4, 8, 16, 32)

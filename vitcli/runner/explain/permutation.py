@@ -10,9 +10,9 @@ from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import Position
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.randomness import keyed_generator
-from vitcli.runner.claims.computed import permutation_errors
 from vitcli.runner.explain.drawings import bars, photo
 from vitcli.runner.explain.lesson import Drawing, Lesson, LiveTable, error
+from vitcli.runner.explain.random_tensors import permutation_errors
 from vitcli.runner.explain.subject import Subject, attention_branch
 
 ROUNDING = 10

@@ -9,9 +9,9 @@ from vitcli.core.inspect.statistics import attention_entropy
 from vitcli.core.nn.attention_rule import HeadDimScale
 from vitcli.core.ops.attention import attention_scores
 from vitcli.core.spec.slots import ATTN_SCALES
-from vitcli.runner.claims.computed import score_variance
 from vitcli.runner.explain.drawings import bars
 from vitcli.runner.explain.lesson import Drawing, Lesson, LiveTable
+from vitcli.runner.explain.random_tensors import score_variance
 from vitcli.runner.explain.subject import Layer, Subject
 from vitcli.runner.text import quantity
 

@@ -1,23 +1,18 @@
 """Claims that a computation decides: on random tensors with fixed seeds, on models, on schedules.
 
-Every function returns its numbers. ``by_computation.py`` turns them into verdicts, and ``vitcli
-explain`` shows them. Axes: N tokens, d width of a head, B batch.
+Every function returns its numbers. ``by_computation.py`` turns them into verdicts. Numbers that
+``vitcli explain`` shows too are in ``vitcli/runner/explain/random_tensors.py``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from vitcli.core.randomness import keyed_generator
+from vitcli.runner.explain.random_tensors import normal
 
 SEEDS = tuple(range(8))
-
-
-def normal(name: str, *shape: int) -> Tensor:
-    """Return standard normal numbers in float64 that depend on the name alone."""
-    return torch.randn(shape, generator=keyed_generator("claims", name), dtype=torch.float64)
 
 
 def misordered_share(width: int = 64, count: int = 20000, *, equal_norms: bool = False) -> float:
@@ -33,16 +28,6 @@ def misordered_share(width: int = 64, count: int = 20000, *, equal_norms: bool =
     return ((dots[0] > dots[1]) != (cosines[0] > cosines[1])).double().mean().item()
 
 
-def score_variance(width: int, variance: float = 1.0, count: int = 20000) -> tuple[float, float]:
-    """Return the variance of scores before and after the division by sqrt(d).
-
-    Queries and keys are independent and normal with this variance.
-    """
-    parts = normal(f"scores {width}", 2, count, width) * variance**0.5
-    scores = (parts[0] * parts[1]).sum(-1)
-    return scores.var().item(), (scores / width**0.5).var().item()
-
-
 def softmax_extremes() -> tuple[float, float]:
     """Return the largest distance of a row sum from 1 and the smallest weight.
 
@@ -52,61 +37,6 @@ def softmax_extremes() -> tuple[float, float]:
     rows = torch.cat([scores, 1e4 * scores, torch.zeros(1, 64), torch.full((1, 64), -1e4)])
     weights = rows.softmax(-1)
     return (weights.sum(-1) - 1).abs().max().item(), weights.min().item()
-
-
-def attend(tokens: Tensor, projections: Tensor) -> Tensor:
-    """Return the output of self-attention: (N, d) and (3, d, d) -> (N, d)."""
-    query, key, value = tokens @ projections
-    weights = (query @ key.mT / tokens.shape[-1] ** 0.5).softmax(-1)
-    return weights @ value
-
-
-def _attention_case(tokens: int = 64, width: int = 32) -> tuple[Tensor, Tensor]:
-    return normal("tokens", tokens, width), normal("projections", 3, width, width) / width**0.5
-
-
-def reach_of_attention() -> float:
-    """Return the share of pairs (output token, input token) with a gradient in one layer."""
-    tokens, projections = _attention_case()
-    rows = torch.func.jacrev(lambda x: attend(x, projections).sum(-1))(tokens)  # (N, N, d)
-    return (rows.abs().amax(-1) > 0).double().mean().item()
-
-
-def reach_of_convolution(side: int = 8) -> tuple[float, int, int]:
-    """Return how far a 3x3 convolution of an image of side x side pixels reaches.
-
-    The numbers are the share of pairs (output, pixel) with a gradient, the most pixels that one
-    output depends on, and the most pixels that two outputs at least 3 pixels apart have in common.
-    """
-    kernel = normal("kernel", 1, 1, 3, 3)
-
-    def convolve(image: Tensor) -> Tensor:
-        return nn.functional.conv2d(image.view(1, 1, side, side), kernel, padding=1).flatten()
-
-    touched = torch.func.jacrev(convolve)(normal("image", side * side)).abs() > 0
-    places = torch.cartesian_prod(torch.arange(side), torch.arange(side)).double()
-    is_far = torch.cdist(places, places, p=float("inf")) >= 3
-    shared = touched.double() @ touched.double().mT
-    return touched.double().mean().item(), int(touched.sum(1).max()), int(shared[is_far].max())
-
-
-def permutation_errors() -> dict[str, float]:
-    """Return the largest differences between outputs of permuted and of original tokens.
-
-    ``output`` compares token by token, ``equivariant`` permutes the output first, ``pooled``
-    compares means over tokens, and ``positions`` compares means with positions added.
-    """
-    tokens, projections = _attention_case()
-    order = torch.randperm(len(tokens), generator=keyed_generator("claims", "order"))
-    positions = normal("positions", *tokens.shape)
-    plain, moved = attend(tokens, projections), attend(tokens[order], projections)
-    placed = [attend(x + positions, projections).mean(0) for x in (tokens, tokens[order])]
-    return {
-        "output": (moved - plain).abs().max().item(),
-        "equivariant": (moved - plain[order]).abs().max().item(),
-        "pooled": (moved.mean(0) - plain.mean(0)).abs().max().item(),
-        "positions": (placed[1] - placed[0]).abs().max().item(),
-    }
 
 
 def attention_exponents() -> tuple[float, float]:
@@ -181,32 +111,6 @@ def small_vit(seed: int, **fields: Any) -> Any:
     shape = {"embed_dim": 64, "num_heads": 4, "mlp_ratio": 2.0, "patch_size": 4}
     spec = VitSpec(**{"img_size": 32, "in_chans": 3, "num_classes": 10} | shape | fields)
     return build_vit(spec, seed)
-
-
-def norm_errors(norm: Callable[[Tensor], Tensor]) -> dict[str, float]:
-    """Return how much the outputs of an image depend on what it is normalised with.
-
-    ``alone`` normalises the image without the others of its batch, ``padded`` with twice as many
-    tokens, the second half zeros, ``divided`` with half of the batch. Each is the RMS difference
-    from the output in the whole batch; the outputs have variance 1.
-
-    Args:
-        norm: (B, N, D) -> (B, N, D).
-    """
-    images = 1 + normal("norm", 32, 16, 8) + normal("levels", 32, 1, 1)
-    whole = norm(images)[:1]
-    padded = norm(torch.cat([images, torch.zeros_like(images)], 1))[:1, :16]
-    found = {"alone": norm(images[:1]), "padded": padded, "divided": norm(images[:16])[:1]}
-    return {name: (each - whole).square().mean().sqrt().item() for name, each in found.items()}
-
-
-def layer_norm(tokens: Tensor) -> Tensor:
-    return nn.functional.layer_norm(tokens, tokens.shape[-1:])
-
-
-def batch_norm(tokens: Tensor) -> Tensor:
-    """Normalise with the statistics of each feature over batch and tokens."""
-    return nn.functional.batch_norm(tokens.flatten(0, 1), None, None, training=True).view_as(tokens)
 
 
 def head_overlaps(weights: Sequence[Tensor], num_heads: int) -> list[float]:

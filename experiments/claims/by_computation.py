@@ -3,9 +3,10 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from vitcli.runner.claims import computed
-from vitcli.runner.claims.by_studies import of_parts
-from vitcli.runner.claims.item import Finding, Word
+from experiments.claims import computed
+from experiments.claims.by_studies import of_parts
+from experiments.claims.item import Finding, Word
+from vitcli.runner.explain import random_tensors
 from vitcli.runner.study.significance import t_interval
 
 
@@ -30,7 +31,7 @@ def dot_product() -> Finding:
 
 
 def scaling() -> Finding:
-    pairs = [computed.score_variance(width) for width in (16, 64, 256)]
+    pairs = [random_tensors.score_variance(width) for width in (16, 64, 256)]
     before = ", ".join(f"{raw**0.5:.0f}" for raw, _ in pairs)
     found = (
         f"standard deviation of scores for widths 16, 64, 256: {before} unscaled,"
@@ -46,7 +47,7 @@ def softmax_sums() -> Finding:
 
 
 def any_distance() -> Finding:
-    reach, errors = computed.reach_of_attention(), computed.permutation_errors()
+    reach, errors = random_tensors.reach_of_attention(), random_tensors.permutation_errors()
     found = (
         f"{reach:.0%} of the pairs of 64 tokens have a gradient in one layer; moving the tokens"
         f" changes no output (largest difference {errors['equivariant']:.0e})"
@@ -81,7 +82,7 @@ def features_kept() -> Finding:
 
 
 def convolution() -> Finding:
-    share, most, shared = computed.reach_of_convolution()
+    share, most, shared = random_tensors.reach_of_convolution()
     found = (
         f"an output of a 3x3 convolution depends on at most {most} of 64 pixels,"
         f" {share:.0%} on average; outputs at least 3 pixels apart have {shared} pixels in common"
@@ -90,8 +91,8 @@ def convolution() -> Finding:
 
 
 def variances() -> Finding:
-    raw, scaled = computed.score_variance(64)
-    _, wide = computed.score_variance(64, variance=4)
+    raw, scaled = random_tensors.score_variance(64)
+    _, wide = random_tensors.score_variance(64, variance=4)
     found = (
         f"width 64: variance {raw:.0f} unscaled; scaled {scaled:.2f} for Var(Q) = Var(K) = 1, but"
         f" {wide:.1f} for Var(Q) = Var(K) = 4: it is their product"
@@ -102,7 +103,8 @@ def variances() -> Finding:
 
 
 def batch_norm() -> Finding:
-    batch, layer = (computed.norm_errors(n) for n in (computed.batch_norm, computed.layer_norm))
+    batch = random_tensors.norm_errors(random_tensors.batch_norm)
+    layer = random_tensors.norm_errors(random_tensors.layer_norm)
     names = {"alone": "a batch of 1", "padded": "padding", "divided": "half of the batch"}
     parts = ", ".join(f"{batch[name]:.2f} with {text}" for name, text in names.items())
     found = (
@@ -143,7 +145,7 @@ def subspaces() -> Finding:
 
 
 def permutation() -> Finding:
-    errors = computed.permutation_errors()
+    errors = random_tensors.permutation_errors()
     found = (
         f"permuted tokens change the output by {errors['output']:.1f} and permute it exactly"
         f" ({errors['equivariant']:.0e}): attention is equivariant. The mean over tokens is"

@@ -1,6 +1,6 @@
 """The items of the training notes (S0)."""
 
-from vitcli.runner.claims.item import Item
+from experiments.claims.item import Item
 
 BLOCK = "section 2.2"
 TRAINING = "section 3.2"
@@ -33,17 +33,18 @@ ITEMS = (
     ),
     Item(
         "S0-07", "claim", "a higher dot product means that query and key are more aligned",
-        ATTENTION, "vitcli claims S0-07 --check",
+        ATTENTION, "python experiments/claims/claims.py --check S0-07",
         "two keys of equal length that dot product and cosine rank differently; in part if this"
         " happens only to keys of unequal length",
     ),
     Item(
-        "S0-08", "claim", "scaling avoids large scores", ATTENTION, "vitcli claims S0-08 --check",
+        "S0-08", "claim", "scaling avoids large scores", ATTENTION,
+        "python experiments/claims/claims.py --check S0-08",
         "scaled scores whose spread grows with the width",
     ),
     Item(
         "S0-09", "claim", "softmax turns scores into weights that sum to 1 for each query",
-        ATTENTION, "vitcli claims S0-09 --check",
+        ATTENTION, "python experiments/claims/claims.py --check S0-09",
         "a negative weight, or a row that does not sum to 1, for extreme scores too",
     ),
     Item(
@@ -52,7 +53,7 @@ ITEMS = (
     ),
     Item(
         "S0-11", "claim", "self-attention relates elements at any distance, without a window",
-        ATTENTION, "vitcli claims S0-11 --check",
+        ATTENTION, "python experiments/claims/claims.py --check S0-11",
         "a pair of tokens whose weight depends on how far apart they are, or is always 0",
     ),
     Item(
@@ -79,12 +80,12 @@ ITEMS = (
     ),
     Item(
         "S0-17", "claim", "the residual connection helps gradients reach early layers", BLOCK,
-        "vitcli claims S0-17 --check",
+        "python experiments/claims/claims.py --check S0-17",
         "gradients that are as strong in the first block without residual connections",
     ),
     Item(
         "S0-18", "claim", "the residual connection keeps the input features", BLOCK,
-        "vitcli claims S0-18 --check",
+        "python experiments/claims/claims.py --check S0-18",
         "a model without residual connections whose last tokens predict the patches as well",
     ),
     Item(

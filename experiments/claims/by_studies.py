@@ -4,8 +4,9 @@ import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import get_args
 
-from vitcli.runner.claims.item import Finding, Word
-from vitcli.runner.claims.result_files import Results, not_run
+from experiments.claims.item import Finding, Word
+from experiments.claims.result_files import Results, not_run
+from vitcli.runner.explain import random_tensors
 from vitcli.runner.study.cells import interval, p_text, signed
 from vitcli.runner.study.judgement import (
     Agreement,
@@ -179,10 +180,8 @@ def stabilises(study: str, variant: str) -> Callable[[Results], Finding]:
 
 def layer_norm(results: Results) -> Finding:
     """Combine the stability without LayerNorm with what the arithmetic says of batch and length."""
-    from vitcli.runner.claims import computed
-
     loss = stabilises("ablation-cifar10-tiny", "no-layernorm")(results)
-    errors = computed.norm_errors(computed.layer_norm)
+    errors = random_tensors.norm_errors(random_tensors.layer_norm)
     if max(errors.values()) > 0:
         return Finding("refuted", f"outputs change with the batch: {errors}")
     exact = "no output changes with batch size or padding"

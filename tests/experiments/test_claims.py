@@ -9,17 +9,17 @@ import pytest
 import torch
 import typer
 
+from experiments.claims import by_computation, by_figures, computed
+from experiments.claims.by_computation import COMPUTATIONS
+from experiments.claims.by_results import FROM_RESULTS
+from experiments.claims.judge import ITEMS, JUDGED, judge, read_recorded
 from vitcli.cli.attn_map import parse_point
 from vitcli.cli.main import app
-from vitcli.runner.claims import by_figures, computed
-from vitcli.runner.claims.by_computation import COMPUTATIONS
-from vitcli.runner.claims.by_results import FROM_RESULTS
-from vitcli.runner.claims.judge import ITEMS, judge, read_recorded, select
 from vitcli.runner.experiment.config import find_experiment
+from vitcli.runner.explain import random_tensors
+from vitcli.runner.explain.topics import TOPICS
 
-ROOT = Path(__file__).parents[3]
-RESULTS = ROOT / "experiments" / "results"
-JUDGED = select([])
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 RANGE = {"low": 0.1, "high": 0.2}
 RANDOM: dict[str, Any] = {"random_overlaps": lambda layers, width, heads: [0.24, 0.26]}
 WORD = re.compile(r"[-+]?\d[\d,]*(\.\d+)?(e-?\d+)?")
@@ -58,7 +58,13 @@ def numbers(text: str) -> list[float]:
 
 @pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.id)
 def test_every_command_exists(item):
-    command, words = typer.main.get_command(app), shlex.split(item.command)[1:]
+    program, *words = shlex.split(item.command)
+    if program == "python":
+        script, option, *names = words
+        assert (script, option) == ("experiments/claims/claims.py", "--check")
+        assert set(names) <= {judged.id for judged in JUDGED}
+        return
+    command = typer.main.get_command(app)
     while words and words[0] in getattr(command, "commands", {}):
         command = command.commands[words.pop(0)]
     assert not hasattr(command, "commands") or command.invoke_without_command, item.command
@@ -66,12 +72,12 @@ def test_every_command_exists(item):
     assert {word for word in words if word.startswith("-")} <= options
     if command.name in ("train", "ablate", "search") and words and words[0][0] != "-":
         assert find_experiment(words[0])
+    if command.name == "explain":
+        assert set(words) <= {*TOPICS}
     if "--query" in words:
         point = parse_point(words[words.index("--query") + 1])
         assert point is not None
         assert all(0 <= share <= 1 for share in point)
-    if command.name == "claims":
-        assert {word for word in words if word not in options} <= set(ITEMS)
 
 
 @pytest.mark.parametrize(
@@ -123,10 +129,9 @@ def test_every_command_exists(item):
     ],
 )
 def test_other_numbers_give_another_verdict(monkeypatch, name, changes, verdict):
-    from vitcli.runner.claims import by_computation
-
     for function, value in changes.items():
-        place = by_computation if hasattr(by_computation, function) else computed
+        places = (by_computation, computed, random_tensors)
+        place = next(each for each in places if hasattr(each, function))
         monkeypatch.setattr(place, function, value)
     assert COMPUTATIONS[name]().verdict == verdict
 

@@ -3,9 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from vitcli.runner.claims.by_studies import against_resnet, of_parts, of_words
-from vitcli.runner.claims.item import Finding, Word
-from vitcli.runner.claims.result_files import Results, not_run
+from experiments.claims import computed
+from experiments.claims.by_studies import against_resnet, of_parts, of_words
+from experiments.claims.item import Finding, Word
+from experiments.claims.result_files import Results, not_run
+from vitcli.runner.explain import random_tensors
 
 
 def attention_claim(*titles: str) -> Callable[[Results], Finding]:
@@ -58,12 +60,12 @@ def global_relations(results: Results) -> Finding:
     doc = results.figures("cifar10-pocket", "distance")
     if doc is None:
         return not_run("no distance numbers of cifar10-pocket are recorded")
-    from vitcli.runner.claims.computed import untrained_reach
     from vitcli.runner.evaluate.weights import DEFAULT_MODEL
     from vitcli.runner.run.folder import BUNDLED, RunDir
 
     spec = RunDir(BUNDLED / DEFAULT_MODEL).spec().model
-    last, plain = doc["distance"]["claims"][2]["untrained"], untrained_reach(spec, "trunc_normal")
+    last = doc["distance"]["claims"][2]["untrained"]
+    plain = computed.untrained_reach(spec, "trunc_normal")
     reached = last["number"] - last["error"]
     text = (
         f"last layer of the bundled model: {last['number']:.2f} of the distance of uniform"
@@ -84,15 +86,13 @@ def limits(results: Results) -> Finding:
     doc = results.figures("cifar10-pocket", "faithfulness")
     if doc is None:
         return not_run("no faithfulness numbers of cifar10-pocket are recorded")
-    from vitcli.runner.claims import computed
-
     found = gaps(doc)
     alone, with_gradients = best(found, *ALONE), best(found, "grad-rollout", "gradcam")
     data = against_resnet(results)
     words = {
         "data": data.verdict,
         "O(n^2)": of_parts([computed.attention_exponents()[0] > 1.99]),
-        "no spatial prior": of_parts([computed.permutation_errors()["equivariant"] < 1e-9]),
+        "no spatial prior": of_parts([random_tensors.permutation_errors()["equivariant"] < 1e-9]),
         "explanation": of_parts([is_above(found[with_gradients], found[alone])]),
     }
     text = (

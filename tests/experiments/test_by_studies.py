@@ -5,18 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from vitcli.runner.claims import by_studies
-from vitcli.runner.claims.by_results import FROM_RESULTS
-from vitcli.runner.claims.item import Finding
-from vitcli.runner.claims.judge import ITEMS, judge
-from vitcli.runner.claims.render import count_verdicts
-from vitcli.runner.claims.result_files import Results
-from vitcli.runner.errors import InputError
+from experiments.claims import by_studies
+from experiments.claims.by_results import FROM_RESULTS
+from experiments.claims.result_files import Results
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import read_document
 
-RESULTS = Path(__file__).parents[3] / "experiments" / "results"
+RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 UNDERSCORED = [name.replace("-", "_") for name in by_studies.ORDER]
 
 
@@ -271,13 +267,6 @@ def test_a_verdict_from_trainings_carries_its_setting():
         *("refuted", "after 5 epochs", "refuted after 5 epochs"),
     )
     assert FROM_RESULTS["S2-43"](Made()).said == "no verdict"
-    assert count_verdicts({"S2-43": found}) == (
-        "Of 1 claims and results, 1 is refuted (1 after 5 epochs)."
-    )
-    others = {"a": Finding("refuted", ""), "b": Finding("holds", "")}
-    assert count_verdicts({"S2-43": found} | others) == (
-        "Of 3 claims and results, 1 holds and 2 are refuted (of them 1 after 5 epochs)."
-    )
 
 
 @pytest.mark.parametrize(
@@ -317,5 +306,3 @@ def test_a_row_agrees_with_the_loss_that_the_source_states_or_not(verdict, agree
 def test_without_results_nothing_that_needs_them_has_a_verdict():
     nothing = Made()
     assert {judge(nothing).verdict for judge in FROM_RESULTS.values()} == {"no verdict"}
-    with pytest.raises(InputError, match="it needs result files"):
-        judge(ITEMS["S0-16"], None)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.claims.item import Finding
+from experiments.claims.item import Finding
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.study.result import StudyResult

@@ -1,6 +1,6 @@
 """The items of the lecture notes (S1)."""
 
-from vitcli.runner.claims.item import Item
+from experiments.claims.item import Item
 
 CONVOLUTION = "convolution and Vision Transformers"
 SCALED = "scaled attention"
@@ -10,7 +10,7 @@ NORMS = "batch norm and layer norm"
 ITEMS = (
     Item(
         "S1-01", "claim", "a convolution is local and relates no distant places",
-        CONVOLUTION, "vitcli claims S1-01 --check",
+        CONVOLUTION, "python experiments/claims/claims.py --check S1-01",
         "an output that depends on a pixel outside the filter, or distant outputs that share one",
     ),
     Item(
@@ -43,7 +43,7 @@ ITEMS = (
     Item(
         "S1-09", "claim",
         "the variance of the scores grows with the width; scaled, it is about Var(Q) and Var(K)",
-        SCALED, "vitcli claims S1-09 --check",
+        SCALED, "python experiments/claims/claims.py --check S1-09",
         "a scaled variance other than that of queries and keys; in part if it is theirs for unit"
         " variance only",
     ),
@@ -89,7 +89,7 @@ ITEMS = (
     Item(
         "S1-21", "claim",
         "batch norm is hard with sequences of different lengths, fails with small batches and is"
-        " hard to parallelise", NORMS, "vitcli claims S1-21 --check",
+        " hard to parallelise", NORMS, "python experiments/claims/claims.py --check S1-21",
         "statistics of a small, padded or divided batch that equal those of the whole one",
     ),
     Item(

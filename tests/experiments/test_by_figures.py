@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.runner.claims.test_by_studies import Made, study
-from vitcli.runner.claims.by_results import FROM_RESULTS
-from vitcli.runner.claims.item import Word
+from experiments.claims.by_results import FROM_RESULTS
+from experiments.claims.item import Word
+from tests.experiments.test_by_studies import Made, study
 
 
 class WithMaps(Made):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from vitcli.runner.claims.by_studies import (
+from experiments.claims.by_studies import (
     MIN_SEEDS,
     difference_text,
     is_gain,
@@ -12,8 +12,8 @@ from vitcli.runner.claims.by_studies import (
     seeds_of,
     with_source,
 )
-from vitcli.runner.claims.item import Finding
-from vitcli.runner.claims.result_files import NOT_RUN, Results, not_run
+from experiments.claims.item import Finding
+from experiments.claims.result_files import NOT_RUN, Results, not_run
 from vitcli.runner.study.cells import interval
 from vitcli.runner.study.result import StudyResult, TrialResult
 from vitcli.runner.study.significance import t_interval
@@ -90,7 +90,7 @@ def classification(
     """
 
     def judge(results: Results) -> Finding:
-        from vitcli.runner.claims.by_computation import parameters
+        from experiments.claims.by_computation import parameters
 
         count = parameters(experiment)
         has_size = abs(count / 1e6 - millions) < SIZE_ABOUT

@@ -5,12 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from tests.runner.claims.test_by_studies import Made, study
-from vitcli.cli.main import app
-from vitcli.runner.claims.by_results import FROM_RESULTS
-from vitcli.runner.claims.result_files import Results
+from experiments.claims.by_results import FROM_RESULTS
+from experiments.claims.result_files import Results
+from tests.experiments.test_by_studies import Made, study
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.study.result import StudyResult
@@ -171,10 +169,3 @@ def test_a_damaged_file_is_refused(tmp_path, text):
     (tmp_path / f"{AUGMENTED}-10-epochs.json").write_text(text)
     with pytest.raises(InputError, match="damaged"):
         FROM_RESULTS["S2-44"](Results(tmp_path))
-
-
-def test_the_command_judges_stopped_trainings(tmp_path):
-    saved(tmp_path, *(stopped(seed, 0.283 + seed / 1000) for seed in range(3)))
-    words = ["claims", "S2-44", "--check", "--results", str(tmp_path)]
-    result = CliRunner().invoke(app, words)
-    assert result.stdout.startswith("S2-44  in part after 10 of 300 epochs: epoch 10: 28.30 %")

@@ -1,6 +1,6 @@
 """The items of the course report (S2)."""
 
-from vitcli.runner.claims.item import Item
+from experiments.claims.item import Item
 
 ITEMS = (
     Item(
@@ -41,7 +41,8 @@ ITEMS = (
         "vitcli train quickstart -s model.attn_mask_diagonal=true --dry-run",
     ),
     Item(
-        "S2-09", "claim", "attention costs O(n^2 d)", "section II.A", "vitcli claims S2-09 --check",
+        "S2-09", "claim", "attention costs O(n^2 d)", "section II.A",
+        "python experiments/claims/claims.py --check S2-09",
         "a count of operations that grows faster or more slowly",
     ),
     Item(
@@ -54,7 +55,7 @@ ITEMS = (
     ),
     Item(
         "S2-12", "claim", "heads capture different subspaces", "section II.A",
-        "vitcli claims S2-12 --check",
+        "python experiments/claims/claims.py --check S2-12",
         "an overlap of two heads nearer to equal subspaces than to random ones",
     ),
     Item(
@@ -202,7 +203,7 @@ ITEMS = (
     ),
     Item(
         "S2-45", "result", "warm-up to epoch 15; the final rate is about 0.001", "section V.B",
-        "vitcli claims S2-45 --check",
+        "python experiments/claims/claims.py --check S2-45",
         "another warm-up of the stated code; in part if only its last rate is not about 0.001",
     ),
     Item(
@@ -335,7 +336,7 @@ ITEMS = (
         "S2-74", "claim",
         "attention transfers to vision, needs more data than CNNs, explains decisions and costs"
         " computation",
-        "section X", "vitcli claims S2-02 S2-09 S2-41",
+        "section X", "python experiments/claims/claims.py --check S2-02 S2-09 S2-41",
         "S2-02, S2-09 and S2-41 are all refuted; in part if one or two are",
     ),
     Item(

@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 
-from vitcli.runner.claims.by_figures import (
+from experiments.claims.by_figures import (
     attention_claim,
     global_relations,
     limits,
     maps_explain,
 )
-from vitcli.runner.claims.by_stated import (
+from experiments.claims.by_stated import (
     accuracy_of_notes,
     classification,
     loss_curve,
     minutes_of_notes,
     more_epochs,
 )
-from vitcli.runner.claims.by_studies import (
+from experiments.claims.by_studies import (
     against_resnet,
     fewer_labels,
     heavy_augmentation,
@@ -27,8 +27,8 @@ from vitcli.runner.claims.by_studies import (
     ranking,
     stabilises,
 )
-from vitcli.runner.claims.item import Finding
-from vitcli.runner.claims.result_files import Results
+from experiments.claims.item import Finding
+from experiments.claims.result_files import Results
 
 
 def competes_and_explains(results: Results) -> Finding:
@@ -42,7 +42,7 @@ def competes_and_explains(results: Results) -> Finding:
 
 def conclusion(results: Results) -> Finding:
     """Combine the verdicts on the claims that the report's conclusion repeats."""
-    from vitcli.runner.claims.by_computation import attention_cost
+    from experiments.claims.by_computation import attention_cost
 
     parts = {
         "S2-02": competes_and_explains(results),

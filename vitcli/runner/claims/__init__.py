@@ -1,1 +1,0 @@
-"""The statements of the three sources, and a verdict on each claim and each result."""
