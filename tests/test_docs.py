@@ -53,13 +53,12 @@ NOT_RUN = {
     r"python experiments/claims/": "writes docs/claims.md; tests/experiments/test_claims.py checks",
     r"python -m experiments\.gates": "needs CIFAR-10; tests/test_gates_own_pictures.py",
     r"python -m experiments\.search": "takes minutes; test_search_benchmark.py runs short ones",
-    r"vitcli bench --check": "compares with this machine's past; tests/cli/test_bench.py",
     r"vitcli .*train\.compile=true": "torch.compile takes minutes",
     r"torchrun ": "starts several processes; tests/runner/train/test_ranks.py",
     r"ray start": "starts a server",
     r"vitcli ablate .*--engine (ray|slurm)": "needs a cluster; tests/runner/engines starts one",
     r"vitcli export .*--to (onnx|pt2)": "takes seconds; tests/cli/test_export.py",
-    r"vitcli runs export .*--to (mlflow|trackio)": "needs their library; tests/runner/trackers",
+    r"vitcli runs export .*--to mlflow": "needs their library; tests/runner/trackers",
 }
 """Pattern of a command that no test here runs -> the reason."""
 NO_CIFAR = (4, "vitcli data get cifar10")

@@ -8,12 +8,12 @@ import argparse
 from pathlib import Path
 
 import torch
+from ratios import AUGMENT, SIZES
 
 from vitcli.core.spec import DataSpec, ExperimentSpec, TrainSpec, VitSpec
 from vitcli.runner.experiment.config import Experiment, load_experiment
 from vitcli.runner.machine.device import hardware
 from vitcli.runner.machine.processor import computes_bf16, cpu_kind, this_processor
-from vitcli.runner.speed.check import AUGMENT, SIZES
 from vitcli.runner.speed.clock import step_of, turns
 from vitcli.runner.speed.workload import make_workload
 

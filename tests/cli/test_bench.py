@@ -1,4 +1,4 @@
-"""`vitcli bench`: every figure is measured, ratios are guarded, wrong input is answered."""
+"""`vitcli bench`: every figure is measured, wrong input is answered."""
 
 import json
 import math
@@ -10,8 +10,7 @@ from typer.testing import CliRunner
 
 from vitcli.cli.main import app
 from vitcli.core.spec.slots import ATTENTIONS
-from vitcli.runner.machine.processor import cpu_kind
-from vitcli.runner.speed import attention, check
+from vitcli.runner.speed import attention
 from vitcli.runner.speed.attention import fit_exponent, squarest_grid
 from vitcli.runner.speed.attention_figure import draw
 from vitcli.runner.speed.clock import turns
@@ -153,65 +152,6 @@ def test_wrong_input(command, code, message):
     assert found == code
     assert message in talk
     assert "Traceback" not in talk
-
-
-@pytest.fixture
-def ratios(monkeypatch, tmp_path):
-    """Measured ratios of an avx2 machine without measuring, and a copy of the committed ones."""
-    measured = {"kind": "avx2", "setting": "fp32", "ratios": {"step": 2.0, "data": 10.0}}
-    committed = {"amx": {"setting": "bf16", "ratios": {"step": 9.0, "data": 90.0}}}
-    monkeypatch.setattr(check, "cpu_kind", lambda: measured["kind"])
-    monkeypatch.setattr(check, "measure_ratios", lambda *_, **__: measured)
-    monkeypatch.setattr(check, "COMMITTED", tmp_path / "ratios.json")
-    check.COMMITTED.write_text(json.dumps(committed))
-    return measured
-
-
-def test_check_compares_with_what_was_saved(ratios):
-    code, out, talk = vitcli("--check", "--save")
-    assert code == 0
-    assert "avx2: fp32" in out
-    assert talk.startswith("saved to ")
-    ratios["ratios"]["step"] = 1.7  # 15 % slower is noise
-    assert vitcli("--check")[0] == 0
-    ratios["ratios"]["step"] = 1.5
-    code, out, talk = vitcli("--check")
-    assert code == 6
-    assert talk == "error: slower than committed: step (committed: fp32)\n"
-    assert "1.50" in out
-    assert "2.00" in out
-
-
-def test_each_kind_of_cpu_has_ratios_of_its_own(ratios):
-    assert vitcli("--check", "--save")[0] == 0
-    assert list(check.committed_ratios()) == ["amx", "avx2"]
-    ratios["kind"] = "amx"
-    code, out, talk = vitcli("--check")
-    assert code == 6
-    assert "9.00" in out
-    assert "(committed: bf16)" in talk
-
-
-def test_a_kind_without_ratios_is_refused_before_the_measurement(ratios, monkeypatch):
-    monkeypatch.setattr(check, "measure_ratios", None)
-    code, out, talk = vitcli("--check")
-    assert code == 4
-    assert out == ""
-    assert talk == (
-        "error: no ratios are committed for avx2, only for amx;"
-        " to measure and save them, type: vitcli bench --check --save\n"
-    )
-
-
-@pytest.mark.slow
-def test_the_ratios_are_measured():
-    before = torch.get_num_threads()
-    found = check.measure_ratios("cpu", rounds=1, seconds=0.0, on_message=print)
-    assert len(found["ratios"]) == 4
-    assert all(value > 0 for value in found["ratios"].values())
-    assert found["kind"] == cpu_kind()
-    assert "2 threads" in found["setting"]
-    assert torch.get_num_threads() == before
 
 
 def test_turns_alternate_and_slopes_are_exponents():

@@ -50,7 +50,9 @@ TOLD = {
         "--min-accuracy takes a number from 0 to 1; see 'vitcli eval --help'"
     ),
     "eval x --split tset": "--split takes one of test, val, train; see 'vitcli eval --help'",
-    "bench --rounds x": ("--rounds takes a whole number of at least 1; see 'vitcli bench --help'"),
+    "bench train --rounds x": (
+        "--rounds takes a whole number of at least 1; see 'vitcli bench train --help'"
+    ),
     "train --epochs": "--epochs needs a value; see 'vitcli train --help'",
     "train --json=3": "--json takes no value; see 'vitcli train --help'",
     "train 'my photos' photos": (

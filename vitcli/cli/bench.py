@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload
 
 bench_app = group(
-    help="Measure speed and memory, without a data set.", example="vitcli bench train cifar10-tiny"
+    help="Measure speed and memory, without a data set.\n\nAll measurements run on random pixels.",
+    example="vitcli bench train cifar10-tiny",
 )
 
 Rounds = Annotated[
@@ -29,44 +30,6 @@ Lengths = Annotated[
     str | None,
     typer.Option(help="Sequence lengths in tokens.", show_default="64,128,...,2048"),
 ]
-
-
-@bench_app.callback(invoke_without_command=True)
-def bench(
-    context: typer.Context,
-    check: Annotated[
-        bool,
-        typer.Option(
-            "--check",
-            help="Compare the speed ratios of this machine with those stored for its kind of CPU."
-            " Exit with code 6 if a ratio is below 80 % of the stored one.",
-        ),
-    ] = False,
-    save: Annotated[
-        bool,
-        typer.Option(
-            "--save", help="With --check: replace the stored ratios by the measured ratios."
-        ),
-    ] = False,
-    device: Device = "auto",
-    rounds: Rounds = 5,
-    seconds: Seconds = 1.0,
-    json: Json = False,
-) -> None:
-    """Measure speed and memory, without a data set.
-
-    All measurements run on random pixels.
-
-    \b
-    Example:
-      vitcli bench train cifar10-tiny
-    """
-    if context.invoked_subcommand:
-        return
-    if not check:
-        emit(context.get_help())
-        raise typer.Exit(2)
-    compare_ratios(device, rounds, seconds, save, json)
 
 
 @bench_app.command()
@@ -357,30 +320,3 @@ def show_lengths(rows: list[dict[str, Any]]) -> None:
 def growth(exponent: tuple[float, float] | None) -> str:
     """Return an exponent as text, such as ``N^1.98 +- 0.05`` (half the 95 % interval)."""
     return "" if exponent is None else f"N^{exponent[0]:.2f} +- {exponent[1]:.2f}"
-
-
-def compare_ratios(device: str, rounds: int, seconds: float, save: bool, json: bool) -> None:
-    """Measure the ratios, and compare them with the committed ones or save them."""
-    from vitcli.runner.speed import check
-
-    kind = check.machine_kind(device)
-    committed = check.committed_ratios().get(kind) if save else check.require_committed(kind)
-    measured = check.measure_ratios(device, rounds=rounds, seconds=seconds, on_message=say)
-    if json:
-        emit_json(measured | {"committed": committed})
-    else:
-        show_ratios(measured, committed["ratios"] if committed else {})
-    if save:
-        say(f"saved to {check.save_ratios(measured)}")
-    elif committed:
-        check.refuse_lost(measured, committed)
-
-
-def show_ratios(measured: dict[str, Any], committed: dict[str, float]) -> None:
-    """Print the measured ratios beside the committed ones."""
-    rows = [
-        [name, f"{value:.2f}", f"{committed[name]:.2f}" if name in committed else "none"]
-        for name, value in measured["ratios"].items()
-    ]
-    emit(f"{measured['kind']}: {measured['setting']}")
-    emit(table(["ratio", "here", "committed"], rows, numeric=(1, 2)))

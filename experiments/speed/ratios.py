@@ -1,11 +1,16 @@
-"""`vitcli bench --check`: compare the training speed with that of a ViT of torch's own layers.
+"""Compare the training speed with that of a ViT of torch's own layers, and with earlier ratios.
 
+Usage: python experiments/speed/ratios.py [--save] [--device auto] [--rounds 5] [--seconds 1]
 Seconds vary between machines and between hours. Ratios vary little, because the two models take
-turns on the same machine. Each kind of CPU has committed ratios of its own.
+turns on the same machine. Each kind of CPU has committed ratios of its own in ratios.json, which
+--save replaces by those measured. The exit code is 6 if a ratio is too far below the committed one,
+and 4 if there is none for this kind of CPU.
 """
 
+import argparse
 import contextlib
 import json
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +21,7 @@ from torch import Tensor, nn
 from vitcli.core.data.augment import normalize
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.core.spec import AugmentSpec, DataSpec, ExperimentSpec, TrainSpec, VitSpec
-from vitcli.runner.errors import CheckError, InputError
+from vitcli.runner.errors import CheckError, InputError, UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.machine.device import hardware, pick_device
@@ -151,7 +156,7 @@ def require_committed(kind: str) -> dict[str, Any]:
     if kind not in committed:
         raise InputError(
             f"no ratios are committed for {kind}, only for {', '.join(committed)};"
-            " to measure and save them, type: vitcli bench --check --save"
+            " to measure and save them, add --save"
         )
     return committed[kind]
 
@@ -165,6 +170,26 @@ def save_ratios(measured: dict[str, Any]) -> Path:
     return COMMITTED
 
 
+def compare(device: str, rounds: int, seconds: float, *, save: bool) -> None:
+    """Measure the ratios, and save them or compare them with the committed ones.
+
+    Raises:
+        InputError: No ratios are committed for this kind of machine.
+        CheckError: A ratio is too far below the committed one.
+    """
+    kind = machine_kind(device)
+    committed = committed_ratios().get(kind, {}) if save else require_committed(kind)
+    measured = measure_ratios(device, rounds=rounds, seconds=seconds, on_message=print)
+    known = committed.get("ratios", {})
+    print(f"{measured['kind']}: {measured['setting']}")  # noqa: T201
+    for name, value in measured["ratios"].items():
+        print(f"{value:8.2f} here  {known.get(name, float('nan')):8.2f} committed  {name}")  # noqa: T201
+    if save:
+        print(f"saved to {save_ratios(measured)}")  # noqa: T201
+    else:
+        refuse_lost(measured, committed)
+
+
 def refuse_lost(measured: dict[str, Any], committed: dict[str, Any]) -> None:
     """Raise CheckError if a ratio is too far below the committed one."""
     here, there = measured["ratios"], committed["ratios"]
@@ -173,3 +198,21 @@ def refuse_lost(measured: dict[str, Any], committed: dict[str, Any]) -> None:
         raise CheckError(
             f"slower than committed: {'; '.join(lost)} (committed: {committed['setting']})"
         )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--save", action="store_true", help="replace the committed ratios")
+    parser.add_argument("--device", default="auto")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    given = parser.parse_args()
+    try:
+        compare(given.device, given.rounds, given.seconds, save=given.save)
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()
