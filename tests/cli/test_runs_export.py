@@ -8,8 +8,6 @@ from typer.testing import CliRunner
 
 from tests.fabricated import make_run
 from vitcli.cli.main import app
-from vitcli.cli.runs_export import Tracker
-from vitcli.runner.trackers.formats import FORMATS
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -18,10 +16,6 @@ def export(*words: object) -> tuple[int, str, str]:
     result = CliRunner().invoke(app, ["runs", "export", *map(str, words)])
     assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
     return result.exit_code, result.stdout, result.stderr
-
-
-def test_the_options_are_the_formats():
-    assert [each.value for each in Tracker] == list(FORMATS)
 
 
 def test_csv_is_written_and_named():
@@ -57,7 +51,7 @@ def test_a_damaged_run_is_named_and_gives_its_exit_code(healthy, code):
     ("words", "code", "told"),
     [
         (["--to", "csv", "-o", "x"], 4, "no runs yet; start with: vitcli train"),
-        (["--to", "wandb", "-o", "x"], 2, "--to takes one of csv, mlflow, trackio"),
+        (["--to", "wandb", "-o", "x"], 2, "--to takes one of csv, mlflow"),
         (
             ["--to", "csv"],
             2,

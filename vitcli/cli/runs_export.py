@@ -17,7 +17,6 @@ class Tracker(StrEnum):
 
     csv = "csv"
     mlflow = "mlflow"
-    trackio = "trackio"
 
 
 def export(
@@ -36,7 +35,7 @@ def export(
     ] = None,
     json: Json = False,
 ) -> None:
-    """Write runs as CSV, or as a local store of MLflow or Trackio.
+    """Write runs as CSV, or as a local store of MLflow.
 
     No network is used. A store is new: an export does not add to a store.
 
@@ -45,18 +44,19 @@ def export(
       vitcli runs export --to csv -o table
     """
     from vitcli.runner.errors import summarize_failures
+    from vitcli.runner.trackers.csv_files import write_csv
     from vitcli.runner.trackers.exported import find_runs, read_runs
-    from vitcli.runner.trackers.formats import FORMATS
+    from vitcli.runner.trackers.mlflow_store import check_mlflow, show_command, write_mlflow
 
-    chosen = FORMATS[to.value]
-    chosen.check(output)
+    if to is Tracker.mlflow:
+        check_mlflow(output)
     found = find_runs(runs or ())
     read, damaged = read_runs(found)
     for error in damaged:
         say(f"error: {error}")
     if not read:
         raise summarize_failures(damaged, len(found), "runs could not be read")
-    files = chosen.write(read, output)
+    files = write_mlflow(read, output) if to is Tracker.mlflow else write_csv(read, output)
     if json:
         emit_json({"files": [str(path) for path in files], "runs": [run.name for run in read]})
     else:
@@ -64,5 +64,5 @@ def export(
     say(f"exported {quantity(len(read), 'run')}")
     if damaged:
         raise summarize_failures(damaged, len(found), "runs could not be read")
-    if chosen.next_command:
-        say(f"next: {chosen.next_command(output)}")
+    if to is Tracker.mlflow:
+        say(f"next: {show_command(output)}")

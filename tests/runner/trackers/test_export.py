@@ -15,16 +15,11 @@ from tests.fabricated import make_run, record
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.trackers.csv_files import write_csv
 from vitcli.runner.trackers.exported import ExportedRun, differing, find_runs, read_run, read_runs
-from vitcli.runner.trackers.formats import FORMATS
-from vitcli.runner.trackers.mlflow_store import MAX_TEXT, STATUS
+from vitcli.runner.trackers.mlflow_store import MAX_TEXT, STATUS, check_mlflow, write_mlflow
 
 pytestmark = pytest.mark.usefixtures("here")
-STORES = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(not find_spec(name), reason=f"needs pip install {name}")
-    )
-    for name in ("mlflow", "trackio")
-]
+needs_mlflow = pytest.mark.skipif(not find_spec("mlflow"), reason="needs pip install mlflow")
+STORE = Path("store")
 
 
 def three_runs() -> list[ExportedRun]:
@@ -122,38 +117,34 @@ def test_folders_of_this_machine_stay_here():
     assert read_run(run).config["data.name"] == "imagefolder:pets"
 
 
-@pytest.mark.parametrize("name", ["mlflow", "trackio"])
-def test_a_missing_package_is_one_line_that_says_what_to_type(name, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.trackers.formats.find_spec", lambda _: None)
-    with pytest.raises(ConfigError) as error:
-        FORMATS[name].check(Path("store"))
-    assert str(error.value) == (f"--to {name} needs the package {name}; type: pip install {name}")
-    FORMATS["csv"].check(Path("store"))
+def test_a_missing_package_is_one_line_that_says_what_to_type(monkeypatch):
+    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.find_spec", lambda _: None)
+    with pytest.raises(ConfigError, match="pip install mlflow"):
+        check_mlflow(STORE)
 
 
-@pytest.mark.parametrize("name", ["mlflow", "trackio"])
-def test_a_store_is_not_added_to(name, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.trackers.formats.find_spec", lambda _: "found")
-    Path("store").mkdir()
-    FORMATS[name].check(Path("store"))
-    Path("store/own.txt").touch()
+def test_a_store_is_not_added_to(monkeypatch):
+    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.find_spec", lambda _: "found")
+    STORE.mkdir()
+    check_mlflow(STORE)
+    (STORE / "own.txt").touch()
     with pytest.raises(ConfigError, match="-o store exists already and is not empty"):
-        FORMATS[name].check(Path("store"))
+        check_mlflow(STORE)
 
 
 def test_a_store_that_cannot_be_written_leaves_nothing(monkeypatch):
     runs = three_runs()
-    monkeypatch.setattr("vitcli.runner.trackers.child.sys.executable", "false")
+    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.sys.executable", "false")
     with pytest.raises(UserError, match="the store could not be written: no message"):
-        FORMATS["mlflow"].write(runs, Path("store"))
-    assert list(Path("store").iterdir()) == []
+        write_mlflow(runs, STORE)
+    assert list(STORE.iterdir()) == []
 
 
 def test_every_state_has_a_status_of_mlflow():
     assert STATUS.keys() == {"running", "interrupted", "finished", "diverged", "failed"}
 
 
-def test_the_child_gets_no_server_and_no_space(monkeypatch):
+def test_the_child_gets_no_server(monkeypatch):
     seen: dict[str, Any] = {}
 
     def run(command, **words):
@@ -161,14 +152,10 @@ def test_the_child_gets_no_server_and_no_space(monkeypatch):
         return subprocess.CompletedProcess(command, 0, "", "")
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://example.org")
-    monkeypatch.setenv("TRACKIO_SPACE_ID", "me/space")
-    monkeypatch.setattr("vitcli.runner.trackers.child.subprocess.run", run)
-    FORMATS["trackio"].write(three_runs(), Path("store"))
-    variables = seen["env"]
-    assert not {"MLFLOW_TRACKING_URI", "TRACKIO_SPACE_ID"} & variables.keys()
-    assert variables["HF_HUB_OFFLINE"] == "1"
-    assert variables["MLFLOW_DISABLE_TELEMETRY"] == "true"
-    assert Path(variables["TRACKIO_DIR"]).parent == Path("store")
+    monkeypatch.setattr("vitcli.runner.trackers.mlflow_store.subprocess.run", run)
+    write_mlflow(three_runs(), STORE)
+    assert "MLFLOW_TRACKING_URI" not in seen["env"]
+    assert seen["env"]["MLFLOW_DISABLE_TELEMETRY"] == "true"
     assert len(json.loads(seen["input"])["runs"]) == 3
 
 
@@ -190,29 +177,13 @@ for experiment in client.search_experiments():
         }
 json.dump(found, sys.stdout)
 """
-READ_TRACKIO = """
-import json, sys
-from trackio.sqlite_storage import SQLiteStorage as store
-found = {}
-for project in store.get_projects():
-    for name in store.get_runs(project):
-        curves = {}
-        for row in store.get_logs(project, name):
-            for key, value in row.items():
-                if key not in ("step", "timestamp"):
-                    curves.setdefault(key, []).append([row["step"], value])
-        config = store.get_run_config(project, name)
-        found[name] = {"experiment": project, "config": config, "curves": curves}
-json.dump(found, sys.stdout)
-"""
 
 
-def read_back(name: str) -> dict[str, Any]:
-    """Read a store with its own library, in another process."""
-    program = {"mlflow": READ_MLFLOW, "trackio": READ_TRACKIO}[name]
+def read_back() -> dict[str, Any]:
+    """Read the store with MLflow, in another process."""
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"TRACKIO_DIR": "store", "MLFLOW_DISABLE_TELEMETRY": "true"},
+        [sys.executable, "-c", READ_MLFLOW],
+        env=os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true"},
         capture_output=True,
         text=True,
         check=False,
@@ -221,13 +192,13 @@ def read_back(name: str) -> dict[str, Any]:
     return json.loads(done.stdout)
 
 
-@pytest.mark.parametrize("name", STORES)
-def test_a_store_is_read_back_by_its_own_library(name):
+@needs_mlflow
+def test_a_store_is_read_back_by_mlflow():
     runs = three_runs()
-    FORMATS[name].check(Path("store"))
-    files = FORMATS[name].write(runs, Path("store"))
+    check_mlflow(STORE)
+    files = write_mlflow(runs, STORE)
     assert all(path.stat().st_size > 0 for path in files)
-    found = read_back(name)
+    found = read_back()
     assert found.keys() == {run.name for run in runs}
     for run in runs:
         stored = found[run.name]
@@ -239,19 +210,17 @@ def test_a_store_is_read_back_by_its_own_library(name):
         final = run.numbers["test_accuracy"]
         assert stored["curves"]["result/test_accuracy"] == [[last, final]]
         assert float(stored["config"]["optim.lr"]) == run.config["optim.lr"]
-        state = (stored.get("tags") or stored["config"])["vitcli.state"]
-        assert state == run.state
-    if name == "mlflow":
-        assert [found[run.name]["status"] for run in runs] == ["FINISHED", "FINISHED", "KILLED"]
-        first = found[runs[0].name]
-        assert first["end"] - first["start"] == 200_500
-        assert first["tags"]["mlflow.source.git.commit"] == "c" * 40
-        assert all(len(value) <= MAX_TEXT for value in first["config"].values())
+        assert stored["tags"]["vitcli.state"] == run.state
+    assert [found[run.name]["status"] for run in runs] == ["FINISHED", "FINISHED", "KILLED"]
+    first = found[runs[0].name]
+    assert first["end"] - first["start"] == 200_500
+    assert first["tags"]["mlflow.source.git.commit"] == "c" * 40
+    assert all(len(value) <= MAX_TEXT for value in first["config"].values())
 
 
-@pytest.mark.parametrize("name", STORES)
-def test_a_run_without_an_epoch_is_in_the_store(name):
+@needs_mlflow
+def test_a_run_without_an_epoch_is_in_the_store():
     run = make_run(0, state="failed")
     run.set_metrics([])
-    FORMATS[name].write(read_runs([run])[0], Path("store"))
-    assert read_back(name).keys() == {"quickstart/train/seed0"}
+    write_mlflow(read_runs([run])[0], STORE)
+    assert read_back().keys() == {"quickstart/train/seed0"}

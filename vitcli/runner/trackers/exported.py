@@ -12,8 +12,6 @@ from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
 from vitcli.runner.run.listing import is_number, live_state
 from vitcli.runner.text import portable_fields, printable, without_folders
 
-RESULT = "result/"
-"""Prefix of final numbers in stores, where the curves have the plain names."""
 JSON_FILES = ("status.json", "meta.json", "result.json")
 
 

@@ -1,15 +1,32 @@
-"""Runs as a local store of MLflow: an SQLite file that MLflow itself writes."""
+"""Runs as a local store of MLflow: an SQLite file that MLflow itself writes.
 
+A process of its own writes it: MLflow reads its folders from the environment when it is imported,
+logs to the console, and keeps files open.
+"""
+
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from vitcli.runner.trackers.child import read_payload, write_store
+from vitcli.runner.errors import ConfigError, ResourceError, UserError
+from vitcli.runner.files import make_output_folder
+from vitcli.runner.text import one_line
 from vitcli.runner.trackers.csv_files import cell
-from vitcli.runner.trackers.exported import RESULT, ExportedRun
+from vitcli.runner.trackers.exported import ExportedRun
 
 STORE = "mlflow.db"
+RESULT = "result/"
+"""Prefix of final numbers, because the curves have the plain names."""
 STATUS = {
     "finished": "FINISHED",
     "diverged": "FAILED",
@@ -24,20 +41,74 @@ MAX_TEXT = 6000
 """Longest value of a parameter. A longer one is cut and ends with dots."""
 
 
+OFFLINE = {"DO_NOT_TRACK": "true", "MLFLOW_DISABLE_TELEMETRY": "true"}
+"""Variables that keep MLflow from using the network."""
+REMOTE = "MLFLOW_"
+"""Beginning of the variables that name a server. The process does not get them."""
+
+
+def check_mlflow(folder: Path) -> None:
+    """Check, before any run is read, that a store can be written into a folder.
+
+    Raises:
+        ConfigError: MLflow is missing, or the folder is not empty.
+    """
+    if find_spec("mlflow") is None:
+        raise ConfigError("--to mlflow needs the package mlflow; type: pip install mlflow")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f"-o {folder} exists already and is not empty; choose another folder")
+
+
+def show_command(folder: Path) -> str:
+    """Return the command that shows the store in a folder."""
+    return shlex.join(["mlflow", "ui", "--backend-store-uri", f"sqlite:///{folder / STORE}"])
+
+
 def write_mlflow(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
-    """Write a new store into a folder; return its file.
+    """Write a new store into a folder, whole or not at all; return its files.
 
     The experiment of a run is an experiment of MLflow. Configurations are parameters. Origin and
     state are tags. Curves are metrics, and so are the final numbers, as ``result/...``.
+
+    Raises:
+        UserError: MLflow refused the runs.
+        ResourceError: The folder cannot be written to.
     """
-    return write_store("mlflow_store", runs, folder, {})
+    make_output_folder(folder)
+    place = Path(tempfile.mkdtemp(dir=folder, prefix="."))
+    try:
+        _write_in_child({"folder": str(place), "runs": [asdict(run) for run in runs]})
+        files = sorted(path for path in place.iterdir() if not path.name.endswith(".lock"))
+        for path in files:
+            os.replace(path, folder / path.name)
+    except OSError as error:
+        raise ResourceError(f"-o {folder}: cannot be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    return [folder / path.name for path in files]
+
+
+def _write_in_child(payload: dict[str, Any]) -> None:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(REMOTE)}
+    done = subprocess.run(
+        [sys.executable, "-m", __name__],
+        input=json.dumps(payload),
+        env=kept | OFFLINE,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UserError(f"the store could not be written: {one_line(last, 300)}")
 
 
 def main() -> None:
-    """Write the runs that the parent process sends."""
+    """Write the runs that the parent process sends, each as plain data."""
     from mlflow.tracking import MlflowClient
 
-    folder, runs = read_payload()
+    payload = json.load(sys.stdin)
+    folder, runs = Path(payload["folder"]), payload["runs"]
     client = MlflowClient(tracking_uri=f"sqlite:///{folder / STORE}")
     experiments: dict[str, str] = {}
     for run in runs:
@@ -51,7 +122,7 @@ def main() -> None:
 def _write_run(client: Any, experiment: str, run: dict[str, Any]) -> None:
     from mlflow.entities import Metric, Param, RunTag
 
-    start = milliseconds(run["started"])
+    start = _milliseconds(run["started"])
     made = client.create_run(experiment, start_time=start, run_name=run["name"]).info.run_id
     tags = {"state": run["state"], "reason": run["reason"], **run["facts"]}
     kept = [RunTag(f"vitcli.{name}", cell(value)) for name, value in tags.items()]
@@ -64,7 +135,7 @@ def _write_run(client: Any, experiment: str, run: dict[str, Any]) -> None:
     metrics = [
         Metric(name, value, start, point["step"])
         for point in run["curve"]
-        for name, value in numbers_of(point).items()
+        for name, value in _numbers_of(point).items()
     ]
     last = max((point["step"] for point in run["curve"]), default=0)
     metrics += [Metric(f"{RESULT}{k}", v, start, last) for k, v in run["numbers"].items()]
@@ -76,13 +147,13 @@ def _write_run(client: Any, experiment: str, run: dict[str, Any]) -> None:
         client.set_terminated(made, status, end_time=start + round(1000 * seconds))
 
 
-def numbers_of(point: dict[str, Any]) -> dict[str, float]:
+def _numbers_of(point: dict[str, Any]) -> dict[str, float]:
     """Return the numbers of a point, its epoch among them."""
     epoch = {} if point["epoch"] is None else {"epoch": point["epoch"]}
     return epoch | dict(point["values"])
 
 
-def milliseconds(started: str) -> int:
+def _milliseconds(started: str) -> int:
     """Return a time such as ``2026-11-20T20:29:30Z`` in milliseconds since 1970; 0 if unknown."""
     try:
         return round(1000 * datetime.fromisoformat(started).timestamp())
