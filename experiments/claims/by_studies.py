@@ -6,7 +6,7 @@ from typing import get_args
 
 from experiments.claims.item import Finding, Word
 from experiments.claims.result_files import Results, not_run
-from vitcli.runner.explain import random_tensors
+from vitcli.core.inspect import random_tensors
 from vitcli.runner.study.cells import interval, p_text, signed
 from vitcli.runner.study.judgement import (
     Agreement,

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.runner.explain.made_up import bundled, lessons
-from vitcli.runner.explain.page import html
+from vitcli.runner.explain.lesson import page as page_of
 
 pytestmark = pytest.mark.browser
 SHOWN = (
@@ -15,7 +15,7 @@ SHOWN = (
 @pytest.mark.parametrize("width", [360, 1200])
 def test_the_page_fits_and_loads_nothing(browser, tmp_path, width, dark):
     page = tmp_path / "explain.html"
-    page.write_text(html(bundled(), lessons()))
+    page.write_text(page_of(bundled(), lessons()))
     shown = browser.open(page.as_uri(), size=(width, 800), dark=dark, phone=width < 500)
     assert shown.overflow() <= 0
     assert shown.evaluate(SHOWN)

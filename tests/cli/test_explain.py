@@ -23,8 +23,8 @@ def explain(*words: object) -> tuple[int, str, str]:
 def test_the_list_has_every_topic_with_a_sentence_and_the_next_command(here):
     code, out, _ = explain()
     assert code == 0
-    for name, row in TOPICS.items():
-        assert re.search(rf"^{name} +{re.escape(row.about)}$", out, re.MULTILINE)
+    for name, topic in TOPICS.items():
+        assert re.search(rf"^{name} +{re.escape(topic['about'])}$", out, re.MULTILINE)
     commands = re.findall(r"vitcli explain (\w+)", out)
     assert commands
     assert set(commands) <= {*TOPICS}

@@ -15,8 +15,8 @@ from experiments.claims.by_results import FROM_RESULTS
 from experiments.claims.judge import ITEMS, JUDGED, judge, read_recorded
 from vitcli.cli.attn_map import parse_point
 from vitcli.cli.main import app
+from vitcli.core.inspect import random_tensors
 from vitcli.runner.experiment.config import find_experiment
-from vitcli.runner.explain import random_tensors
 from vitcli.runner.explain.topics import TOPICS
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"

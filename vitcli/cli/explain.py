@@ -74,29 +74,27 @@ def explain(
         emit(overview())
         return
     from vitcli.runner.evaluate.weights import default_run
+    from vitcli.runner.explain.lesson import lesson_of, page
     from vitcli.runner.explain.subject import load_subject
-    from vitcli.runner.explain.topics import lesson_of
     from vitcli.runner.files import commit, make_output_folder
     from vitcli.runner.run.folder import find_run
 
-    target = output or Path(f"explain{f'-{topic}' if topic else ''}.html")
-    subject = load_subject(default_run() if run is None else find_run(run), image)
-    if form is Format.html or output is not None:
-        make_output_folder(target.parent)
+    if form is Format.html and output is None:
+        output = Path(f"explain{f'-{topic}' if topic else ''}.html")
+    chosen = default_run() if run is None else find_run(run)
+    subject = load_subject(chosen, image)
+    if output is not None:
+        make_output_folder(output.parent)
     lessons = {name: lesson_of(name, subject) for name in names}
     if json:
         numbers = {name: lesson.numbers for name, lesson in lessons.items()}
-        emit_json({"run": str(subject.run.path), "picture": subject.picture_name, **numbers})
-    if form is Format.html:
-        from vitcli.runner.explain.page import html
-
-        commit(target, html(subject, lessons).encode())
-    elif output is not None:
-        commit(target, (text(lessons[topic], subject) + "\n").encode())
-    elif not json:
-        emit(text(lessons[topic], subject))
-    if (form is Format.html or output is not None) and not json:
-        emit(str(target))
+        emit_json({"run": str(chosen.path), "picture": subject.picture_name, **numbers})
+    else:
+        is_page = form is Format.html
+        found = page(subject, lessons) if is_page else text(lessons[topic], subject)
+        if output is not None:
+            commit(output, f"{found}{'' if is_page else chr(10)}".encode())
+        emit(found if output is None else str(output))
     say(next_command(topic))
 
 
@@ -123,24 +121,19 @@ def format_of(form: Format | None, output: Path | None, topic: str) -> Format:
 
 def overview() -> str:
     """Return what a Vision Transformer is, and the topics with their commands."""
-    from vitcli.runner.explain.topics import CHALLENGES, REFERENCES, TOPICS, TRANSFORMER
+    from vitcli.runner.explain.topics import OVERVIEW, TOPICS
 
-    topics = table(["topic", "what it shows"], [[name, row.about] for name, row in TOPICS.items()])
-    lines = [
-        TRANSFORMER,
-        "",
-        topics,
-        "",
+    challenges = OVERVIEW["challenges"].items()
+    parts = [
+        OVERVIEW["transformer"],
+        table(["topic", "what it shows"], [[name, each["about"]] for name, each in TOPICS.items()]),
         "What is difficult (course report, section I.C):",
-        *(f"- {challenge}: {command}" for challenge, command in CHALLENGES),
-        "",
+        "\n".join(f"- {challenge}: vitcli explain {name}" for challenge, name in challenges),
         "References:",
-        *(f"- {reference}" for reference in REFERENCES),
-        "",
-        f"next  vitcli explain {next(iter(TOPICS))}",
-        "page  vitcli explain --format html",
+        "\n".join(f"- {reference}" for reference in OVERVIEW["references"]),
+        f"next  vitcli explain {next(iter(TOPICS))}\npage  vitcli explain --format html",
     ]
-    return "\n".join(lines)
+    return "\n\n".join(parts).replace(":\n\n- ", ":\n- ")
 
 
 def text(lesson: "Lesson", subject: "Subject") -> str:

@@ -6,11 +6,12 @@ from typing import Any
 import torch
 
 from vitcli.core.models.vit import build_vit
-from vitcli.core.spec import VitSpec
+from vitcli.core.spec import DataSpec, ExperimentSpec, VitSpec
+from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.evaluate.weights import DEFAULT_MODEL
-from vitcli.runner.explain.lesson import Lesson
-from vitcli.runner.explain.subject import Subject, load_subject, run_layers
-from vitcli.runner.explain.topics import TOPICS, lesson_of
+from vitcli.runner.explain.lesson import Lesson, lesson_of
+from vitcli.runner.explain.subject import Subject, load_subject, look
+from vitcli.runner.explain.topics import TOPICS
 from vitcli.runner.run.folder import BUNDLED, RunDir
 
 SMALL: dict[str, Any] = {
@@ -33,25 +34,14 @@ def make_model(**fields: Any) -> Any:
     return model
 
 
-@torch.no_grad()
 def make_subject(picture_name: str = "noise", **fields: Any) -> Subject:
     """Return a subject of an untrained model and a picture of noise."""
     model = make_model(**fields)
     pixels = torch.randint(0, 256, (3, 16, 16), generator=torch.manual_seed(2)).to(torch.uint8)
-    batch = (pixels[None].float() - 127.5) / 64
-    layers, last = run_layers(model, batch)
-    return Subject(
-        about="untrained",
-        run=RunDir(BUNDLED / DEFAULT_MODEL),
-        model=model,
-        classifies=True,
-        class_names=("a", "b", "c"),
-        picture_name=picture_name,
-        pixels=pixels,
-        batch=batch,
-        layers=layers,
-        last_tokens=last,
-    )
+    data = DataSpec(mean=(0.5,) * 3, std=(0.25,) * 3, class_names=("a", "b", "c"))
+    spec = ExperimentSpec(model=model.spec, data=data)
+    predictor = Predictor(RunDir(BUNDLED / DEFAULT_MODEL), "cpu", (spec, model))
+    return look(predictor, pixels, picture_name)
 
 
 @cache

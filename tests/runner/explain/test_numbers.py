@@ -9,9 +9,11 @@ import torch.nn.functional as F
 from numpy.testing import assert_allclose
 
 from tests.runner.explain.made_up import bundled, lessons, make_model, make_subject
+from vitcli.core.data.augment import normalize
+from vitcli.core.inspect.random_tensors import normal
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.runner.explain import attention, average, graph, norms, patches, permutation, scale
-from vitcli.runner.explain.random_tensors import normal
+from vitcli.runner.explain.lesson import lesson_of
 
 SUBJECTS = {
     "bundled": bundled,
@@ -28,7 +30,7 @@ def numpy_layer(subject, index: int) -> dict[str, np.ndarray]:
     x = layer.tokens[0].double().numpy()
     qkv = x @ inner.qkv.weight.detach().double().numpy().T
     qkv = qkv + inner.qkv.bias.detach().double().numpy()
-    heads = subject.num_heads
+    heads = subject.sizes()["heads"]
     q, k, v = (part.reshape(len(x), heads, -1).swapaxes(0, 1) for part in np.split(qkv, 3, axis=1))
     scores = q @ k.swapaxes(1, 2)
     scaled = scores / math.sqrt(q.shape[-1])
@@ -64,8 +66,13 @@ def test_cross_attention_of_a_few_queries_is_the_first_rows_of_self_attention(na
     subject = SUBJECTS[name]()
     numbers = attention.explain(subject).numbers
     count = attention.NUM_CROSS
-    assert numbers["cross_weights"] == [1, subject.num_heads, count, subject.num_tokens]
-    assert numbers["cross_output"] == [1, count, subject.width]
+    assert numbers["cross_weights"] == [
+        1,
+        subject.sizes()["heads"],
+        count,
+        subject.sizes()["tokens"],
+    ]
+    assert numbers["cross_output"] == [1, count, subject.sizes()["width"]]
     assert numbers["cross_error"] < 1e-5
     _, output = attention.cross_attention(subject.layers[-1])
     assert_allclose(output[0].detach(), numpy_layer(subject, -1)["out"][:count], atol=1e-4)
@@ -79,10 +86,11 @@ def test_scale_shows_variances_and_entropies_of_the_layers(name):
         parts = numpy_layer(subject, index)
         variances = parts["q"].var(ddof=1), parts["k"].var(ddof=1)
         assert (row["query"], row["key"]) == pytest.approx(variances, rel=1e-3)
-        predicted = subject.head_width * math.prod(variances)
+        head_width = subject.sizes()["head_width"]
+        predicted = head_width * math.prod(variances)
         assert row["predicted"] == pytest.approx(predicted, rel=1e-3)
         assert row["before"] == pytest.approx(parts["scores"].var(ddof=1), rel=1e-3)
-        assert row["after"] == pytest.approx(row["before"] / subject.head_width, rel=1e-3)
+        assert row["after"] == pytest.approx(row["before"] / head_width, rel=1e-3)
         bias = subject.layers[index].attention.position.bias()
         shift = 0 if bias is None else bias[0].detach().double().numpy()
         for key, scores in (("entropy", "scaled"), ("unscaled_entropy", "scores")):
@@ -95,7 +103,7 @@ def test_scale_shows_variances_and_entropies_of_the_layers(name):
 
 
 def test_scale_shows_the_variance_of_random_scores_for_the_width_of_the_model():
-    lesson = scale.explain(make_subject(attn_scale="learned"))
+    lesson = lesson_of("scale", make_subject(attn_scale="learned"))
     numbers = lesson.numbers
     assert [row["width"] for row in numbers["random"]] == [8, 16, 64, 256]
     for row in numbers["random"]:
@@ -150,9 +158,9 @@ def test_tokens_have_the_names_of_their_places():
 def test_graph_shows_degrees_and_the_strongest_edges(name):
     subject = SUBJECTS[name]()
     numbers, parts = graph.measure(subject), numpy_layer(subject, -1)
-    weights, size = parts["weights"].mean(0), subject.num_tokens
+    weights, size = parts["weights"].mean(0), subject.sizes()["tokens"]
     assert (numbers["nodes"], numbers["edges"]) == (size, size**2)
-    assert numbers["graphs"] == len(subject.layers) * subject.num_heads
+    assert numbers["graphs"] == len(subject.layers) * subject.sizes()["heads"]
     assert numbers["all_edges"] == numbers["graphs"] * size**2
     received = weights.sum(0)
     assert_allclose(numbers["received"], received, atol=1e-4)
@@ -237,16 +245,17 @@ def test_a_model_with_a_head_of_zeros_gives_a_sentence_and_a_drawing():
     subject = make_subject(pos_embed="learned")
     torch.nn.init.zeros_(subject.model.head.weight)
     torch.nn.init.zeros_(subject.model.head.bias)
-    lesson = permutation.explain(subject)
+    lesson = lesson_of("permutation", subject)
     assert "does not change its logits" in lesson.findings[0]
-    assert lesson.drawings[-1].html.count("<rect") == 2
+    assert [length for _, length, _ in lesson.figures[-1][0]["rows"]] == [0, 0]
 
 
 def test_the_permuted_tokens_are_those_of_the_permuted_picture():
     subject = make_subject(pos_embed="learned")
     moved = permutation.shuffled_pixels(subject)
     assert sorted(moved.flatten().tolist()) == sorted(subject.pixels.flatten().tolist())
-    batch = (moved[None].float() - 127.5) / 64
+    data = subject.predictor.spec.data
+    batch = normalize(moved[None], torch.tensor(data.mean), torch.tensor(data.std))
     with torch.no_grad():
         plain, changed = subject.model(subject.batch)[0], subject.model(batch)[0]
     row = permutation.model_answers(subject)["with positions"]
@@ -260,7 +269,7 @@ def test_the_model_keeps_its_positions_and_its_embedding():
     subject = make_subject(pos_embed="learned")
     permutation.model_answers(subject)
     assert subject.model.pos_embed is not None
-    assert not isinstance(subject.model.patch_embed, permutation.Shuffled)
+    assert not subject.model.patch_embed._forward_hooks
 
 
 @pytest.mark.parametrize(

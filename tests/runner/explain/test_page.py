@@ -11,13 +11,13 @@ import typer
 from tests.runner.explain.made_up import bundled, lessons, make_subject
 from vitcli.cli.explain import text
 from vitcli.cli.main import app
+from vitcli.core.inspect.random_tensors import batch_norm, norm_errors, permutation_errors
 from vitcli.core.models.build import build_model
 from vitcli.core.spec import VitSpec
 from vitcli.core.spec.families import ResNet18Spec
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.explain.lesson import Lesson
-from vitcli.runner.explain.page import html
-from vitcli.runner.explain.random_tensors import batch_norm, norm_errors, permutation_errors
+from vitcli.runner.explain.lesson import page as page_of
 from vitcli.runner.explain.subject import check_model
 from vitcli.runner.explain.topics import TOPICS
 
@@ -48,7 +48,7 @@ def live_numbers() -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", TOPICS)
 def test_text_and_page_show_the_live_numbers(name):
     lesson = lessons()[name]
-    page = html(bundled(), {name: lesson})
+    page = page_of(bundled(), {name: lesson})
     printed = text(lesson, bundled())
     for number in live_numbers()[name]:
         assert number in printed
@@ -62,7 +62,7 @@ def test_text_and_page_show_the_live_numbers(name):
 
 
 def test_the_page_has_every_topic_and_nothing_active():
-    page = html(bundled(), lessons())
+    page = page_of(bundled(), lessons())
     assert re.findall(r'<section id="(\w+)">', page) == [*TOPICS, "references"]
     assert set(re.findall(r'href="#(\w+)"', page)) == {*TOPICS, "tip"} - {"tip"}
     assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in page
@@ -78,7 +78,7 @@ def test_the_page_has_every_topic_and_nothing_active():
 
 
 def test_the_page_of_one_topic_has_its_title_and_no_list():
-    page = html(bundled(), {"scale": lessons()["scale"]})
+    page = page_of(bundled(), {"scale": lessons()["scale"]})
     assert "<h1>Scale: why the scores are divided by √d</h1>" in page
     assert "<nav" not in page
 
@@ -86,7 +86,7 @@ def test_the_page_of_one_topic_has_its_title_and_no_list():
 def test_names_are_escaped():
     attack = '"><script>alert(1)</script>'
     subject = make_subject(attack)
-    page = html(subject, {"scale": lessons()["scale"]})
+    page = page_of(subject, {"scale": lessons()["scale"]})
     assert "<script" not in page
     assert "&lt;script&gt;" in page
 

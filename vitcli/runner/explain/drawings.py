@@ -1,22 +1,20 @@
-"""Small figures of the page: inline SVG that follows the page's colours, light and dark."""
+"""What the small figures of the page show; templates/drawings.html draws them as inline SVG."""
 
 import base64
 import io
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
 from vitcli.runner.explain.subject import Subject
 
-CELL = 10
-"""Side of a patch in SVG units."""
+Drawing = dict[str, Any]
+"""The name of a macro (``kind``), and its values."""
 INK = (30, 136, 205)
 """Colour of a heat map; its opacity is the value. It is visible on white and on black."""
-BAR_WIDTH, LINE = 340, 22
-NOTHING = Markup("")
 
 
 def embedded(pixels: Tensor) -> str:
@@ -26,139 +24,68 @@ def embedded(pixels: Tensor) -> str:
         return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def heat(values: Tensor, label: str) -> Markup:
-    """Return a matrix (M, N) as a picture with one pixel for each value; the largest is darkest."""
-    shares = values / values.max()
-    colours = torch.tensor(INK, dtype=torch.uint8).expand(*values.shape, 3)
-    opacity = (255 * shares).round().to(torch.uint8)
-    source = embedded(torch.cat([colours, opacity[..., None]], -1))
-    return Markup('<img class="heat" src="{}" alt="{}">').format(source, label)
+def heat(values: Tensor, kind: str = "heat") -> Drawing:
+    """Draw a matrix (M, N) with one pixel for each value; the largest is darkest.
 
-
-def photo(
-    subject: Subject, inside: Markup = NOTHING, *, label: str, pixels: Tensor | None = None
-) -> Markup:
-    """Return a picture as SVG with drawings on it; a patch has the side ``CELL``.
-
-    ``pixels`` (3, H, W) replaces the pixels of the subject.
+    The kind ``row`` is a wide strip.
     """
+    colours = torch.tensor(INK, dtype=torch.uint8).expand(*values.shape, 3)
+    opacity = (255 * values / values.max()).round().to(torch.uint8)
+    return {"kind": kind, "source": embedded(torch.cat([colours, opacity[..., None]], -1))}
+
+
+def photo(subject: Subject, pixels: Tensor | None = None, **marks: Any) -> Drawing:
+    """Draw the picture of the subject, or other pixels (3, H, W) in its place.
+
+    Args:
+        subject: Gives the grid, in which a patch has the side 1.
+        pixels: Shown instead of the picture.
+        marks: ``shades``, ``has_grid``, ``frame`` and ``edges`` of the template.
+    """
+    rows, columns = subject.model.grid_size
     shown = subject.pixels if pixels is None else pixels
-    rows, columns = subject.model.grid_size
-    size = {"width": columns * CELL, "height": rows * CELL}
-    return Markup(
-        '<svg class="photo" viewBox="-0.5 -0.5 {w} {h}" role="img" aria-label="{label}">'
-        '<image href="{source}" width="{width}" height="{height}" preserveAspectRatio="none"/>'
-        "{inside}</svg>"
-    ).format(
-        w=size["width"] + 1,
-        h=size["height"] + 1,
-        label=label,
-        source=embedded(shown.permute(1, 2, 0).contiguous()),
-        inside=inside,
-        **size,
-    )
+    source = embedded(shown.permute(1, 2, 0).contiguous())
+    plain = {"shades": (), "has_grid": False, "frame": None, "edges": ()}
+    return {"kind": "photo", "source": source, "rows": rows, "columns": columns} | plain | marks
 
 
-def _square(place: tuple[int, int], style: str) -> Markup:
-    row, column = place
-    return Markup('<rect x="{}" y="{}" width="{side}" height="{side}" class="{style}"/>').format(
-        column * CELL, row * CELL, side=CELL, style=style
-    )
-
-
-def spotlight(subject: Subject, weights: Tensor, query: int, label: str) -> Markup:
-    """Return the picture, dark where a token's weights (N,) are small; the token has a frame."""
+def spotlight(subject: Subject, weights: Tensor, query: int | None = None) -> Drawing:
+    """Draw the picture, dark where a token's weights (N,) are small; the token has a frame."""
     patches = weights[subject.model.num_prefix_tokens :]
-    shade = 0.82 * (1 - patches / patches.max())
-    squares = [
-        Markup('<rect x="{}" y="{}" width="{side}" height="{side}" opacity="{:.2f}"/>').format(
-            i % subject.model.grid_size[1] * CELL,
-            i // subject.model.grid_size[1] * CELL,
-            value,
-            side=CELL,
-        )
-        for i, value in enumerate(shade.tolist())
-    ]
-    place = subject.place(query)
-    frame = [_square(place, "frame")] if place else []
-    return photo(subject, NOTHING.join([*squares, *frame]), label=label)
+    shades = 0.82 * (1 - patches / patches.max())
+    frame = None if query is None else subject.place(query)
+    return photo(subject, shades=shades.tolist(), frame=frame)
 
 
-def grid(subject: Subject, label: str) -> Markup:
-    """Return the picture with the borders of its patches."""
-    rows, columns = subject.model.grid_size
-    squares = [_square((i // columns, i % columns), "cell") for i in range(rows * columns)]
-    return photo(subject, NOTHING.join(squares), label=label)
-
-
-def edges(subject: Subject, found: Sequence[tuple[int, int, float]], label: str) -> Markup:
-    """Return the picture with an arrow for each edge (query, key, weight), from key to query.
+def arrows(subject: Subject, edges: Sequence[dict[str, Any]]) -> Drawing:
+    """Draw an arrow from key to query for each edge with ``key``, ``query`` and ``weight``.
 
     Edges of tokens without a place in the picture are left out.
     """
-    largest = max(weight for *_, weight in found)
-    arrows = []
-    for query, key, weight in found:
-        start, end = subject.place(key), subject.place(query)
-        if start is None or end is None:
-            continue
-        points = [(place + 0.5) * CELL for place in (start[1], start[0], end[1], end[0])]
-        arrows.append(
-            Markup(
-                '<circle cx="{0:.1f}" cy="{1:.1f}" r="1.6" class="start"/>'
-                '<line x1="{0:.1f}" y1="{1:.1f}" x2="{2:.1f}" y2="{3:.1f}" class="edge"'
-                ' opacity="{4:.2f}" marker-end="url(#tip)"/>'
-            ).format(*points, 0.35 + 0.65 * weight / largest)
-        )
-    tip = Markup(
-        '<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="4.5"'
-        ' markerHeight="4.5" orient="auto"><path d="M0 0L6 3L0 6z" class="tip"/></marker></defs>'
-    )
-    return photo(subject, tip + NOTHING.join(arrows), label=label)
+    largest = max(edge["weight"] for edge in edges)
+    ends = [
+        (subject.place(edge["key"]), subject.place(edge["query"]), edge["weight"] / largest)
+        for edge in edges
+    ]
+    return photo(subject, edges=[each for each in ends if each[0] and each[1]])
 
 
-def patch_strip(subject: Subject, count: int, label: str) -> Markup:
-    """Return the first patches of the picture side by side, in reading order."""
+def strip(subject: Subject, count: int) -> Drawing:
+    """Draw the first patches of the picture side by side, in reading order."""
     side = subject.model.spec.patch_size
-    cut = subject.pixels.unfold(1, side, side).unfold(2, side, side).flatten(1, 2)  # (3, P, p, p)
-    shown = cut[:, :count]
-    gap = max(1, side // 4)
-    strip = torch.zeros(side, shown.shape[1] * (side + gap) - gap, 4, dtype=torch.uint8)
-    for i, patch in enumerate(shown.unbind(1)):
-        part = strip[:, i * (side + gap) : i * (side + gap) + side]
-        part[..., :3], part[..., 3] = patch.permute(1, 2, 0), 255
-    return Markup('<img class="strip" src="{}" alt="{}">').format(embedded(strip), label)
+    cut = subject.pixels.unfold(1, side, side).unfold(2, side, side).flatten(1, 2)  # (3, N, P, P)
+    opaque = torch.cat([cut, torch.full_like(cut[:1], 255)])[:, :count]
+    with_gap = torch.nn.functional.pad(opaque, (0, max(1, side // 4)))
+    row = with_gap.permute(2, 1, 3, 0).flatten(1, 2)[:, : -max(1, side // 4)]
+    return {"kind": "strip", "source": embedded(row.contiguous())}
 
 
-def row_strip(weights: Tensor, label: str) -> Markup:
-    """Return a row of weights (N,) as a strip of cells; the largest weight is darkest."""
-    return Markup('<div class="row">{}</div>').format(heat(weights[None], label))
-
-
-def bars(rows: Sequence[tuple[str, float, str]], label: str, limit: float | None = None) -> Markup:
-    """Return horizontal bars.
+def bars(rows: Sequence[tuple[str, float, str]], limit: float | None = None) -> Drawing:
+    """Draw horizontal bars.
 
     Args:
         rows: Name, length and text of each bar.
-        label: What the bars show, for readers who cannot see them.
         limit: Length of a full bar; by default the longest.
     """
     whole = limit or max(value for _, value, _ in rows) or 1.0
-    lines = [
-        Markup(
-            '<text x="0" y="{y}" class="name">{name}</text>'
-            '<rect x="96" y="{top}" width="{width:.1f}" height="13" class="bar"/>'
-            '<text x="{end:.1f}" y="{y}">{text}</text>'
-        ).format(
-            y=i * LINE + 15,
-            top=i * LINE + 4,
-            name=name,
-            width=max(0.5, 170 * value / whole),
-            end=100 + max(0.5, 170 * value / whole),
-            text=text,
-        )
-        for i, (name, value, text) in enumerate(rows)
-    ]
-    return Markup(
-        '<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(BAR_WIDTH, len(rows) * LINE + 2, label, NOTHING.join(lines))
+    return {"kind": "bars", "rows": [(name, value / whole, text) for name, value, text in rows]}

@@ -1,14 +1,33 @@
-"""What a topic shows: sentences, a formula, tables of live numbers, drawings, commands to try."""
+"""A topic on one model and one picture: its texts with the numbers in them, and its page."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from string import Formatter
 from typing import Any
 
+from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
+
+from vitcli.core.spec.rows import load_target
+from vitcli.runner.explain.drawings import Drawing
+from vitcli.runner.explain.subject import Subject
+from vitcli.runner.explain.topics import OVERVIEW, TOPICS
 
 SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
 """A subscript or superscript of a formula: ``_{ij}`` or ``^{T}``."""
+Fill = Callable[..., str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shown:
+    """What the module of a topic computes."""
+
+    numbers: dict[str, Any]
+    """The numbers of the texts, unrounded, as JSON values."""
+    words: dict[str, Any] = field(default_factory=dict)
+    """Further values of the texts."""
+    drawings: Sequence[Drawing] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,21 +35,13 @@ class LiveTable:
     """A table of numbers. All columns but the first ``num_texts`` hold numbers."""
 
     caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
     num_texts: int = 1
 
     @property
     def numeric(self) -> range:
         return range(self.num_texts, len(self.header))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Drawing:
-    """A figure of the page, as HTML that is already safe."""
-
-    html: Markup
-    caption: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,15 +51,14 @@ class Lesson:
     title: str
     idea: str
     formula: str
-    """Scripts are written ``_{ij}`` and ``^{T}``; lines are separated by a newline."""
     tables: Sequence[LiveTable]
     findings: Sequence[str]
     """Sentences that hold numbers."""
-    tries: Sequence[tuple[str, str]]
+    tries: Sequence[Sequence[str]]
     """Command and what it shows."""
     numbers: dict[str, Any]
-    """The numbers of the tables and findings, unrounded, as JSON values."""
-    drawings: Sequence[Drawing] = field(default=(), repr=False)
+    figures: Sequence[tuple[Drawing, str, str]] = field(default=(), repr=False)
+    """Drawings of the page, each with its label and its caption."""
 
     @property
     def formula_text(self) -> str:
@@ -67,11 +77,73 @@ class Lesson:
         return Markup(html.replace("\n", "<br>"))
 
 
-def error(value: float) -> str:
-    """Return the size of a rounding error, such as ``2e-07``; ``0`` if there is none."""
-    return f"{value:.0e}" if value else "0"
+class Texts(Formatter):
+    """``str.format`` with more formats.
+
+    ``error`` is a rounding error such as ``2e-07``, ``size`` has two decimals or is an error,
+    ``shape`` is ``(1, 4, 64)``, ``shapes`` are tensors by name, ``or -`` shows that there is no
+    text, and ``.0f %`` is a share in percent.
+    """
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "error" or (format_spec == "size" and value < 0.01):
+            return f"{value:.0e}" if value else "0"
+        if format_spec == "shape":
+            return str(tuple(value))
+        if format_spec == "or -":
+            return str(value or "-")
+        if format_spec == "shapes":
+            return ", ".join(f"{name} {tuple(sizes)}" for name, sizes in value.items())
+        if format_spec.endswith(" %"):
+            return f"{100 * value:{format_spec[:-2]}} %"
+        return str(super().format_field(value, ".2f" if format_spec == "size" else format_spec))
 
 
-def shape(sizes: Iterable[int]) -> str:
-    """Return a shape such as ``(1, 4, 64, 32)`` or ``(128,)``."""
-    return str(tuple(sizes))
+def lesson_of(name: str, subject: Subject) -> Lesson:
+    """Return a topic on a model and a picture."""
+    texts = TOPICS[name]
+    shown: Shown = load_target(f"vitcli.runner.explain.{name}:explain")(subject)
+    values = subject.sizes() | shown.numbers | shown.words
+
+    def fill(text: str, **more: Any) -> str:
+        return Texts().vformat(text, (), values | more)
+
+    figures = zip(shown.drawings, texts["figures"], strict=False)
+    return Lesson(
+        title=texts["title"],
+        idea=texts["idea"],
+        formula=texts["formula"],
+        tables=[_table(table, values, fill) for table in texts["tables"]],
+        findings=[found for found in map(fill, texts["findings"]) if found],
+        tries=texts["tries"],
+        numbers=shown.numbers,
+        figures=[(drawing, fill(words[0]), fill(words[-1])) for drawing, words in figures],
+    )
+
+
+def _table(texts: Mapping[str, Any], values: Mapping[str, Any], fill: Fill) -> LiveTable:
+    entries = values[texts["of"]] if "of" in texts else []
+    rows = [[fill(cell, **entry) for cell in texts["cells"]] for entry in entries]
+    rows += [[fill(cell) for cell in row] for row in texts.get("rows", ())]
+    return LiveTable(
+        caption=fill(texts["caption"]),
+        header=[fill(head) for head in texts["header"]],
+        rows=rows,
+        num_texts=texts.get("num_texts", 1),
+    )
+
+
+def page(subject: Subject, lessons: Mapping[str, Lesson]) -> str:
+    """Return one offline HTML file with these topics, by name.
+
+    The content-security policy of the page forbids scripts and the network. Names are escaped.
+    """
+    loader = ChoiceLoader([PackageLoader(f"vitcli.runner.{room}") for room in ("explain", "study")])
+    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
+    return environment.get_template("explain.html").render(
+        facts=subject.facts(),
+        lessons=lessons,
+        topics=TOPICS,
+        is_whole=len(lessons) == len(TOPICS),
+        **OVERVIEW,
+    )

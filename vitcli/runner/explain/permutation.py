@@ -4,30 +4,20 @@ import copy
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from vitcli.core.inspect.random_tensors import permutation_errors
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.nn.attention import Position
 from vitcli.core.nn.patch_embed import patchify, unpatchify
 from vitcli.core.randomness import keyed_generator
+from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.explain.drawings import bars, photo
-from vitcli.runner.explain.lesson import Drawing, Lesson, LiveTable, error
-from vitcli.runner.explain.random_tensors import permutation_errors
+from vitcli.runner.explain.lesson import Shown, Texts
 from vitcli.runner.explain.subject import Subject, attention_branch
 
 ROUNDING = 10
 """A change is a rounding error if it is at most this many times the change without positions."""
-
-
-class Shuffled(nn.Module):
-    """A patch embedding whose tokens come in another order: (B, C, H, W) -> (B, N, D)."""
-
-    def __init__(self, embed: nn.Module, order: Tensor) -> None:
-        super().__init__()
-        self.embed, self.order = embed, order
-
-    def forward(self, images: Tensor) -> Tensor:
-        return self.embed(images)[:, self.order]
 
 
 def without_positions(model: VisionTransformer) -> VisionTransformer:
@@ -37,13 +27,6 @@ def without_positions(model: VisionTransformer) -> VisionTransformer:
     for block in bare.blocks:
         attention_branch(block)[1].position = Position()
     return bare
-
-
-def shuffled(model: VisionTransformer, order: Tensor) -> VisionTransformer:
-    """Return a copy of a model whose patch tokens are permuted before positions are added."""
-    moved = copy.deepcopy(model)
-    moved.patch_embed = Shuffled(model.patch_embed, order)
-    return moved
 
 
 def patch_order(subject: Subject) -> Tensor:
@@ -69,117 +52,57 @@ def model_answers(subject: Subject) -> dict[str, dict[str, Any]]:
     order, found = patch_order(subject), {}
     bare = without_positions(subject.model)
     for name, model in (("with positions", subject.model), ("without positions", bare)):
-        answers = [
-            each(subject.batch)[0] if subject.classifies else each.features(subject.batch)[0]
-            for each in (model, shuffled(model, order))
-        ]
-        plain, moved = answers
+        plain = answer(subject, model)
+        with model.patch_embed.register_forward_hook(lambda *seen: seen[-1][:, order]):
+            moved = answer(subject, model)
         found[name] = {
             "change": (moved - plain).abs().max().item(),
             "range": (plain.max() - plain.min()).item(),
-            "answers": [_answer(subject, each) for each in answers],
+            "answers": [best_class(subject.predictor, each) for each in (plain, moved)],
         }
     return found
 
 
-def _answer(subject: Subject, logits: Tensor) -> str:
+def answer(subject: Subject, model: VisionTransformer) -> Tensor:
+    """Return the logits of the picture, or the features if the model does not classify."""
+    classifies = subject.predictor.classifies
+    found: Tensor = model(subject.batch) if classifies else model.features(subject.batch)
+    return found[0]
+
+
+def best_class(predictor: Predictor, logits: Tensor) -> str:
     """Return the most likely class with its probability; empty if the model does not classify."""
-    if not subject.classifies:
+    if not predictor.classifies:
         return ""
     share, best = logits.softmax(-1).max(-1)
-    return f"{subject.class_names[int(best)]}, {100 * share.item():.1f} %"
+    return f"{predictor.names[int(best)]}, {100 * share.item():.1f} %"
 
 
-def explain(subject: Subject) -> Lesson:
-    random, answers = permutation_errors(), model_answers(subject)
-    numbers = {"random": random, "model": answers}
-    return Lesson(
-        title="Permutation: attention does not know the order",
-        idea=(
-            "Attention treats the tokens as a set. If the tokens are permuted, the outputs are"
-            " permuted in the same way: attention is equivariant, not invariant. Only the pooled"
-            " output is invariant. So a model that should know where a patch is needs positions."
-        ),
-        formula="Attention(P X) = P Attention(X)\nmean(P X) = mean(X)",
-        tables=_tables(subject, numbers),
-        findings=_findings(subject, answers),
-        tries=[
-            ("vitcli train quickstart -s model.pos_embed=none", "a ViT without positions"),
-            ("vitcli ablate", "a study whose variants include one without positions"),
-        ],
-        numbers=numbers,
-        drawings=_drawings(subject, answers),
-    )
-
-
-def _findings(subject: Subject, answers: dict[str, dict[str, Any]]) -> list[str]:
-    kind = "logits" if subject.classifies else "features"
+def explain(subject: Subject) -> Shown:
+    answers, spec = model_answers(subject), subject.model.spec
     placed, bare = answers["with positions"], answers["without positions"]
-    own = subject.model.spec.pos_embed
+    kind = "logits" if subject.predictor.classifies else "features"
+    fill = Texts().format
     if placed["change"] > ROUNDING * bare["change"]:
-        effect = f"changes its {kind} by up to {_size(placed['change'])}"
+        effect = fill("changes its {} by up to {:size}", kind, placed["change"])
     elif placed["change"]:
-        effect = f"changes its {kind} by {error(placed['change'])}, a rounding error"
+        effect = fill("changes its {} by {:error}, a rounding error", kind, placed["change"])
     else:
         effect = f"does not change its {kind}"
-    convolves = (
-        ""
-        if subject.model.spec.ffn != "depthwise"
-        else (" Its FFN convolves over the grid of patches, so it depends on the order, too.")
-    )
-    return [
-        f"The model has positions {own!r}. Permuting its {subject.model.num_patches} patches"
-        f" {effect}.",
-        f"The same weights without positions: the {kind} change by {error(bare['change'])}, on a"
-        f" range of {bare['range']:.1f}.{convolves}",
-        "The patches are permuted after the patch embedding and before positions are added.",
-    ]
-
-
-def _tables(subject: Subject, numbers: dict[str, Any]) -> list[LiveTable]:
-    random, kind = numbers["random"], "logits" if subject.classifies else "features"
-    rows = (
-        ("the outputs, token by token", random["output"]),
-        ("the outputs, permuted back (equivariance)", random["equivariant"]),
-        ("the mean over tokens (invariance)", random["pooled"]),
-        ("the mean, with positions added first", random["positions"]),
-    )
-    return [
-        LiveTable(
-            caption="One layer of attention, 64 random tokens of width 32, fp64: the largest change"
-            " when the tokens are permuted.",
-            header=("what is compared", "largest change"),
-            rows=tuple((name, _size(value)) for name, value in rows),
-        ),
-        LiveTable(
-            caption="The model on the picture, patches in order and permuted.",
-            header=("model", "in order", "permuted", f"largest change of the {kind}"),
-            rows=tuple(
-                (name, *(text or "-" for text in row["answers"]), _size(row["change"]))
-                for name, row in numbers["model"].items()
-            ),
-            num_texts=3,
-        ),
-    ]
-
-
-def _size(value: float) -> str:
-    return f"{value:.2f}" if value >= 0.01 else error(value)
-
-
-def _drawings(subject: Subject, answers: dict[str, dict[str, Any]]) -> list[Drawing]:
+    convolves = " Its FFN convolves over the grid of patches, so it depends on the order, too."
     rows = [
-        (name.replace(" positions", ""), row["change"], _size(row["change"]))
+        (name.replace(" positions", ""), row["change"], fill("{:size}", row["change"]))
         for name, row in answers.items()
     ]
-    label = "Largest change of the model's answer when patches are permuted: with and without"
-    return [
-        Drawing(html=photo(subject, label="picture in order"), caption="The patches in order."),
-        Drawing(
-            html=photo(
-                subject, label="picture with shuffled patches", pixels=shuffled_pixels(subject)
-            ),
-            caption="The same patches permuted.",
-        ),
-        Drawing(html=bars(rows, label), caption=f"{label} positions."),
-    ]
+    return Shown(
+        numbers={"random": permutation_errors(), "model": answers},
+        words={
+            "positions": spec.pos_embed,
+            "effect": effect,
+            "kind": kind,
+            "bare": bare,
+            "convolves": convolves if spec.ffn == "depthwise" else "",
+            "named_answers": [{"name": name} | row for name, row in answers.items()],
+        },
+        drawings=[photo(subject), photo(subject, shuffled_pixels(subject)), bars(rows)],
+    )

@@ -47,12 +47,8 @@ class Layer:
 class Subject:
     """A Vision Transformer with softmax attention, and one picture."""
 
-    about: str
-    """The run and its data set."""
-    run: RunDir
+    predictor: Predictor
     model: VisionTransformer
-    classifies: bool
-    class_names: tuple[str, ...]
     picture_name: str
     pixels: Tensor
     """(3, H, W) uint8, at the input size of the model."""
@@ -62,21 +58,17 @@ class Subject:
     last_tokens: Tensor
     """(1, N, D), the output of the last block, before the last norm."""
 
-    @property
-    def width(self) -> int:
-        return self.layers[0].tokens.shape[-1]
-
-    @property
-    def num_heads(self) -> int:
-        return self.layers[0].query.shape[1]
-
-    @property
-    def head_width(self) -> int:
-        return self.layers[0].query.shape[-1]
-
-    @property
-    def num_tokens(self) -> int:
-        return self.layers[0].tokens.shape[1]
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the model by name, as the texts of all topics know them."""
+        _, heads, tokens, head_width = self.layers[0].query.shape
+        return {
+            "tokens": tokens,
+            "patches": self.model.num_patches,
+            "width": self.layers[0].tokens.shape[-1],
+            "heads": heads,
+            "head_width": head_width,
+            "depth": len(self.layers),
+        }
 
     @property
     def query(self) -> int:
@@ -102,19 +94,18 @@ class Subject:
     def facts(self) -> dict[str, str]:
         """Return what model and picture are, by name."""
         rows, columns = self.model.grid_size
-        prefix = self.num_tokens - rows * columns
+        prefix = self.model.num_prefix_tokens
         extra = f" + {prefix} without a place (CLS, registers)" if prefix else ""
-        return {
-            "model": self.about,
-            "picture": self.picture_name,
-            "tokens N": f"{self.num_tokens} = {rows} x {columns} patches{extra}",
-            "layers": str(len(self.layers)),
-            "heads": f"{self.num_heads} in each layer",
-            "width D": f"{self.width} = {self.num_heads} heads of width d = {self.head_width}",
+        texts = {
+            "tokens N": f"{{tokens}} = {rows} x {columns} patches{extra}",
+            "layers": "{depth}",
+            "heads": "{heads} in each layer",
+            "width D": "{width} = {heads} heads of width d = {head_width}",
         }
+        sizes = {name: text.format_map(self.sizes()) for name, text in texts.items()}
+        return {"model": describe_model(self.predictor), "picture": self.picture_name, **sizes}
 
 
-@torch.no_grad()
 def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
     """Return the model of a run, and what its layers compute on a picture.
 
@@ -129,31 +120,48 @@ def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
         InputError: The run or the picture cannot be read, or a feature is infinite or NaN.
     """
     predictor = Predictor(run, "cpu")
-    model = check_model(predictor.model, run.name)
-    data = predictor.spec.data
-    content, name = drawn_picture(data.name) if image is None else (picture_bytes(image), image)
+    check_model(predictor.model, run.name)
+    data = predictor.spec.data.name
+    content, name = drawn_picture(data) if image is None else (picture_bytes(image), image)
     with quiet_pillow():
         seen = decode(content, name, predictor.size, predictor.in_chans)
+    return look(predictor, seen, str(name))
+
+
+@torch.no_grad()
+def look(predictor: Predictor, seen: Tensor, picture_name: str) -> Subject:
+    """Return what the layers of a model compute on a picture (C, H, W) uint8.
+
+    Raises:
+        InputError: A feature is infinite or NaN.
+    """
+    model, data = predictor.model, predictor.spec.data
+    assert isinstance(model, VisionTransformer)
     batch = normalize(seen[None], torch.tensor(data.mean), torch.tensor(data.std))
-    layers, last = run_layers(model, batch)
-    if not last.isfinite().all():
-        raise InputError(f"{run.path}: a feature of the model is infinite or NaN")
+    layers, stream = [], model.embed(batch)
+    for block in model.blocks:
+        branch, attention = attention_branch(block)
+        tokens = branch.inner_input(stream)
+        query, key, value = attention.heads(tokens)
+        output, weights = attention.forward_with_weights(tokens)
+        parts = {"query": query, "key": key, "value": value, "weights": weights}
+        layers.append(Layer(attention=attention, tokens=tokens, output=output, **parts))
+        stream = block(stream)
+    if not stream.isfinite().all():
+        raise InputError(f"{predictor.run.path}: a feature of the model is infinite or NaN")
     return Subject(
-        about=describe_model(predictor),
-        run=run,
+        predictor=predictor,
         model=model,
-        classifies=predictor.spec.task.row.classifies,
-        class_names=tuple(predictor.names),
-        picture_name=str(name),
+        picture_name=picture_name,
         pixels=seen.expand(3, -1, -1) if len(seen) == 1 else seen,
         batch=batch,
-        layers=layers,
-        last_tokens=last,
+        layers=tuple(layers),
+        last_tokens=stream,
     )
 
 
-def check_model(model: Any, name: str) -> VisionTransformer:
-    """Return the model.
+def check_model(model: Any, name: str) -> None:
+    """Refuse a model that the topics do not describe.
 
     Raises:
         ConfigError: It is no Vision Transformer, or has no softmax attention between all tokens,
@@ -174,7 +182,6 @@ def check_model(model: Any, name: str) -> VisionTransformer:
         raise ConfigError(f"{name}: its attention {attention!r} is {about}; {remedy}")
     if model.spec.attn_mask_diagonal:
         raise ConfigError(f"{name}: attn_mask_diagonal hides each token from itself; {remedy}")
-    return model
 
 
 def attention_branch(block: Any) -> tuple[Branch, SelfAttention]:
@@ -185,29 +192,12 @@ def attention_branch(block: Any) -> tuple[Branch, SelfAttention]:
     return branch, branch.inner
 
 
-def run_layers(model: VisionTransformer, batch: Tensor) -> tuple[tuple[Layer, ...], Tensor]:
-    """Return what the attention of each layer computes, and the tokens after the last block."""
-    found = []
-    stream = model.embed(batch)
-    for block in model.blocks:
-        branch, attention = attention_branch(block)
-        tokens = branch.inner_input(stream)
-        query, key, value = attention.heads(tokens)
-        output, weights = attention.forward_with_weights(tokens)
-        parts = {"query": query, "key": key, "value": value, "weights": weights}
-        found.append(Layer(attention=attention, tokens=tokens, output=output, **parts))
-        stream = block(stream)
-    return tuple(found), stream
-
-
 def drawn_picture(data: str) -> tuple[bytes, str]:
     """Return the first test picture of a generated data set as a PNG file, and its name."""
     name = data if data in GENERATED_SETS else "scenes"
     images = GENERATED_SETS[name].draw(10, 10)[1]
     label = GENERATED_SETS[name].class_names[int(images.labels[0])]
+    about = f"a drawn {label} of the data set {name} (another: --image photo.jpg)"
     with io.BytesIO() as file:
         Image.fromarray(images.pixels[0].permute(1, 2, 0).numpy()).save(file, "PNG")
-        return (
-            file.getvalue(),
-            f"a drawn {label} of the data set {name} (another: --image photo.jpg)",
-        )
+        return file.getvalue(), about
