@@ -93,7 +93,7 @@ def explain(
         is_page = form is Format.html
         found = page(subject, lessons) if is_page else text(lessons[topic], subject)
         if output is not None:
-            commit(output, f"{found}{'' if is_page else chr(10)}".encode())
+            commit(output, (found if is_page else f"{found}\n").encode())
         emit(found if output is None else str(output))
     say(next_command(topic))
 
@@ -142,11 +142,12 @@ def text(lesson: "Lesson", subject: "Subject") -> str:
         f"{each.caption}\n{table(each.header, each.rows, numeric=each.numeric)}"
         for each in lesson.tables
     )
+    heading = lesson.texts["title"], lesson.texts["idea"]
     facts = "\n".join(f"{name}: {value}" for name, value in subject.facts().items())
     formula = "\n".join(f"    {line}" for line in lesson.formula_text.splitlines())
     findings = "\n".join(f"- {finding}" for finding in lesson.findings)
-    tries = "\n".join(f"try  {command}  ({shows})" for command, shows in lesson.tries)
-    return "\n\n".join([lesson.title, lesson.idea, formula, facts, *tables, findings, tries])
+    tries = "\n".join(f"try  {command}  ({shows})" for command, shows in lesson.texts["tries"])
+    return "\n\n".join([*heading, formula, facts, *tables, findings, tries])
 
 
 def next_command(topic: str) -> str:

@@ -57,7 +57,7 @@ def test_text_and_page_show_the_live_numbers(name):
         assert {len(row) for row in table.rows} == {len(table.header)}
         for cell in (cell for row in table.rows for cell in row):
             assert cell in printed
-    assert lesson.title in printed
+    assert lesson.texts["title"] in printed
     assert "_{" not in printed + page
 
 
@@ -92,16 +92,14 @@ def test_names_are_escaped():
 
 
 def test_formulas_have_scripts_and_stay_safe():
-    lesson = Lesson(
-        title="", idea="", tables=(), findings=(), tries=(), numbers={}, formula="a_{ij} < K^{T}\nx"
-    )
+    lesson = Lesson(texts={"formula": "a_{ij} < K^{T}\nx"})
     assert lesson.formula_html == "a<sub>ij</sub> &lt; K<sup>T</sup><br>x"
     assert lesson.formula_text == "a_ij < K^T\nx"
 
 
 @pytest.mark.parametrize("name", TOPICS)
 def test_the_commands_to_try_can_be_typed(name):
-    for command, shows in lessons()[name].tries:
+    for command, shows in lessons()[name].texts["tries"]:
         program, verb, *words = shlex.split(command)
         assert program == "vitcli"
         assert shows

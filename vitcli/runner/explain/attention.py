@@ -77,7 +77,6 @@ def explain(subject: Subject) -> Shown:
             "cross_error": (output - layer.output[:, : output.shape[1]]).abs().max().item(),
         },
         words={
-            "named_steps": [{"name": name} | step for name, step in parts.items()],
             "output": layer.output.shape,
             "kept": ", the shape of the input" if kept else "",
             "strongest": [head.max().item() for head in layer.weights[0]],

@@ -70,23 +70,15 @@ def explain(subject: Subject) -> Shown:
     numbers = measure(subject)
     numbers |= {"reach": reach_of_attention(), "reach_of_convolution": reach_of_convolution()[0]}
     received = torch.tensor(numbers["received"])
+    counts, edges = torch.histogram(received, 6, range=(0.0, numbers["most_received"]))
+    bins = zip(edges.tolist(), edges[1:].tolist(), counts.int().tolist(), strict=False)
+    lines = [(f"{low:.1f} to {high:.1f}", count, str(count)) for low, high, count in bins]
     return Shown(
         numbers=numbers,
         words={"num_strongest": len(numbers["strongest"])},
         drawings=[
             arrows(subject, numbers["strongest"]),
             spotlight(subject, received),
-            bars(histogram(received)),
+            bars(lines),
         ],
     )
-
-
-def histogram(values: Tensor, count: int = 6) -> list[tuple[str, float, str]]:
-    """Return ``count`` equal bins from 0 to the largest value, as rows of ``bars``."""
-    top = values.max().item()
-    numbers = torch.histc(values, count, 0, top).int().tolist()
-    edges = [top * i / count for i in range(count + 1)]
-    return [
-        (f"{low:.1f} to {high:.1f}", number, str(number))
-        for low, high, number in zip(edges, edges[1:], numbers, strict=False)
-    ]

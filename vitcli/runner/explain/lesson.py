@@ -48,33 +48,28 @@ class LiveTable:
 class Lesson:
     """A topic on one model and one picture."""
 
-    title: str
-    idea: str
-    formula: str
-    tables: Sequence[LiveTable]
-    findings: Sequence[str]
+    texts: Mapping[str, Any]
+    """The texts without numbers: ``title``, ``idea``, ``formula``, and ``tries`` as command and
+    what it shows."""
+    tables: Sequence[LiveTable] = ()
+    findings: Sequence[str] = ()
     """Sentences that hold numbers."""
-    tries: Sequence[Sequence[str]]
-    """Command and what it shows."""
-    numbers: dict[str, Any]
+    numbers: dict[str, Any] = field(default_factory=dict)
     figures: Sequence[tuple[Drawing, str, str]] = field(default=(), repr=False)
     """Drawings of the page, each with its label and its caption."""
 
     @property
     def formula_text(self) -> str:
         """Return the formula for a terminal, such as ``Q K^T`` and ``a_ij``."""
-        return SCRIPT.sub(
-            lambda m: f"{m[1]}{m[2] if m[2].isalnum() else f'({m[2]})'}", self.formula
-        )
+        formula: str = self.texts["formula"]
+        return SCRIPT.sub(lambda m: f"{m[1]}{m[2] if m[2].isalnum() else f'({m[2]})'}", formula)
 
     @property
     def formula_html(self) -> Markup:
         """Return the formula with <sub> and <sup>."""
+        html = str(escape(self.texts["formula"])).replace("\n", "<br>")
         tags = {"_": "sub", "^": "sup"}
-        html = SCRIPT.sub(
-            lambda m: f"<{tags[m[1]]}>{m[2]}</{tags[m[1]]}>", str(escape(self.formula))
-        )
-        return Markup(html.replace("\n", "<br>"))
+        return Markup(SCRIPT.sub(lambda m: f"<{tags[m[1]]}>{m[2]}</{tags[m[1]]}>", html))
 
 
 class Texts(Formatter):
@@ -110,20 +105,21 @@ def lesson_of(name: str, subject: Subject) -> Lesson:
 
     figures = zip(shown.drawings, texts["figures"], strict=False)
     return Lesson(
-        title=texts["title"],
-        idea=texts["idea"],
-        formula=texts["formula"],
+        texts=texts,
         tables=[_table(table, values, fill) for table in texts["tables"]],
         findings=[found for found in map(fill, texts["findings"]) if found],
-        tries=texts["tries"],
         numbers=shown.numbers,
         figures=[(drawing, fill(words[0]), fill(words[-1])) for drawing, words in figures],
     )
 
 
 def _table(texts: Mapping[str, Any], values: Mapping[str, Any], fill: Fill) -> LiveTable:
-    entries = values[texts["of"]] if "of" in texts else []
-    rows = [[fill(cell, **entry) for cell in texts["cells"]] for entry in entries]
+    of = values[texts["of"]] if "of" in texts else {}
+    named = of if isinstance(of, Mapping) else dict(enumerate(of, 1))
+    rows = [
+        [fill(cell, **{"name": name} | entry) for cell in texts["cells"]]
+        for name, entry in named.items()
+    ]
     rows += [[fill(cell) for cell in row] for row in texts.get("rows", ())]
     return LiveTable(
         caption=fill(texts["caption"]),
@@ -143,7 +139,6 @@ def page(subject: Subject, lessons: Mapping[str, Lesson]) -> str:
     return environment.get_template("explain.html").render(
         facts=subject.facts(),
         lessons=lessons,
-        topics=TOPICS,
         is_whole=len(lessons) == len(TOPICS),
         **OVERVIEW,
     )

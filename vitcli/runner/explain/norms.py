@@ -14,11 +14,11 @@ from vitcli.runner.explain.subject import Subject
 def token_spread(tokens: Tensor) -> dict[str, float]:
     """Return the ranges over tokens of mean and standard deviation of each token: (1, N, D)."""
     means, deviations = tokens.mean(-1), tokens.std(-1, correction=0)
-    ends = {"mean": means, "deviation": deviations}
     return {
-        f"{side}_{name}": getattr(values, side)().item()
-        for name, values in ends.items()
-        for side in ("min", "max")
+        "min_mean": means.min().item(),
+        "max_mean": means.max().item(),
+        "min_deviation": deviations.min().item(),
+        "max_deviation": deviations.max().item(),
     }
 
 

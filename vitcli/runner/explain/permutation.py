@@ -102,7 +102,6 @@ def explain(subject: Subject) -> Shown:
             "kind": kind,
             "bare": bare,
             "convolves": convolves if spec.ffn == "depthwise" else "",
-            "named_answers": [{"name": name} | row for name, row in answers.items()],
         },
         drawings=[photo(subject), photo(subject, shuffled_pixels(subject)), bars(rows)],
     )

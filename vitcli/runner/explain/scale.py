@@ -72,7 +72,6 @@ def explain(subject: Subject) -> Shown:
             "widths": [
                 row | {"own": " (this model)" if row["width"] == own else ""} for row in drawn
             ],
-            "numbered_layers": [{"number": i} | row for i, row in enumerate(layers, 1)],
         },
         drawings=[bars(rows, limit=uniform)],
     )

@@ -96,14 +96,16 @@ class Subject:
         rows, columns = self.model.grid_size
         prefix = self.model.num_prefix_tokens
         extra = f" + {prefix} without a place (CLS, registers)" if prefix else ""
-        texts = {
-            "tokens N": f"{{tokens}} = {rows} x {columns} patches{extra}",
-            "layers": "{depth}",
-            "heads": "{heads} in each layer",
-            "width D": "{width} = {heads} heads of width d = {head_width}",
+        sizes = self.sizes()
+        per_head = f"{sizes['heads']} heads of width d = {sizes['head_width']}"
+        return {
+            "model": describe_model(self.predictor),
+            "picture": self.picture_name,
+            "tokens N": f"{sizes['tokens']} = {rows} x {columns} patches{extra}",
+            "layers": str(sizes["depth"]),
+            "heads": f"{sizes['heads']} in each layer",
+            "width D": f"{sizes['width']} = {per_head}",
         }
-        sizes = {name: text.format_map(self.sizes()) for name, text in texts.items()}
-        return {"model": describe_model(self.predictor), "picture": self.picture_name, **sizes}
 
 
 def load_subject(run: RunDir, image: Path | str | None = None) -> Subject:
