@@ -14,9 +14,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
+from benchmark_tables import attention_growth, checkpoints, faults, gpu, launches, peers, sizes
 from claims_tables import claims, record_claims
 from factorial_tables import beside, draw_factorial, interactions, levels
+from length_figure import draw_lengths, lengths_say
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
 from search_tables import draw as draw_search
@@ -301,8 +302,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiments": experiments,
     "ablation-quickstart": partial(study, "ablation-quickstart"),
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
-    "ablation-cifar10-tiny-details": partial(study_details, "ablation-cifar10-tiny"),
-    "ablation-cifar10-tiny-short": partial(study_short, "ablation-cifar10-tiny"),
+    "ablation-cifar10-full": partial(study, "ablation-cifar10-full"),
+    "ablation-cifar10-full-details": partial(study_details, "ablation-cifar10-full"),
+    "ablation-cifar10-full-short": partial(study_short, "ablation-cifar10-full"),
+    "ablation-length-5": partial(study_brief, "ablation-length-5"),
+    "ablation-length-says": lengths_say,
+    "gpu": gpu,
     **{name: partial(study_brief, name) for name in COMPARED},
     "classification-cifar10-short": partial(study, "classification-cifar10-short"),
     "classification-cifar10-short-says": partial(
@@ -318,6 +323,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "search-tiny-final": partial(final, "search-tiny"),
     "ablation-quickstart-says": partial(study_says, "ablation-quickstart"),
     "ablation-cifar10-tiny-says": partial(study_says, "ablation-cifar10-tiny"),
+    "ablation-cifar10-full-says": partial(study_says, "ablation-cifar10-full"),
     "study-architectures-tiny-says": partial(study_says, "study-architectures-tiny"),
     "attention-growth-says": growth_says,
     "pocket": pocket,
@@ -367,13 +373,14 @@ def check_places(pages: dict[Path, str]) -> None:
 
 
 def draw_forest() -> None:
-    """Draw the figure of docs/results.md. It is not compared: its bytes depend on matplotlib."""
+    """Draw the figures of docs/results.md. They are not compared: bytes depend on matplotlib."""
     from vitcli.runner.figure_style import encode
     from vitcli.runner.study.figures import forest
     from vitcli.runner.study.table import read_document
 
-    doc = read_document((RESULTS / "ablation-cifar10-tiny.json").read_text())
-    (RESULTS / "ablation-cifar10-tiny.png").write_bytes(encode(partial(forest, doc), "png"))
+    for name in ("ablation-cifar10-tiny", "ablation-cifar10-full"):
+        doc = read_document((RESULTS / f"{name}.json").read_text())
+        (RESULTS / f"{name}.png").write_bytes(encode(partial(forest, doc), "png"))
 
 
 def main() -> None:
@@ -391,6 +398,7 @@ def main() -> None:
     for path, text in stale.items():
         path.write_text(text)
     draw_forest()
+    draw_lengths()
     draw_factorial("ablation-factorial")
     draw_pretraining()
     draw_search("search-tiny")

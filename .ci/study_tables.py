@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from vitcli.runner.study.result import StudyResult
 
 RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"
-SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect")
+SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect", "diverged")
 """Columns of the table in README."""
 COMPARED = (
     "ablation-norm", "ablation-positions", "ablation-patch-size", "ablation-augmentation",
@@ -40,7 +40,8 @@ def study_short(name: str) -> str:
     """Return the columns of a study that README shows, and the length of its trainings."""
     doc = document(name)
     seeds = max(len(row.trials) for row in doc.rows)
-    return f"{_columns(doc, SHORT)}\n\n{seeds} seeds, {doc.epochs} epochs on {doc.data}."
+    brief = doc.model_copy(update={"hypothesis": ""})
+    return f"{_columns(brief, SHORT)}\n\n{seeds} seeds, {doc.epochs} epochs on {doc.data}."
 
 
 def study_brief(name: str) -> str:
