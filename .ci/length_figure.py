@@ -87,18 +87,18 @@ def figure() -> "Figure":
     lengths = sorted({epochs for rows in found.values() for epochs in rows})
     for i, (name, rows) in enumerate(found.items()):
         colour: Any = VARIANT_COLOURS[(i + 1) % len(VARIANT_COLOURS)]
-        known = {e: r for e, r in rows.items() if r.difference is not None}
+        known = {e: (r.difference, r) for e, r in rows.items() if r.difference is not None}
         if not known:
             lost.append(name)
             continue
         places = [epochs * 1.02 ** (i - 2) for epochs in known]
-        axes.plot(places, [row.difference for row in known.values()], color=colour, linewidth=1.4)
-        for place, row in zip(places, known.values(), strict=True):
+        axes.plot(places, [height for height, _ in known.values()], color=colour, linewidth=1.4)
+        for place, (height, row) in zip(places, known.values(), strict=True):
             face = "white" if row.num_diverged else colour
-            axes.plot(place, row.difference, "o", color=colour, markerfacecolor=face, markersize=5)
+            axes.plot(place, height, "o", color=colour, markerfacecolor=face, markersize=5)
             if limits := interval_of(row):
                 axes.vlines(place, *limits, color=colour, linewidth=1.6)
-        ends.append((known[max(known)].difference, name, colour, lengths[-1] * 1.08))
+        ends.append((known[max(known)][0], name, colour, lengths[-1] * 1.08))
     axes.set_xscale("log")
     axes.set_xticks(lengths, [str(epochs) for epochs in lengths])
     axes.minorticks_off()

@@ -1,8 +1,8 @@
 """Show that two versions of vitcli give bit-identical results.
 
-    python .ci/same_bits.py OLD NEW [--only WORD] [--work FOLDER]
-    python .ci/same_bits.py --record FILE CHECKOUT
-    python .ci/same_bits.py --against FILE CHECKOUT
+    python tests/bits/same_bits.py OLD NEW [--only WORD] [--work FOLDER]
+    python tests/bits/same_bits.py --record FILE CHECKOUT
+    python tests/bits/same_bits.py --against FILE CHECKOUT
 
 Code that is moved and renamed must not change a result. Each case is a few commands in a new
 folder, run with the code of either checkout, with whatever Python runs this (it needs vitcli's
