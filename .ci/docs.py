@@ -28,6 +28,7 @@ from statistics_tables import simulation
 from study_tables import (
     COMPARED,
     classification_says,
+    draw_forest,
     study,
     study_brief,
     study_details,
@@ -372,17 +373,6 @@ def check_places(pages: dict[Path, str]) -> None:
             raise SystemExit(f"the table {name!r} has {places} places in README.md and docs/")
 
 
-def draw_forest() -> None:
-    """Draw the figures of docs/results.md. They are not compared: bytes depend on matplotlib."""
-    from vitcli.runner.figure_style import encode
-    from vitcli.runner.study.figures import forest
-    from vitcli.runner.study.table import read_document
-
-    for name in ("ablation-cifar10-tiny", "ablation-cifar10-full"):
-        doc = read_document((RESULTS / f"{name}.json").read_text())
-        (RESULTS / f"{name}.png").write_bytes(encode(partial(forest, doc), "png"))
-
-
 def main() -> None:
     if "--check" not in sys.argv:
         record_claims(RESULTS)
@@ -397,7 +387,7 @@ def main() -> None:
         return
     for path, text in stale.items():
         path.write_text(text)
-    draw_forest()
+    draw_forest("ablation-cifar10-tiny", "ablation-cifar10-full")
     draw_lengths()
     draw_factorial("ablation-factorial")
     draw_pretraining()

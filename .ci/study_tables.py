@@ -1,6 +1,7 @@
 """The tables of the studies in README.md and docs/results.md, and the sentences about them."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,6 +70,15 @@ def _columns(doc: "StudyResult", headers: tuple[str, ...], notes: tuple[str, ...
         notes=notes,
     )
     return to_markdown(table).strip()
+
+
+def draw_forest(*names: str) -> None:
+    """Draw the figures of docs/results.md. They are not compared: bytes depend on matplotlib."""
+    from vitcli.runner.figure_style import encode
+    from vitcli.runner.study.figures import forest
+
+    for name in names:
+        (RESULTS / f"{name}.png").write_bytes(encode(partial(forest, document(name)), "png"))
 
 
 def study_details(name: str) -> str:
