@@ -41,7 +41,7 @@ NOT_RUN = {
     r"python3 -m venv|\. \.venv|pip install": "installs packages; .ci/run does it",
     r"tensorboard ": "starts a server",
     r"vitcli --install-completion": "writes into the home folder; tests/cli/test_complete.py",
-    r"pytest|ruff |mypy$": "runs the tests or checks; .ci/run does it",
+    r"pytest|lint-imports|ruff |mypy$": "runs the tests or checks; .ci/run does it",
     r"\.ci/(run|lowest)$": "runs this test",
     r"python \.ci/docs\.py": "another test here runs it with --check",
     r"python -m tests\.faults\.": "takes minutes; tests/faults/test_campaigns.py runs short ones",
