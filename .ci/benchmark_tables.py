@@ -121,6 +121,28 @@ def checkpoints() -> str:
     )
 
 
+def gpu() -> str:
+    """Return how fast one and several trainings are on the GPU that was measured."""
+    found = measured("gpu")
+    rows = [
+        "| trainings at once | MPS | images/s of each | images/s of all |",
+        "|---:|---|---:|---:|",
+    ]
+    for row in found["sharing"]:
+        each, count = row["images_per_second"], row["count"]
+        rows.append(
+            f"| {count} | {'yes' if row['mps'] else 'no'} | {each:,.0f} | {each * count:,.0f} |"
+        )
+    study = found["study"]
+    note = (
+        f"`{found['experiment']}` with compiled steps in CUDA graphs; {found['hardware']}, driver"
+        f" {found['driver']}, torch {found['torch']}; {found['date']}, commit"
+        f" {found['commit'][:9]}. {study['trials']} trials of `{study['name']}`,"
+        f" {study['workers']} at once with MPS, took {study['seconds'] / 60:.1f} minutes."
+    )
+    return "\n".join([*rows, "", note])
+
+
 def sizes() -> str:
     """Return the sizes of published configurations, counted on the device ``meta``."""
     from tests.core.models.published import PUBLISHED, parameters_of

@@ -17,8 +17,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from benchmark_tables import attention_growth, checkpoints, faults, launches, peers, sizes
+from benchmark_tables import attention_growth, checkpoints, faults, gpu, launches, peers, sizes
 from factorial_tables import beside, draw_factorial, interactions, levels
+from length_figure import draw_lengths, lengths_say
 from pretraining_tables import draw as draw_pretraining
 from pretraining_tables import gates, pretraining
 from search_tables import draw as draw_search
@@ -29,6 +30,7 @@ from statistics_tables import simulation
 from study_tables import (
     COMPARED,
     classification_says,
+    draw_forest,
     study,
     study_brief,
     study_details,
@@ -304,8 +306,12 @@ TABLES: dict[str, Callable[[], str]] = {
     "experiments": experiments,
     "ablation-quickstart": partial(study, "ablation-quickstart"),
     "ablation-cifar10-tiny": partial(study, "ablation-cifar10-tiny"),
-    "ablation-cifar10-tiny-details": partial(study_details, "ablation-cifar10-tiny"),
-    "ablation-cifar10-tiny-short": partial(study_short, "ablation-cifar10-tiny"),
+    "ablation-cifar10-full": partial(study, "ablation-cifar10-full"),
+    "ablation-cifar10-full-details": partial(study_details, "ablation-cifar10-full"),
+    "ablation-cifar10-full-short": partial(study_short, "ablation-cifar10-full"),
+    "ablation-length-5": partial(study_brief, "ablation-length-5"),
+    "ablation-length-says": lengths_say,
+    "gpu": gpu,
     **{name: partial(study_brief, name) for name in COMPARED},
     "classification-cifar10-short": partial(study, "classification-cifar10-short"),
     "classification-cifar10-short-says": partial(
@@ -321,6 +327,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "search-tiny-final": partial(final, "search-tiny"),
     "ablation-quickstart-says": partial(study_says, "ablation-quickstart"),
     "ablation-cifar10-tiny-says": partial(study_says, "ablation-cifar10-tiny"),
+    "ablation-cifar10-full-says": partial(study_says, "ablation-cifar10-full"),
     "study-architectures-tiny-says": partial(study_says, "study-architectures-tiny"),
     "attention-growth-says": growth_says,
     "pocket": pocket,
@@ -368,16 +375,6 @@ def check_places(pages: dict[Path, str]) -> None:
             raise SystemExit(f"the table {name!r} has {places} places in README.md and docs/")
 
 
-def draw_forest() -> None:
-    """Draw the figure of docs/results.md. It is not compared: its bytes depend on matplotlib."""
-    from vitcli.runner.figure_style import encode
-    from vitcli.runner.study.figures import forest
-    from vitcli.runner.study.table import read_document
-
-    doc = read_document((RESULTS / "ablation-cifar10-tiny.json").read_text())
-    (RESULTS / "ablation-cifar10-tiny.png").write_bytes(encode(partial(forest, doc), "png"))
-
-
 def main() -> None:
     before = {path: path.read_text() for path in PAGES}
     check_places(before)
@@ -390,7 +387,8 @@ def main() -> None:
         return
     for path, text in stale.items():
         path.write_text(text)
-    draw_forest()
+    draw_forest("ablation-cifar10-tiny", "ablation-cifar10-full")
+    draw_lengths()
     draw_factorial("ablation-factorial")
     draw_pretraining()
     draw_search("search-tiny")

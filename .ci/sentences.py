@@ -77,7 +77,7 @@ FINDINGS: dict[str | None, str] = {
     "undecided": "Undecided: {rows}. The data are compatible with no difference, and with every"
     " other difference inside the interval.",
     None: "Too few seeds for an interval: {rows}.",
-    "diverged": "Diverged with some seed, so no difference is stated: {rows}.",
+    "diverged": "Diverged, so no difference is stated: {rows}.",
     "baseline diverged": "{baseline} diverged with some seed, so no difference is stated: {rows}.",
     "incomplete": "Not all trials have a result, so no difference is stated: {rows}.",
 }
@@ -118,6 +118,8 @@ def _has_interval(row: "RowStatistics") -> bool:
 
 def _with_interval(row: "RowStatistics") -> str:
     """Return a row with what decides: its p and its interval, or its pooled interval."""
+    if row.num_diverged:
+        return f"`{row.variant}` ({row.num_diverged} of {row.n + row.num_diverged} seeds)"
     if not _has_interval(row):
         return f"`{row.variant}`"
     low, high = deciding_interval(row) or (row.ci_low, row.ci_high)

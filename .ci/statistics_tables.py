@@ -11,7 +11,6 @@ COLUMNS = {
     "pooled": "five pooled intervals hold",
     "lucky_joint": "small seed share: joint interval holds",
     "lucky_pooled": "small seed share: pooled interval holds",
-    "bootstrap": "crossed bootstrap holds",
     "different": "a false better or worse",
     "equivalent": "a false equivalent",
 }
@@ -31,7 +30,7 @@ def simulation() -> str:
         rows.append(f"| {name} | {' | '.join(cells)} |")
     made = f"{stored['date']}, commit {stored['commit'][:9]}"
     counts = (
-        f"{stored['studies']:,} studies a row, {stored['bootstraps']:,} for the bootstrap; shares"
-        " with a small seed share only where there are 50 such rows"
+        f"{stored['studies']:,} studies a row; shares with a small seed share only where there are"
+        " 50 such rows"
     )
     return "\n".join([*rows, "", f"{counts}, {stored['images']} test images ({made})."])

@@ -1,6 +1,7 @@
 """The tables of the studies in README.md and docs/results.md, and the sentences about them."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ if TYPE_CHECKING:
     from vitcli.runner.study.result import StudyResult
 
 RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"
-SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect")
+SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect", "diverged")
 """Columns of the table in README."""
 COMPARED = (
     "ablation-norm", "ablation-positions", "ablation-patch-size", "ablation-augmentation",
@@ -40,7 +41,8 @@ def study_short(name: str) -> str:
     """Return the columns of a study that README shows, and the length of its trainings."""
     doc = document(name)
     seeds = max(len(row.trials) for row in doc.rows)
-    return f"{_columns(doc, SHORT)}\n\n{seeds} seeds, {doc.epochs} epochs on {doc.data}."
+    brief = doc.model_copy(update={"hypothesis": ""})
+    return f"{_columns(brief, SHORT)}\n\n{seeds} seeds, {doc.epochs} epochs on {doc.data}."
 
 
 def study_brief(name: str) -> str:
@@ -68,6 +70,15 @@ def _columns(doc: "StudyResult", headers: tuple[str, ...], notes: tuple[str, ...
         notes=notes,
     )
     return to_markdown(table).strip()
+
+
+def draw_forest(*names: str) -> None:
+    """Draw the figures of docs/results.md. They are not compared: bytes depend on matplotlib."""
+    from vitcli.runner.figure_style import encode
+    from vitcli.runner.study.figures import forest
+
+    for name in names:
+        (RESULTS / f"{name}.png").write_bytes(encode(partial(forest, document(name)), "png"))
 
 
 def study_details(name: str) -> str:

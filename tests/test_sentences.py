@@ -42,7 +42,7 @@ def row(name: str, **fields: Any) -> RowStatistics:
     known = {"difference": -2.0, "ci_low": -3.0, "ci_high": -1.0, "joint_low": -3.5}
     known |= {"joint_high": -0.5, "pooled_low": -2.6, "pooled_high": -1.4, "seeds_missing": 5}
     described = {"n": 3, "num_diverged": 0, "num_unfinished": 0, "score_mean": 70.0}
-    described |= {"score_sd": 1.0, "seed_spread": 1.0, "seconds_mean": 1.0, "seconds_total": 3.0}
+    described |= {"score_sd": 1.0, "seconds_mean": 1.0, "seconds_total": 3.0}
     return RowStatistics(variant=name, **described | known | {"effect": "undecided"} | fields)
 
 

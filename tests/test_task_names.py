@@ -16,8 +16,6 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from vitcli.core.spec import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -86,50 +84,3 @@ def test_the_runner_and_the_command_line_name_no_task():
         if (places := task_names(path.read_text(), TASKS))
     }
     assert found == {}
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "if spec.task.name == 'mae': pass",
-        "x = {'mae': 1}",
-        "from vitcli.core.objectives.mae.mae import Task",
-        "from vitcli.core.objectives import mae as task",
-        "import vitcli.core.objectives.mae",
-        "from vitcli.core.objectives.thing import MaeTask",
-        "def draw_mae(): pass",
-        "class MAEFigure: pass",
-        "def f(mae): pass",
-        "f(mae_ratio=1)",
-        "spec.task.mae",
-        "match x:\n    case 'mae': pass",
-        "f'{x} mae'",
-        "def f():\n    'For runs of mae.'",
-        "x = b'mae'",
-        "help = 'Only for mae and the like.'",
-        "x == 'classify'",
-        "def classify(): pass",
-        "is_clip = 1",
-        "if kind.clip: pass",
-        "clip(1)",
-        "x = 'core.objectives.clip.clip:Clip'",
-    ],
-)
-def test_the_check_finds_a_name(source):
-    assert task_names(source, ["mae", "clip", "classify"])
-
-
-@pytest.mark.parametrize(
-    "source",
-    [
-        "x = 'a maelstrom'",
-        "def f():\n    'Refuse a run that does not classify images; clip its gradient.'",
-        "help = 'Example:\\n  vitcli train quickstart'",
-        "values = values.clip(min=1)",
-        "nn.utils.clip_grad_norm_(p, 1.0)",
-        "row.classifies",
-        "# mae",
-    ],
-)
-def test_the_check_accepts_other_words(source):
-    assert task_names(source, ["mae", "clip", "classify", "quickstart"]) == []

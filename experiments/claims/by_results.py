@@ -56,9 +56,9 @@ def conclusion(results: Results) -> Finding:
 
 
 Judge = Callable[[Results], Finding]
-TINY = "ablation-cifar10-tiny"
+FLAGSHIP = "ablation-cifar10-full"
 FROM_RESULTS: dict[str, Judge] = {
-    "S0-16": stabilises(TINY, "no-residual"),
+    "S0-16": stabilises(FLAGSHIP, "no-residual"),
     "S0-20": minutes_of_notes,
     "S0-22": accuracy_of_notes,
     "S0-23": more_epochs,

@@ -180,7 +180,7 @@ def stabilises(study: str, variant: str) -> Callable[[Results], Finding]:
 
 def layer_norm(results: Results) -> Finding:
     """Combine the stability without LayerNorm with what the arithmetic says of batch and length."""
-    loss = stabilises("ablation-cifar10-tiny", "no-layernorm")(results)
+    loss = stabilises("ablation-cifar10-full", "no-layernorm")(results)
     errors = random_tensors.norm_errors(random_tensors.layer_norm)
     if max(errors.values()) > 0:
         return Finding("refuted", f"outputs change with the batch: {errors}")
@@ -222,7 +222,7 @@ def heavy_augmentation(results: Results) -> Finding:
 
 def losses_of_report(results: Results) -> Finding:
     """List the verdict of each row of the ablation table."""
-    found = rows_of(results, "ablation-cifar10-tiny")
+    found = rows_of(results, "ablation-cifar10-full")
     if isinstance(found, Finding):
         return found
     doc, rows = found
@@ -252,7 +252,7 @@ ORDER = ("no-layernorm", "no-residual", "no-positional-encoding", "no-ffn")
 
 def ranking(results: Results) -> Finding:
     """Judge each pair of neighbours in the stated order by their paired difference."""
-    found = rows_of(results, "ablation-cifar10-tiny", *ORDER)
+    found = rows_of(results, "ablation-cifar10-full", *ORDER)
     if isinstance(found, Finding):
         return found
     doc, rows = found

@@ -81,7 +81,7 @@ ITEMS = (
     Item(
         "S2-18", "claim",
         "LayerNorm stabilises training, and is independent of batch size and sequence length",
-        "section II.B", "vitcli ablate ablation-cifar10-tiny --only no-layernorm",
+        "section II.B", "vitcli ablate ablation-cifar10-full --only no-layernorm",
         "an output that changes with the batch; in part if no training diverges without LayerNorm",
     ),
     Item(
@@ -232,12 +232,12 @@ ITEMS = (
     Item(
         "S2-50", "result",
         "losses: positions 8.7, heads 3.2, residual 12.1, LayerNorm 15.3, FFN 6.4 points",
-        "section V.D", "vitcli ablate ablation-cifar10-tiny",
+        "section V.D", "vitcli ablate ablation-cifar10-full",
         "intervals above 0 where the report states a loss",
     ),
     Item(
         "S2-51", "claim", "LayerNorm matters most, then residuals, positions and FFN",
-        "section V.D", "vitcli ablate ablation-cifar10-tiny",
+        "section V.D", "vitcli ablate ablation-cifar10-full",
         "two neighbours in this order whose paired difference has the other sign",
     ),
     Item(

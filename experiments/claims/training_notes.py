@@ -74,7 +74,7 @@ ITEMS = (
     ),
     Item(
         "S0-16", "claim", "the residual connection stabilises training", BLOCK,
-        "vitcli ablate ablation-cifar10-tiny --only no-residual",
+        "vitcli ablate ablation-cifar10-full --only no-residual",
         "all trainings diverge with residual connections and none without; in part if none"
         " diverges, but accuracy drops without them",
     ),

@@ -1,6 +1,6 @@
 """How often are the statistics of a study right? Random studies whose truth is known.
 
-Usage: python -m experiments.statistics.simulation [-o FILE] [--studies N] [--bootstraps N]
+Usage: python -m experiments.statistics.simulation [-o FILE] [--studies N]
 Scores are drawn from the model of the headline interval: seeds, test images and their interaction
 are normal. Each case has a number of seeds, and the share of the variance of a mean difference that
 comes from the seeds, from the images, and from their interaction. In a loud case, the seeds of one
@@ -12,7 +12,6 @@ margin of equivalence. Measured are
   pooled        how often all five pooled intervals do
   lucky_joint   how often a joint interval does if the estimated share of the seeds is below 0.15
   lucky_pooled  how often the pooled interval of such a row does
-  bootstrap     how often the 95 % interval of the crossed bootstrap does, in --bootstraps studies
   different     share of studies in which a row is called better or worse, although none is
   equivalent    share of studies in which a row is called equivalent, although all lie at the margin
 By default all is written to experiments/results/statistics/simulation.json.
@@ -20,7 +19,6 @@ By default all is written to experiments/results/statistics/simulation.json.
 
 import argparse
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -31,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.runner.machine.device import source_commit
-from vitcli.runner.study.crossed import bootstrap_interval, cross
+from vitcli.runner.study.crossed import cross
 from vitcli.runner.study.judgement import Effect, direction, judge_difference
 from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
 from vitcli.runner.study.significance import ALPHA, holm, seeds_needed, sign_flip_p
@@ -170,13 +168,7 @@ def is_equal(effect: Effect | None) -> bool:
     return effect == "equivalent" or str(effect).endswith("within the margin")
 
 
-def bootstraps(case: Case, count: int, random: np.random.Generator) -> Iterator[bool]:
-    """Yield for each of ``count`` studies whether the interval of the bootstrap holds 0."""
-    for _ in range(count):
-        yield holds(bootstrap_interval(draw(case, random)[0], ALPHA))
-
-
-def measure(case: Case, studies: int, num_bootstraps: int) -> dict[str, float]:
+def measure(case: Case, studies: int) -> dict[str, float]:
     """Return the shares of one case."""
     random = np.random.default_rng(0)
     found = [one_study(case, random) for _ in range(studies)]
@@ -184,17 +176,16 @@ def measure(case: Case, studies: int, num_bootstraps: int) -> dict[str, float]:
     shares = {name: float(np.mean(holds)) for name, holds in every.items() if len(holds) >= FEWEST}
     if case.is_binary:  # a difference of right answers cannot be raised by the margin
         del shares["equivalent"]
-    return shares | {"bootstrap": float(np.mean([*bootstraps(case, num_bootstraps, random)]))}
+    return shares
 
 
-def document(results: dict[str, Any], studies: int, num_bootstraps: int) -> dict[str, Any]:
+def document(results: dict[str, Any], studies: int) -> dict[str, Any]:
     """Return the content of the result file."""
     return {
         "command": "python -m experiments.statistics.simulation",
         "date": date.today().isoformat(),
         "commit": source_commit()[0],
         "studies": studies,
-        "bootstraps": num_bootstraps,
         "images": IMAGES,
         "cases": {name: asdict(CASES[name]) for name in results},
         "results": results,
@@ -205,14 +196,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("-o", "--output", type=Path, default=RESULT)
     parser.add_argument("--studies", type=int, default=10_000)
-    parser.add_argument("--bootstraps", type=int, default=1000)
     options = parser.parse_args()
     options.output.parent.mkdir(parents=True, exist_ok=True)
     results: dict[str, Any] = {}
     for name, case in CASES.items():
-        results[name] = measure(case, options.studies, options.bootstraps)
+        results[name] = measure(case, options.studies)
         print(name, results[name], flush=True)  # noqa: T201
-    content = document(results, options.studies, options.bootstraps)
+    content = document(results, options.studies)
     options.output.write_text(json.dumps(content, indent=1) + "\n")
 
 

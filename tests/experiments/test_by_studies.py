@@ -22,7 +22,7 @@ def study(name: str, base: float, **rows: float) -> StudyResult:
     A row of its own is added to a single one, because the seed variance is pooled over rows.
     """
     rows = rows if len(rows) > 1 else {**rows, "spare": base}
-    template = read_document((RESULTS / "ablation-cifar10-tiny.json").read_text())
+    template = read_document((RESULTS / "ablation-cifar10-full.json").read_text())
     noise = {"baseline": (0.0, 0.1, 0.2)}
     made = []
     for i, (variant, score) in enumerate({"baseline": base, **rows}.items()):
@@ -66,7 +66,7 @@ def diverged(doc: StudyResult, variant: str, *seeds: int) -> StudyResult:
     ],
 )
 def test_accuracy_alone_does_not_decide_whether_training_is_stable(rows, verdict):
-    found = FROM_RESULTS["S0-16"](Made(study("ablation-cifar10-tiny", 60.0, **rows)))
+    found = FROM_RESULTS["S0-16"](Made(study("ablation-cifar10-full", 60.0, **rows)))
     assert found.verdict == verdict
     assert found.found.startswith("no training diverged; " if verdict[0] != "n" else "not run")
 
@@ -81,7 +81,7 @@ def test_accuracy_alone_does_not_decide_whether_training_is_stable(rows, verdict
     ],
 )
 def test_trainings_that_diverge_decide_whether_training_is_stable(variant, seeds, verdict, told):
-    doc = diverged(study("ablation-cifar10-tiny", 60.0, no_residual=70.0), variant, *seeds)
+    doc = diverged(study("ablation-cifar10-full", 60.0, no_residual=70.0), variant, *seeds)
     found = FROM_RESULTS["S0-16"](Made(doc))
     assert found.verdict == verdict
     assert told in found.found
@@ -89,7 +89,7 @@ def test_trainings_that_diverge_decide_whether_training_is_stable(variant, seeds
 
 def test_no_stated_loss_follows_from_trainings_that_diverged():
     rows = dict.fromkeys((*UNDERSCORED, "single_head"), 70.0)
-    doc = study("ablation-cifar10-tiny", 60.0, **rows)
+    doc = study("ablation-cifar10-full", 60.0, **rows)
     assert FROM_RESULTS["S2-50"](Made(doc)).verdict == "refuted"
     some = every = doc
     for row in doc.rows[1:]:
@@ -104,7 +104,7 @@ def test_what_is_left_of_a_row_that_diverged_gives_no_difference():
     assert FROM_RESULTS["S2-43"](Made(diverged(doc, "heavy", 1))).verdict == "undecided"
     assert FROM_RESULTS["S2-43"](Made(diverged(doc, "heavy", 0, 1, 2))).verdict == "undecided"
     parts = dict(zip(UNDERSCORED, (40, 50, 60, 70), strict=True))
-    doc = study("ablation-cifar10-tiny", 90.0, **parts)
+    doc = study("ablation-cifar10-full", 90.0, **parts)
     found = FROM_RESULTS["S2-51"](Made(diverged(doc, "no-layernorm", 0, 1, 2)))
     assert found.verdict == "in part"
     assert "no-layernorm minus no-residual diverged in 3 of 3" in found.found
@@ -154,7 +154,7 @@ def test_fewer_than_three_seeds_decide_nothing_and_other_rows_do_not_matter():
     ],
 )
 def test_the_ranking_follows_from_paired_differences_of_neighbours(scores, verdict):
-    made = study("ablation-cifar10-tiny", 90.0, **dict(zip(UNDERSCORED, scores, strict=True)))
+    made = study("ablation-cifar10-full", 90.0, **dict(zip(UNDERSCORED, scores, strict=True)))
     assert FROM_RESULTS["S2-51"](Made(made)).verdict == verdict
 
 

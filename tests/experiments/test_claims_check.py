@@ -59,7 +59,7 @@ def test_results_that_lack_what_a_verdict_needs_are_said(here, capsys):
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"", b"null", b"[]", b"{}", b"7", b"[" * 9999])
 @pytest.mark.parametrize(
     ("name", "item"),
-    [("ablation-cifar10-tiny", "S0-16"), ("visualize-cifar10-pocket", "S2-46")],
+    [("ablation-cifar10-full", "S0-16"), ("visualize-cifar10-pocket", "S2-46")],
 )
 def test_a_damaged_result_file_is_named(here, name, item, content, capsys):
     path = here / f"{name}.json"

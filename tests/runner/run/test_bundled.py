@@ -22,7 +22,7 @@ POCKET = RunDir(BUNDLED / NAME)
 
 @pytest.fixture(scope="module")
 def pack_model() -> ModuleType:
-    path = Path(__file__).parents[3] / ".ci" / "pack_model.py"
+    path = Path(__file__).parents[3] / "experiments" / "pack_model.py"
     found = importlib.util.spec_from_file_location("pack_model", path)
     assert found
     assert found.loader

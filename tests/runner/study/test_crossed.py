@@ -10,7 +10,7 @@ from scipy import stats
 from tests.fabricated_study import make_study
 from vitcli.core.spec import TASKS
 from vitcli.core.spec.metrics import ACCURACY
-from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross
+from vitcli.runner.study.crossed import Crossed, cross
 from vitcli.runner.study.images import ImageScores, contrast, join, read_per_image
 from vitcli.runner.study.mean_error import MeanError
 from vitcli.runner.study.result import StudyResult
@@ -33,7 +33,6 @@ def test_mean_squares_by_hand():
     assert (found.mean, found.ms_seeds, found.ms_images, found.ms_residual) == (5, 36, 16, 4)
     # (36 + 16 - 4) / 4 = 12; degrees of freedom 48^2 / (36^2 + 16^2 + 4^2) = 1.469.
     assert (found.variance, found.freedom) == (12.0, pytest.approx(2304 / 1568))
-    assert found.seed_spread == pytest.approx(16**0.5)  # (36 - 4) / 2 images
 
 
 def test_the_sums_of_squares_are_those_of_two_one_way_analyses():
@@ -71,16 +70,6 @@ def test_the_error_of_the_test_images_stays_although_the_seeds_agree():
     scores = np.repeat(gains[None], 3, axis=0)  # every seed gains and loses the same images
     low, high = cross(scores).interval(0.05)
     assert high - low == pytest.approx(2 * 1.96 * gains.std(ddof=1) / 1000**0.5, rel=0.01)
-
-
-def test_the_bootstrap_covers_both_sources_and_repeats():
-    x = random_scores(8, 200)
-    low, high = bootstrap_interval(x, 0.05)
-    assert (low, high) == bootstrap_interval(x, 0.05)
-    t_low, t_high = cross(x).interval(0.05)
-    assert 0.5 < (high - low) / (t_high - t_low) < 1.1
-    alone = np.repeat(x[:, :1], 200, axis=1)  # only seeds vary
-    assert np.ptp(bootstrap_interval(alone, 0.05)) > np.ptp(bootstrap_interval(x * 0 + 1, 0.05))
 
 
 def coverage(seeds: int, ratios: tuple[float, float], studies: int = 10_000) -> float:

@@ -290,7 +290,7 @@ SAID: dict[Effect, str] = {
     "worse, within the margin": "Lower accuracy than `base`, within the declared margin: ",
     "equivalent": "Equivalent to `base` within the declared margin: ",
     "undecided": "Undecided",
-    "diverged": "Diverged with some seed",
+    "diverged": "Diverged, so no difference",
     "baseline diverged": "`base` diverged with some seed",
     "incomplete": "Not all trials have a result",
 }

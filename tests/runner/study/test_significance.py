@@ -8,7 +8,6 @@ from scipy import stats
 
 from vitcli.runner.study.mean_error import MeanError, pool_seed_variance
 from vitcli.runner.study.significance import (
-    correlation,
     detectable,
     holm,
     pairing_ratio,
@@ -125,10 +124,6 @@ def test_the_interval_of_a_probability_is_scipys(below):
 
 
 def test_what_pairing_bought():
-    assert correlation([1, 2, 3], [2, 4, 6]) == close(1)
-    assert correlation([1, 2, 3], [3, 2, 1]) == close(-1)
-    assert correlation([1, 1, 1], [1, 2, 3]) is None
-    assert correlation([1, 2], [1, 2]) is None
     assert pairing_ratio([1, 2, 3], [2, 3, 4]) == 0.0
     # Differences -2, 0, 2 have sd 2; apart it would be sqrt(1 + 1).
     assert pairing_ratio([1, 2, 3], [3, 2, 1]) == close(2 / 2**0.5)

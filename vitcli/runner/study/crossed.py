@@ -6,7 +6,6 @@ measurement for each pair of a seed and an image. Axes: S seeds, I images.
 """
 
 import math
-from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from vitcli.core.spec import Spec
@@ -16,10 +15,6 @@ if TYPE_CHECKING:  # the document of a study is read without numpy
     from numpy.typing import NDArray
 
     Scores = NDArray[np.float64]
-RESAMPLES = 1000
-"""Number of samples of the crossed bootstrap."""
-MAX_NUMBERS = 2_000_000
-"""Numbers that the bootstrap holds at once."""
 
 
 class Crossed(Spec):
@@ -59,16 +54,6 @@ class Crossed(Spec):
         total = self.variance * self.num_seeds * self.num_images
         return max(float(rows), total**2 / below) if below else float(rows)
 
-    @property
-    def seed_spread(self) -> float:
-        """Return the standard deviation over seeds that an endless test set would show.
-
-        The scores on these images vary more, because each seed errs on other images.
-        Source: Jordan 2023, https://arxiv.org/abs/2304.01910, Eq. 3, whose estimate is
-        (MS seeds - MS residual) / I. A negative estimate counts as 0.
-        """
-        return math.sqrt(max(0.0, self.ms_seeds - self.ms_residual) / self.num_images)
-
     def interval(self, alpha: float) -> tuple[float, float]:
         """Return the t interval of the mean at level 1 - alpha, for new seeds and new images."""
         from scipy import special
@@ -92,36 +77,3 @@ def cross(scores: "Scores") -> Crossed:
         ms_images=by_image / (images - 1),
         ms_residual=rest / ((seeds - 1) * (images - 1)),
     )
-
-
-def bootstrap_interval(scores: "Scores", alpha: float) -> tuple[float, float]:
-    """Return the percentile interval of the mean of (S, I), resampling seeds and images at once.
-
-    The random numbers are fixed.
-    Source: Owen 2007, https://arxiv.org/abs/0712.1111, the "pigeonhole bootstrap".
-    """
-    import numpy as np
-
-    of_seeds, of_images = _draws(*scores.shape)
-    parts = math.ceil(of_images.size / MAX_NUMBERS)
-    pairs = zip(np.array_split(of_seeds, parts), np.array_split(of_images, parts), strict=True)
-    sums = [np.einsum("ri,ri->r", seeds @ scores, images) for seeds, images in pairs]
-    means = np.concatenate(sums) / scores.shape[1]
-    low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
-    return float(low), float(high)
-
-
-@lru_cache(maxsize=1)
-def _draws(seeds: int, images: int) -> "tuple[Scores, NDArray[np.uint8]]":
-    """Return the share of each seed and the number of each image in each sample: (R, S), (R, I).
-
-    All variants of a study have the same.
-    """
-    import numpy as np
-
-    random = np.random.default_rng(0)
-    of_seeds = random.multinomial(seeds, np.full(seeds, 1 / seeds), RESAMPLES) / seeds
-    of_images = np.zeros((RESAMPLES, images), np.uint8)
-    for row in of_images:
-        row += np.bincount(random.integers(0, images, images), minlength=images).astype(np.uint8)
-    return of_seeds, of_images

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, plain
-from vitcli.runner.study.crossed import RESAMPLES
 from vitcli.runner.study.formats import Column
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import POWER, seeds_needed
@@ -16,17 +15,13 @@ def detail_columns(
     """Return whether each column is shown, and the column."""
     has_images = any(found.with_images for found in numbers)
     has_answers = has_images and doc.headline.unit == "%"
-    has_spread = any(found.seed_spread is not None for found in numbers)
     return [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
         (True, (Column("pairs", "r"), _pairs)),
         (True, (Column("joint interval", "r"), _joint)),
         (_pool_decides(numbers), (Column("pooled interval", "r"), _pooled)),
-        (has_images, (Column("crossed bootstrap", "r"), _bootstrap)),
-        (True, (Column("spread, these images", "r"), lambda line: _number(line, "score_sd"))),
-        (has_spread, (Column("spread, all images", "r"), lambda li: _number(li, "seed_spread"))),
+        (True, (Column("spread", "r"), lambda line: _number(line, "score_sd"))),
         (True, (Column("P(below baseline)", "r"), _below)),
-        (True, (Column("seed correlation", "r"), lambda li: plain(li.found.correlation, 2))),
         (True, (Column("paired spread", "r"), lambda line: plain(line.found.pairing, 2))),
         (True, (Column("detectable", "r"), lambda line: _number(line, "detectable"))),
         (
@@ -47,10 +42,6 @@ def _joint(line: TableRow) -> str:
 
 def _pooled(line: TableRow) -> str:
     return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
-
-
-def _bootstrap(line: TableRow) -> str:
-    return interval(line.found.bootstrap_low, line.found.bootstrap_high, line.digits)
 
 
 def _number(line: TableRow, name: str) -> str:
@@ -86,26 +77,14 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
             )
         ),
         "pooled": _pooled_note(numbers, m),
-        "bootstrap": (
-            f"Crossed bootstrap: 95 % percentile interval of {RESAMPLES:,} samples that draw seeds"
-            " and test images with replacement. With few seeds it is too narrow."
-            if has_images
-            else ""
-        ),
-        "spread": (
-            "Spread: standard deviation over the seeds. It is larger on these images than on an"
-            " endless test set, because each seed errs on other images (Jordan 2023, Eq. 3)."
-            if has_images
-            else "Spread: standard deviation over the seeds, on these test images."
-        ),
+        "spread": "Spread: standard deviation over the seeds, on these test images.",
         "below": (
             "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
             " one half. Its 95 % interval is that of a binomial share (Clopper and Pearson)."
         ),
         "pairing": (
-            "Seed correlation: of the scores with those of the baseline. Paired spread: standard"
-            " deviation of the paired differences over that of unpaired ones; pairing by seed"
-            " helps if it is below 1."
+            "Paired spread: standard deviation of the paired differences over that of unpaired"
+            " ones; pairing by seed helps if it is below 1."
         ),
         "detectable": (
             f"Detectable: the difference that this many seeds find with probability {POWER} at"

@@ -14,9 +14,8 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.run.predictions import BROKEN_ARCHIVE, Arrays, read_outputs
-from vitcli.runner.study.crossed import Crossed, bootstrap_interval, cross
+from vitcli.runner.study.crossed import Crossed, cross
 from vitcli.runner.study.result import Contrast
-from vitcli.runner.study.significance import ALPHA
 
 Scores = NDArray[np.float64]
 MAX_EXAMPLES = 12
@@ -115,14 +114,11 @@ def contrast(ours: ImageScores, theirs: ImageScores, headline: Metric) -> Contra
     crossed = _cross(mine - other)
     if crossed is None:
         return None
-    low, high = bootstrap_interval(mine - other, ALPHA)
     best = headline.scale
     loss = (other - mine).mean(0) * (1 if headline.higher_is_better else -1)
     worst = np.argsort(-loss, kind="stable")[:MAX_EXAMPLES]
     return Contrast(
         crossed=crossed,
-        bootstrap_low=low,
-        bootstrap_high=high,
         by_class=_by_class(-loss, ours.labels),
         only_baseline=int(((other == best).all(0) & (mine == 0).all(0)).sum()),
         only_variant=int(((mine == best).all(0) & (other == 0).all(0)).sum()),

@@ -6,7 +6,13 @@ Table, figures, page and README are made from this document alone.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SerializerFunctionWrapHandler, model_serializer
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+    model_validator,
+)
 
 from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList, as_tuple
@@ -84,9 +90,6 @@ class Contrast(Spec):
 
     crossed: Crossed
     """Mean squares of the differences, seeds by test images, in the unit of the table."""
-    bootstrap_low: float
-    bootstrap_high: float
-    """95 % interval of a bootstrap over seeds and images."""
     by_class: Annotated[tuple[float, ...], AcceptsList] = ()
     """Mean difference on the images of each class; empty for a task without labels."""
     only_baseline: int = 0
@@ -94,6 +97,15 @@ class Contrast(Spec):
     only_variant: int = 0
     examples: Annotated[tuple[int, ...], AcceptsList] = ()
     """Numbers of the images at which the variant loses most, in the order of the test set."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_bootstrap(cls, data: Any) -> Any:
+        """Leave out the interval of a bootstrap, which documents before 0.9.0 hold."""
+        if not isinstance(data, dict):
+            return data
+        gone = ("bootstrap_low", "bootstrap_high")
+        return {name: value for name, value in data.items() if name not in gone}
 
 
 class Margin(Spec):

@@ -251,13 +251,6 @@ def probability_below(
     return rounded(below / count), (rounded(low), rounded(high))
 
 
-def correlation(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
-    """Return Pearson's correlation of paired scores; None if one of them does not vary."""
-    if len(ours) < MIN_PAIRS or not (np.std(ours) and np.std(theirs)):
-        return None
-    return rounded(np.corrcoef(ours, theirs)[0, 1])
-
-
 def pairing_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float | None:
     """Return the spread of the paired differences over that of unpaired ones.
 

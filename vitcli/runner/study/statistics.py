@@ -24,7 +24,6 @@ from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.significance import (
     ALPHA,
     MIN_PAIRS,
-    correlation,
     detectable,
     holm,
     pairing_ratio,
@@ -53,8 +52,6 @@ class RowStatistics:
     score_mean: float | None
     score_sd: float | None
     """Sample standard deviation over the seeds (n - 1 in the denominator), on these test images."""
-    seed_spread: float | None
-    """Standard deviation over the seeds that an endless test set would show."""
     seconds_mean: float | None
     """Training time of a finished trial, with its pre-training."""
     seconds_total: float | None
@@ -76,9 +73,6 @@ class RowStatistics:
     pooled_high: float | None = None
     """Joint interval with the seed variance pooled over the rows, or the own one if that is larger.
     It decides if there are too few seeds for a p-value."""
-    bootstrap_low: float | None = None
-    bootstrap_high: float | None = None
-    """95 % percentile interval of a bootstrap over seeds and images."""
     p: float | None = None
     """Two-sided p of the mean difference: the larger of a sign-flip test over seeds and, if
     ``with_images``, the t test of the joint interval."""
@@ -94,8 +88,6 @@ class RowStatistics:
     below_high: float | None = None
     """Probability that a training of the variant scores below that of the baseline with the same
     seed."""
-    correlation: float | None = None
-    """Correlation of the scores with those of the baseline over the seeds."""
     pairing: float | None = None
     """Spread of the paired differences over that of unpaired ones; below 1, pairing helps."""
     detectable: float | None = None
@@ -208,7 +200,6 @@ def _describe_row(row: VariantResult, doc: StudyResult) -> RowStatistics:
         num_unfinished=len(row.trials) - len(values) - diverged,
         score_mean=rounded(np.mean(values)) if values else None,
         score_sd=rounded(np.std(values, ddof=1)) if len(values) > 1 else None,
-        seed_spread=rounded(row.images.seed_spread) if row.images else None,
         seconds_mean=float(np.mean(seconds)) if seconds else None,
         seconds_total=float(np.sum(seconds)) if seconds else None,
         source_score=source.accuracy if source else None,
@@ -239,7 +230,6 @@ def _compare_row(
         below=below,
         below_low=low,
         below_high=high,
-        correlation=correlation(ours, theirs),
         pairing=pairing_ratio(ours, theirs),
     )
     return _with_tests(_with_intervals(found, row, differences, pooled, doc), row, pooled, doc)
@@ -271,8 +261,6 @@ def _with_intervals(
         joint_high=rounded(joint_high),
         pooled_low=rounded(shared[0]) if shared else None,
         pooled_high=rounded(shared[1]) if shared else None,
-        bootstrap_low=known.bootstrap_low if known else None,
-        bootstrap_high=known.bootstrap_high if known else None,
         detectable=_detectable(used, len(differences), m) if has_test or pooled else None,
     )
 

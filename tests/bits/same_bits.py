@@ -1,8 +1,8 @@
 """Show that two versions of vitcli give bit-identical results.
 
-    python .ci/same_bits.py OLD NEW [--only WORD] [--work FOLDER]
-    python .ci/same_bits.py --record FILE CHECKOUT
-    python .ci/same_bits.py --against FILE CHECKOUT
+    python -m tests.bits.same_bits OLD NEW [--only WORD] [--work FOLDER]
+    python -m tests.bits.same_bits --record FILE CHECKOUT
+    python -m tests.bits.same_bits --against FILE CHECKOUT
 
 Code that is moved and renamed must not change a result. Each case is a few commands in a new
 folder, run with the code of either checkout, with whatever Python runs this (it needs vitcli's
@@ -35,7 +35,8 @@ from typing import Any
 
 import yaml
 from PIL import Image
-from same_bits_cases import STUDY, Case, all_cases, experiment
+
+from tests.bits.same_bits_cases import STUDY, Case, all_cases, experiment
 
 Values = dict[str, str]
 Pairs = Iterator[tuple[str, str]]

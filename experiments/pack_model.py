@@ -1,6 +1,6 @@
 """Make a bundled model from a finished run, with weights in half precision.
 
-Usage: python .ci/pack_model.py RUN NAME [DATA_DIR]
+Usage: python experiments/pack_model.py RUN NAME [DATA_DIR]
 """
 
 import shutil
