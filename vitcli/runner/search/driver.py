@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
+from vitcli.runner.engines.drive import mark_failed
 from vitcli.runner.engines.engine import Job
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
@@ -29,7 +30,6 @@ from vitcli.runner.search.records import (
 )
 from vitcli.runner.search.space import Point, describe_point, point_key
 from vitcli.runner.search.store import Store
-from vitcli.runner.study.drive import mark_failed
 from vitcli.runner.study.plan import Options
 from vitcli.runner.train.events import Ended, EpochDone, Message, TrialEvent
 

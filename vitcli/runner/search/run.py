@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from vitcli.runner.engines.drive import error_of
 from vitcli.runner.engines.engine import Cancels, Engine, Job, Setup
 from vitcli.runner.engines.make import make_engine
 from vitcli.runner.errors import ConfigError, PartlyError, StoppedError
@@ -15,7 +16,6 @@ from vitcli.runner.search.definition import Search
 from vitcli.runner.search.driver import MAX_FAILURES, Driver
 from vitcli.runner.search.history import write_history
 from vitcli.runner.search.repeats import repeat_jobs
-from vitcli.runner.study.drive import error_of
 from vitcli.runner.study.plan import Options, worker_count
 from vitcli.runner.study.run import wait_for_orphans
 from vitcli.runner.text import quantity

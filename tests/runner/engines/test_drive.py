@@ -12,13 +12,13 @@ import pytest
 from tests.patience import HANG
 from tests.runner.engines.studies import STUDY as THREE
 from tests.runner.study.test_states import ROOT, STUDY, fabricate
+from vitcli.runner.engines import drive
 from vitcli.runner.engines.drivers import join_drivers
 from vitcli.runner.engines.engine import Job, Setup
 from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import InUseError, StoppedError
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study import drive
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study, write_plan
