@@ -1,6 +1,6 @@
 """Search files: an experiment, and a space around it. No torch and no Optuna."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import sha256
-from vitcli.runner.search.fields import RangeFields, SearchFields
+from vitcli.runner.search.fields import SearchFields
 from vitcli.runner.search.space import Choices, Parameter, Point, Range, Space, matches, point_key
 from vitcli.runner.text import did_you_mean
 
@@ -96,17 +96,11 @@ class Search:
         It changes with everything that makes earlier scores incomparable or earlier points
         unknown. The sampler, its seed and the number of trials may change.
         """
-        space = {field: str(each) for field, each in self.space.parameters.items()}
+        space = {field: repr(each) for field, each in self.space.parameters.items()}
         rules = self.fields.rules.model_dump(mode="json")
         own = {"base": config_hash(self.base), "seed": self.base.seed, "space": space}
         key = point_key(own | {"rules": rules, "cost": self.fields.cost})
         return f"{self.name}-{sha256(key.encode())[:8]}"
-
-    def history_name(self) -> str:
-        """Return a name that also changes with what decides which points are asked for."""
-        names = ("seed", "population", "sample_size", "pruning")
-        own = {name: getattr(self.fields, name) for name in names}
-        return f"{self.study_name()}-{self.fields.sampler}-{sha256(point_key(own).encode())[:8]}"
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
@@ -182,14 +176,13 @@ def _parameter(field: str, value: Any, places: Places) -> Parameter:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where}: give a list of choices, or {{low: 1, high: 4}}")
     try:
-        given = RangeFields.model_validate(value)
+        found = Range.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         loc = tuple(part for part in first["loc"] if part not in ("int", "float"))
         raise ConfigError(f"{where}: {describe(loc, first['type'], first)}") from error
-    if given.low >= given.high or (given.log and (given.low <= 0 or given.step)):
+    if found.low >= found.high or (found.log and (found.low <= 0 or found.step)):
         raise ConfigError(f"{where}: low must be below high; log needs low above 0 and no step")
-    found = Range(**given.model_dump())
     if found.is_integer and isinstance(found.step, float):
         raise ConfigError(f"{where}: step must be an integer, as low and high are")
     if found.size < 2:
@@ -240,9 +233,9 @@ def _refuse_final_changes(search: Search) -> None:
 def _refuse_settings(search: Search) -> None:
     """Refuse settings that do not fit each other."""
     fields, base = search.fields, search.base
-    has_ranges = any(isinstance(each, Range) for each in search.space.parameters.values())
-    is_grid = fields.sampler == "grid"
-    problems = (
+    is_grid, is_evolution = fields.sampler == "grid", fields.sampler == "evolution"
+    is_endless = not search.space.is_finite or search.space.size > MAX_GRID
+    problems: list[tuple[Any, str, str]] = [
         (
             not base.data.val_split,
             "data.val_split",
@@ -251,7 +244,7 @@ def _refuse_settings(search: Search) -> None:
         (base.pretrain, "pretrain", "a search trains from scratch; remove pretrain"),
         (base.train.init, "train.init", "a search trains from scratch; remove train.init"),
         (
-            is_grid and (has_ranges or search.space.size > MAX_GRID),
+            is_grid and is_endless,
             "search.sampler",
             f"a grid needs lists of choices, and at most {MAX_GRID:,} points",
         ),
@@ -266,7 +259,7 @@ def _refuse_settings(search: Search) -> None:
             "nsga2 needs a second objective; set search.cost: parameters",
         ),
         (
-            fields.sampler == "evolution" and fields.cost,
+            is_evolution and fields.cost,
             "search.cost",
             "evolution has one objective; set search.sampler: nsga2",
         ),
@@ -276,37 +269,16 @@ def _refuse_settings(search: Search) -> None:
             "pruning needs one objective; remove search.cost",
         ),
         (
-            fields.sampler == "evolution" and fields.sample_size > fields.population,
+            is_evolution and fields.sample_size > fields.population,
             "search.sample_size",
             f"must not be above search.population ({fields.population})",
         ),
-        *_seed_problems(search),
-    )
+    ]
+    for name, seeds in (("repeats", fields.repeats), ("final", fields.final)):
+        given, field = seeds.seeds if seeds else [], f"search.{name}.seeds"
+        own = f"the search itself trains with seed {base.seed}; choose fresh seeds"
+        problems.append((len(set(given)) < len(given), field, "a seed appears twice"))
+        problems.append((base.seed in given, field, own))
     for is_wrong, field, problem in problems:
         if is_wrong:
             raise ConfigError(f"{search.places.where(tuple(field.split('.')))}: {field}: {problem}")
-
-
-def _seed_problems(search: Search) -> list[tuple[bool, str, str]]:
-    """Return (whether it is wrong, field, problem) for every list of seeds."""
-    found, own = [], search.base.seed
-    for field, seeds in _named_seeds(search.fields):
-        found.append((len(set(seeds)) < len(seeds), field, "a seed appears twice"))
-        problem = f"the search itself trains with seed {own}; choose fresh seeds"
-        found.append((own in seeds, field, problem))
-    return found
-
-
-def _named_seeds(fields: SearchFields) -> list[tuple[str, Sequence[int]]]:
-    found: list[tuple[str, Sequence[int]]] = []
-    if fields.repeats:
-        found.append(("search.repeats.seeds", fields.repeats.seeds))
-    if fields.final:
-        found.append(("search.final.seeds", fields.final.seeds))
-    return found
-
-
-def shown_changes(search: Search) -> dict[str, Any]:
-    """Return the values of the base in the fields of the space; None where it has none."""
-    own = flatten(search.base.model_dump(mode="json"))
-    return {field: own.get(field) for field in search.space.parameters}

@@ -25,9 +25,9 @@ from vitcli.runner.figure_style import (
     encode,
 )
 from vitcli.runner.files import commit, make_folder
-from vitcli.runner.search.records import SearchTrial
 from vitcli.runner.search.result import SearchResult, cost_label, cost_of
 from vitcli.runner.search.space import as_label
+from vitcli.runner.search.trial import SearchTrial
 from vitcli.runner.study.notes import capitalize
 from vitcli.runner.text import natural_key, one_line, quantity
 

@@ -97,20 +97,10 @@ def _set_up(
         threads=plan.study.threads,
         count=count,
         pin=pin,
-        request=_request(options),
+        request=options.request(),
         driver=driver,
         cluster=options.cluster,
     )
-
-
-def _request(options: Options) -> dict[str, str | bool | None]:
-    """Return the options that a worker needs. They are those of one driver."""
-    return {
-        "device": options.device,
-        "data_dir": str(options.data_dir.resolve()) if options.data_dir else None,
-        "offline": options.offline,
-        "command": options.command,
-    }
 
 
 def _reduce_to_weights(folders: list[Path]) -> None:
@@ -209,7 +199,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
     content = {
         "study": study.name,
         "threads": study.threads,
-        **_request(options),
+        **options.request(),
         "parameters": plan.parameters,
         "data_hash": kept_data_hash(plan),
         "margins": as_plan(declared_margins(study, plan.root, plan.saved)),
