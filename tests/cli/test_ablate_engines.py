@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runner.study.test_drive import Fake, train_here
 from typer.testing import CliRunner
 
+from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.test_states import STUDY
 from vitcli.cli import ablate as command
 from vitcli.cli.engines import parse_minutes, parse_sbatch

@@ -90,13 +90,14 @@ def search(
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.run.folder import RUNS
-    from vitcli.runner.search.definition import load_search
-    from vitcli.runner.search.objective import Objective
-    from vitcli.runner.search.run import check_cluster
-    from vitcli.runner.search.storage import Place, require_optuna
+    from vitcli.runner.search.definition import load_search, require_optuna
 
     chosen = load_search(name, parse_sets(sets))
     require_optuna()
+    from vitcli.runner.search.objective import Objective
+    from vitcli.runner.search.run import check_cluster
+    from vitcli.runner.search.storage import Place
+
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
     if save and save.exists() and not save.is_dir():
         raise ConfigError(f"--save {save}: a file; name a folder")

@@ -15,9 +15,10 @@ from vitcli.runner.files import commit_json, make_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.judge import Judge, Sizes
-from vitcli.runner.search.objective import RESULT, Objective
+from vitcli.runner.search.objective import Objective
 from vitcli.runner.search.run import run_search
 from vitcli.runner.search.storage import Place
+from vitcli.runner.search.trial import RESULT
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Ended, EpochDone, TrialEvent

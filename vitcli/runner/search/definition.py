@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +145,18 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     _refuse_fields(search)
     _refuse_settings(search)
     return search
+
+
+def require_optuna() -> None:
+    """Refuse to search without Optuna.
+
+    Raises:
+        ConfigError: Optuna is not installed.
+    """
+    if find_spec("optuna") is None:
+        raise ConfigError(
+            "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
+        )
 
 
 def _check_fields(raw: Any, places: Places) -> SearchFields:

@@ -6,10 +6,13 @@ from dataclasses import asdict, dataclass, field
 from statistics import fmean
 from typing import Any
 
+import optuna
+
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.judge import Judge, Verdict
 from vitcli.runner.search.objective import Objective
+from vitcli.runner.search.samplers import distributions
 from vitcli.runner.search.space import Point, point_key
 from vitcli.runner.search.storage import Place
 from vitcli.runner.study.plan import Options, worker_count
@@ -88,10 +91,6 @@ def estimate_search(search: Search, place: Place, options: Options) -> SearchEst
 
 def drawn_points(search: Search) -> list[Point]:
     """Return all points of a small space, otherwise random ones."""
-    import optuna
-
-    from vitcli.runner.search.samplers import distributions
-
     space, is_grid = search.space, search.fields.sampler == "grid"
     if space.is_finite and (space.size <= MAX_JUDGED or is_grid):
         return [*space.points()]

@@ -4,7 +4,7 @@ import shlex
 import statistics
 from collections import Counter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -14,10 +14,12 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.experiment.config import flatten, typed_name
 from vitcli.runner.experiment.diff import changed_fields
-from vitcli.runner.search.objective import RULE, Objective
 from vitcli.runner.search.space import as_label
-from vitcli.runner.search.trial import SearchTrial
+from vitcli.runner.search.trial import RULE, SearchTrial
 from vitcli.runner.text import portable, portable_fields, quantity
+
+if TYPE_CHECKING:
+    from vitcli.runner.search.objective import Objective
 
 RESULTS = "results.json"
 NUM_BEST = 10
@@ -125,7 +127,7 @@ def cost_of(trial: SearchTrial, name: str) -> float:
     return float(getattr(trial, name) or 0)
 
 
-def make_result(objective: Objective) -> SearchResult:
+def make_result(objective: "Objective") -> SearchResult:
     """Return the document of a search as its storage knows it now."""
     search = objective.search
     rules = Counter(
@@ -157,7 +159,7 @@ def make_result(objective: Objective) -> SearchResult:
         base={field: own.get(field) for field in search.space.parameters},
         base_config=portable_fields(changed_fields(search.base)),
         skipped=dict(sorted(rules.items())),
-        trials=[*objective.results.values()],  # type: ignore[arg-type]
+        trials=[*objective.read(objective.study).values()],  # type: ignore[arg-type]
         repeats=repeats,  # type: ignore[arg-type]
         importance_evaluator=EVALUATOR,
         importances=objective.importances(),

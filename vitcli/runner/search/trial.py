@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field
 
 from vitcli.core.spec import ExperimentSpec, Spec
+from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
@@ -14,6 +15,9 @@ from vitcli.runner.study.result import as_pairs
 
 TRIALS = "trials"
 """Folder of the run folders, in that of the search."""
+RESULT, RULE, FAILED = "result", "rule", "failed"
+"""Attributes of a trial in the storage: its result, the rule that its point breaks, and why it has
+no result."""
 
 
 class SearchTrial(Spec):
@@ -61,12 +65,7 @@ def read_curve(run: RunDir, spec: ExperimentSpec) -> list[tuple[int, float]]:
 
 
 def read_trial(
-    root: Path,
-    point: Mapping[str, Any],
-    spec: ExperimentSpec,
-    sizes: Any,
-    *,
-    is_pruned: bool = False,
+    root: Path, point: Mapping[str, Any], spec: ExperimentSpec, sizes: Any, *, is_pruned: bool
 ) -> SearchTrial | None:
     """Return the result in a trial's run folder; None if there is none.
 
@@ -76,9 +75,21 @@ def read_trial(
         spec: Its configuration.
         sizes: Its ``parameters`` and ``forward_flops``, which a diverged run does not state.
         is_pruned: The search stopped the trial early, so its last score counts.
+
+    Raises:
+        InputError: The run is damaged.
     """
-    digest, run = config_hash(spec), RunDir(root / trial_folder(spec))
-    meta, status = run.read("meta.json"), run.status()
+    run = RunDir(root / trial_folder(spec))
+    try:
+        return _read(run, point, spec, sizes, is_pruned=is_pruned)
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{run.path}: damaged; restore it, or delete it") from error
+
+
+def _read(
+    run: RunDir, point: Mapping[str, Any], spec: ExperimentSpec, sizes: Any, *, is_pruned: bool
+) -> SearchTrial | None:
+    digest, meta, status = config_hash(spec), run.read("meta.json"), run.status()
     if (meta.get("config_hash"), meta.get("seed")) != (digest, spec.seed):
         return None
     result = run.read("result.json") if status["state"] == "finished" else {}
