@@ -51,7 +51,8 @@ class Place:
 
     def has_storage(self) -> bool:
         """Return whether a search was begun here."""
-        return (self.root / PLAN).is_file() if self.url else os.path.lexists(self.journal)
+        plan = self.plan()
+        return bool(plan) if self.url else os.path.lexists(self.journal)
 
     def plan(self) -> dict[str, Any]:
         """Return the plan of an earlier call; empty if there is none.
