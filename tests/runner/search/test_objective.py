@@ -17,8 +17,9 @@ from tests.runner.search.made_up import (
     write_run,
     write_search,
 )
+from vitcli.runner.engines import drive
 from vitcli.runner.engines.engine import Cluster
-from vitcli.runner.errors import ConfigError, InUseError, PartlyError
+from vitcli.runner.errors import ConfigError, InUseError, PartlyError, StoppedError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
@@ -29,6 +30,7 @@ from vitcli.runner.search.run import check_cluster, run_search
 from vitcli.runner.search.trial import trial_folder
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import ignore_message
+from vitcli.runner.train.events import Stopping, TrialEvent
 
 
 def states(objective) -> list[str]:
@@ -294,3 +296,17 @@ def test_the_budget_ends_a_search_and_the_next_call_continues(made):
     with pytest.raises(PartlyError, match="the budget is used up; 0 trials of 6 done"):
         run_search(objective, ignore_message)
     assert len(search_all().results) == 6
+
+
+def test_a_signal_stops_trials_that_would_outlive_the_driver(made, monkeypatch):
+    class Signal(drive.StopFlag):
+        def __init__(self) -> None:
+            super().__init__()
+            self.number = 15
+
+    monkeypatch.setattr(drive, "StopFlag", Signal)
+    monkeypatch.setattr(Engine, "outlives_driver", True)
+    events: list[TrialEvent] = []
+    with pytest.raises(StoppedError, match="0 trials of 6 done"):
+        run_search(make_objective(), events.append)
+    assert [each.event for each in events] == [Stopping()]

@@ -45,6 +45,9 @@ class Drive:
         max_failures: Number of failed trials in a row after which no other is begun.
     """
 
+    can_leave = True
+    """Whether trials that outlive the driver go on after the terminal was closed."""
+
     def __init__(
         self,
         root: Path,
@@ -122,7 +125,7 @@ class Drive:
 
     def _tick(self, engine: Engine) -> None:
         if self.is_stopped() and not engine.stopping:
-            leave = engine.outlives_driver and self._stop.number in HANG_UP
+            leave = self.can_leave and engine.outlives_driver and self._stop.number in HANG_UP
             self.on_event(TrialEvent("", Message(text=LEFT) if leave else Stopping()))
             engine.stop(leave=leave)
 

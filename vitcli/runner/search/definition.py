@@ -245,53 +245,40 @@ def _refuse_final_changes(search: Search) -> None:
 
 def _refuse_settings(search: Search) -> None:
     """Refuse settings that do not fit each other."""
-    fields, base = search.fields, search.base
+    fields, base, seed = search.fields, search.base, search.base.seed
     is_grid, is_evolution = fields.sampler == "grid", fields.sampler == "evolution"
     is_endless = not search.space.is_finite or search.space.size > MAX_GRID
-    problems: list[tuple[Any, str, str]] = [
-        (
-            not base.data.val_split,
-            "data.val_split",
-            "a search needs a validation split; set data.val_split",
+    problems = {
+        "data.val_split: a search needs a validation split; set data.val_split": (
+            not base.data.val_split
         ),
-        (base.pretrain, "pretrain", "a search trains from scratch; remove pretrain"),
-        (base.train.init, "train.init", "a search trains from scratch; remove train.init"),
-        (
-            is_grid and is_endless,
-            "search.sampler",
-            f"a grid needs lists of choices, and at most {MAX_GRID:,} points",
+        "pretrain: a search trains from scratch; remove pretrain": base.pretrain,
+        "train.init: a search trains from scratch; remove train.init": base.train.init,
+        f"search.sampler: a grid needs lists of choices, and at most {MAX_GRID:,} points": (
+            is_grid and is_endless
         ),
-        (
-            not is_grid and fields.trials is None,
-            "search.trials",
-            "set the number of configurations to train",
+        "search.trials: set the number of configurations to train": (
+            not is_grid and fields.trials is None
         ),
-        (
-            fields.sampler == "nsga2" and not fields.cost,
-            "search.sampler",
-            "nsga2 needs a second objective; set search.cost: parameters",
+        "search.sampler: nsga2 needs a second objective; set search.cost: parameters": (
+            fields.sampler == "nsga2" and not fields.cost
         ),
-        (
-            is_evolution and fields.cost,
-            "search.cost",
-            "evolution has one objective; set search.sampler: nsga2",
+        "search.cost: evolution has one objective; set search.sampler: nsga2": (
+            is_evolution and fields.cost
         ),
-        (
-            fields.pruning != "none" and fields.cost,
-            "search.pruning",
-            "pruning needs one objective; remove search.cost",
+        "search.pruning: pruning needs one objective; remove search.cost": (
+            fields.pruning != "none" and fields.cost
         ),
-        (
-            is_evolution and fields.sample_size > fields.population,
-            "search.sample_size",
-            f"must not be above search.population ({fields.population})",
+        f"search.sample_size: must not be above search.population ({fields.population})": (
+            is_evolution and fields.sample_size > fields.population
         ),
-    ]
-    for name, seeds in (("repeats", fields.repeats), ("final", fields.final)):
-        given, field = seeds.seeds if seeds else [], f"search.{name}.seeds"
-        own = f"the search itself trains with seed {base.seed}; choose fresh seeds"
-        problems.append((len(set(given)) < len(given), field, "a seed appears twice"))
-        problems.append((base.seed in given, field, own))
-    for is_wrong, field, problem in problems:
+    }
+    for name, part in (("repeats", fields.repeats), ("final", fields.final)):
+        seeds, field = part.seeds if part else [], f"search.{name}.seeds"
+        own = f"{field}: the search itself trains with seed {seed}; choose fresh seeds"
+        problems[f"{field}: a seed appears twice"] = len(set(seeds)) < len(seeds)
+        problems[own] = seed in seeds
+    for problem, is_wrong in problems.items():
         if is_wrong:
-            raise ConfigError(f"{search.places.where(tuple(field.split('.')))}: {field}: {problem}")
+            field = problem.partition(":")[0]
+            raise ConfigError(f"{search.places.where(tuple(field.split('.')))}: {problem}")

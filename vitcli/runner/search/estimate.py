@@ -99,22 +99,22 @@ def drawn_points(search: Search) -> list[Point]:
     return [dict(study.ask(fields).params) for _ in range(MAX_JUDGED)]
 
 
-def spread_by_size(valid: list[Verdict]) -> list[Verdict]:
-    """Return a few points whose mean time is near that of all: the middles of equal parts."""
-    by_size = sorted(valid, key=lambda each: each.sizes.forward_flops if each.sizes else 0)
-    count = min(NUM_TIMED, len(by_size))
-    return [by_size[(2 * i + 1) * len(by_size) // (2 * count)] for i in range(count)]
-
-
 def _measure(search: Search, options: Options, valid: list[Verdict]) -> tuple[float, str]:
-    """Return the time of a trial on random images, and where the number comes from."""
+    """Return the time of a trial on random images, and where the number comes from.
+
+    The trials are the middles of equal parts of the points in order of size, so that their mean
+    is near that of all.
+    """
     import torch
 
     from vitcli.runner.train.estimate import make_estimate
 
     torch.set_num_threads(search.threads)
+    by_size = sorted(valid, key=lambda each: each.sizes.forward_flops if each.sizes else 0)
+    count = min(NUM_TIMED, len(by_size))
     found = []
-    for verdict in spread_by_size(valid):
+    for i in range(count):
+        verdict = by_size[(2 * i + 1) * len(by_size) // (2 * count)]
         assert verdict.spec is not None
         experiment = Experiment(search.name, verdict.spec, search.path, variant="point")
         found.append(make_estimate(experiment, options.device).seconds)

@@ -5,6 +5,7 @@ else is needed to show the search or to continue it on another machine. A result
 told without a training.
 """
 
+import uuid
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -24,7 +25,7 @@ from vitcli.runner.search.definition import Search
 from vitcli.runner.search.judge import Judge, Verdict
 from vitcli.runner.search.samplers import distributions, make_sampler
 from vitcli.runner.search.space import Point, as_label, point_key
-from vitcli.runner.search.storage import Place, new_id, open_storage, open_study
+from vitcli.runner.search.storage import Place, open_storage, open_study
 from vitcli.runner.search.trial import (
     FAILED,
     RESULT,
@@ -80,7 +81,8 @@ class Objective:
         self.search, self.place, self.options, self.say = search, place, options, say
         self.judge, self.root = judge or Judge(search), place.root
         self.distributions = distributions(search.space)
-        self.id = str(place.plan().get("storage_id") or new_id())
+        self.id = str(place.plan().get("storage_id") or uuid.uuid4().hex[:12])
+        """Tells the searches of several folders in one database apart."""
         name = search.study_name() + (f"-{self.id}" if place.url else "")
         with place.errors():
             storage = open_storage(place, writes=writes)

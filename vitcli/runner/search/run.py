@@ -19,6 +19,8 @@ MAX_FAILURES = 3
 class SearchDrive(Drive):
     """Trains the trials of a search, each of which decides what comes next, then its repeats."""
 
+    can_leave = False
+
     def __init__(
         self, objective: Objective, setup: Setup, on_event: Callable[[TrialEvent], None]
     ) -> None:

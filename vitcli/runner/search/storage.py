@@ -8,16 +8,15 @@ import contextlib
 import json
 import os
 import shlex
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage, InMemoryStorage, JournalStorage, RDBStorage
 from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
-from optuna.study import Study
+from optuna.study import Study, StudyDirection
 
 from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.errors import ConfigError, InputError, UserError
@@ -26,7 +25,6 @@ from vitcli.runner.run.folder import hold_folder
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.samplers import make_pruner
 
-Direction = Literal["maximize", "minimize"]
 JOURNAL = "search.journal"
 MAX_JOURNAL = 1 << 30
 """Largest size of a journal in bytes."""
@@ -128,11 +126,6 @@ def open_storage(place: Place, *, writes: bool) -> BaseStorage:
     return JournalStorage(JournalFileBackend(str(path), JournalFileOpenLock(str(path))))
 
 
-def new_id() -> str:
-    """Return an id that tells the searches of several folders in one database apart."""
-    return uuid.uuid4().hex[:12]
-
-
 def open_study(search: Search, storage: BaseStorage, name: str, *, writes: bool) -> Study:
     """Return the study of a name in a storage; it is made, in memory unless ``writes``, if there is
     none.
@@ -140,9 +133,9 @@ def open_study(search: Search, storage: BaseStorage, name: str, *, writes: bool)
     Raises:
         ValueError: It has other objectives than the search.
     """
-    best: Direction = "maximize" if search.headline.higher_is_better else "minimize"
-    wanted: list[Direction] = [best, "minimize"] if search.is_pareto else [best]
-    pruner = make_pruner(search.fields)
+    is_up, pruner = search.headline.higher_is_better, make_pruner(search.fields)
+    wanted = [StudyDirection.MAXIMIZE if is_up else StudyDirection.MINIMIZE]
+    wanted += [StudyDirection.MINIMIZE] * search.is_pareto
     if name in optuna.get_all_study_names(storage):
         study = optuna.load_study(study_name=name, storage=storage, pruner=pruner)
     else:
@@ -150,6 +143,6 @@ def open_study(search: Search, storage: BaseStorage, name: str, *, writes: bool)
         study = optuna.create_study(
             storage=place, study_name=name, directions=wanted, pruner=pruner
         )
-    if [each.name.lower() for each in study.directions] != wanted:
+    if study.directions != wanted:
         raise ValueError(f"the study {name} has other objectives")
     return study
