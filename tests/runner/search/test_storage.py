@@ -1,8 +1,10 @@
 """The journal of a search: it survives a kill at any byte, moves to another machine, and damage
 to it is one line."""
 
+import copy
 import json
 import os
+import random
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from tests.runner.search import made_up
 from tests.runner.search.made_up import Engine, asked, make_objective, search_all, write_search
-from vitcli.runner.errors import ConfigError, InputError
+from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.objective import Objective
 from vitcli.runner.search.result import SearchResult, make_result
@@ -59,7 +61,7 @@ def test_a_search_continues_elsewhere_as_it_would_have_here(made, move, tmp_path
     assert objective.results == whole.results
     assert asked(objective) == asked(whole)
     assert len(Engine.trained) == 6
-    assert objective.importances() == whole.importances()
+    assert make_result(objective) == make_result(whole)
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
@@ -173,6 +175,44 @@ def test_a_damaged_storage_is_one_line_that_names_it(made, damage, writes):
         Objective(objective.search, objective.place, objective.options, writes=writes)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Return the path of every value inside a value."""
+    if not isinstance(value, dict | list):
+        return []
+    keys = value if isinstance(value, dict) else range(len(value))
+    own = [(*path, key) for key in keys]
+    return own + [deeper for place in own for deeper in places(value[place[-1]], place)]
+
+
+def test_any_value_of_a_journal_may_be_another_and_the_search_runs_or_says_one_line(made, move):
+    rng, said = random.Random(0), []
+    fields = {"sampler": "tpe", "pruning": "median"}
+    search_all(trials=8, **fields)
+    begun = make_objective(trials=9, **fields)
+    begun.recover()
+    begun.begin_plan()
+    begun.next_folder()
+    make_objective(trials=9, **fields).recover()  # its question waits in the queue
+    lines = [json.loads(line) for line in begun.place.journal.read_text().splitlines()]
+    for i in range(60):
+        changed = copy.deepcopy(lines)
+        part: Any = rng.choice(changed)
+        *path, last = rng.choice(places(part))
+        for key in path:
+            part = part[key]
+        part[last] = rng.choice([None, True, -1, 3, 1.5, 1e308, "x", [], {}, [1], {"a": 1}])
+        move(f"changed{i}")
+        Path(f"changed{i}").mkdir()
+        text = "".join(f"{json.dumps(line)}\n" for line in changed)
+        Path(f"changed{i}/{begun.place.journal.name}").write_text(text)
+        try:
+            make_result(search_all(trials=10, **fields))
+        except UserError as error:
+            said.append(str(error))
+    assert said
+    assert not [text for text in said if "\n" in text]
 
 
 def test_whoever_reads_writes_nothing(made):

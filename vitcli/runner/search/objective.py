@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
@@ -45,8 +44,7 @@ MAX_REJECTED = 10
 """Number of points in a row that were not trained after which random points are drawn. A sampler
 learns nothing from such points, so it may propose the same one again and again."""
 REPEATED = "a configuration of an earlier trial"
-MIN_IMPORTANCE = 10
-"""Number of finished trials below which no importances are computed."""
+TOLD = (TrialState.COMPLETE, TrialState.PRUNED)
 
 Repeat = tuple[SearchTrial, ExperimentSpec]
 """A result to repeat, and its configuration with another seed."""
@@ -112,9 +110,18 @@ class Objective:
         """
         found: dict[str, SearchTrial] = {}
         for trial in study.get_trials(deepcopy=False):
+            is_told, has_result = trial.state in TOLD, RESULT in trial.user_attrs
             if any(self.distributions.get(f) != each for f, each in trial.distributions.items()):
                 raise ValueError(f"trial {trial.number} is of another space")
-            if RESULT not in trial.user_attrs:
+            if (
+                (is_told and not has_result)
+                or not isinstance(trial.user_attrs.get(RULE, ""), str)
+                or not all(
+                    type(each) in (int, float) for each in trial.intermediate_values.values()
+                )
+            ):
+                raise ValueError(f"trial {trial.number} is damaged")
+            if not has_result:
                 continue
             result = _stored(trial)
             try:
@@ -122,12 +129,11 @@ class Objective:
             except ConfigError:
                 continue  # an earlier version of vitcli trained this point
             scores = [score for _, score in result.curve] or [result.score or 0.0]
-            is_told = trial.state.name == "COMPLETE"
             if (
                 (result.score is None) != (result.state == "diverged")
                 or not all(map(self.search.headline.is_possible, scores))
                 or result.score not in (None, scores[-1])
-                or (is_told and trial.values[0] != result.score)
+                or (trial.state.name == "COMPLETE" and trial.values[0] != result.score)
                 or digest != result.config_hash
                 or result.folder in found
             ):
@@ -206,7 +212,7 @@ class Objective:
         self.study.sampler = make_sampler(
             fields, self.distributions, len(trials), is_stuck=last == [True] * MAX_REJECTED
         )
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), self.place.errors("used"):
             warnings.simplefilter("ignore")  # about experimental parts of Optuna
             return self.study.ask(self.distributions)
 
@@ -329,21 +335,6 @@ class Objective:
         names, point = self.search.space.short_names(), self._points.get(digest, {})
         words = " ".join(f"{names[field]}={as_label(value)}" for field, value in point.items())
         return f"{digest[:8]}{again} {words}".rstrip()
-
-    def importances(self) -> dict[str, float]:
-        """Return field -> importance for the score (PED-ANOVA); sums to 1.
-
-        With fewer than ``MIN_IMPORTANCE`` finished trials there are none.
-        """
-        done = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        if len(done) < MIN_IMPORTANCE:
-            return {}
-        sign = -1.0 if self.search.headline.higher_is_better else 1.0
-        target = (lambda trial: sign * trial.values[0]) if self.search.is_pareto else None
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a target must be small where it is good
-            evaluator = PedAnovaImportanceEvaluator()
-            return dict(get_param_importances(self.study, evaluator=evaluator, target=target))
 
     def begin_plan(self) -> None:
         """Write a plan with the trials that ended, without which a worker cannot start."""

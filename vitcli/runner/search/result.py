@@ -2,6 +2,7 @@
 
 import shlex
 import statistics
+import warnings
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 RESULTS = "results.json"
 NUM_BEST = 10
 """Number of trials in the table of the best."""
+MIN_IMPORTANCE = 10
+"""Number of finished trials below which no importances are computed."""
 EVALUATOR = "PED-ANOVA"
 """The evaluator of importances, which is Optuna's default since 2026."""
 
@@ -162,8 +165,23 @@ def make_result(objective: "Objective") -> SearchResult:
         trials=[*objective.read(objective.study).values()],  # type: ignore[arg-type]
         repeats=repeats,  # type: ignore[arg-type]
         importance_evaluator=EVALUATOR,
-        importances=objective.importances(),
+        importances=importances(objective),
     )
+
+
+def importances(objective: "Objective") -> dict[str, float]:
+    """Return field -> importance for the score (PED-ANOVA); sums to 1, or empty for few trials."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    study, search = objective.study, objective.search
+    if sum(trial.state.name == "COMPLETE" for trial in study.trials) < MIN_IMPORTANCE:
+        return {}
+    sign = -1.0 if search.headline.higher_is_better else 1.0
+    target = (lambda trial: sign * trial.values[0]) if search.is_pareto else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a target must be small where it is good
+        evaluator = PedAnovaImportanceEvaluator()
+        return dict(get_param_importances(study, evaluator=evaluator, target=target))
 
 
 def typed(path: Path) -> str:

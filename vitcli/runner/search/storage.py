@@ -85,7 +85,7 @@ class Place:
             yield
 
     @contextlib.contextmanager
-    def errors(self) -> Iterator[None]:
+    def errors(self, verb: str = "opened") -> Iterator[None]:
         """Turn what a damaged storage raises into one line that names it.
 
         Raises:
@@ -98,7 +98,7 @@ class Place:
         except Exception as error:  # any driver of any database raises errors of its own
             reason = (str(error) or type(error).__name__).splitlines()[0]
             where = f"--storage {self.url}" if self.url else self.journal
-            raise InputError(f"{where}: the storage cannot be opened: {reason}") from error
+            raise InputError(f"{where}: the storage cannot be {verb}: {reason}") from error
 
 
 def open_storage(place: Place, *, writes: bool) -> BaseStorage:
