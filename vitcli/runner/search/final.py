@@ -4,9 +4,7 @@ Both are trained on the training and validation images with fresh seeds. The stu
 the results, so that ``vitcli ablate`` can train and show it again.
 """
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import check, config_hash, flatten, override
@@ -33,10 +31,12 @@ def load_final(
             or in the saved final stage in ``save``, so that this search must not choose again.
     """
     assert doc.winner is not None
+    assert search.fields.final is not None
     point = doc.winner.point
     if point == doc.base:
         return None
-    fields = _final_fields(search)
+    changes = flatten(search.fields.final.changes) | {"data.val_split": 0}
+    fields = override(search.raw, changes)
     own = config_hash(check(override(fields, point), search.places))
     path = root / f"{search.name}-final.yaml"
     if path.exists() and (root / FOLDER).exists():
@@ -48,27 +48,15 @@ def load_final(
         saved = map(read_saved, sorted(folder.glob("*.json")))
         if any(record and record.config_hash != own for record in saved):
             raise _tested(folder)
-    commit(path, dump(_study_fields(search, fields, point)).encode())
-    return load_study(str(path))
-
-
-def _final_fields(search: Search) -> dict[str, Any]:
-    """Return the fields of the base in the final stage."""
-    assert search.fields.final is not None
-    return override(search.raw, flatten(search.fields.final.changes) | {"data.val_split": 0})
-
-
-def _study_fields(
-    search: Search, fields: Mapping[str, Any], point: Mapping[str, Any]
-) -> dict[str, Any]:
-    assert search.fields.final is not None
-    return {
+    study = {
         "question": f"is the winner of the search {search.name} better than its base?",
         **{name: value for name, value in fields.items() if name != "seed"},
         "seeds": list(search.fields.final.seeds),
         "threads": search.threads,
         "variants": {BASE: {}, WINNER: dict(point)},
     }
+    commit(path, dump(study).encode())
+    return load_study(str(path))
 
 
 def _tested(folder: Path) -> ConfigError:
