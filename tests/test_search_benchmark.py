@@ -4,13 +4,20 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import optuna
 import pytest
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import create_trial
 
 from experiments.search import benchmark
 from vitcli.runner.experiment.config import config_hash
+from vitcli.runner.files import make_folder
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.records import SearchTrial, save_trial
+from vitcli.runner.search.samplers import distributions
 from vitcli.runner.search.space import point_key
+from vitcli.runner.search.storage import Place
+from vitcli.runner.search.trial import RESULT, SearchTrial
 
 REPETITIONS = 16
 
@@ -85,27 +92,38 @@ def test_a_shuffled_table_has_the_same_scores_elsewhere(additive):
     assert mixed != benchmark.shuffled(additive, 1)
 
 
-def save(folder, search, point, *, seed: int = 0, score: float | None = 0.5, **fields) -> None:
-    """Save a trial of a point; ``fields`` replace those of its configuration."""
-    trial = SearchTrial(
-        point=point,
-        config_hash=config_hash(search.spec(point | fields)),
-        seed=seed,
-        state="diverged" if score is None else "finished",
-        score=score,
-        parameters=1,
-        forward_flops=1,
-    )
-    save_trial(folder, search.name, trial)
+def save(folder, search, scores: dict[tuple[int, int], float]) -> None:
+    """Write a journal of the grid; ``scores`` maps (number of a point, seed) to a score."""
+    points, name = [*search.space.points()], search.study_name()
+    place = Place(root=folder, name=search.name, save=folder)
+    make_folder(place.journal.parent)
+    storage = JournalStorage(JournalFileBackend(str(place.journal)))
+    studies = [
+        optuna.create_study(storage=storage, study_name=each, direction="maximize")
+        for each in (name, f"{name}-repeats")
+    ]
+    for (i, seed), score in scores.items():
+        result = SearchTrial(
+            point={},
+            config_hash=config_hash(search.spec(points[i])),
+            seed=seed,
+            state="finished",
+            score=score,
+            parameters=1,
+            forward_flops=1,
+        )
+        trial = create_trial(
+            value=score,
+            params=points[i],
+            distributions=distributions(search.space),
+            user_attrs={RESULT: result.model_dump(mode="json", exclude={"point"})},
+        )
+        studies[seed != search.base.seed].add_trial(trial)
 
 
-def test_the_table_is_read_from_saved_trials_of_the_grid_alone(search, tmp_path):
-    points = [*search.space.points()][:5]
-    for i, point in enumerate(points):
-        for seed in (0, 1) if i < 3 else (0,):
-            save(tmp_path, search, point, seed=seed, score=0.1 + 0.001 * i + 0.01 * seed)
-    save(tmp_path, search, points[0], score=0.99, **{"train.epochs": 50})  # another search
-    save(tmp_path, search, points[4], seed=1, score=None)
+def test_the_table_is_read_from_the_journal_of_the_grid(search, tmp_path):
+    scores = {(i, 0): 0.1 + 0.001 * i for i in range(5)}
+    save(tmp_path, search, scores | {(i, 1): 0.11 + 0.001 * i for i in range(3)})
     trials = benchmark.read_trials(search, tmp_path)
     table = benchmark.make_table(search, trials)
     assert sorted(table.values()) == pytest.approx([0.1, 0.101, 0.102, 0.103, 0.104])
@@ -115,7 +133,7 @@ def test_the_table_is_read_from_saved_trials_of_the_grid_alone(search, tmp_path)
 
 
 def test_a_table_with_a_gap_names_the_command_that_fills_it(search, tmp_path):
-    save(tmp_path, search, next(search.space.points()))
+    save(tmp_path, search, {(0, 0): 0.5})
     with pytest.raises(SystemExit, match=r"has 1 of 288 trials; make the others: vitcli search se"):
         benchmark.measure(search, tmp_path, 1)
 

@@ -20,16 +20,18 @@ from statistics import fmean, pstdev
 from typing import Any
 
 import numpy as np
-from optuna.storages import InMemoryStorage
+import optuna
+from optuna.trial import TrialState
 from scipy.stats import t as student
 
-from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit, sha256, to_hashed_json
-from vitcli.runner.search.attributes import REPEATED
 from vitcli.runner.search.definition import Search, load_search
-from vitcli.runner.search.records import SearchTrial, read_saved
+from vitcli.runner.search.objective import MAX_REJECTED, Objective
+from vitcli.runner.search.samplers import distributions, make_sampler
 from vitcli.runner.search.space import point_key
-from vitcli.runner.search.store import Store
+from vitcli.runner.search.storage import Place
+from vitcli.runner.search.trial import SearchTrial
+from vitcli.runner.study.plan import Options
 
 FOLDER = Path(__file__).parent
 TRIALS, RESULT = FOLDER / "trials", FOLDER / "benchmark.json"
@@ -47,12 +49,10 @@ Table = dict[str, float]
 
 
 def read_trials(search: Search, folder: Path) -> list[SearchTrial]:
-    """Return the saved trials of the grid and its repeats.
-
-    Trials of other searches and of an earlier version of the file are left out.
-    """
-    known = {config_hash(search.spec(point)) for point in search.space.points()}
-    return [trial for trial in read_saved(folder).values() if trial.config_hash in known]
+    """Return the saved trials of the grid and its repeats."""
+    place = Place(root=folder, name=search.name, save=folder)
+    known = Objective(search, place, Options(), writes=False)
+    return [*known.results.values(), *known.repeats.values()]
 
 
 def make_table(search: Search, trials: Sequence[SearchTrial]) -> Table:
@@ -89,18 +89,23 @@ def best_so_far(search: Search, table: Table, budget: int) -> list[float]:
     A point that is not in the table, or that was evaluated before, is skipped and does not count,
     as in a search that trains.
     """
-    store = Store(search, Path(), storage=InMemoryStorage())
+    study, space = optuna.create_study(direction="maximize"), distributions(search.space)
     best: list[float] = []
     seen: set[str] = set()
+    number = rejected = 0
     while len(best) < min(budget, len(table)):
-        number, point = store.ask()
-        key = point_key(point)
+        is_stuck = rejected >= MAX_REJECTED
+        study.sampler = make_sampler(search.fields, space, number, is_stuck=is_stuck)
+        trial = study.ask(space)
+        key, number = point_key(trial.params), number + 1
         if key not in table or key in seen:
-            store.skip(number, REPEATED)
+            study.tell(trial, state=TrialState.FAIL)
+            rejected += 1
             continue
         seen.add(key)
-        store.tell(number, [table[key]])
+        study.tell(trial, table[key])
         best.append(max(table[key], best[-1] if best else -np.inf))
+        rejected = 0
     return best
 
 

@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from tests.runner.study.test_drive import Fake, train_here
+from tests.runner.engines.test_drive import Fake, train_here
 from tests.runner.study.test_states import STUDY
 from vitcli.cli import ablate as command
 from vitcli.cli.engines import parse_minutes, parse_sbatch
 from vitcli.cli.main import app
-from vitcli.runner.engines import make
+from vitcli.runner.engines import drive, make
 from vitcli.runner.engines.engine import Setup
 from vitcli.runner.errors import ConfigError
-from vitcli.runner.study import drive
 
 RAY = ["--engine", "ray", "--address", "auto", "--gpus", "0.25"]
 

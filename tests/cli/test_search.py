@@ -69,7 +69,8 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
         "\nnext    vitcli search mine.yaml -j 1 --save saved --status\n"
     )
     trials = [RunDir(path.parent) for path in ROOT.glob("trials/*/seed0/result.json")]
-    assert len(trials) == len([*Path("saved/mine").glob("*.json")]) == 3
+    assert len(trials) == 3
+    assert Path("saved/mine/search.journal").is_file()
     for run in trials:
         seen = [*run.read("result.json"), *(key for line in run.metrics() for key in line)]
         assert not [key for key in seen if key.startswith("test_")], "a search sees no test score"
@@ -79,12 +80,12 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
     assert all("test_accuracy" in run.read("result.json") for run in tested)
     assert {run.read("meta.json")["num_val"] for run in tested} == {0}
 
-    again = invoke("mine.yaml --json")
+    again = invoke("mine.yaml --json --save saved")
     assert again.exit_code == 0
     assert "to train" not in again.stderr
     found = json.loads(again.stdout)
     assert found["final"]["rows"][1]["variant"] == "winner"
-    shown = json.loads(invoke("mine.yaml --status --json").stdout)
+    shown = json.loads(invoke("mine.yaml --status --json --save saved").stdout)
     assert shown["trials"] == found["trials"]
     assert len(shown["trials"]) == 3
 
@@ -99,7 +100,7 @@ def test_saved_trials_and_the_saved_final_stage_are_not_trained_again(search):
     assert not ROOT.exists()
     again = invoke("mine.yaml -j 1 --save saved --json")
     assert again.exit_code == 0, again.output
-    assert "3 trials taken from saved" in again.stderr
+    assert "3 trials taken from saved/mine" in again.stderr
     assert "4 of 4 trials taken from saved" in again.stderr
     assert not [*ROOT.rglob("result.json")], "nothing is trained"
     found = json.loads(again.stdout)
@@ -150,7 +151,7 @@ def test_the_final_stage_gets_what_the_trials_leave_of_the_budget():
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_search_that_is_killed_continues(search, number):
-    """tests/runner/search/test_driver.py has the same with files written by hand, in no time."""
+    """tests/runner/search/test_objective.py has the same with files written by hand, in no time."""
     Path("mine.yaml").write_text(SEARCH.replace("epochs: 2}", "epochs: 40}"))
     words = [sys.executable, "-m", "vitcli", "search", "mine.yaml", "-j", "1", "--no-final"]
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
@@ -192,6 +193,7 @@ def test_a_dry_run_judges_the_space_and_trains_nothing(search):
         ("mine.yaml --status", 2, "runs/mine: there is no such search yet; leave out --status"),
         ("mine.yaml --save mine.yaml", 2, "--save mine.yaml: a file; name a folder"),
         ("mine.yaml -s search.trials=0", 2, "--set: search.trials: should be greater than"),
+        ("mine.yaml --save saved --storage sqlite:///x.db", 2, "--save keeps the journal of a"),
         ("mine.yaml --storage nowhere://x", 4, "--storage nowhere://x: the storage cannot be op"),
         ("mine.yaml -s data.val_split=0", 2, "data.val_split: a search needs a validation split"),
     ],
@@ -205,7 +207,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(search, command, code, told):
 
 
 def test_without_optuna_one_line_says_what_to_install(search, monkeypatch):
-    monkeypatch.setattr("vitcli.runner.search.store.find_spec", lambda _: None)
+    monkeypatch.setattr("vitcli.runner.search.definition.find_spec", lambda _: None)
     found = invoke("mine.yaml")
     assert found.exit_code == 2
     assert found.stderr == (

@@ -2,7 +2,7 @@
 
 import shlex
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -19,8 +19,9 @@ from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.definition import Search
-    from vitcli.runner.search.driver import Driver
+    from vitcli.runner.search.objective import Objective
     from vitcli.runner.search.result import SearchResult
+    from vitcli.runner.search.storage import Place
     from vitcli.runner.study.plan import Options
     from vitcli.runner.study.result import StudyResult
     from vitcli.runner.study.states import TrialState
@@ -43,16 +44,15 @@ Storage = Annotated[
     typer.Option(
         metavar="URL",
         help="Optuna storage of the search, such as postgresql://host/db.",
-        show_default="an SQLite file in the folder",
+        show_default="a journal in the folder",
     ),
 ]
 Save = Annotated[
     Path | None,
     typer.Option(
         metavar="FOLDER",
-        help="Also write each result into this folder, in small files that you can commit. Trials"
-        " with a result in the folder are not trained again. The folder also gets the history of"
-        " the search, from which another machine continues.",
+        help="Keep the results in this folder, in files that you can commit. Another machine"
+        " continues from them.",
         show_default=False,
     ),
 ]
@@ -90,62 +90,53 @@ def search(
     from vitcli.runner.errors import ConfigError
     from vitcli.runner.experiment.config import parse_sets
     from vitcli.runner.run.folder import RUNS
-    from vitcli.runner.search.definition import load_search
-    from vitcli.runner.search.run import check_cluster
-    from vitcli.runner.search.store import is_stored, require_optuna
+    from vitcli.runner.search.definition import load_search, require_optuna
 
     chosen = load_search(name, parse_sets(sets))
     require_optuna()
+    from vitcli.runner.search.objective import Objective
+    from vitcli.runner.search.run import check_cluster
+    from vitcli.runner.search.storage import Place
+
     refuse_unused_folder(chosen.base.data.name, options.data_dir)
     if save and save.exists() and not save.is_dir():
         raise ConfigError(f"--save {save}: a file; name a folder")
-    root = output or RUNS / chosen.name
+    if save and storage:
+        raise ConfigError("--save keeps the journal of a search, which one with --storage has not")
+    place = Place(root=output or RUNS / chosen.name, name=chosen.name, url=storage, save=save)
     check_cluster(chosen, options)
     if dry_run:
-        show_plan(chosen, root, options, storage, save, as_json=json)
-        return
-    if status and not is_stored(root, storage):
-        raise ConfigError(f"{root}: there is no such search yet; leave out --status")
-    if status:
-        driver = open_driver(chosen, root, options, storage, save)
-        driver.save = None  # the saved results are read, and no file is written
-        show_status(driver, as_json=json)
-        return
-    run(chosen, root, options, storage, save, final=final, as_json=json)
+        show_plan(chosen, place, options, as_json=json)
+    elif status and not place.has_storage():
+        raise ConfigError(f"{place.root}: there is no such search yet; leave out --status")
+    elif status:
+        show_status(Objective(chosen, place, options, writes=False), as_json=json)
+    else:
+        run(chosen, place, options, final=final, as_json=json)
 
 
 def run(
-    chosen: "Search",
-    root: Path,
-    options: "Options",
-    storage: str | None,
-    save: Path | None,
-    *,
-    final: bool,
-    as_json: bool,
+    chosen: "Search", place: "Place", options: "Options", *, final: bool, as_json: bool
 ) -> None:
     """Train, choose, write the files of the result and print it."""
     from vitcli.cli.study_output import refuse_gaps
-    from vitcli.runner.search.history import restore
+    from vitcli.runner.errors import PartlyError
+    from vitcli.runner.search.objective import Objective
     from vitcli.runner.search.publish import publish
     from vitcli.runner.search.result import make_result
-    from vitcli.runner.search.run import hold_search, left_over, run_search
+    from vitcli.runner.search.run import left_over, run_search
 
     begin = time.monotonic()
-    with hold_search(root):
-        driver = open_driver(chosen, root, options, storage, save)
-        if count := restore(driver):
-            say(f"{quantity(count, 'trial')} taken from {save}")
+    with place.hold():
+        objective = Objective(chosen, place, options, say=say)
         try:
-            with view(driver):
-                run_search(driver)
+            with view(objective) as show:
+                run_search(objective, show)
         finally:
-            if driver.results:
-                doc = make_result(driver)
-                publish(doc, root)
-        if not driver.results:
-            from vitcli.runner.errors import PartlyError
-
+            if objective.results:
+                doc = make_result(objective)
+                publish(doc, place.root)
+        if not objective.results:
             raise PartlyError("no trial has a result, because no point of the space is valid")
         tested: StudyResult | None = None
         states: Mapping[str, TrialState] = {}
@@ -153,19 +144,19 @@ def run(
             show_result(doc)
         if final and chosen.fields.final and doc.winner:
             left = left_over(options, time.monotonic() - begin)
-            tested, states = run_final(chosen, doc, root, left, save)
+            tested, states = run_final(chosen, doc, place, left)
         if as_json:
             both = {"final": tested.model_dump(mode="json") if tested else None}
             emit_json(doc.model_dump(mode="json") | both)
         elif tested:
             show_final(tested)
         refuse_gaps(states, f"try them again: {options.command}")
-        say(f"report  {root / 'report.html'}")
+        say(f"report  {place.root / 'report.html'}")
         say(f"next    {options.command} --status")
 
 
 def run_final(
-    chosen: "Search", doc: "SearchResult", root: Path, options: "Options", save: Path | None
+    chosen: "Search", doc: "SearchResult", place: "Place", options: "Options"
 ) -> "tuple[StudyResult | None, Mapping[str, TrialState]]":
     """Train base and winner with fresh seeds and test each training; return results and states.
 
@@ -178,6 +169,7 @@ def run_final(
     from vitcli.runner.study.plan import plan_study
     from vitcli.runner.study.publish import publish
 
+    root, save = place.root, place.save
     study = load_final(chosen, doc, root, save)
     if study is None:
         say("final   the winner is the base itself, so there is nothing to compare")
@@ -194,56 +186,22 @@ def run_final(
     return found, states
 
 
-def open_driver(
-    chosen: "Search", root: Path, options: "Options", storage: str | None, save: Path | None
-) -> "Driver":
-    """Return the driver of a search, with its storage and its saved results.
-
-    Raises:
-        ConfigError: Results of this search are saved in a folder, and no folder is given.
-    """
-    from vitcli.runner.search.driver import Driver
-    from vitcli.runner.search.history import require_saved
-    from vitcli.runner.search.judge import Judge
-    from vitcli.runner.search.records import read_saved
-    from vitcli.runner.search.store import Store
-    from vitcli.runner.train.events import Message
-
-    def show(found: "TrialEvent") -> None:
-        if isinstance(found.event, Message):
-            say(found.event.text)
-
-    driver = Driver(
-        search=chosen,
-        root=root,
-        options=options,
-        store=Store(chosen, root, storage),
-        judge=Judge(chosen),
-        saved=read_saved(save) if save else {},
-        save=save,
-        on_event=show,
-    )
-    require_saved(driver)
-    return driver
-
-
 @contextmanager
-def view(driver: "Driver") -> Iterator[None]:
-    """Show the events of a driver: each trial by its hash and its point."""
+def view(objective: "Objective") -> "Iterator[Callable[[TrialEvent], None]]":
+    """Yield what shows the events of a search: each trial by its hash and its point."""
     from vitcli.cli.trials import display
     from vitcli.runner.study.plan import worker_count
-    from vitcli.runner.train.events import TrialEvent
+    from vitcli.runner.train.events import Message, TrialEvent
 
-    chosen = driver.search
+    chosen = objective.search
     say(f"search {chosen.name}: {quantity(chosen.num_trials, 'trial')}, {chosen.fields.sampler}")
-    count = worker_count(chosen, driver.options)
-    left = chosen.num_trials - len(driver.store.evaluated())
-    row = chosen.base.task.row
-    with display(max(0, left), count, row, "val") as screen:
+    count = worker_count(chosen, objective.options)
+    left = max(0, chosen.num_trials - len(objective.results))
+    with display(left, count, chosen.base.task.row, "val") as screen:
 
         def show(found: "TrialEvent") -> None:
-            label = driver.label(found.folder) if found.folder else ""
+            label = objective.label(found.folder) if found.folder else ""
             screen.show(TrialEvent(label, found.event))
 
-        driver.on_event = show
-        yield
+        objective.say = lambda text: show(TrialEvent("", Message(text=text)))
+        yield show

@@ -1,6 +1,5 @@
 """What `vitcli search` prints: the plan, the state and the result of a search."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from vitcli.cli.console import duration, emit, emit_json, line_width, table
@@ -8,25 +7,18 @@ from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.definition import Search
-    from vitcli.runner.search.driver import Driver
+    from vitcli.runner.search.objective import Objective
     from vitcli.runner.search.result import SearchResult
+    from vitcli.runner.search.storage import Place
     from vitcli.runner.study.plan import Options
     from vitcli.runner.study.result import StudyResult
 
 
-def show_plan(
-    chosen: "Search",
-    root: Path,
-    options: "Options",
-    storage: str | None,
-    save: Path | None,
-    *,
-    as_json: bool,
-) -> None:
+def show_plan(chosen: "Search", place: "Place", options: "Options", *, as_json: bool) -> None:
     """Print the size of the space, the share of valid points and the cost of the search."""
     from vitcli.runner.search.estimate import estimate_search
 
-    found = estimate_search(chosen, root, options, storage, save)
+    found = estimate_search(chosen, place, options)
     if as_json:
         emit_json(found.as_json())
         return
@@ -54,18 +46,17 @@ def show_plan(
         emit(f"final      base and winner with seeds {seeds}; its time comes on top")
 
 
-def show_status(driver: "Driver", *, as_json: bool) -> None:
+def show_status(objective: "Objective", *, as_json: bool) -> None:
     """Print the results so far and the trials that are not finished."""
     from vitcli.runner.search.result import make_result
 
-    jobs = driver.read()
-    doc = make_result(driver)
+    doc = make_result(objective)
     if as_json:
         emit_json(doc.model_dump(mode="json"))
         return
     show_result(doc)
-    for folder in jobs:
-        emit(f"not finished: {driver.label(folder)} ({driver.root / folder})")
+    for folder in objective.unfinished():
+        emit(f"not finished: {objective.label(folder)} ({objective.root / folder})")
 
 
 def show_result(doc: "SearchResult") -> None:

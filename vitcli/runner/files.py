@@ -241,12 +241,12 @@ def read_bounded(path: Path, limit: int) -> bytes:
         ValueError: It is a pipe, a device or too large, so that vitcli did not write it.
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        info = os.fstat(file.fileno())
+        if not stat.S_ISREG(info.st_mode):
             raise ValueError("not a regular file")
-        content = file.read(limit + 1)
-    if len(content) > limit:
-        raise ValueError(f"larger than {limit:,} bytes")
-    return content
+        if info.st_size > limit:
+            raise ValueError(f"larger than {limit:,} bytes")
+        return file.read(info.st_size)
 
 
 def commit_json(path: Path, value: Any) -> None:

@@ -1,6 +1,5 @@
-"""A search in an empty folder, with an engine that trains nothing and a storage in memory."""
+"""A search in an empty folder, with an engine that trains nothing."""
 
-import optuna
 import pytest
 
 from tests.runner.search.made_up import Engine, write_search
@@ -9,14 +8,8 @@ from vitcli.runner.text import ignore_message
 
 @pytest.fixture
 def made(here, monkeypatch) -> str:
-    """Return the file of a search; its trainings end at once, and its storage needs no disk."""
-    storages: dict[str, object] = {}
-
-    def storage(url: str) -> object:
-        return storages.setdefault(url, optuna.storages.InMemoryStorage())
-
-    monkeypatch.setattr("vitcli.runner.search.store.open_storage", storage)
-    monkeypatch.setattr("vitcli.runner.search.run.engine_for", Engine)
+    """Return the file of a search whose trainings end at once."""
+    monkeypatch.setattr("vitcli.runner.engines.drive.make_engine", Engine)
     monkeypatch.setattr("os.fsync", ignore_message)  # no test here cuts the power
     monkeypatch.setattr(Engine, "trained", [], raising=False)
     monkeypatch.setattr(Engine, "cancelled", [], raising=False)

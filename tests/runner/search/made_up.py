@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
-from vitcli.runner.engines.local import Job
+from vitcli.runner.engines.engine import Job, Setup
 from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.experiment.config import check
 from vitcli.runner.experiment.yaml_text import Document
 from vitcli.runner.files import commit_json, make_folder
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.search.definition import load_search
-from vitcli.runner.search.driver import Driver
 from vitcli.runner.search.judge import Judge, Sizes
-from vitcli.runner.search.records import read_saved
+from vitcli.runner.search.objective import Objective
 from vitcli.runner.search.run import run_search
-from vitcli.runner.search.store import Store
+from vitcli.runner.search.storage import Place
+from vitcli.runner.search.trial import RESULT
 from vitcli.runner.study.plan import Options
 from vitcli.runner.text import ignore_message
 from vitcli.runner.train.events import Ended, EpochDone, TrialEvent
@@ -82,12 +82,16 @@ class Engine:
     cancelled: list[str]
     on_job: Callable[[str], None] = staticmethod(ignore_message)
 
-    def __init__(self, driver: Driver, jobs: list[Job], count: int) -> None:
-        self.root, self.waiting, self.stopping = driver.root, deque(jobs), False
+    outlives_driver = False
+
+    def __init__(self, name: str, root: Path, jobs: list[Job], setup: Setup) -> None:
+        self.root, self.waiting, self.stopping = root, deque(jobs), False
 
     def events(self, tick: Callable[[], None]) -> Generator[TrialEvent, None, None]:
         while self.waiting:
             tick()
+            if self.stopping:
+                return
             folder = self.waiting.popleft().folder
             Engine.on_job(folder)
             entry = read_plan(self.root)["trials"][folder]
@@ -119,42 +123,36 @@ class Engine:
     def cancel(self, folder: str) -> None:
         Engine.cancelled.append(folder)
 
-    def stop(self) -> None:
+    def stop(self, *, leave: bool = False) -> None:
         self.stopping = True
         self.waiting.clear()
 
 
-def make_driver(
+def make_objective(
     name: str = "made.yaml",
     save: Path | None = None,
     root: Path | None = None,
     storage: str | None = None,
     **changes: Any,
-) -> Driver:
-    """Return a driver whose storage is that of earlier drivers in the same folder."""
+) -> Objective:
+    """Return the trials of a search whose storage is that of earlier ones in the same folder."""
     search = load_search(name, {f"search.{field}": value for field, value in changes.items()})
-    root = root or ROOT
-    make_folder(root)
-    return Driver(
-        search=search,
-        root=root,
-        options=Options(jobs=1, device="cpu", command="vitcli search made.yaml"),
-        store=Store(search, root, storage),
-        judge=Judge(search, sizes),
-        saved=read_saved(save) if save else {},
-        save=save,
-        on_event=ignore_message,
-    )
+    place = Place(root=root or ROOT, name=search.name, url=storage, save=save)
+    for folder in (place.root, place.journal.parent):
+        make_folder(folder)
+    options = Options(jobs=1, device="cpu", command="vitcli search made.yaml")
+    return Objective(search, place, options, Judge(search, sizes))
 
 
-def search_all(name: str = "made.yaml", **changes: Any) -> Driver:
-    """Search to the end and return the driver."""
-    driver = make_driver(name, **changes)
-    run_search(driver)
-    return driver
+def search_all(name: str = "made.yaml", **given: Any) -> Objective:
+    """Search to the end."""
+    objective = make_objective(name, **given)
+    run_search(objective, ignore_message)
+    return objective
 
 
-def asked(driver: Driver) -> list[str]:
-    """Return the points of the trials that were accepted, in order, as text."""
-    found = sorted(driver.verdicts.values(), key=lambda pair: pair[0])
-    return [json.dumps(verdict.point, sort_keys=True) for _, verdict in found]
+def asked(objective: Objective) -> list[str]:
+    """Return the points that have a result, in the order of the questions, as text."""
+    trials = objective.study.get_trials(deepcopy=False)
+    done = [trial for trial in trials if RESULT in trial.user_attrs]
+    return [json.dumps(trial.params, sort_keys=True) for trial in done]

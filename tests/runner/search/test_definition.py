@@ -132,21 +132,10 @@ def test_what_makes_scores_incomparable_changes_the_name_in_the_storage(here):
     assert load_search("made.yaml").study_name() != name
 
 
-def test_ranges_know_their_size_and_draw_within_it(here):
-    import numpy as np
-
-    rng = np.random.default_rng(0)
-    real = Range(low=0.001, high=0.1, log=True)
-    values = [real.draw(rng) for _ in range(200)]
-    assert all(0.001 <= value <= 0.1 for value in values)
-    assert 80 < sum(value < 0.01 for value in values) < 120, "half of them below the middle decade"
-    steps = Range(low=2, high=8, step=2)
-    assert steps.size == 4
-    assert {steps.draw(rng) for _ in range(100)} == {2, 4, 6, 8}
-    assert real.size == float("inf")
-    tenths = Range(low=0.0, high=0.3, step=0.1)
-    assert tenths.size == 4, "0.3 / 0.1 is a little below 3"
-    assert max(tenths.draw(rng) for _ in range(50)) == pytest.approx(0.3)
+def test_ranges_know_their_size():
+    assert Range(low=0.001, high=0.1, log=True).size == float("inf")
+    assert Range(low=2, high=8, step=2).size == 4
+    assert Range(low=0.0, high=0.3, step=0.1).size == 4, "0.3 / 0.1 is a little below 3"
     assert Choices(values=("a", None, True)).text == "a, null, true"
 
 
@@ -165,7 +154,6 @@ def test_a_judge_names_the_rule_and_measures_before_any_training(here):
     assert rule(1, 16, 5) == INVALID
     assert rule(2, 16, 1) == "more than 20,000 forward FLOPs"
     assert rule(3, 16, 1) == "more than 3,200 parameters"
-    assert not judge.needs_train_flops
 
 
 def test_the_sizes_are_those_that_a_training_records(here):

@@ -1,6 +1,5 @@
 """The document of a search, its files, and the study of its final stage."""
 
-import json
 import re
 from typing import Any
 
@@ -8,14 +7,13 @@ import pytest
 
 from tests.fabricated_study import HOSTILE
 from tests.figure_checks import faults
-from tests.runner.search.made_up import ROOT, make_driver, search_all, write_search
-from vitcli.runner.errors import ConfigError, InputError
-from vitcli.runner.files import to_hashed_json
+from tests.runner.search.made_up import ROOT, make_objective, search_all, write_search
+from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.figures import FIGURES
-from vitcli.runner.search.final import load_final, write_final
+from vitcli.runner.search.final import load_final
 from vitcli.runner.search.publish import html, publish, table_csv
-from vitcli.runner.search.records import SearchTrial, read_saved, read_saved_trial, save_trial
 from vitcli.runner.search.result import SearchResult, best_rows, make_result, notes
+from vitcli.runner.search.trial import SearchTrial
 from vitcli.runner.study.definition import load_study
 
 
@@ -109,32 +107,6 @@ def test_the_table_and_the_notes_say_what_was_searched():
     assert "1 pruned trial took no part in the importances" in text
 
 
-def test_a_trial_survives_its_file_and_damage_is_found(tmp_path):
-    trial = make_trial("a", 0.5, 300, curve=((1, 0.25), (2, 0.5)), reason="x")
-    path = save_trial(tmp_path, "made", trial)
-    assert path == tmp_path / "made" / "a00000000000-seed0.json"
-    assert read_saved(tmp_path) == {(trial.config_hash, 0): trial}
-    path.write_text(path.read_text().replace("0.25", "0.26"))
-    with pytest.raises(InputError, match="it does not match its hash; restore it, or delete it"):
-        read_saved_trial(path)
-    for content in ("{", "[]", "{}", '{"format": 1, "trial": {}}'):
-        path.write_text(content)
-        with pytest.raises(InputError, match=str(path)):
-            read_saved_trial(path)
-
-
-@pytest.mark.parametrize("change", [{"score": 0.99}, {"score": None}, {"parameters": -1}])
-def test_a_saved_trial_that_contradicts_itself_is_damaged(tmp_path, change):
-    trial = make_trial("a", 0.5, 300, curve=((1, 0.25), (2, 0.5)))
-    path = save_trial(tmp_path, "made", trial)
-    value = json.loads(path.read_text())
-    value["trial"] |= change
-    del value["sha256"]
-    path.write_bytes(to_hashed_json(value))
-    with pytest.raises(InputError, match="damaged; restore it, or delete it"):
-        read_saved_trial(path)
-
-
 def test_hostile_names_are_escaped_on_the_page(tmp_path):
     text = " ".join(HOSTILE)
     trials = [make_trial("a", 0.5, 3, reason=text, point={text: text}), *TRIALS[5:6]]
@@ -157,8 +129,7 @@ def test_hostile_names_are_escaped_on_the_page(tmp_path):
 
 
 def test_a_search_writes_its_files_and_the_same_bytes_again(made):
-    driver = search_all(trials=12)
-    doc = make_result(driver)
+    doc = make_result(search_all(trials=12))
     publish(doc, ROOT)
     names = ("report.html", "table.csv", "results.json", "figures/pareto.svg", "figures/course.png")
     first = {name: (ROOT / name).read_bytes() for name in names}
@@ -178,9 +149,9 @@ FINAL = "{seeds: [10, 11], changes: {train.epochs: 5}}"
 
 def test_the_final_stage_is_a_study_on_all_training_images_with_fresh_seeds(made):
     write_search(final=FINAL)
-    driver = search_all()
-    doc = make_result(driver)
-    study = load_final(driver.search, doc, ROOT)
+    objective = search_all()
+    doc = make_result(objective)
+    study = load_final(objective.search, doc, ROOT)
     assert [variant.name for variant in study.variants] == ["base", "winner"]
     assert study.seeds == (10, 11)
     specs = [variant.spec for variant in study.variants]
@@ -192,28 +163,26 @@ def test_the_final_stage_is_a_study_on_all_training_images_with_fresh_seeds(made
 
 def test_who_has_seen_a_test_score_does_not_choose_again(made):
     write_search(final=FINAL)
-    driver = search_all()
-    doc = make_result(driver)
-    write_final(driver.search, doc, ROOT)
-    write_final(driver.search, doc.replace(trials=doc.ranked[1:]), ROOT)  # nothing was tested yet
-    write_final(driver.search, doc, ROOT)
+    objective = search_all()
+    search, doc = objective.search, make_result(objective)
+    other = doc.replace(trials=doc.ranked[1:])
+    load_final(search, doc, ROOT)
+    load_final(search, other, ROOT)  # nothing was tested yet
+    load_final(search, doc, ROOT)
     (ROOT / "final").mkdir()
-    write_final(driver.search, doc, ROOT)
+    load_final(search, doc, ROOT)
     with pytest.raises(ConfigError, match="has tested another winner, or this one with"):
-        write_final(driver.search, doc.replace(trials=doc.ranked[1:]), ROOT)
+        load_final(search, other, ROOT)
     write_search(final="{seeds: [10, 11, 12], changes: {train.epochs: 5}}")
-    write_final(make_driver().search, doc, ROOT)
+    load_final(make_objective().search, doc, ROOT)
     write_search(final="{seeds: [10, 11], changes: {train.epochs: 6}}")
     with pytest.raises(ConfigError, match="has tested another winner, or this one with other set"):
-        write_final(make_driver().search, doc, ROOT)
+        load_final(make_objective().search, doc, ROOT)
 
 
 def test_a_winner_that_is_the_base_needs_no_final_stage(made):
     write_search(final=FINAL)
-    driver = make_driver()
-    doc = make_doc(*TRIALS)
-    assert load_final(driver.search, doc, ROOT) is None
-    json.dumps(doc.model_dump(mode="json"))
+    assert load_final(make_objective().search, make_doc(*TRIALS), ROOT) is None
 
 
 SPACE = {"optim.lr": "0.0001 to 0.01 (log)", "optim.weight_decay": "0, 0.1", "model.norm": "a, b"}

@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from tests.patience import HANG
+from vitcli.runner.engines import drive
 from vitcli.runner.engines import local as engine
 from vitcli.runner.engines.engine import MAX_ATTEMPTS
 from vitcli.runner.engines.local import Worker
@@ -27,7 +28,6 @@ from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
-from vitcli.runner.study import drive
 from vitcli.runner.study import run as study_run
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import KNOWN, load_study

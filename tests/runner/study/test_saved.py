@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from tests.runner.study.test_states import ROOT, STUDY, fabricate
 from vitcli.cli.main import app
+from vitcli.runner.engines import drive
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study import drive
 from vitcli.runner.study import plan as study_plan
 from vitcli.runner.study import saved as saved_module
 from vitcli.runner.study.collect import read_results

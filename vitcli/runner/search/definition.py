@@ -1,7 +1,8 @@
 """Search files: an experiment, and a space around it. No torch and no Optuna."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from vitcli.runner.experiment.problems import describe, field_names
 from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.files import sha256
-from vitcli.runner.search.fields import RangeFields, SearchFields
+from vitcli.runner.search.fields import SearchFields
 from vitcli.runner.search.space import Choices, Parameter, Point, Range, Space, matches, point_key
 from vitcli.runner.text import did_you_mean
 
@@ -96,17 +97,11 @@ class Search:
         It changes with everything that makes earlier scores incomparable or earlier points
         unknown. The sampler, its seed and the number of trials may change.
         """
-        space = {field: str(each) for field, each in self.space.parameters.items()}
+        space = {field: repr(each) for field, each in self.space.parameters.items()}
         rules = self.fields.rules.model_dump(mode="json")
         own = {"base": config_hash(self.base), "seed": self.base.seed, "space": space}
         key = point_key(own | {"rules": rules, "cost": self.fields.cost})
         return f"{self.name}-{sha256(key.encode())[:8]}"
-
-    def history_name(self) -> str:
-        """Return a name that also changes with what decides which points are asked for."""
-        names = ("seed", "population", "sample_size", "pruning")
-        own = {name: getattr(self.fields, name) for name in names}
-        return f"{self.study_name()}-{self.fields.sampler}-{sha256(point_key(own).encode())[:8]}"
 
 
 def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
@@ -152,6 +147,18 @@ def load_search(name: str, changes: Mapping[str, Any] | None = None) -> Search:
     return search
 
 
+def require_optuna() -> None:
+    """Refuse to search without Optuna.
+
+    Raises:
+        ConfigError: Optuna is not installed.
+    """
+    if find_spec("optuna") is None:
+        raise ConfigError(
+            "a search needs the package optuna; in the checkout, type: pip install '.[search]'"
+        )
+
+
 def _check_fields(raw: Any, places: Places) -> SearchFields:
     if not isinstance(raw, Mapping):
         raise ConfigError(f"{places.where((KEY,))}: search: should be a mapping with 'space'")
@@ -182,14 +189,13 @@ def _parameter(field: str, value: Any, places: Places) -> Parameter:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where}: give a list of choices, or {{low: 1, high: 4}}")
     try:
-        given = RangeFields.model_validate(value)
+        found = Range.model_validate(value)
     except ValidationError as error:
         first = error.errors()[0]
         loc = tuple(part for part in first["loc"] if part not in ("int", "float"))
         raise ConfigError(f"{where}: {describe(loc, first['type'], first)}") from error
-    if given.low >= given.high or (given.log and (given.low <= 0 or given.step)):
+    if found.low >= found.high or (found.log and (found.low <= 0 or found.step)):
         raise ConfigError(f"{where}: low must be below high; log needs low above 0 and no step")
-    found = Range(**given.model_dump())
     if found.is_integer and isinstance(found.step, float):
         raise ConfigError(f"{where}: step must be an integer, as low and high are")
     if found.size < 2:
@@ -239,74 +245,40 @@ def _refuse_final_changes(search: Search) -> None:
 
 def _refuse_settings(search: Search) -> None:
     """Refuse settings that do not fit each other."""
-    fields, base = search.fields, search.base
-    has_ranges = any(isinstance(each, Range) for each in search.space.parameters.values())
-    is_grid = fields.sampler == "grid"
-    problems = (
-        (
-            not base.data.val_split,
-            "data.val_split",
-            "a search needs a validation split; set data.val_split",
+    fields, base, seed = search.fields, search.base, search.base.seed
+    is_grid, is_evolution = fields.sampler == "grid", fields.sampler == "evolution"
+    is_endless = not search.space.is_finite or search.space.size > MAX_GRID
+    problems = {
+        "data.val_split: a search needs a validation split; set data.val_split": (
+            not base.data.val_split
         ),
-        (base.pretrain, "pretrain", "a search trains from scratch; remove pretrain"),
-        (base.train.init, "train.init", "a search trains from scratch; remove train.init"),
-        (
-            is_grid and (has_ranges or search.space.size > MAX_GRID),
-            "search.sampler",
-            f"a grid needs lists of choices, and at most {MAX_GRID:,} points",
+        "pretrain: a search trains from scratch; remove pretrain": base.pretrain,
+        "train.init: a search trains from scratch; remove train.init": base.train.init,
+        f"search.sampler: a grid needs lists of choices, and at most {MAX_GRID:,} points": (
+            is_grid and is_endless
         ),
-        (
-            not is_grid and fields.trials is None,
-            "search.trials",
-            "set the number of configurations to train",
+        "search.trials: set the number of configurations to train": (
+            not is_grid and fields.trials is None
         ),
-        (
-            fields.sampler == "nsga2" and not fields.cost,
-            "search.sampler",
-            "nsga2 needs a second objective; set search.cost: parameters",
+        "search.sampler: nsga2 needs a second objective; set search.cost: parameters": (
+            fields.sampler == "nsga2" and not fields.cost
         ),
-        (
-            fields.sampler == "evolution" and fields.cost,
-            "search.cost",
-            "evolution has one objective; set search.sampler: nsga2",
+        "search.cost: evolution has one objective; set search.sampler: nsga2": (
+            is_evolution and fields.cost
         ),
-        (
-            fields.pruning != "none" and fields.cost,
-            "search.pruning",
-            "pruning needs one objective; remove search.cost",
+        "search.pruning: pruning needs one objective; remove search.cost": (
+            fields.pruning != "none" and fields.cost
         ),
-        (
-            fields.sampler == "evolution" and fields.sample_size > fields.population,
-            "search.sample_size",
-            f"must not be above search.population ({fields.population})",
+        f"search.sample_size: must not be above search.population ({fields.population})": (
+            is_evolution and fields.sample_size > fields.population
         ),
-        *_seed_problems(search),
-    )
-    for is_wrong, field, problem in problems:
+    }
+    for name, part in (("repeats", fields.repeats), ("final", fields.final)):
+        seeds, field = part.seeds if part else [], f"search.{name}.seeds"
+        own = f"{field}: the search itself trains with seed {seed}; choose fresh seeds"
+        problems[f"{field}: a seed appears twice"] = len(set(seeds)) < len(seeds)
+        problems[own] = seed in seeds
+    for problem, is_wrong in problems.items():
         if is_wrong:
-            raise ConfigError(f"{search.places.where(tuple(field.split('.')))}: {field}: {problem}")
-
-
-def _seed_problems(search: Search) -> list[tuple[bool, str, str]]:
-    """Return (whether it is wrong, field, problem) for every list of seeds."""
-    found, own = [], search.base.seed
-    for field, seeds in _named_seeds(search.fields):
-        found.append((len(set(seeds)) < len(seeds), field, "a seed appears twice"))
-        problem = f"the search itself trains with seed {own}; choose fresh seeds"
-        found.append((own in seeds, field, problem))
-    return found
-
-
-def _named_seeds(fields: SearchFields) -> list[tuple[str, Sequence[int]]]:
-    found: list[tuple[str, Sequence[int]]] = []
-    if fields.repeats:
-        found.append(("search.repeats.seeds", fields.repeats.seeds))
-    if fields.final:
-        found.append(("search.final.seeds", fields.final.seeds))
-    return found
-
-
-def shown_changes(search: Search) -> dict[str, Any]:
-    """Return the values of the base in the fields of the space; None where it has none."""
-    own = flatten(search.base.model_dump(mode="json"))
-    return {field: own.get(field) for field in search.space.parameters}
+            field = problem.partition(":")[0]
+            raise ConfigError(f"{search.places.where(tuple(field.split('.')))}: {problem}")

@@ -3,22 +3,20 @@
 import math
 from collections import Counter
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
+import optuna
 
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.search.definition import Search
-from vitcli.runner.search.driver import Driver
-from vitcli.runner.search.history import restore
 from vitcli.runner.search.judge import Judge, Verdict
-from vitcli.runner.search.records import read_saved
-from vitcli.runner.search.space import Choices, Point, point_key
-from vitcli.runner.search.store import Store, is_stored
+from vitcli.runner.search.objective import Objective
+from vitcli.runner.search.samplers import distributions
+from vitcli.runner.search.space import Point, point_key
+from vitcli.runner.search.storage import Place
 from vitcli.runner.study.plan import Options, worker_count
-from vitcli.runner.text import ignore_message, quantity
+from vitcli.runner.text import quantity
 
 MAX_JUDGED = 200
 """Number of points that are judged, at most."""
@@ -61,22 +59,20 @@ class SearchEstimate:
         return asdict(self) | {"size": size, "seconds": self.seconds}
 
 
-def estimate_search(
-    search: Search, root: Path, options: Options, storage: str | None, save: Path | None = None
-) -> SearchEstimate:
-    """Return the estimate of a search: what its storage says is done, and what is left.
-
-    If there is no storage yet, the history in ``save`` says what is done.
-    """
+def estimate_search(search: Search, place: Place, options: Options) -> SearchEstimate:
+    """Return the estimate of a search: what its storage says is done, and what is left."""
     judge = Judge(search)
     points = drawn_points(search)
     verdicts = [judge(point) for point in points]
     valid = [verdict for verdict in verdicts if verdict.spec]
     broken = [verdict for verdict in verdicts if not verdict.spec]
     is_complete = len({point_key(point) for point in points}) == search.space.size
-    times, num_done = _known_times(search, root, options, storage, save, judge)
+    done = [*Objective(search, place, options, judge, writes=False).results.values()]
+    times = [result.train_seconds for result in done if result.train_seconds]
     total = min(search.num_trials, len(valid)) if is_complete else search.num_trials
-    seconds, source = _seconds_each(search, options, valid, times)
+    seconds, source = fmean(times or [0.0]), f"the mean of {quantity(len(times), 'finished trial')}"
+    if not times:
+        seconds, source = _measure(search, options, valid)
     repeats = search.fields.repeats
     return SearchEstimate(
         size=search.space.size,
@@ -85,7 +81,7 @@ def estimate_search(
         valid_share=len(valid) / len(verdicts),
         skipped=dict(Counter(verdict.rule for verdict in broken)),
         examples={verdict.rule: verdict.detail for verdict in broken},
-        num_open=max(0, total - num_done),
+        num_open=max(0, total - len(done)),
         num_repeats=min(repeats.configurations, total) * len(repeats.seeds) if repeats else 0,
         count=worker_count(search, options),
         seconds_each=seconds,
@@ -95,67 +91,31 @@ def estimate_search(
 
 def drawn_points(search: Search) -> list[Point]:
     """Return all points of a small space, otherwise random ones."""
-    is_finite = all(isinstance(each, Choices) for each in search.space.parameters.values())
-    if is_finite and (search.space.size <= MAX_JUDGED or search.fields.sampler == "grid"):
-        return [*search.space.points()]
-    rng = np.random.default_rng(search.fields.seed)
-    return [search.space.draw(rng) for _ in range(MAX_JUDGED)]
+    space, is_grid = search.space, search.fields.sampler == "grid"
+    if space.is_finite and (space.size <= MAX_JUDGED or is_grid):
+        return [*space.points()]
+    sampler = optuna.samplers.RandomSampler(seed=search.fields.seed)
+    study, fields = optuna.create_study(sampler=sampler), distributions(space)
+    return [dict(study.ask(fields).params) for _ in range(MAX_JUDGED)]
 
 
-def spread_by_size(valid: list[Verdict]) -> list[Verdict]:
-    """Return a few points whose mean time is near that of all: the middles of equal parts."""
-    by_size = sorted(valid, key=lambda each: each.sizes.forward_flops if each.sizes else 0)
-    count = min(NUM_TIMED, len(by_size))
-    return [by_size[(2 * i + 1) * len(by_size) // (2 * count)] for i in range(count)]
+def _measure(search: Search, options: Options, valid: list[Verdict]) -> tuple[float, str]:
+    """Return the time of a trial on random images, and where the number comes from.
 
-
-def _known_times(
-    search: Search,
-    root: Path,
-    options: Options,
-    storage: str | None,
-    save: Path | None,
-    judge: Judge,
-) -> tuple[list[float], int]:
-    """Return the training times of finished trials, and the number of trials that are done."""
-    has_storage = is_stored(root, storage)
-    if not (has_storage or save):
-        return [], 0
-    from optuna.storages import InMemoryStorage
-
-    driver = Driver(
-        search=search,
-        root=root,
-        options=options,
-        store=Store(search, root, storage, None if has_storage else InMemoryStorage()),
-        judge=judge,
-        saved=read_saved(save) if save else {},
-        save=save,
-        on_event=ignore_message,
-    )
-    if not has_storage:
-        restore(driver)
-    driver.save = None  # an estimate writes no file
-    driver.read()
-    times = [result.train_seconds for result in driver.results.values()]
-    return [seconds for seconds in times if seconds], len(driver.store.evaluated())
-
-
-def _seconds_each(
-    search: Search, options: Options, valid: list[Verdict], times: list[float]
-) -> tuple[float, str]:
-    """Return the time of a trial, and where the number comes from."""
+    The trials are the middles of equal parts of the points in order of size, so that their mean
+    is near that of all.
+    """
     import torch
 
     from vitcli.runner.train.estimate import make_estimate
 
-    if times:
-        return fmean(times), f"the mean of {quantity(len(times), 'finished trial')}"
     torch.set_num_threads(search.threads)
+    by_size = sorted(valid, key=lambda each: each.sizes.forward_flops if each.sizes else 0)
+    count = min(NUM_TIMED, len(by_size))
     found = []
-    for verdict in spread_by_size(valid):
+    for i in range(count):
+        verdict = by_size[(2 * i + 1) * len(by_size) // (2 * count)]
         assert verdict.spec is not None
         experiment = Experiment(search.name, verdict.spec, search.path, variant="point")
         found.append(make_estimate(experiment, options.device).seconds)
-    text = f"measured on random images for {quantity(len(found), 'point')}"
-    return (fmean(found) if found else 0.0), text
+    return fmean(found or [0.0]), f"measured on random images for {quantity(len(found), 'point')}"

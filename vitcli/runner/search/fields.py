@@ -10,19 +10,6 @@ MAX_SEED = 2**31 - 1
 Seeds = Annotated[list[Annotated[int, Field(ge=0, le=MAX_SEED)]], Field(min_length=1)]
 
 
-class RangeFields(Spec):
-    """A parameter that takes any number between two ends."""
-
-    low: int | float
-    """Smallest value. Two integers make a range of integers."""
-    high: int | float
-    """Largest value."""
-    step: int | float | None = Field(None, gt=0)
-    """Distance between two values; unset takes every number, or every integer between integers."""
-    log: bool = False
-    """Draw on a logarithmic scale, as for a learning rate."""
-
-
 class RuleFields(Spec):
     """Which configurations are valid, besides the rules that the fields themselves have."""
 

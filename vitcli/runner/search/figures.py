@@ -5,6 +5,7 @@ The same document always gives the same bytes.
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import accumulate
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,9 @@ from vitcli.runner.figure_style import (
     encode,
 )
 from vitcli.runner.files import commit, make_folder
-from vitcli.runner.search.records import SearchTrial
 from vitcli.runner.search.result import SearchResult, cost_label, cost_of
 from vitcli.runner.search.space import as_label
+from vitcli.runner.search.trial import SearchTrial
 from vitcli.runner.study.notes import capitalize
 from vitcli.runner.text import natural_key, one_line, quantity
 
@@ -41,7 +42,8 @@ MAX_LETTERS = 44
 """Number of letters in the labels of a row of panels above which the labels are turned."""
 MIN_LOG_RATIO = 10
 """Ratio of the largest to the smallest value from which an axis is logarithmic."""
-BEST: dict[str, Any] = {"marker": "D", "markersize": 7, "color": VERMILION}
+DOTS: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4, "color": MUTED}
+BEST: dict[str, Any] = {"linestyle": "", "marker": "D", "markersize": 7, "color": VERMILION}
 
 
 def write_figures(doc: SearchResult, folder: Path) -> dict[str, Path]:
@@ -97,10 +99,9 @@ def _draw_field(axes: Axes, doc: SearchResult, field: str, columns: int) -> None
     values = [trial.point.get(field) for trial in doc.ranked]
     scores = [doc.headline.scale * (trial.score or 0.0) for trial in doc.ranked]
     places = _places(axes, values, columns)
-    axes.plot(places, scores, linestyle="", marker="o", markersize=4, color=MUTED, label="trial")
-    axes.plot(places[:1], scores[:1], linestyle="", label="best score", **BEST)
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    axes.plot(places, scores, label="trial", **DOTS)
+    axes.plot(places[:1], scores[:1], label="best score", **BEST)
+    _add_grid(axes)
     axes.tick_params(labelsize=SMALL_SIZE)
     axes.set_xlabel(one_line(doc.short_names[field], 30))
 
@@ -120,9 +121,8 @@ def _places(axes: Axes, values: Sequence[Any], columns: int) -> list[float]:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
         return list(values)
     labels = sorted(set(texts), key=float if are_numbers else natural_key)
-    is_wide = columns * sum(map(len, labels)) > MAX_LETTERS
     turned: dict[str, Any] = {}
-    if is_wide:
+    if columns * sum(map(len, labels)) > MAX_LETTERS:
         turned = {"rotation": 30, "ha": "right", "rotation_mode": "anchor"}
     axes.set_xticks(range(len(labels)), labels=labels, **turned)
     axes.set_xlim(-0.5, len(labels) - 0.5)
@@ -138,51 +138,29 @@ def pareto(doc: SearchResult) -> Figure:
         costs = [cost_of(trial, name) for trial in trials]
         axes.plot(costs, [scale * (trial.score or 0.0) for trial in trials], **style)  # type: ignore[arg-type]
 
-    draw(doc.ranked, linestyle="", marker="o", markersize=4, color=MUTED, label="trial")
+    draw(doc.ranked, label="trial", **DOTS)
     draw(doc.front, marker="o", color=BLUE, drawstyle="steps-post", label="Pareto front")
     if doc.winner:
-        draw([doc.winner], label="best score", linestyle="", **BEST)
+        draw([doc.winner], label="best score", **BEST)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: _short(value)))
     minor = FuncFormatter(lambda value, _: _short(value) if _leads(value) else "")
     axes.xaxis.set_minor_formatter(minor if _is_narrow(doc) else NullFormatter())
     axes.set_xlabel(f"{cost_label(name)} (log scale)")
     add_legend_beside(axes)
-    _finish(
-        figure,
-        doc,
-        f"{capitalize(doc.headline.label)} against {cost_label(name)}: {one_line(doc.name, 60)}",
-    )
+    label = capitalize(doc.headline.label)
+    _finish(figure, doc, f"{label} against {cost_label(name)}: {one_line(doc.name, 60)}")
     return figure
 
 
 def course(doc: SearchResult) -> Figure:
     """Draw the score of each trial in the order of the search, and the best so far."""
     figure, axes = _axes(doc)
-    scale = doc.headline.scale
-    done = [(i, each.score) for i, each in enumerate(doc.trials, 1) if each.state == "finished"]
-    best: list[float] = []
-    for _, score in done:
-        value = score or 0.0
-        is_better = not best or doc.headline.is_better(value, best[-1])
-        best.append(value if is_better else best[-1])
-    numbers = [number for number, _ in done]
-    axes.plot(
-        numbers,
-        [scale * (score or 0.0) for _, score in done],
-        linestyle="",
-        marker="o",
-        markersize=4,
-        color=MUTED,
-        label="trial",
-    )
-    axes.plot(
-        numbers,
-        [scale * value for value in best],
-        color=BLUE,
-        drawstyle="steps-post",
-        label="best so far",
-    )
+    done = {i: each for i, each in enumerate(doc.trials, 1) if each.state == "finished"}
+    scores = [doc.headline.scale * (each.score or 0.0) for each in done.values()]
+    best = [*accumulate(scores, max if doc.headline.higher_is_better else min)]
+    axes.plot([*done], scores, label="trial", **DOTS)
+    axes.plot([*done], best, color=BLUE, drawstyle="steps-post", label="best so far")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("trial, in the order of the search")
     add_legend_beside(axes)
@@ -202,10 +180,14 @@ FIGURES: dict[str, tuple[Callable[[SearchResult], Figure], Content]] = {
 def _axes(doc: SearchResult) -> tuple[Figure, Axes]:
     figure = Figure(figsize=SIZE, layout="constrained")
     axes = figure.add_subplot()
-    axes.grid(color=FAINT, linewidth=0.6)
-    axes.set_axisbelow(True)
+    _add_grid(axes)
     axes.set_ylabel(f"validation {doc.headline.title}")
     return figure, axes
+
+
+def _add_grid(axes: Axes) -> None:
+    axes.grid(color=FAINT, linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def _finish(figure: Figure, doc: SearchResult, title: str) -> None:

@@ -8,7 +8,7 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.data.load import describe_data
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.build import abstract_module, encoder_of
-from vitcli.runner.experiment.config import config_hash, fit_to_data
+from vitcli.runner.experiment.config import fit_to_data
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.space import Point, point_key
 from vitcli.runner.train.estimate import training_flops
@@ -37,7 +37,6 @@ class Verdict:
     detail: str = ""
     """What exactly breaks the rule."""
     spec: ExperimentSpec | None = None
-    config_hash: str = ""
     sizes: Sizes | None = None
 
 
@@ -62,33 +61,23 @@ class Judge:
             self._known[key] = self._judge(point)
         return self._known[key]
 
-    @property
-    def needs_train_flops(self) -> bool:
-        """Return whether a rule or an objective reads the FLOPs of a training."""
-        fields = self.search.fields
-        return fields.rules.max_train_flops is not None or fields.cost == "train_flops"
-
     def _judge(self, point: Point) -> Verdict:
-        if self.search.excluded(point):
+        search, rules = self.search, self.search.fields.rules
+        if search.excluded(point):
             return Verdict(point=point, rule=EXCLUDED)
+        needs_training = rules.max_train_flops is not None or search.fields.cost == "train_flops"
         try:
-            spec = self.search.spec(point)
-            sizes = self._measure(spec, self.needs_train_flops)
+            spec = search.spec(point)
+            sizes = self._measure(spec, needs_training)
         except ConfigError as error:
             return Verdict(point=point, rule=INVALID, detail=str(error))
-        rule, detail = self._broken_rule(sizes)
-        if rule:
-            return Verdict(point=point, rule=rule, detail=detail, sizes=sizes)
-        return Verdict(point=point, spec=spec, config_hash=config_hash(spec), sizes=sizes)
-
-    def _broken_rule(self, sizes: Sizes) -> tuple[str, str]:
-        rules = self.search.fields.rules
         for name in ("parameters", "forward_flops", "train_flops"):
             limit, value = getattr(rules, f"max_{name}"), getattr(sizes, name)
             if limit is not None and value > limit:
                 label = name.replace("flops", "FLOPs").replace("_", " ")
-                return f"more than {limit:,} {label}", f"{value:,} {label}"
-        return "", ""
+                rule, detail = f"more than {limit:,} {label}", f"{value:,} {label}"
+                return Verdict(point=point, rule=rule, detail=detail)
+        return Verdict(point=point, spec=spec, sizes=sizes)
 
 
 def measure_sizes(spec: ExperimentSpec, with_training: bool) -> Sizes:

@@ -13,16 +13,16 @@ from typing import Any
 
 from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, commit_json
 from vitcli.runner.search.figures import write_figures
 from vitcli.runner.search.result import (
+    RESULTS,
     SearchResult,
-    SearchTrial,
     best_rows,
     notes,
     score_text,
-    write_result,
 )
+from vitcli.runner.search.trial import SearchTrial
 
 CAPTIONS = {
     "fields": "Score of each trial by each field that varies.",
@@ -37,7 +37,7 @@ def publish(doc: SearchResult, root: Path) -> None:
     figures = write_figures(doc, root / "figures")
     commit(root / PAGE, html(doc, figures).encode())
     commit(root / TABLE, table_csv(doc).encode())
-    write_result(doc, root)
+    commit_json(root / RESULTS, doc.model_dump(mode="json"))
 
 
 def table_csv(doc: SearchResult) -> str:

@@ -2,10 +2,10 @@
 
 import shlex
 import statistics
+import warnings
 from collections import Counter
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
@@ -13,20 +13,22 @@ from vitcli.core.spec import Spec
 from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
-from vitcli.runner.experiment.config import typed_name
+from vitcli.runner.experiment.config import flatten, typed_name
 from vitcli.runner.experiment.diff import changed_fields
-from vitcli.runner.files import commit_json
-from vitcli.runner.search.attributes import RULE
-from vitcli.runner.search.definition import shown_changes
-from vitcli.runner.search.driver import Driver
-from vitcli.runner.search.records import SearchTrial
-from vitcli.runner.search.repeats import read_repeat, repeat_specs, repeated
 from vitcli.runner.search.space import as_label
+from vitcli.runner.search.trial import RULE, SearchTrial
 from vitcli.runner.text import portable, portable_fields, quantity
+
+if TYPE_CHECKING:
+    from vitcli.runner.search.objective import Objective
 
 RESULTS = "results.json"
 NUM_BEST = 10
 """Number of trials in the table of the best."""
+MIN_IMPORTANCE = 10
+"""Number of finished trials below which no importances are computed."""
+EVALUATOR = "PED-ANOVA"
+"""The evaluator of importances, which is Optuna's default since 2026."""
 
 
 class SearchResult(Spec):
@@ -128,19 +130,20 @@ def cost_of(trial: SearchTrial, name: str) -> float:
     return float(getattr(trial, name) or 0)
 
 
-def make_result(driver: Driver) -> SearchResult:
-    """Return the document of a search as its driver knows it now."""
-    search, store = driver.search, driver.store
-    rules = Counter(trial.user_attrs.get(RULE) for trial in store.trials())
-    evaluator, importances = store.importances()
+def make_result(objective: "Objective") -> SearchResult:
+    """Return the document of a search as its storage knows it now."""
+    search = objective.search
+    rules = Counter(
+        trial.user_attrs[RULE]
+        for trial in objective.study.get_trials(deepcopy=False)
+        if RULE in trial.user_attrs
+    )
+    own = flatten(search.base.model_dump(mode="json"))
     repeats = [
-        found
-        for verdict in repeated(driver)
-        for spec in repeat_specs(search, verdict)
-        if (found := read_repeat(driver, verdict, spec))
+        objective.repeats[folder]
+        for folder in objective.wanted_repeats()
+        if folder in objective.repeats
     ]
-    numbers = {folder: number for folder, (number, _) in driver.verdicts.items()}
-    trials = sorted(driver.results.items(), key=lambda item: numbers[item[0]])
     return SearchResult(
         name=search.name,
         question=search.question,
@@ -156,29 +159,35 @@ def make_result(driver: Driver) -> SearchResult:
         num_trials=search.num_trials,
         space={field: each.text for field, each in search.space.parameters.items()},
         short_names=search.space.short_names(),
-        base=shown_changes(search),
+        base={field: own.get(field) for field in search.space.parameters},
         base_config=portable_fields(changed_fields(search.base)),
-        skipped=dict(sorted(_named(rules).items())),
-        trials=[trial for _, trial in trials],  # type: ignore[arg-type]
+        skipped=dict(sorted(rules.items())),
+        trials=[*objective.read(objective.study).values()],  # type: ignore[arg-type]
         repeats=repeats,  # type: ignore[arg-type]
-        importance_evaluator=evaluator,
-        importances=importances,
+        importance_evaluator=EVALUATOR,
+        importances=importances(objective),
     )
+
+
+def importances(objective: "Objective") -> dict[str, float]:
+    """Return field -> importance for the score (PED-ANOVA); sums to 1, or empty for few trials."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    study, search = objective.study, objective.search
+    if sum(trial.state.name == "COMPLETE" for trial in study.trials) < MIN_IMPORTANCE:
+        return {}
+    sign = -1.0 if search.headline.higher_is_better else 1.0
+    target = (lambda trial: sign * trial.values[0]) if search.is_pareto else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a target must be small where it is good
+        evaluator = PedAnovaImportanceEvaluator()
+        return dict(get_param_importances(study, evaluator=evaluator, target=target))
 
 
 def typed(path: Path) -> str:
     """Return the argument that selects the file of a search: its name, or else its path."""
     name = typed_name(path)
     return name if name == path.stem else portable(str(path))
-
-
-def _named(rules: Mapping[str | None, int]) -> dict[str, int]:
-    return {rule: count for rule, count in rules.items() if rule is not None}
-
-
-def write_result(doc: SearchResult, root: Path) -> None:
-    """Write results.json."""
-    commit_json(root / RESULTS, doc.model_dump(mode="json"))
 
 
 def best_rows(doc: SearchResult, count: int = NUM_BEST) -> tuple[list[str], list[list[str]]]:

@@ -1,26 +1,48 @@
-"""A search from its first to its last training: the driver asks, an engine trains."""
+"""A search from its first to its last training."""
 
-import contextlib
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from vitcli.runner.engines.engine import Cancels, Engine, Job, Setup
-from vitcli.runner.engines.make import make_engine
-from vitcli.runner.errors import ConfigError, PartlyError, StoppedError
-from vitcli.runner.files import make_output_folder, require_utf8
-from vitcli.runner.run.folder import hold_folder
+from vitcli.runner.engines.drive import Drive
+from vitcli.runner.engines.engine import Setup
+from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.search.definition import Search
-from vitcli.runner.search.driver import MAX_FAILURES, Driver
-from vitcli.runner.search.history import write_history
-from vitcli.runner.search.repeats import repeat_jobs
-from vitcli.runner.study.drive import error_of
+from vitcli.runner.search.objective import Objective
 from vitcli.runner.study.plan import Options, worker_count
-from vitcli.runner.study.run import wait_for_orphans
 from vitcli.runner.text import quantity
-from vitcli.runner.train.events import Ended, Started, Stopping, TrialEvent
-from vitcli.runner.train.signals import StopFlag
+from vitcli.runner.train.events import Ended, EpochDone, TrialEvent
+
+MAX_FAILURES = 3
+"""Number of failed trials in a row after which the search stops."""
+
+
+class SearchDrive(Drive):
+    """Trains the trials of a search, each of which decides what comes next, then its repeats."""
+
+    can_leave = False
+
+    def __init__(
+        self, objective: Objective, setup: Setup, on_event: Callable[[TrialEvent], None]
+    ) -> None:
+        budget = objective.options.budget
+        super().__init__(objective.root, setup, on_event, budget=budget, max_failures=MAX_FAILURES)
+        self.objective = objective
+
+    def end(self, found: TrialEvent) -> None:
+        """Tell the sampler how a trial ended."""
+        assert isinstance(found.event, Ended)
+        self.objective.end(found.folder, found.event)
+
+    def more(self) -> Sequence[str]:
+        """Return the next trial; the repeats once the last trial has ended."""
+        if folder := self.objective.next_folder():
+            return [folder]
+        return [] if self.objective.open else self.objective.next_repeats()
+
+    def gives_up(self, found: TrialEvent) -> bool:
+        """Return whether the pruner stops a trial."""
+        event = found.event
+        return isinstance(event, EpochDone) and self.objective.gives_up(found.folder, event)
 
 
 def check_cluster(search: Search, options: Options) -> None:
@@ -44,43 +66,39 @@ def check_cluster(search: Search, options: Options) -> None:
         )
 
 
-def run_search(driver: Driver) -> None:
+def run_search(objective: Objective, on_event: Callable[[TrialEvent], None]) -> None:
     """Train trials until the search has enough, then its repeats.
 
     Raises:
-        InUseError: Another process runs this search.
         StoppedError: A signal stopped the search; every trial can be continued.
         PartlyError: The time budget was used up, trials failed one after the other, or a repeat
             failed.
     """
-    count = worker_count(driver.search, driver.options)
-    jobs = driver.recover()
-    wait_for_orphans([driver.root / folder for folder in driver.verdicts])
-    driver.begin_plan()
-    while len(jobs) < count and (job := driver.next_job()):
-        jobs.append(job)
-    write_history(driver)
-    deadline = time.monotonic() + driver.options.budget if driver.options.budget else None
-    if jobs:
-        train_jobs(driver, jobs, count, deadline, more=driver.next_job)
-    if repeats := repeat_jobs(driver):
-        train_jobs(driver, repeats, count, deadline)
-        if left := repeat_jobs(driver):
-            number = quantity(len(left), "repeat")
-            raise PartlyError(f"without a result: {number}; try again: {driver.options.command}")
+    from vitcli.runner.machine.device import pick_device
 
-
-@contextlib.contextmanager
-def hold_search(root: Path) -> Iterator[None]:
-    """Lock the folder of a search, so that only one driver asks for points at a time.
-
-    Raises:
-        InUseError: Another process runs this search.
-    """
-    require_utf8(root)
-    make_output_folder(root)
-    with hold_folder(root, "another process is running this search"):
-        yield
+    search, options = objective.search, objective.options
+    count = worker_count(search, options)
+    objective.recover()
+    objective.begin_plan()
+    if taken := len(objective.plan["saved"]):
+        objective.say(f"{quantity(taken, 'trial')} taken from {objective.place.journal.parent}")
+    folders: list[str] = []
+    while len(folders) < count and (folder := objective.next_folder()):
+        folders.append(folder)
+    pin = options.pin and pick_device(options.device).type == "cpu"
+    setup = Setup(threads=search.threads, count=count, pin=pin, cluster=options.cluster)
+    drive = SearchDrive(objective, setup, on_event)
+    drive.run(folders or objective.next_repeats())
+    done = f"{quantity(len(objective.results), 'trial')} of {search.num_trials} done"
+    text = f"{done}. Continue: {options.command}"
+    if drive.is_stopped():
+        raise drive.stopped_error(text)
+    if drive.has_failed:
+        reason = drive.failures[-1]
+        raise PartlyError(f"{MAX_FAILURES} trials failed one after the other ({reason}); {text}")
+    if left := objective.wanted_repeats().keys() - objective.repeats.keys():
+        number = quantity(len(left), "repeat")
+        raise PartlyError(f"without a result: {number}; try again: {options.command}")
 
 
 def left_over(options: Options, used: float) -> Options:
@@ -94,66 +112,3 @@ def left_over(options: Options, used: float) -> Options:
     if used >= options.budget:
         raise PartlyError(f"the budget is used up; final stage: {options.command}")
     return replace(options, budget=options.budget - used)
-
-
-def engine_for(driver: Driver, jobs: list[Job], count: int) -> Engine:
-    """Return the engine that trains the jobs."""
-    from vitcli.runner.machine.device import pick_device
-
-    options = driver.options
-    pin = options.pin and pick_device(options.device).type == "cpu"
-    threads, cluster = driver.search.threads, options.cluster
-    setup = Setup(threads=threads, count=count, pin=pin, cluster=cluster)
-    return make_engine(cluster.engine, driver.root, jobs, setup)
-
-
-def train_jobs(
-    driver: Driver,
-    jobs: list[Job],
-    count: int,
-    deadline: float | None,
-    more: Callable[[], Job | None] = lambda: None,
-) -> None:
-    """Train jobs; after each one that ended, add the job that ``more`` returns."""
-    engine = engine_for(driver, jobs, count)
-    is_late = has_begun = False
-    with StopFlag() as stop, contextlib.ExitStack() as closing:
-
-        def tick() -> None:
-            nonlocal is_late
-            is_late = is_late or (deadline is not None and time.monotonic() > deadline)
-            if (is_late or stop.number) and not engine.stopping:
-                driver.on_event(TrialEvent("", Stopping()))
-                engine.stop()
-
-        events = engine.events(tick)
-        closing.callback(events.close)
-        for found in events:
-            has_begun = has_begun or isinstance(found.event, Started)
-            driver.handle(found)
-            driver.on_event(found)
-            if driver.should_prune(found):
-                assert isinstance(engine, Cancels), "check_cluster lets no other engine prune"
-                engine.cancel(found.folder)
-            if isinstance(found.event, Ended):
-                if found.event.stage == "data" and not has_begun:
-                    raise error_of(found.event)
-                if len(driver.failures) >= MAX_FAILURES:
-                    engine.stop()
-                if not engine.stopping and (job := more()):
-                    engine.add(job)
-                write_history(driver)
-    _raise_unless_done(driver, stop.number, is_late=is_late)
-
-
-def _raise_unless_done(driver: Driver, number: int | None, *, is_late: bool) -> None:
-    """Raise an error that says how to continue, if something stopped the search."""
-    done = quantity(len(driver.results), "trial")
-    text = f"{done} of {driver.search.num_trials} done. Continue: {driver.options.command}"
-    if number:
-        raise StoppedError(f"stopped; {text}", number)
-    if len(driver.failures) >= MAX_FAILURES:
-        last = driver.failures[-1]
-        raise PartlyError(f"{MAX_FAILURES} trials failed one after the other ({last}); {text}")
-    if is_late:
-        raise PartlyError(f"the budget is used up; {text}")

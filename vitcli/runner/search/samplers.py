@@ -1,10 +1,10 @@
-"""The samplers of a search: Optuna's own, regularised evolution, and a grid.
+"""The samplers of a search: Optuna's own, and regularised evolution.
 
 Every sampler is a pure function of the trials so far and of a seed. So a search that was killed
 and continues with one trial at a time proposes the points that an uninterrupted one would.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +14,13 @@ from optuna.distributions import (
     FloatDistribution,
     IntDistribution,
 )
+from optuna.pruners import BasePruner, MedianPruner, NopPruner, SuccessiveHalvingPruner
 from optuna.samplers import BaseSampler, NSGAIISampler, RandomSampler, TPESampler
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
-from vitcli.runner.search.attributes import is_lost
-from vitcli.runner.search.definition import Search
-from vitcli.runner.search.space import Choices, Parameter, Point, Space, point_key
+from vitcli.runner.search.fields import SearchFields
+from vitcli.runner.search.space import Choices, Parameter, Space
 
 Distributions = dict[str, BaseDistribution]
 STARTUP_TRIALS = 10
@@ -41,31 +41,32 @@ def _distribution(parameter: Parameter) -> BaseDistribution:
     return FloatDistribution(parameter.low, parameter.high, parameter.log, parameter.step)
 
 
-def make_sampler(search: Search, number: int, *, is_stuck: bool = False) -> BaseSampler:
-    """Return the sampler for the trial with a number.
+def make_pruner(fields: SearchFields) -> BasePruner:
+    """Return the pruner of a search."""
+    if fields.pruning == "none":
+        return NopPruner()
+    return MedianPruner() if fields.pruning == "median" else SuccessiveHalvingPruner()
+
+
+def make_sampler(
+    fields: SearchFields, space: Distributions, number: int, *, is_stuck: bool = False
+) -> BaseSampler:
+    """Return the sampler for the question with a number.
 
     Args:
-        search: The search.
-        number: Number of the trial in the storage; together with the seed it decides the draws.
+        fields: The fields of the search.
+        space: Its space.
+        number: Number of the question; together with the seed it decides the draws.
         is_stuck: The sampler repeats itself, so a random point is drawn instead.
     """
-    fields = search.fields
-    seed = derived_seed(fields.seed, number)
-    if fields.sampler == "grid":
-        return GridSampler(search.space)
-    if fields.sampler == "random" or is_stuck:
-        return RandomSampler(seed=seed)
-    if fields.sampler == "evolution":
-        space = distributions(search.space)
+    seed = int(np.random.SeedSequence([fields.seed, number]).generate_state(1)[0])
+    if fields.sampler == "evolution" and not is_stuck:
         return EvolutionSampler(space, fields.population, fields.sample_size, seed)
-    if fields.sampler == "nsga2":
+    if fields.sampler == "nsga2" and not is_stuck:
         return NSGAIISampler(population_size=fields.population, seed=seed)
-    return TPESampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
-
-
-def derived_seed(seed: int, number: int) -> int:
-    """Return the seed of the draws of one trial."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])
+    if fields.sampler == "tpe" and not is_stuck:
+        return TPESampler(n_startup_trials=STARTUP_TRIALS, seed=seed)
+    return RandomSampler(seed=seed)
 
 
 class EvolutionSampler(BaseSampler):
@@ -91,15 +92,20 @@ class EvolutionSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, search_space: Distributions
     ) -> dict[str, Any]:
         """Return a child of the population, or a random point while there is no population."""
-        point = {name: self._draw(study, trial, name) for name in search_space}
-        members = youngest(study.get_trials(deepcopy=False), self._population)
+
+        def draw(name: str) -> Any:
+            return self.sample_independent(study, trial, name, search_space[name])
+
+        point = {name: draw(name) for name in search_space}
+        done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        members = sorted(done, key=lambda each: (each.datetime_complete, each.number))
         if len(members) < self._population:
             return point
-        parent = self._parent(members, study.direction)
+        parent = self._parent(members[-self._population :], study.direction)
         free = [name for name, each in search_space.items() if not each.single()]
         name = free[int(self._rng.integers(len(free)))]
         while point[name] == parent[name]:
-            point[name] = self._draw(study, trial, name)
+            point[name] = draw(name)
         return parent | {name: point[name]}
 
     def sample_independent(
@@ -108,50 +114,8 @@ class EvolutionSampler(BaseSampler):
         """Return a random value."""
         return self._random.sample_independent(study, trial, param_name, param_distribution)
 
-    def _draw(self, study: Study, trial: FrozenTrial, name: str) -> Any:
-        return self._random.sample_independent(study, trial, name, self._space[name])
-
-    def _parent(self, members: Sequence[FrozenTrial], direction: StudyDirection) -> Point:
+    def _parent(self, members: Sequence[FrozenTrial], direction: StudyDirection) -> dict[str, Any]:
         chosen = self._rng.choice(len(members), size=self._sample_size, replace=False)
         sign = 1 if direction == StudyDirection.MAXIMIZE else -1
         best = max((members[i] for i in chosen), key=lambda each: sign * (each.value or 0.0))
         return dict(best.params)
-
-
-def youngest(trials: Sequence[FrozenTrial], count: int) -> list[FrozenTrial]:
-    """Return the trials that were finished last, the oldest of them first."""
-    done = [trial for trial in trials if trial.state == TrialState.COMPLETE]
-    return sorted(done, key=lambda each: (each.datetime_complete, each.number))[-count:]
-
-
-class GridSampler(BaseSampler):
-    """Takes every point of a space of choices once, in the order of the file."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-
-    def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> Distributions:
-        """Return the whole space."""
-        return distributions(self._space)
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Return the first point that no trial has; then the first one whose trials all failed.
-
-        If there is none either, the last point.
-        """
-        trials = [each for each in study.get_trials(deepcopy=False) if each.number < trial.number]
-        taken = {point_key(each.params) for each in trials}
-        settled = {point_key(each.params) for each in trials if not is_lost(each)}
-        for known in (taken, settled):
-            for point in self._space.points():
-                if point_key(point) not in known:
-                    return point
-        return point
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: Any
-    ) -> Any:
-        """Return the first choice. Not reached, because all fields are drawn together."""
-        return param_distribution.choices[0]

@@ -8,11 +8,12 @@ from decimal import Decimal
 from itertools import product
 from typing import Any
 
-import numpy as np
+from pydantic import Field
+
+from vitcli.core.spec import Spec
 
 Point = dict[str, Any]
 """Dotted field -> value."""
-MAX_CHOICES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +30,18 @@ class Choices:
     def text(self) -> str:
         return ", ".join(map(as_label, self.values))
 
-    def draw(self, rng: np.random.Generator) -> Any:
-        """Return a random value; all are equally probable."""
-        return self.values[int(rng.integers(len(self.values)))]
 
-
-@dataclass(frozen=True, kw_only=True)
-class Range:
+class Range(Spec):
     """A field that takes the numbers between two ends."""
 
-    low: float
-    high: float
-    step: float | None = None
+    low: int | float
+    """Smallest value. Two integers make a range of integers."""
+    high: int | float
+    """Largest value."""
+    step: int | float | None = Field(None, gt=0)
+    """Distance between two values; unset takes every number, or every integer between integers."""
     log: bool = False
+    """Draw on a logarithmic scale, as for a learning rate."""
 
     @property
     def is_integer(self) -> bool:
@@ -60,15 +60,6 @@ class Range:
         step = f" in steps of {self.step:g}" if self.step else ""
         return f"{self.low:g} to {self.high:g}{step}{' (log)' if self.log else ''}"
 
-    def draw(self, rng: np.random.Generator) -> Any:
-        """Return a random value; on a logarithmic scale if ``log`` is set."""
-        if self.log:
-            value = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
-            return round(value) if self.is_integer else value
-        if math.isinf(self.size):
-            return rng.uniform(self.low, self.high)
-        return self.low + int(rng.integers(int(self.size))) * (self.step or 1)
-
 
 Parameter = Choices | Range
 
@@ -84,9 +75,10 @@ class Space:
         """Return the number of points, valid or not; infinity if a field takes real numbers."""
         return math.prod(each.size for each in self.parameters.values())
 
-    def draw(self, rng: np.random.Generator) -> Point:
-        """Return a random point."""
-        return {field: each.draw(rng) for field, each in self.parameters.items()}
+    @property
+    def is_finite(self) -> bool:
+        """Return whether every field has choices, so that ``points`` yields every point."""
+        return all(isinstance(each, Choices) for each in self.parameters.values())
 
     def points(self) -> Iterator[Point]:
         """Yield every point, the last field fastest. Every field must have choices."""
@@ -101,7 +93,7 @@ class Space:
         return {field: name if ends.count(name) == 1 else field for field, name in last.items()}
 
 
-def point_key(point: Point) -> str:
+def point_key(point: Mapping[str, Any]) -> str:
     """Return a text that is equal for equal points only."""
     return json.dumps(point, sort_keys=True)
 
@@ -111,11 +103,6 @@ def as_label(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def describe_point(point: Point, names: Mapping[str, str]) -> str:
-    """Return a point in words, such as ``depth=4 embed_dim=64``."""
-    return " ".join(f"{names[field]}={as_label(value)}" for field, value in point.items())
 
 
 def matches(point: Point, pattern: Mapping[str, Any]) -> bool:

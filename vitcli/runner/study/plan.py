@@ -43,6 +43,15 @@ class Options:
     cluster: Cluster = field(default_factory=Cluster)
     """The engine that trains, and what each trial gets of it."""
 
+    def request(self) -> dict[str, str | bool | None]:
+        """Return the options that a worker needs. They are those of one driver."""
+        return {
+            "device": self.device,
+            "data_dir": str(self.data_dir.resolve()) if self.data_dir else None,
+            "offline": self.offline,
+            "command": self.command,
+        }
+
 
 @dataclass(frozen=True, kw_only=True)
 class StudyPlan:

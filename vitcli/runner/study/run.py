@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from vitcli.runner.engines.drive import Drive
 from vitcli.runner.engines.drivers import join_drivers, other_drivers, prepare_folder
 from vitcli.runner.engines.engine import Setup
 from vitcli.runner.engines.make import check_engine
@@ -14,10 +15,9 @@ from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, require_utf8
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import Trial
-from vitcli.runner.study.drive import Drive
 from vitcli.runner.study.margin import as_plan, declared_margins, read_margins
 from vitcli.runner.study.plan import Options, StudyPlan, current_states, worker_count
 from vitcli.runner.study.saved import save_trial
@@ -64,8 +64,22 @@ def run_study(
             write_plan(plan, options, keep=has_others)
             for trial in plan.trials:
                 _clear_folder(plan, trial, on_event)
-        Drive(plan, options, setup, on_event).run()
-        return current_states(plan)
+        return _drive(plan, options, setup, on_event)
+
+
+def _drive(
+    plan: StudyPlan, options: Options, setup: Setup, on_event: Callable[[TrialEvent], None]
+) -> dict[str, TrialState]:
+    """Train the trials of a plan; return all states."""
+    max_failures = 1 if options.fail_fast else None
+    drive = Drive(plan.root, setup, on_event, budget=options.budget, max_failures=max_failures)
+    drive.run([trial.folder for trial in plan.trials])
+    states = current_states(plan)
+    done = sum(state.state in RESULT_STATES for state in states.values())
+    if drive.is_stopped() and done < len(states):
+        text = f"{done} of {quantity(len(states), 'trial')} done. Continue: {options.command}"
+        raise drive.stopped_error(text)
+    return states
 
 
 def _set_up(
@@ -83,20 +97,10 @@ def _set_up(
         threads=plan.study.threads,
         count=count,
         pin=pin,
-        request=_request(options),
+        request=options.request(),
         driver=driver,
         cluster=options.cluster,
     )
-
-
-def _request(options: Options) -> dict[str, str | bool | None]:
-    """Return the options that a worker needs. They are those of one driver."""
-    return {
-        "device": options.device,
-        "data_dir": str(options.data_dir.resolve()) if options.data_dir else None,
-        "offline": options.offline,
-        "command": options.command,
-    }
 
 
 def _reduce_to_weights(folders: list[Path]) -> None:
@@ -195,7 +199,7 @@ def write_plan(plan: StudyPlan, options: Options, *, keep: bool = False) -> None
     content = {
         "study": study.name,
         "threads": study.threads,
-        **_request(options),
+        **options.request(),
         "parameters": plan.parameters,
         "data_hash": kept_data_hash(plan),
         "margins": as_plan(declared_margins(study, plan.root, plan.saved)),

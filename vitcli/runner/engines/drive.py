@@ -1,0 +1,185 @@
+"""The loop of a driver: an engine trains trials, and trials of other drivers are waited for."""
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from vitcli.runner.engines.engine import Cancels, Engine, Job, Setup
+from vitcli.runner.engines.make import make_engine
+from vitcli.runner.engines.remote import result_of
+from vitcli.runner.errors import (
+    ConfigError,
+    InputError,
+    InUseError,
+    PartlyError,
+    ResourceError,
+    StoppedError,
+    UserError,
+)
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.listing import is_in_use
+from vitcli.runner.text import quantity
+from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
+from vitcli.runner.train.signals import StopFlag
+
+POLL_SECONDS = 0.5
+"""Time between two looks at a trial that another driver trains."""
+HANG_UP = (signal.SIGHUP, signal.SIGTERM)
+"""Signals after which an engine whose jobs outlive the driver keeps them: a closed terminal."""
+LEFT = "the jobs go on without this process; the same command finds them again"
+
+
+class Drive:
+    """Trains the trials of a study or of a search.
+
+    Several drivers may do so in one folder. The trial's own lock lets one of them train it; the
+    others come back later and find its result, or train it themselves.
+
+    Args:
+        root: Folder with the plan and the trials.
+        setup: How the engine trains them.
+        on_event: Receives every event of every trial.
+        budget: Seconds after which running trials are stopped.
+        max_failures: Number of failed trials in a row after which no other is begun.
+    """
+
+    can_leave = True
+    """Whether trials that outlive the driver go on after the terminal was closed."""
+
+    def __init__(
+        self,
+        root: Path,
+        setup: Setup,
+        on_event: Callable[[TrialEvent], None],
+        *,
+        budget: float | None = None,
+        max_failures: int | None = None,
+    ) -> None:
+        self.root, self.setup, self.on_event = root, setup, on_event
+        self.failures: list[str] = []
+        """Reasons of the failed trials since the last one that did not fail."""
+        self._max_failures = max_failures
+        self._deadline = time.monotonic() + budget if budget else None
+        self._is_late = self._has_begun = False
+        self._stop = StopFlag()
+
+    def end(self, found: TrialEvent) -> None:
+        """Note that a trial ended. A search tells its sampler."""
+
+    def more(self) -> Sequence[str]:
+        """Return the run folders to train next, after a trial ended. A study knows all at first."""
+        return ()
+
+    def gives_up(self, found: TrialEvent) -> bool:
+        """Return whether a trial should be stopped after the epoch that an event reports."""
+        return False
+
+    def run(self, folders: Sequence[str]) -> None:
+        """Train until every trial has ended, or a signal, the budget or failures stop it.
+
+        Raises:
+            UserError: The images cannot be read.
+        """
+        with self._stop:
+            while folders:
+                folders = self._wait_for_others(self._train(folders))
+
+    def is_stopped(self) -> bool:
+        """Return whether a signal or the budget has stopped the trials."""
+        late = self._deadline is not None and time.monotonic() > self._deadline
+        self._is_late = self._is_late or late
+        return self._is_late or self._stop.number is not None
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether so many trials failed that no other is begun."""
+        return self._max_failures is not None and len(self.failures) >= self._max_failures
+
+    def stopped_error(self, text: str) -> UserError:
+        """Return the error that says what stopped the trials; ``text`` says how to continue."""
+        if self._stop.number:
+            return StoppedError(f"stopped; {text}", self._stop.number)
+        return PartlyError(f"the budget is used up; {text}")
+
+    def _train(self, folders: Sequence[str]) -> list[str]:
+        """Train trials; return those that another process trains."""
+        jobs = [Job(folder) for folder in folders]
+        engine = make_engine(self.setup.cluster.engine, self.root, jobs, self.setup)
+        busy = []
+        with contextlib.closing(engine.events(lambda: self._tick(engine))) as events:
+            for found in events:
+                if is_busy(found):
+                    busy.append(found.folder)
+                    continue
+                self._handle(found)
+                if self.gives_up(found) and isinstance(engine, Cancels):
+                    engine.cancel(found.folder)
+                if self.has_failed and not engine.stopping:
+                    engine.stop()
+                if isinstance(found.event, Ended) and not engine.stopping:
+                    for folder in self.more():
+                        engine.add(Job(folder))
+        return [] if engine.stopping else busy
+
+    def _tick(self, engine: Engine) -> None:
+        if self.is_stopped() and not engine.stopping:
+            leave = self.can_leave and engine.outlives_driver and self._stop.number in HANG_UP
+            self.on_event(TrialEvent("", Message(text=LEFT) if leave else Stopping()))
+            engine.stop(leave=leave)
+
+    def _handle(self, found: TrialEvent) -> None:
+        event = found.event
+        self._has_begun = self._has_begun or isinstance(event, Started)
+        if isinstance(event, Ended):
+            if event.state == "failed":
+                mark_failed(RunDir(self.root / found.folder), event.reason)
+                if event.stage == "data" and not self._has_begun:
+                    raise error_of(event)
+                self.failures.append(event.reason)
+            elif event.state != "interrupted":
+                self.failures.clear()
+            self.end(found)
+        self.on_event(found)
+
+    def _wait_for_others(self, busy: Sequence[str]) -> list[str]:
+        """Wait for trials of other processes; return those to train now."""
+        if busy:
+            text = f"{quantity(len(busy), 'trial')} trained by another process; waiting"
+            self.on_event(TrialEvent("", Message(text=text)))
+        waiting = list(busy)
+        left: list[str] = []
+        while waiting and not left and not self.is_stopped():
+            for folder in list(waiting):
+                run = RunDir(self.root / folder)
+                if is_in_use(run):
+                    continue
+                waiting.remove(folder)
+                if end := result_of(run):
+                    self._handle(TrialEvent(folder, end))
+                    left.extend(self.more())
+                else:
+                    left.append(folder)
+            if waiting and not left:
+                time.sleep(POLL_SECONDS)
+        return [] if self.is_stopped() else left + waiting
+
+
+def is_busy(found: TrialEvent) -> bool:
+    """Return whether a trial was not trained because another process trains it."""
+    event = found.event
+    return isinstance(event, Ended) and event.exit == InUseError.exit_code
+
+
+def mark_failed(run: RunDir, reason: str) -> None:
+    """Write the reason of a failure into the run folder, where a killed worker left "running"."""
+    with contextlib.suppress(OSError):  # the other trials continue even on a full disk
+        if run.exists and run.status()["state"] == "running":
+            run.set_status("failed", run.last_step(), reason)
+
+
+def error_of(event: Ended) -> UserError:
+    """Return the error that ended a trial."""
+    kinds: Mapping[int, type[UserError]] = {2: ConfigError, 5: ResourceError}
+    return kinds.get(event.exit or 4, InputError)(event.reason)
