@@ -4,6 +4,7 @@ import base64
 import contextlib
 import hashlib
 import json
+import math
 import os
 import signal
 import stat
@@ -265,6 +266,18 @@ def to_hashed_json(value: dict[str, Any]) -> bytes:
     Exactly one sequence of bytes is valid for given values, so every changed byte is detected.
     """
     return to_json(value | {"sha256": sha256(to_json(value))})
+
+
+def parse_strict_json(text: str) -> Any:
+    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999."""
+    return json.loads(text, parse_constant=_parse_finite, parse_float=_parse_finite)
+
+
+def _parse_finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value
 
 
 def is_unchanged(value: dict[str, Any], content: bytes) -> bool:

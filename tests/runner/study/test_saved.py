@@ -14,17 +14,18 @@ from typer.testing import CliRunner
 from tests.runner.study.test_states import ROOT, STUDY, fabricate
 from vitcli.cli.main import app
 from vitcli.runner.engines.plan_file import PLAN
-from vitcli.runner.files import commit_json
+from vitcli.runner.files import commit, commit_json, sha256, to_hashed_json
+from vitcli.runner.run import store
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.store import read_lines, read_store
 from vitcli.runner.study import drive
 from vitcli.runner.study import plan as study_plan
-from vitcli.runner.study import saved as saved_module
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import Options, plan_study, saved_for_training
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.run import run_study, save_results
-from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
+from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.table import read_document, render
 from vitcli.runner.train.events import Ended, TrialEvent
@@ -40,10 +41,30 @@ def save_all(study: Study) -> None:
     save_results(plan_study(study, ROOT, ()), SAVED)
 
 
-def record_of(folder: str) -> Path:
-    """Return the JSON file of a saved trial of the study."""
-    (path,) = (SAVED / "mine").glob(f"{folder}-*.json")
-    return path
+LINES = SAVED / "mine/seed0.jsonl"
+
+
+def value_of(variant: str) -> dict:
+    """Return the saved trial of a variant with seed 0."""
+    (found,) = (each for each in read_lines(LINES) if each.value["variant"] == variant)
+    return found.value
+
+
+def write_as_before(path: Path) -> list[Path]:
+    """Write the trials of a seed as vitcli 0.8 did; return the JSON files."""
+    written = []
+    for each in read_lines(path):
+        target = path.parent / each.value["variant"] / f"{path.stem}-{each.key[:8]}.json"
+        target.parent.mkdir(exist_ok=True)
+        value = {name: content for name, content in each.value.items() if name != "format"}
+        if value["predictions_sha256"]:
+            np.savez_compressed(target.with_suffix(".npz"), **each.predictions())
+            value["predictions_sha256"] = sha256(target.with_suffix(".npz").read_bytes())
+        target.write_bytes(to_hashed_json({"format": 1, **value}))
+        written.append(target)
+    path.unlink()
+    path.with_suffix(".npz").unlink(missing_ok=True)
+    return written
 
 
 def states(study: Study, saved: SavedTrials | None) -> dict[str, str]:
@@ -72,11 +93,14 @@ def test_a_saved_trial_counts_if_the_study_has_no_result(study, has_folders):
 def test_a_saved_trial_holds_labels_predictions_and_probabilities(study):
     fabricate("full", 0, 0.75)
     save_all(study)
-    with np.load(record_of("full/seed0").with_suffix(".npz")) as file:
-        assert file["label"].dtype == file["prediction"].dtype == np.uint8
-        assert (file["label"] == file["prediction"]).mean() == 0.75
-        expected = np.where(np.arange(2000) < 1500, 0.5, 1 / (1 + np.e))
-        np.testing.assert_allclose(file["probability"], expected, atol=1e-3)
+    (found,) = read_lines(LINES)
+    arrays = found.predictions()
+    assert arrays["label"].dtype == arrays["prediction"].dtype == np.uint8
+    assert (arrays["label"] == arrays["prediction"]).mean() == 0.75
+    expected = np.where(np.arange(2000) < 1500, 0.5, 1 / (1 + np.e))
+    np.testing.assert_allclose(arrays["probability"], expected, atol=1e-3)
+    with np.load(LINES.with_suffix(".npz")) as file:
+        assert all(name.startswith("full/") for name in file)
 
 
 def test_a_saved_trial_holds_no_path_of_this_machine(here, pictures):
@@ -84,7 +108,7 @@ def test_a_saved_trial_holds_no_path_of_this_machine(here, pictures):
     (here / "mine.yaml").write_text(base + "seeds: [0]\nvariants: {full: {}}\n")
     fabricate("full", 0, changes={"data.name": f"imagefolder:{pictures}"})
     save_all(load_study("mine.yaml"))
-    text = record_of("full/seed0").read_text()
+    text = LINES.read_text()
     assert "imagefolder:pictures" in text
     assert str(here) not in text
 
@@ -96,7 +120,7 @@ def test_a_trial_with_a_pre_training_is_saved_with_its_fields(here):
     fabricate("full", 0, 0.5, changes=first)
     study = load_study("mine.yaml")
     save_all(study)
-    config = json.loads(record_of("full/seed0").read_text())["config"]
+    config = value_of("full")["config"]
     assert {name: value for name, value in config.items() if name in first} == first
     assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished"
     read_document(render(read_results(study, ROOT), "json"))
@@ -207,7 +231,7 @@ def test_of_two_machines_results_the_matching_one_is_used(study):
     for precision, accuracy in (("bf16", 0.25), ("fp32", 0.75)):
         fabricate("full", 0, accuracy, result={"precision": precision})
         save_all(study)
-    assert len(list(SAVED.rglob("*.json"))) == 2
+    assert len(read_store(SAVED)) == 2
     shutil.rmtree(ROOT)
     for precision, accuracy in (("bf16", 0.25), ("fp32", 0.75)):
         saved = SavedTrials(SAVED, lambda spec, here=precision: here)
@@ -219,31 +243,76 @@ def test_of_two_machines_results_the_matching_one_is_used(study):
 def test_a_committed_result_stays_unless_it_is_trained_again(study):
     fabricate("full", 0, 0.75)
     save_all(study)
-    before = record_of("full/seed0").read_bytes()
+    before = LINES.read_bytes()
     fabricate("full", 0, 0.25)
     save_all(study)
-    assert record_of("full/seed0").read_bytes() == before
+    assert LINES.read_bytes() == before
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert read_saved(record_of("full/seed0")).result.test_accuracy == 0.25
+    assert value_of("full")["record"]["result"]["test_accuracy"] == 0.25
+    assert len(read_lines(LINES)) == 1
 
 
-def test_a_kill_while_saving_removes_one_saved_trial_and_harms_no_other(study, monkeypatch):
-    fabricate("full", 0, 0.75)
-    fabricate("no-norm", 0)
+@pytest.mark.parametrize("suffix", [".npz", ".jsonl"])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_kill_while_saving_loses_no_saved_trial(study, monkeypatch, suffix, is_new):
+    """It comes before the file with this suffix is written."""
+    fabricate("no-norm", 0, 0.5)
+    if not is_new:
+        fabricate("full", 0, 0.75)
     save_all(study)
     fabricate("full", 0, 0.25)
 
-    def die(value: dict) -> bytes:
-        raise KeyboardInterrupt
+    def die(path: Path, content: bytes) -> None:
+        if path.suffix == suffix:
+            raise KeyboardInterrupt
+        commit(path, content)
 
     plan = plan_study(study, ROOT, (), rerun=("full",))
     with monkeypatch.context() as patch:
-        patch.setattr(saved_module, "to_hashed_json", die)
+        patch.setattr(store, "commit", die)
         with pytest.raises(KeyboardInterrupt):
             save_results(plan, SAVED, "full/seed0")
+    found = {each.value["variant"]: each.check().record for each in read_store(SAVED)}
+    assert {name: record.result.test_accuracy for name, record in found.items()} == (
+        {"no-norm": 0.5} if is_new else {"no-norm": 0.5, "full": 0.75}
+    )
+    save_results(plan, SAVED, "full/seed0")
+    assert value_of("full")["record"]["result"]["test_accuracy"] == 0.25
+    assert value_of("no-norm")["record"]["result"]["test_accuracy"] == 0.5
+
+
+def test_a_new_seed_changes_no_file_of_another(study):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    before = {path: path.read_bytes() for path in SAVED.rglob("seed*")}
+    fabricate("full", 1, 0.25)
+    save_all(study)
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(read_store(SAVED)) == 2
+
+
+def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
+    fabricate("full", 0, 0.75)
+    fabricate("no-norm", 0, state="diverged")
+    save_all(study)
+    whole = read_results(study, ROOT)
+    (single, _) = write_as_before(LINES)
     shutil.rmtree(ROOT)
-    found = states(study, SavedTrials(SAVED))
-    assert (found["full/seed0"], found["no-norm/seed0"]) == ("missing", "finished")
+    fabricate("full", 1, 0.5)
+    save_all(study)
+    shutil.rmtree(ROOT)
+    found = read_results(study, ROOT, (), SavedTrials(SAVED))
+    assert found.rows[0].trials[0] == whole.rows[0].trials[0]
+    assert [trial.state for row in found.rows for trial in row.trials] == [
+        *("finished", "finished", "diverged", "missing"),
+    ]
+    fabricate("full", 0, 0.25)
+    save_all(study)
+    assert not LINES.exists(), "a saved trial is kept"
+    save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
+    assert value_of("full")["record"]["result"]["test_accuracy"] == 0.25
+    assert not single.exists()
+    assert not single.with_suffix(".npz").exists()
 
 
 def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
@@ -296,13 +365,13 @@ def timeless(doc: StudyResult) -> dict:
 
 
 def train_study(name: str, seeds: Sequence[int], root: Path, save: Path | None = None) -> list[int]:
-    """Train as the command does; return the number of saved files after each trial."""
+    """Train as the command does; return the number of saved trials after each trial."""
     plan, counts = plan_study(load_study(name, seeds), root, ()), []
 
     def listen(event: TrialEvent) -> None:
         if save and isinstance(event.event, Ended):
             save_results(plan, save, event.folder)
-            counts.append(len(list(save.rglob("*.json"))))
+            counts.append(len(read_store(save)))
 
     run_study(plan, Options(jobs=1, device="cpu", command="vitcli ablate mine"), listen)
     return counts
@@ -337,6 +406,6 @@ def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
     assert not Path("rest/full/seed0").exists()
     document = read_document(Path("rest/results.json").read_text())
     assert timeless(document) == timeless(whole)
-    assert len(list(SAVED.rglob("*.json"))) == 4
+    assert len(read_store(SAVED)) == 4
     shown = CliRunner().invoke(app, ["ablate", "mine.yaml", "--table-only", "-o", "elsewhere"])
     assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "the table needs no training"

@@ -15,9 +15,9 @@ from vitcli.runner.engines.drivers import other_drivers
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.overview.study_folder import StudyFolder, is_epoch, read_study, split_seed
-from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs
 from vitcli.runner.run.listing import is_number, live_state, readable_spec
+from vitcli.runner.run.record import readable_metrics
 from vitcli.runner.text import natural_key
 
 ENDED = (*RESULT_STATES, "saved")

@@ -1,7 +1,6 @@
 """The run folder: plain files that can be copied. status.json holds the state of the run."""
 
 import json
-import math
 import os
 import re
 import shlex
@@ -24,6 +23,8 @@ from vitcli.runner.files import (
     file_lock,
     is_unchanged,
     make_folder,
+    parse_strict_json,
+    read_bounded,
     require_that_it_stays,
     require_utf8,
     sha256,
@@ -52,6 +53,10 @@ CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
 WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 """Suffixes of weights files."""
 YAML = (".yaml", ".yml")
+MAX_RECORD = 1 << 24
+"""Largest size of meta.json, result.json and status.json in bytes."""
+MAX_METRICS = 1 << 30
+"""Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
@@ -168,8 +173,8 @@ class RunDir:
         A file that contains its own hash, such as result.json, is damaged if it was changed.
         """
         try:
-            content = (self.path / name).read_bytes()
-            value = _parse_strict_json(content.decode())
+            content = read_bounded(self.path / name, MAX_RECORD)
+            value = parse_strict_json(content.decode())
             is_whole = isinstance(value, dict) and is_unchanged(value, content)
         except (OSError, ValueError, RecursionError):
             return {}
@@ -183,10 +188,10 @@ class RunDir:
         """
         path = self.path / "metrics.jsonl"
         try:
-            return parse_metrics(path.read_text(), path)
+            return parse_metrics(read_bounded(path, MAX_METRICS).decode(), path)
         except FileNotFoundError:
             return []
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"{path}: cannot be read: {error}") from error
 
     def set_metrics(self, records: list[dict[str, Any]]) -> None:
@@ -215,7 +220,7 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
-            record = _parse_strict_json(line)
+            record = parse_strict_json(line)
         except (ValueError, RecursionError):
             record = None
         if not isinstance(record, dict) or type(record.get("step")) is not int:
@@ -278,18 +283,6 @@ def steps(checkpoints: Path) -> list[int]:
     """Return the steps of a run's checkpoints, newest first."""
     names = [path.parent.name for path in checkpoints.glob(f"*/{MANIFEST}")]
     return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
-
-
-def _parse_strict_json(text: str) -> Any:
-    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999."""
-    return json.loads(text, parse_constant=_parse_finite, parse_float=_parse_finite)
-
-
-def _parse_finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is no number")
-    return value
 
 
 def is_effectively_empty(folder: Path) -> bool:

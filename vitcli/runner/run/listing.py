@@ -12,9 +12,9 @@ from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
-from vitcli.runner.run.compare import last_measures
 from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.run.folder import FILES, RUNS, RunDir, checkpoint_files, temporary_files
+from vitcli.runner.run.record import last_measures
 
 PAGE = "index.html"
 """Name of the page of runs in a folder of runs."""

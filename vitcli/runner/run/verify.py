@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import get_args
 
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.files import to_hashed_json
+from vitcli.runner.files import read_bounded, to_hashed_json
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import MANIFEST, RunDir, State, headline_key, temporary_files
-from vitcli.runner.run.predictions import BROKEN_ARCHIVE, read_outputs, recomputed
+from vitcli.runner.run.predictions import BROKEN_ARCHIVE, MAX_BYTES, per_image, read_outputs
 
 
 @dataclass(frozen=True)
@@ -113,16 +113,15 @@ def _headline_key(run: RunDir) -> str:
 
 def _check_predictions(run: RunDir) -> None:
     """Check that the predictions agree with result.json."""
-    content = (run.path / "predictions.npz").read_bytes()
+    arrays = read_outputs(read_bounded(run.path / "predictions.npz", MAX_BYTES))
     try:
         row = run.spec().task.row
     except ConfigError:  # config.yaml has a verdict of its own
-        read_outputs(content)
         return
-    found = recomputed(content, row)
+    found = per_image(arrays, row)
     if found is None:
         return
-    result, (value, count) = run.read("result.json"), found
+    result, value, count = run.read("result.json"), found.mean, len(found.scores)
     if not {_headline_key(run), "num_test"} <= result.keys():  # it has a verdict of its own
         return
     if abs(value - result[_headline_key(run)]) > 1e-6 or count != result["num_test"]:

@@ -14,9 +14,8 @@ from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
 from vitcli.runner.files import commit, make_folder, read_bounded, to_hashed_json
-from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
-from vitcli.runner.study.result import as_pairs
+from vitcli.runner.run.record import as_pairs, readable_metrics
 from vitcli.runner.text import portable_fields
 
 FORMAT = 1

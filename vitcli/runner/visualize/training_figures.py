@@ -23,7 +23,7 @@ from vitcli.runner.figure_style import (
     text_width,
     wrap_text,
 )
-from vitcli.runner.run.compare import readable_metrics
+from vitcli.runner.run.record import readable_metrics
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
