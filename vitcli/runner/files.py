@@ -6,6 +6,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import signal
 import stat
 import tempfile
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock
 
@@ -234,6 +235,21 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read it.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: It is a pipe or a device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    file = os.fdopen(descriptor, "rb")
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise ValueError("not a regular file")
+    return file
+
+
 def read_bounded(path: Path, limit: int) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes.
 
@@ -241,11 +257,10 @@ def read_bounded(path: Path, limit: int) -> bytes:
         OSError: The file cannot be read.
         ValueError: It is a pipe, a device or too large, so that vitcli did not write it.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-            raise ValueError("not a regular file")
-        content = file.read(limit + 1)
-    if len(content) > limit:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        content = b"" if size > limit else file.read(limit + 1)
+    if max(size, len(content)) > limit:
         raise ValueError(f"larger than {limit:,} bytes")
     return content
 
@@ -269,8 +284,13 @@ def to_hashed_json(value: dict[str, Any]) -> bytes:
 
 
 def parse_strict_json(text: str) -> Any:
-    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999."""
-    return json.loads(text, parse_constant=_parse_finite, parse_float=_parse_finite)
+    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999.
+
+    Raises:
+        ValueError: The text is no such JSON.
+        RecursionError: It has too many brackets.
+    """
+    return (_CAREFUL if _MAY_OVERFLOW.search(text) else _FAST).decode(text)
 
 
 def _parse_finite(text: str) -> float:
@@ -278,6 +298,12 @@ def _parse_finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is no number")
     return value
+
+
+_MAY_OVERFLOW = re.compile(r"[eE]\+?\d{3}|\d{300}")
+_FAST = json.JSONDecoder(parse_constant=_parse_finite)
+_CAREFUL = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_finite)
+"""Takes several times as long, because it parses each number in Python."""
 
 
 def is_unchanged(value: dict[str, Any], content: bytes) -> bool:

@@ -55,6 +55,8 @@ WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 YAML = (".yaml", ".yml")
 MAX_RECORD = 1 << 24
 """Largest size of meta.json, result.json and status.json in bytes."""
+NUMBERS = {int, float, type(None)}
+"""Types of the values in metrics.jsonl."""
 MAX_METRICS = 1 << 30
 """Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
@@ -143,7 +145,7 @@ class RunDir:
         before, seed, after = parts
         if (before, after) not in _parsed_before:
             _parsed_before[before, after] = _parsed(path)
-        return _parsed_before[before, after].replace(seed=int(seed))
+        return _parsed_before[before, after].model_copy(update={"seed": int(seed)})
 
     def status(self) -> dict[str, Any]:
         """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed."""
@@ -223,7 +225,11 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
             record = parse_strict_json(line)
         except (ValueError, RecursionError):
             record = None
-        if not isinstance(record, dict) or type(record.get("step")) is not int:
+        if (
+            not isinstance(record, dict)
+            or type(record.get("step")) is not int
+            or not {type(value) for value in record.values()} <= NUMBERS
+        ):
             raise InputError(f"{path}:{number}: not a record")
         records.append(record)
     return records

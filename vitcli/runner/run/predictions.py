@@ -69,14 +69,13 @@ def read_outputs(content: bytes, prefix: str = "") -> Arrays:
 
 
 def _read_array(content: bytes) -> NDArray[np.generic]:
-    """Return the array of a .npy file, whose header may not claim more than the file holds."""
+    """Return the array of a .npy file, whose header may not claim another size than it has."""
     file = io.BytesIO(content)
-    shape, _, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-    if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
+    shape, is_fortran, dtype = HEADERS[np.lib.format.read_magic(file)](file)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
         raise ValueError
-    file.seek(0)
-    array: NDArray[np.generic] = np.load(file, allow_pickle=False)
-    return array
+    array: NDArray[np.generic] = np.frombuffer(content, dtype, offset=file.tell())
+    return array.reshape(shape, order="F" if is_fortran else "C")
 
 
 def condensed(arrays: Arrays, row: TaskRow) -> Arrays:

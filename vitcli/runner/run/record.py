@@ -5,7 +5,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeGuard
 
 from pydantic import (
     BaseModel,
@@ -16,17 +16,19 @@ from pydantic import (
     model_serializer,
 )
 
-from vitcli.core.spec import Spec
+from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.core.spec.base import AcceptsList, as_tuple
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import STATISTICS, Experiment, config_hash
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.files import open_regular
+from vitcli.runner.run.folder import FILES, RunDir
 from vitcli.runner.text import quantity
 
 if TYPE_CHECKING:
     from vitcli.core.data.source import DataSet
 
+MAX_EPOCH = 10**9
 NO_TEST = {"without_test": True, "num_test": 0}
 """Entries in meta.json of a run that measures validation images only."""
 
@@ -118,14 +120,6 @@ class Result(Numbers):
     kernels: str | None = None
 
 
-class Epoch(BaseModel):
-    """A line of metrics.jsonl."""
-
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow", allow_inf_nan=False)
-
-    epoch: int
-
-
 class Record(Spec):
     """The files of a finished or diverged trial, as far as a study reads them."""
 
@@ -162,17 +156,61 @@ def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
     return Result.model_validate(stored | assign_fields(Result, numbers))
 
 
+def curve(records: Sequence[Mapping[str, Any]], name: str) -> tuple[tuple[int, float], ...]:
+    """Return (epoch, number) of each line of metrics.jsonl that has both."""
+    return tuple(
+        (each["epoch"], each[name])
+        for each in records
+        if is_epoch(each.get("epoch")) and is_number(each.get(name))
+    )
+
+
+def headline_curve(
+    records: Sequence[Mapping[str, Any]], spec: ExperimentSpec
+) -> tuple[tuple[int, float], ...]:
+    """Return ``curve`` of the headline number, on the validation split if there is one."""
+    split = "val" if spec.data.val_split else "test"
+    return curve(records, f"{split}_{spec.task.row.headline.name}")
+
+
+def is_epoch(value: Any) -> TypeGuard[int]:
+    """Return whether a value of a file can be a number of epochs."""
+    return type(value) is int and 0 <= value <= MAX_EPOCH
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Return whether a value is a number that a double can hold; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
+
+
+def refuse_unreadable(run: RunDir) -> None:
+    """Refuse files that cannot be read, for example without permission: they are not damaged.
+
+    Raises:
+        InputError: A file cannot be opened.
+    """
+    for name in FILES:
+        try:
+            open_regular(run.path / name).close()
+        except (FileNotFoundError, ValueError):
+            pass
+        except OSError as error:
+            raise InputError(f"{run.path / name}: cannot be read: {error.strerror}") from error
+
+
 def read_record(
-    run: RunDir, state: Any, reason: str, meta: Meta, *, row: TaskRow, has_val: bool
+    run: RunDir,
+    spec: ExperimentSpec,
+    state: Any,
+    reason: str,
+    meta: Meta,
+    records: Sequence[Mapping[str, Any]],
 ) -> Record:
-    """Return the record of a run folder.
+    """Return the record of a run of ``spec`` with the lines ``records`` in its metrics.jsonl.
 
     Raises:
         ValidationError: A file has missing or wrong fields.
     """
-    curve = f"{'val' if has_val else 'test'}_{row.headline.name}"
-    epochs = [Epoch.model_validate(line) for line in readable_metrics(run)]
-    points = [(each.epoch, (each.model_extra or {}).get(curve)) for each in epochs]
     return Record(
         state=state,
         reason=reason,
@@ -180,9 +218,9 @@ def read_record(
         seed=meta.seed or 0,
         data_hash=meta.data_hash or "",
         num_train=meta.num_train,
-        epochs=epochs[-1].epoch if epochs else 0,
-        curve=tuple((epoch, value) for epoch, value in points if value is not None),
-        result=read_result(run.read("result.json") if state == "finished" else {}, row),
+        epochs=records[-1].get("epoch") if records else 0,
+        curve=headline_curve(records, spec),
+        result=read_result(run.read("result.json") if state == "finished" else {}, spec.task.row),
         sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),
         is_inexact=bool(meta.inexact),
     )

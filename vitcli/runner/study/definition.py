@@ -140,7 +140,7 @@ class Study:
             Trial(
                 variant=name,
                 setting=setting,
-                spec=spec.replace(seed=seed),
+                spec=spec.model_copy(update={"seed": seed}),
                 config_hash=key,
                 folder="/".join([name, *_setting_folder(setting), f"seed{seed}"]),
             )

@@ -24,7 +24,7 @@ from vitcli.runner.files import commit
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import is_dirty
 from vitcli.runner.run.predictions import PerImage, read_per_image
-from vitcli.runner.run.record import assign_fields, readable_metrics
+from vitcli.runner.run.record import assign_fields, curve, readable_metrics
 from vitcli.runner.study.images import join
 from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
 from vitcli.runner.study.table import to_json
@@ -140,7 +140,6 @@ def _refuse_mixture(
 def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialResult:
     records = readable_metrics(run)
     row = spec.task.row
-    curve = f"test_{row.headline.name}"
     numbers = {f"test_{name}": result.get(f"test_{name}") for name in row.numbers}
     known = {name: value for name, value in numbers.items() if value is not None}
     measured: dict[str, Any] = {name: result.get(name) for name in MEASURED}
@@ -150,7 +149,7 @@ def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> 
             state=run.status()["state"],
             config_hash=config_hash(spec),
             epochs=result.get("epochs", records[-1]["epoch"] if records else 0),
-            curve=tuple((r["epoch"], r[curve]) for r in records if curve in r),
+            curve=curve(records, f"test_{row.headline.name}"),
             **measured | assign_fields(TrialResult, known),
         )
     except ValidationError as error:

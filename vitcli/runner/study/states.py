@@ -1,8 +1,9 @@
 """The state of every trial, from its own folder or from a saved trial. No torch."""
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -10,10 +11,16 @@ from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import live_state
 from vitcli.runner.run.predictions import PerImage, read_per_image
-from vitcli.runner.run.record import Meta, Record, read_record, readable_metrics, thread_mismatch
+from vitcli.runner.run.record import (
+    Meta,
+    Record,
+    read_record,
+    refuse_unreadable,
+    thread_mismatch,
+)
 from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.study.result import State
 from vitcli.runner.study.saved import SavedTrials
@@ -80,23 +87,12 @@ def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     """
     if not run.exists:
         return TrialState(state="missing")
-    _refuse_unreadable(run)
+    refuse_unreadable(run)
     try:
         return _read_state(trial, run, threads)
     except ValidationError as error:
         field = ".".join(map(str, error.errors()[0]["loc"]))
         return TrialState(state="stale", reason=f"its files are damaged ({field})")
-
-
-def _refuse_unreadable(run: RunDir) -> None:
-    """Refuse files that cannot be read, for example without permission: they are not damaged."""
-    for name in FILES:
-        try:
-            (run.path / name).read_bytes()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise InputError(f"{run.path / name}: cannot be read: {error.strerror}") from error
 
 
 def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
@@ -120,13 +116,17 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(
             state="stale", reason="its meta.json is missing, damaged or belongs to another trial"
         )
-    row, has_val = trial.spec.task.row, trial.spec.data.val_split > 0
-    record = read_record(run, state, run_reason, meta, row=row, has_val=has_val)
-    found = TrialState(state=record.state, reason=run_reason, record=record)
-    return _with_predictions(found, run, record, row) if state == "finished" else found
+    try:
+        lines = run.metrics()
+    except InputError:
+        return TrialState(state="stale", reason="its metrics.jsonl is damaged")
+    record = read_record(run, trial.spec, state, run_reason, meta, lines)
+    if state == "diverged":
+        return TrialState(state=state, reason=run_reason, record=record)
+    return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {})
 
 
-def _with_predictions(state: TrialState, run: RunDir, record: Record, row: TaskRow) -> TrialState:
+def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]) -> TrialState:
     """Return the state of a finished trial, which is another if its files contradict each other."""
     name = row.headline.name
     value = record.result.number(f"test_{name}")
@@ -141,8 +141,7 @@ def _with_predictions(state: TrialState, run: RunDir, record: Record, row: TaskR
     ):
         reason = f"its result.json says {value:.4f}, but its predictions give {images.mean:.4f}"
         return TrialState(state="stale", reason=reason)
-    last = (readable_metrics(run) or [{}])[-1]
     if record.result.number(f"val_{name}") != last.get(f"val_{name}"):
         reason = f"its validation {row.headline.label} differs from that of its last epoch"
         return TrialState(state="stale", reason=reason)
-    return replace(state, images=images)
+    return TrialState(state=record.state, reason=record.reason, record=record, images=images)
