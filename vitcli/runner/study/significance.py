@@ -162,9 +162,12 @@ def _flip_thresholds(numbers: Numbers, num_tests: int, random: np.random.Generat
     found = []
     for part in np.array_split(numbers.astype(np.float32), POWER_PARTS):
         flipped = part @ patterns.T
-        others = part.sum(1, keepdims=True) - flipped
-        thresholds = np.maximum(-flipped / counts, -others / (pairs - counts))
-        found.append(np.partition(thresholds, -allowed, axis=1)[:, -allowed])
+        thresholds = flipped / -counts
+        flipped -= part.sum(1, keepdims=True)
+        flipped /= pairs - counts
+        np.maximum(thresholds, flipped, out=thresholds)
+        thresholds.partition(-allowed, axis=1)
+        found.append(thresholds[:, -allowed].copy())
     return np.concatenate(found).astype(np.float64)
 
 
