@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -243,11 +244,13 @@ def open_regular(path: Path) -> BinaryIO:
         ValueError: It is a pipe or a device.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    file = os.fdopen(descriptor, "rb")
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
         raise ValueError("not a regular file")
-    return file
+    return os.fdopen(descriptor, "rb")
 
 
 def read_bounded(path: Path, limit: int) -> bytes:
@@ -259,10 +262,9 @@ def read_bounded(path: Path, limit: int) -> bytes:
     """
     with open_regular(path) as file:
         size = os.fstat(file.fileno()).st_size
-        content = b"" if size > limit else file.read(limit + 1)
-    if max(size, len(content)) > limit:
-        raise ValueError(f"larger than {limit:,} bytes")
-    return content
+        if size > limit:
+            raise ValueError(f"larger than {limit:,} bytes")
+        return file.read(size + 1)
 
 
 def commit_json(path: Path, value: Any) -> None:

@@ -104,9 +104,8 @@ def bootstrap_interval(scores: "Scores", alpha: float) -> tuple[float, float]:
 
     of_seeds, of_images = _draws(*scores.shape)
     parts = math.ceil(of_images.size / MAX_NUMBERS)
-    pairs = zip(np.array_split(of_seeds, parts), np.array_split(of_images, parts), strict=True)
-    sums = [np.einsum("ri,ri->r", seeds @ scores, images) for seeds, images in pairs]
-    means = np.concatenate(sums) / scores.shape[1]
+    sums = [part.astype(np.float64) @ scores.T for part in np.array_split(of_images, parts)]
+    means = (of_seeds * np.concatenate(sums)).sum(1) / scores.shape[1]
     low, high = np.quantile(means, [alpha / 2, 1 - alpha / 2])
     return float(low), float(high)
 
