@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.runner.study.test_saved import LINES, save_all, study, write_as_before
+from tests.runner.study.test_saved import LINES, save_all, study
+from tests.runner.study.test_saved_files import write_as_before
 from tests.runner.study.test_states import fabricate
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import sha256, to_hashed_json

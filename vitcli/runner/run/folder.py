@@ -55,8 +55,6 @@ WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 YAML = (".yaml", ".yml")
 MAX_RECORD = 1 << 24
 """Largest size of meta.json, result.json and status.json in bytes."""
-NUMBERS = {int, float, type(None)}
-"""Types of the values in metrics.jsonl."""
 MAX_METRICS = 1 << 30
 """Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
@@ -225,11 +223,7 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
             record = parse_strict_json(line)
         except (ValueError, RecursionError):
             record = None
-        if (
-            not isinstance(record, dict)
-            or type(record.get("step")) is not int
-            or not {type(value) for value in record.values()} <= NUMBERS
-        ):
+        if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise InputError(f"{path}:{number}: not a record")
         records.append(record)
     return records

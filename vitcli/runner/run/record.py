@@ -156,6 +156,19 @@ def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
     return Result.model_validate(stored | assign_fields(Result, numbers))
 
 
+def strict_metrics(run: RunDir) -> list[dict[str, Any]]:
+    """Return the records of metrics.jsonl, whose values are numbers or None.
+
+    Raises:
+        InputError: The file is damaged.
+    """
+    records = run.metrics()
+    for record in records:
+        if not {type(value) for value in record.values()} <= {int, float, type(None)}:
+            raise InputError(f"{run.path / 'metrics.jsonl'}: not a number at step {record['step']}")
+    return records
+
+
 def curve(records: Sequence[Mapping[str, Any]], name: str) -> tuple[tuple[int, float], ...]:
     """Return (epoch, number) of each line of metrics.jsonl that has both."""
     return tuple(

@@ -19,6 +19,7 @@ from vitcli.runner.run.record import (
     Record,
     read_record,
     refuse_unreadable,
+    strict_metrics,
     thread_mismatch,
 )
 from vitcli.runner.study.definition import Study, Trial
@@ -117,7 +118,7 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
             state="stale", reason="its meta.json is missing, damaged or belongs to another trial"
         )
     try:
-        lines = run.metrics()
+        lines = strict_metrics(run)
     except InputError:
         return TrialState(state="stale", reason="its metrics.jsonl is damaged")
     record = read_record(run, trial.spec, state, run_reason, meta, lines)
