@@ -97,7 +97,8 @@ def members(**arrays: object) -> None:
     found = {name: np.array(array) for name, array in arrays.items()}
     digest = hash_of(found)
     forge(lambda value: value.update(predictions_sha256=digest))
-    np.savez(PREDICTIONS, **{f"full/{digest[:16]}/{name}": each for name, each in found.items()})
+    named = {f"full/{digest[:16]}/{name}": each for name, each in found.items()}
+    np.savez(PREDICTIONS, **named)  # type: ignore[arg-type]
 
 
 def claim_many_entries() -> None:
@@ -109,6 +110,11 @@ def claim_many_entries() -> None:
         np.lib.format.write_array_header_1_0(file, header)
         for name in names:
             archive.writestr(name, file.getvalue() + bytes(8))
+
+
+def make_folder() -> None:
+    LINES.unlink()
+    LINES.mkdir()
 
 
 def pipe(path: Path) -> None:
@@ -133,7 +139,7 @@ DAMAGES: dict[str, Callable[[], object]] = {
     "many brackets": lambda: LINES.write_text("[" * 100_000 + "\n"),
     "a conflict of git": lambda: LINES.write_text(f"<<<<<<< ours\n{LINES.read_text()}"),
     "a list": lambda: LINES.write_text("[]\n"),
-    "a folder": lambda: (LINES.unlink(), LINES.mkdir()),
+    "a folder": make_folder,
     "other predictions": lambda: PREDICTIONS.write_bytes(b"x"),
     "no predictions": PREDICTIONS.unlink,
     "predictions of another trial": lambda: members(label=[0] * 2000, prediction=[0] * 2000),

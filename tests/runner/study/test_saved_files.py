@@ -27,7 +27,7 @@ def write_as_before(path: Path) -> list[Path]:
         target.parent.mkdir(exist_ok=True)
         value = {name: content for name, content in each.value.items() if name != "format"}
         if value["predictions_sha256"]:
-            np.savez_compressed(target.with_suffix(".npz"), **each.predictions())
+            np.savez_compressed(target.with_suffix(".npz"), **each.predictions())  # type: ignore[arg-type]
             value["predictions_sha256"] = sha256(target.with_suffix(".npz").read_bytes())
         target.write_bytes(to_hashed_json({"format": 1, **value}))
         written.append(target)

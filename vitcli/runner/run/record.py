@@ -157,15 +157,16 @@ def read_result(stored: dict[str, Any], row: TaskRow) -> Result:
 
 
 def strict_metrics(run: RunDir) -> list[dict[str, Any]]:
-    """Return the records of metrics.jsonl, whose values are numbers or None.
+    """Return the records of metrics.jsonl, which have an epoch, and numbers or None.
 
     Raises:
         InputError: The file is damaged.
     """
     records = run.metrics()
     for record in records:
-        if not {type(value) for value in record.values()} <= {int, float, type(None)}:
-            raise InputError(f"{run.path / 'metrics.jsonl'}: not a number at step {record['step']}")
+        kinds = {type(value) for value in record.values()}
+        if not is_epoch(record.get("epoch")) or not kinds <= {int, float, type(None)}:
+            raise InputError(f"{run.path / 'metrics.jsonl'}: step {record['step']} is damaged")
     return records
 
 
@@ -231,7 +232,7 @@ def read_record(
         seed=meta.seed or 0,
         data_hash=meta.data_hash or "",
         num_train=meta.num_train,
-        epochs=records[-1].get("epoch") if records else 0,
+        epochs=records[-1]["epoch"] if records else 0,
         curve=headline_curve(records, spec),
         result=read_result(run.read("result.json") if state == "finished" else {}, spec.task.row),
         sessions=(Session(**meta.model_dump(include=set(Session.model_fields))), *meta.sessions),

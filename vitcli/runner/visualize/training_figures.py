@@ -45,7 +45,7 @@ class _Panel:
     label: str
     title: str
     scale: float
-    splits: dict[str, list[tuple[float, float]]]
+    splits: dict[str, tuple[tuple[int, float], ...]]
 
     @property
     def drawn(self) -> set[str]:
