@@ -25,6 +25,8 @@ from vitcli.runner.text import is_utf8, printable
 LOCK = ".lock"
 """The file in a folder whose lock a process holds while it writes into the folder."""
 
+MAX_JSON = 1 << 28
+"""Largest size in bytes of a JSON file that is read; a plan of 10,000 trials is below it."""
 
 _locks: dict[Path, int] = {}
 """Folders that this process has locked -> descriptor of the lock file."""
@@ -290,9 +292,11 @@ def parse_strict_json(text: str) -> Any:
 
     Raises:
         ValueError: The text is no such JSON.
-        RecursionError: It has too many brackets.
     """
-    return (_CAREFUL if _MAY_OVERFLOW.search(text) else _FAST).decode(text)
+    try:
+        return (_CAREFUL if _MAY_OVERFLOW.search(text) else _FAST).decode(text)
+    except RecursionError as error:
+        raise ValueError("too many brackets") from error
 
 
 def _parse_finite(text: str) -> float:
@@ -306,6 +310,22 @@ _MAY_OVERFLOW = re.compile(r"[eE]\+?\d{3}|\d{300}")
 _FAST = json.JSONDecoder(parse_constant=_parse_finite)
 _CAREFUL = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_finite)
 """Takes several times as long, because it parses each number in Python."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the values in a JSON file that vitcli wrote, and check the file's hash if it has one.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not such a file, or was changed.
+    """
+    content = read_bounded(path, MAX_JSON)
+    value = parse_strict_json(content.decode())
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    if not is_unchanged(value, content):
+        raise ValueError("it does not match its hash")
+    return value
 
 
 def is_unchanged(value: dict[str, Any], content: bytes) -> bool:

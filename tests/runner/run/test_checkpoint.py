@@ -174,3 +174,20 @@ def test_a_manifest_that_cannot_be_read_is_no_checkpoint(tmp_path):
     (tmp_path / "5" / MANIFEST).mkdir(parents=True)
     with pytest.raises(InputError, match="no readable checkpoint manifest"):
         load_checkpoint(tmp_path / "5")
+
+
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+def test_pipes_and_files_of_another_size_are_no_checkpoint(tmp_path, name):
+    path = save_checkpoint(tmp_path, make(1)) / name
+    os.truncate(path, 1 << 40)
+    with pytest.raises(InputError, match=r"damaged|no readable"):
+        load_checkpoint(path.parent)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=r"damaged|no readable"):
+        load_checkpoint(path.parent)
+    reseal(
+        save_checkpoint(tmp_path, make(2)) / MANIFEST, files={TENSORS: {"sha256": 1, "bytes": "x"}}
+    )
+    with pytest.raises(InputError, match="no readable"):
+        load_checkpoint(tmp_path / "2")

@@ -14,17 +14,17 @@ import filelock
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
-from vitcli.runner.experiment.yaml_text import FAST_LOADER, read_mapping
+from vitcli.runner.experiment.yaml_text import FAST_LOADER, MAX_BYTES, read_mapping
 from vitcli.runner.files import (
     LOCK,
     commit,
     commit_json,
     errors_name,
     file_lock,
-    is_unchanged,
     make_folder,
     parse_strict_json,
     read_bounded,
+    read_json,
     require_that_it_stays,
     require_utf8,
     sha256,
@@ -53,8 +53,6 @@ CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
 WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 """Suffixes of weights files."""
 YAML = (".yaml", ".yml")
-MAX_RECORD = 1 << 24
-"""Largest size of meta.json, result.json and status.json in bytes."""
 MAX_METRICS = 1 << 30
 """Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
@@ -125,7 +123,7 @@ class RunDir:
 
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
-        return sha256((self.path / "config.yaml").read_bytes())
+        return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
 
     def last_step(self) -> int:
         """Return the step of the newest checkpoint; 0 if there is none."""
@@ -135,8 +133,8 @@ class RunDir:
         """Read config.yaml. Of runs that differ in their seeds alone, one is parsed."""
         path = self.path / "config.yaml"
         try:
-            parts = SEED.split(path.read_bytes()) if path.is_file() else []
-        except OSError:  # the parser says why
+            parts = SEED.split(read_bounded(path, MAX_BYTES))
+        except (OSError, ValueError):  # the parser says why
             parts = []
         if len(parts) != 3:
             return _parsed(path)
@@ -173,12 +171,9 @@ class RunDir:
         A file that contains its own hash, such as result.json, is damaged if it was changed.
         """
         try:
-            content = read_bounded(self.path / name, MAX_RECORD)
-            value = parse_strict_json(content.decode())
-            is_whole = isinstance(value, dict) and is_unchanged(value, content)
-        except (OSError, ValueError, RecursionError):
+            return read_json(self.path / name)
+        except (OSError, ValueError):
             return {}
-        return value if is_whole else {}
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the records of metrics.jsonl; an incomplete last line is ignored.
@@ -221,7 +216,7 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
             record = parse_strict_json(line)
-        except (ValueError, RecursionError):
+        except ValueError:
             record = None
         if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise InputError(f"{path}:{number}: not a record")
