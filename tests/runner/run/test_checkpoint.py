@@ -12,7 +12,6 @@ from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import (
-    TENSORS,
     Checkpoint,
     keep_weights,
     latest_checkpoint,
@@ -20,7 +19,7 @@ from vitcli.runner.run.checkpoint import (
     prune,
     save_checkpoint,
 )
-from vitcli.runner.run.folder import MANIFEST, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, steps
 
 
 def make(step: int) -> Checkpoint:

@@ -28,10 +28,9 @@ from vitcli.runner.files import (
     sync_folder,
     to_hashed_json,
 )
-from vitcli.runner.run.folder import MANIFEST, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, steps
 
 FORMAT = 2
-TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
 """The file that replaces ``TENSORS`` when only the weights are kept."""
 

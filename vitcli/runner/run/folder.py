@@ -49,7 +49,8 @@ FILES = (
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
-CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
+TENSORS = "tensors.safetensors"
+CHECKPOINT_FILES = (MANIFEST, TENSORS, "weights.safetensors")
 WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 """Suffixes of weights files."""
 YAML = (".yaml", ".yml")

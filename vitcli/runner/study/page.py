@@ -22,7 +22,7 @@ from vitcli.runner.run.record import Numbers
 from vitcli.runner.study.cells import signed
 from vitcli.runner.study.effects import cell_scores, effect_name
 from vitcli.runner.study.factorial import effects
-from vitcli.runner.study.figures import FORMATS, figures_of, shown_seeds, write_figures
+from vitcli.runner.study.figures import shown_seeds, write_figures
 from vitcli.runner.study.notes import capitalize, format_seconds
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
@@ -46,12 +46,6 @@ def write_report(doc: StudyResult, root: Path) -> list[Path]:
     page = root / "report.html"
     commit(page, html(doc, figures).encode())
     return [*figures.values(), page]
-
-
-def report_files(doc: StudyResult) -> list[str]:
-    """Return the files that ``write_report`` writes, relative to the study's folder."""
-    names = [f"figures/{name}.{form}" for name in figures_of(doc) for form in FORMATS]
-    return [*names, "report.html"]
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:

@@ -18,6 +18,9 @@ State = Literal["finished", "diverged", "failed", "interrupted", "running", "sta
 """Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""
 
 
+FIGURE_FORMATS = ("png", "svg")
+
+
 class TrialResult(Numbers):
     """One training of one variant with one seed."""
 
@@ -176,6 +179,11 @@ class StudyResult(Spec):
     def margin(self) -> Margin | None:
         """Return the margin in force."""
         return self.margins[-1] if self.margins and self.margins[-1].points else None
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Return the names of the figures of this document."""
+        return ("effects" if self.parts else "forest", "curves")
 
     @property
     def headline(self) -> Metric:
