@@ -22,14 +22,13 @@ import numpy as np
 
 from vitcli.runner.files import commit_json
 from vitcli.runner.machine.device import hardware, pick_device
-from vitcli.runner.run.folder import FILES, RunDir
+from vitcli.runner.run.folder import RunDir
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, Trial, load_study
 from vitcli.runner.study.plan import plan_study
 from vitcli.runner.study.publish import publish
 
 NUM_IMAGES, NUM_CLASSES = 10_000, 10
-HOUR = 3600
 COMMANDS = {
     "status": ("ablate", "large.yaml", "--status"),
     "table": ("ablate", "large.yaml", "--table-only"),
@@ -54,7 +53,7 @@ def make_study(variants: int, seeds: int) -> Study:
 
 
 def make_trial(trial: Trial, logits: np.ndarray, labels: np.ndarray) -> None:
-    """Write the files of a finished trial, an hour old."""
+    """Write the files of a finished trial."""
     run, epochs = RunDir(Path("runs/large") / trial.folder), trial.spec.train.epochs
     run.create(trial.spec)
     accuracy = float((logits.argmax(1) == labels).mean())
@@ -68,8 +67,6 @@ def make_trial(trial: Trial, logits: np.ndarray, labels: np.ndarray) -> None:
         np.savez(file, logits=logits, labels=labels)
         (run.path / "predictions.npz").write_bytes(file.getvalue())
     run.set_status("finished", 100 * epochs)
-    for name in FILES:
-        os.utime(run.path / name, (time.time() - HOUR,) * 2)
 
 
 def seconds_of(words: Sequence[str]) -> float:
@@ -81,8 +78,7 @@ def seconds_of(words: Sequence[str]) -> float:
 
 def measure(study: Study) -> dict[str, float]:
     """Return what was measured -> seconds."""
-    found = {"first status": seconds_of(COMMANDS["status"])}
-    found |= {name: seconds_of(words) for name, words in COMMANDS.items()}
+    found = {name: seconds_of(words) for name, words in COMMANDS.items()}
     root = Path("runs/large")
     began = time.perf_counter()
     plan_study(study, root, ())

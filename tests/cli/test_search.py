@@ -18,6 +18,7 @@ from tests.patience import HANG
 from vitcli.cli.main import app
 from vitcli.runner.errors import ConfigError, PartlyError
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.store import read_store
 from vitcli.runner.search.definition import load_search
 from vitcli.runner.search.final import load_final
 from vitcli.runner.search.result import SearchResult
@@ -92,7 +93,7 @@ def test_a_search_from_nothing_to_its_tested_winner_and_again(search):
 
 def test_saved_trials_and_the_saved_final_stage_are_not_trained_again(search):
     first = json.loads(invoke("mine.yaml -j 1 --save saved --json").stdout)
-    assert len([*Path("saved/mine-final").glob("*/seed1?-*.json")]) == 4
+    assert len(read_store(Path("saved/mine-final"))) == 4
     shutil.rmtree(ROOT)
     assert (
         "\ntrials     0 of 3 trials to train\n" in invoke("mine.yaml --dry-run --save saved").stdout
@@ -123,11 +124,11 @@ def test_a_saved_final_stage_refuses_another_winner(search):
     assert load_final(chosen, doc, ROOT, Path("saved")) is not None
     point = dict(doc.winner.point)
     other = doc.winner.replace(point=point | {"model.depth": 3 - point["model.depth"]})
-    with pytest.raises(ConfigError, match="saved/mine-final/winner has tested another winner"):
+    with pytest.raises(ConfigError, match="saved/mine-final has tested another winner"):
         load_final(chosen, doc.replace(trials=[other]), ROOT, Path("saved"))
     assert path.read_text() == text, "no file names the refused winner"
     path.unlink()
-    with pytest.raises(ConfigError, match="saved/mine-final/winner has tested another winner"):
+    with pytest.raises(ConfigError, match="saved/mine-final has tested another winner"):
         load_final(chosen, doc.replace(trials=[other]), ROOT, Path("saved"))
     assert not path.exists()
 

@@ -9,8 +9,8 @@ import torch
 
 from tests.faults.fork_server import Tally, finish, main, make_experiment
 from vitcli.runner.errors import InputError
-from vitcli.runner.run.checkpoint import TENSORS, Checkpoint, load_checkpoint, save_checkpoint
-from vitcli.runner.run.folder import MANIFEST, RunDir, steps
+from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from vitcli.runner.run.folder import MANIFEST, TENSORS, RunDir, steps
 
 ENOUGH_FOR_ALL = 200
 """From so many flips on, the training's checkpoint is cut to every length there is."""

@@ -19,9 +19,11 @@ from vitcli.runner.files import (
     make_output_folder,
     policy_hash,
     read_bounded,
+    read_json,
     require_folder,
     require_that_it_stays,
     require_utf8,
+    to_hashed_json,
     unwind_on_signals,
 )
 
@@ -103,6 +105,30 @@ def test_only_regular_files_of_a_bounded_size_are_read(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(ValueError, match="not a regular file"):
         read_bounded(tmp_path / "pipe", 3)
+
+
+def test_a_folder_cannot_be_read_as_a_file(tmp_path):
+    with pytest.raises(IsADirectoryError) as found:
+        read_bounded(tmp_path, 3)
+    assert found.value.filename == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "NaN", '{"a": 1e999}', '{"a": -Infinity}', "[" * 100_000, "9" * 5000]
+)
+def test_json_that_vitcli_does_not_write_is_refused(tmp_path, text):
+    (tmp_path / "a.json").write_text(text)
+    with pytest.raises(ValueError, match=r"."):
+        read_json(tmp_path / "a.json")
+
+
+def test_json_with_a_wrong_hash_is_refused(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(to_hashed_json({"a": 1e100}))
+    assert read_json(path)["a"] == 1e100
+    path.write_bytes(path.read_bytes().replace(b"1e+100", b"2e+100"))
+    with pytest.raises(ValueError, match="does not match its hash"):
+        read_json(path)
 
 
 SCRATCH = """

@@ -309,9 +309,9 @@ def announce(plan: "StudyPlan") -> None:
 
 def warn_about_bf16(plan: "StudyPlan", device: str) -> None:
     """Say once, for all workers, that a trial is to train in bf16 on a CPU that emulates it."""
-    from vitcli.runner.machine.products import warn_if_emulated
-
     if any(trial.spec.train.precision == "bf16" for trial in plan.trials):
+        from vitcli.runner.machine.products import warn_if_emulated
+
         warn_if_emulated("bf16", device, say, "set train.precision to fp32 in the study")
 
 

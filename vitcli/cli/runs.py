@@ -157,9 +157,9 @@ def show(run: Run, json: Json = False) -> None:
       vitcli runs show quickstart
     """
     from vitcli.runner.experiment.diff import changed_fields
-    from vitcli.runner.run.compare import readable_metrics
     from vitcli.runner.run.folder import find_run
     from vitcli.runner.run.listing import shown_state
+    from vitcli.runner.run.record import readable_metrics
 
     found = find_run(run)
     state, reason = shown_state(found)

@@ -2,9 +2,12 @@
 
 import base64
 import contextlib
+import errno
 import hashlib
 import json
+import math
 import os
+import re
 import signal
 import stat
 import tempfile
@@ -12,7 +15,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, BinaryIO
 
 from filelock import FileLock
 
@@ -22,6 +25,8 @@ from vitcli.runner.text import is_utf8, printable
 LOCK = ".lock"
 """The file in a folder whose lock a process holds while it writes into the folder."""
 
+MAX_JSON = 1 << 28
+"""Largest size in bytes of a JSON file that is read; a plan of 10,000 trials is below it."""
 
 _locks: dict[Path, int] = {}
 """Folders that this process has locked -> descriptor of the lock file."""
@@ -233,6 +238,23 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file to read it.
+
+    Raises:
+        OSError: The file cannot be opened.
+        ValueError: It is a pipe or a device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, "Is a directory", str(path))
+        raise ValueError("not a regular file")
+    return os.fdopen(descriptor, "rb")
+
+
 def read_bounded(path: Path, limit: int) -> bytes:
     """Return the content of a regular file of at most ``limit`` bytes.
 
@@ -240,13 +262,11 @@ def read_bounded(path: Path, limit: int) -> bytes:
         OSError: The file cannot be read.
         ValueError: It is a pipe, a device or too large, so that vitcli did not write it.
     """
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-        info = os.fstat(file.fileno())
-        if not stat.S_ISREG(info.st_mode):
-            raise ValueError("not a regular file")
-        if info.st_size > limit:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
             raise ValueError(f"larger than {limit:,} bytes")
-        return file.read(info.st_size)
+        return file.read(size + 1)
 
 
 def commit_json(path: Path, value: Any) -> None:
@@ -265,6 +285,47 @@ def to_hashed_json(value: dict[str, Any]) -> bytes:
     Exactly one sequence of bytes is valid for given values, so every changed byte is detected.
     """
     return to_json(value | {"sha256": sha256(to_json(value))})
+
+
+def parse_strict_json(text: str) -> Any:
+    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999.
+
+    Raises:
+        ValueError: The text is no such JSON.
+    """
+    try:
+        return (_CAREFUL if _MAY_OVERFLOW.search(text) else _FAST).decode(text)
+    except RecursionError as error:
+        raise ValueError("too many brackets") from error
+
+
+def _parse_finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is no number")
+    return value
+
+
+_MAY_OVERFLOW = re.compile(r"[eE]\+?\d{3}|\d{300}")
+_FAST = json.JSONDecoder(parse_constant=_parse_finite)
+_CAREFUL = json.JSONDecoder(parse_constant=_parse_finite, parse_float=_parse_finite)
+"""Takes several times as long, because it parses each number in Python."""
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return the values in a JSON file that vitcli wrote, and check the file's hash if it has one.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: It is not such a file, or was changed.
+    """
+    content = read_bounded(path, MAX_JSON)
+    value = parse_strict_json(content.decode())
+    if not isinstance(value, dict):
+        raise ValueError("not an object")
+    if not is_unchanged(value, content):
+        raise ValueError("it does not match its hash")
+    return value
 
 
 def is_unchanged(value: dict[str, Any], content: bytes) -> bool:

@@ -12,7 +12,6 @@ from vitcli.runner import files
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.checkpoint import (
-    TENSORS,
     Checkpoint,
     keep_weights,
     latest_checkpoint,
@@ -20,7 +19,7 @@ from vitcli.runner.run.checkpoint import (
     prune,
     save_checkpoint,
 )
-from vitcli.runner.run.folder import MANIFEST, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, steps
 
 
 def make(step: int) -> Checkpoint:
@@ -174,3 +173,20 @@ def test_a_manifest_that_cannot_be_read_is_no_checkpoint(tmp_path):
     (tmp_path / "5" / MANIFEST).mkdir(parents=True)
     with pytest.raises(InputError, match="no readable checkpoint manifest"):
         load_checkpoint(tmp_path / "5")
+
+
+@pytest.mark.parametrize("name", [TENSORS, MANIFEST])
+def test_pipes_and_files_of_another_size_are_no_checkpoint(tmp_path, name):
+    path = save_checkpoint(tmp_path, make(1)) / name
+    os.truncate(path, 1 << 40)
+    with pytest.raises(InputError, match=r"damaged|no readable"):
+        load_checkpoint(path.parent)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=r"damaged|no readable"):
+        load_checkpoint(path.parent)
+    reseal(
+        save_checkpoint(tmp_path, make(2)) / MANIFEST, files={TENSORS: {"sha256": 1, "bytes": "x"}}
+    )
+    with pytest.raises(InputError, match="no readable"):
+        load_checkpoint(tmp_path / "2")

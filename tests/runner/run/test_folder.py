@@ -1,6 +1,7 @@
 """How a run is found, named, and read."""
 
 import errno
+import os
 import shlex
 import shutil
 from pathlib import Path
@@ -196,7 +197,7 @@ def refuse(path: object, *_: object) -> str:
 
 def test_a_configuration_that_the_disk_does_not_give_is_named(here, monkeypatch):
     run = make("runs/x")
-    for name in ("read_bytes", "open"):
-        monkeypatch.setattr(Path, name, refuse)
+    monkeypatch.setattr(Path, "open", refuse)
+    monkeypatch.setattr(os, "open", refuse)
     with pytest.raises(ConfigError, match=r"runs/x/config\.yaml: cannot be read"):
         run.spec()

@@ -14,7 +14,6 @@ from vitcli.runner.figure_style import encode
 from vitcli.runner.study.figures import (
     BLUE,
     FIGURES,
-    FORMATS,
     VERMILION,
     curve,
     curves,
@@ -24,7 +23,7 @@ from vitcli.runner.study.figures import (
     spread,
     write_figures,
 )
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
 
 
@@ -64,7 +63,7 @@ def drawn(documents: dict[str, StudyResult]) -> list[tuple[str, str]]:
     return [(figure, name) for name, doc in documents.items() for figure in figures_of(doc)]
 
 
-@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("form", FIGURE_FORMATS)
 @pytest.mark.parametrize(("figure", "name"), drawn(DOCUMENTS))
 def test_every_document_can_be_drawn_to_the_same_bytes(name, form, figure):
     first = picture(FIGURES[figure], DOCUMENTS[name], form)

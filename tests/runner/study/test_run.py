@@ -30,7 +30,7 @@ from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.study import run as study_run
 from vitcli.runner.study.collect import read_results
-from vitcli.runner.study.definition import KNOWN, load_study
+from vitcli.runner.study.definition import load_study
 from vitcli.runner.study.plan import Options, plan_study
 from vitcli.runner.study.run import run_study
 from vitcli.runner.study.states import trial_states
@@ -95,8 +95,8 @@ def end_states(events) -> dict[str, str]:
 
 
 def times() -> dict[Path, int]:
-    """Return when each file of the study changed, except its cache, which waits 2 s for a trial."""
-    files = (path for path in ROOT.rglob("*") if path.is_file() and path.name != KNOWN)
+    """Return when each file of the study changed."""
+    files = (path for path in ROOT.rglob("*") if path.is_file())
     return {path: path.stat().st_mtime_ns for path in files}
 
 

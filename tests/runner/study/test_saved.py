@@ -17,14 +17,14 @@ from vitcli.runner.engines import drive
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.files import commit_json
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.store import read_lines, read_store
 from vitcli.runner.study import plan as study_plan
-from vitcli.runner.study import saved as saved_module
 from vitcli.runner.study.collect import read_results
 from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import Options, plan_study, saved_for_training
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.run import run_study, save_results
-from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
+from vitcli.runner.study.saved import SAVED, SavedTrials
 from vitcli.runner.study.states import trial_states
 from vitcli.runner.study.table import read_document, render
 from vitcli.runner.train.events import Ended, TrialEvent
@@ -40,10 +40,13 @@ def save_all(study: Study) -> None:
     save_results(plan_study(study, ROOT, ()), SAVED)
 
 
-def record_of(folder: str) -> Path:
-    """Return the JSON file of a saved trial of the study."""
-    (path,) = (SAVED / "mine").glob(f"{folder}-*.json")
-    return path
+LINES = SAVED / "mine/seed0.jsonl"
+
+
+def value_of(variant: str) -> dict:
+    """Return the saved trial of a variant with seed 0."""
+    (found,) = (each for each in read_lines(LINES) if each.value["variant"] == variant)
+    return found.value
 
 
 def states(study: Study, saved: SavedTrials | None) -> dict[str, str]:
@@ -72,11 +75,14 @@ def test_a_saved_trial_counts_if_the_study_has_no_result(study, has_folders):
 def test_a_saved_trial_holds_labels_predictions_and_probabilities(study):
     fabricate("full", 0, 0.75)
     save_all(study)
-    with np.load(record_of("full/seed0").with_suffix(".npz")) as file:
-        assert file["label"].dtype == file["prediction"].dtype == np.uint8
-        assert (file["label"] == file["prediction"]).mean() == 0.75
-        expected = np.where(np.arange(2000) < 1500, 0.5, 1 / (1 + np.e))
-        np.testing.assert_allclose(file["probability"], expected, atol=1e-3)
+    (found,) = read_lines(LINES)
+    arrays = found.predictions()
+    assert arrays["label"].dtype == arrays["prediction"].dtype == np.uint8
+    assert (arrays["label"] == arrays["prediction"]).mean() == 0.75
+    expected = np.where(np.arange(2000) < 1500, 0.5, 1 / (1 + np.e))
+    np.testing.assert_allclose(arrays["probability"], expected, atol=1e-3)
+    with np.load(LINES.with_suffix(".npz")) as file:
+        assert all(name.startswith("full/") for name in file)
 
 
 def test_a_saved_trial_holds_no_path_of_this_machine(here, pictures):
@@ -84,7 +90,7 @@ def test_a_saved_trial_holds_no_path_of_this_machine(here, pictures):
     (here / "mine.yaml").write_text(base + "seeds: [0]\nvariants: {full: {}}\n")
     fabricate("full", 0, changes={"data.name": f"imagefolder:{pictures}"})
     save_all(load_study("mine.yaml"))
-    text = record_of("full/seed0").read_text()
+    text = LINES.read_text()
     assert "imagefolder:pictures" in text
     assert str(here) not in text
 
@@ -96,7 +102,7 @@ def test_a_trial_with_a_pre_training_is_saved_with_its_fields(here):
     fabricate("full", 0, 0.5, changes=first)
     study = load_study("mine.yaml")
     save_all(study)
-    config = json.loads(record_of("full/seed0").read_text())["config"]
+    config = value_of("full")["config"]
     assert {name: value for name, value in config.items() if name in first} == first
     assert states(study, SavedTrials(SAVED))["full/seed0"] == "finished"
     read_document(render(read_results(study, ROOT), "json"))
@@ -207,7 +213,7 @@ def test_of_two_machines_results_the_matching_one_is_used(study):
     for precision, accuracy in (("bf16", 0.25), ("fp32", 0.75)):
         fabricate("full", 0, accuracy, result={"precision": precision})
         save_all(study)
-    assert len(list(SAVED.rglob("*.json"))) == 2
+    assert len(read_store(SAVED)) == 2
     shutil.rmtree(ROOT)
     for precision, accuracy in (("bf16", 0.25), ("fp32", 0.75)):
         saved = SavedTrials(SAVED, lambda spec, here=precision: here)
@@ -219,31 +225,13 @@ def test_of_two_machines_results_the_matching_one_is_used(study):
 def test_a_committed_result_stays_unless_it_is_trained_again(study):
     fabricate("full", 0, 0.75)
     save_all(study)
-    before = record_of("full/seed0").read_bytes()
+    before = LINES.read_bytes()
     fabricate("full", 0, 0.25)
     save_all(study)
-    assert record_of("full/seed0").read_bytes() == before
+    assert LINES.read_bytes() == before
     save_results(plan_study(study, ROOT, (), rerun=("full",)), SAVED, "full/seed0")
-    assert read_saved(record_of("full/seed0")).result.test_accuracy == 0.25
-
-
-def test_a_kill_while_saving_removes_one_saved_trial_and_harms_no_other(study, monkeypatch):
-    fabricate("full", 0, 0.75)
-    fabricate("no-norm", 0)
-    save_all(study)
-    fabricate("full", 0, 0.25)
-
-    def die(value: dict) -> bytes:
-        raise KeyboardInterrupt
-
-    plan = plan_study(study, ROOT, (), rerun=("full",))
-    with monkeypatch.context() as patch:
-        patch.setattr(saved_module, "to_hashed_json", die)
-        with pytest.raises(KeyboardInterrupt):
-            save_results(plan, SAVED, "full/seed0")
-    shutil.rmtree(ROOT)
-    found = states(study, SavedTrials(SAVED))
-    assert (found["full/seed0"], found["no-norm/seed0"]) == ("missing", "finished")
+    assert value_of("full")["record"]["result"]["test_accuracy"] == 0.25
+    assert len(read_lines(LINES)) == 1
 
 
 def test_an_estimate_does_not_use_another_machines_times(study, monkeypatch):
@@ -296,13 +284,13 @@ def timeless(doc: StudyResult) -> dict:
 
 
 def train_study(name: str, seeds: Sequence[int], root: Path, save: Path | None = None) -> list[int]:
-    """Train as the command does; return the number of saved files after each trial."""
+    """Train as the command does; return the number of saved trials after each trial."""
     plan, counts = plan_study(load_study(name, seeds), root, ()), []
 
     def listen(event: TrialEvent) -> None:
         if save and isinstance(event.event, Ended):
             save_results(plan, save, event.folder)
-            counts.append(len(list(save.rglob("*.json"))))
+            counts.append(len(read_store(save)))
 
     run_study(plan, Options(jobs=1, device="cpu", command="vitcli ablate mine"), listen)
     return counts
@@ -337,6 +325,6 @@ def test_a_study_continued_elsewhere_from_its_first_seed_gives_the_same_table(
     assert not Path("rest/full/seed0").exists()
     document = read_document(Path("rest/results.json").read_text())
     assert timeless(document) == timeless(whole)
-    assert len(list(SAVED.rglob("*.json"))) == 4
+    assert len(read_store(SAVED)) == 4
     shown = CliRunner().invoke(app, ["ablate", "mine.yaml", "--table-only", "-o", "elsewhere"])
     assert (shown.exit_code, shown.stdout) == (0, rest.stdout), "the table needs no training"

@@ -4,50 +4,117 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.runner.study.test_saved import record_of, save_all, study
+from tests.runner.study.test_saved import LINES, save_all, study
+from tests.runner.study.test_saved_files import write_as_before
 from tests.runner.study.test_states import fabricate
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import sha256, to_hashed_json
-from vitcli.runner.study.saved import SAVED, SavedTrials, read_saved
+from vitcli.runner.run.store import hash_of, read_store
+from vitcli.runner.study.saved import SAVED, SavedTrials
 
 __all__ = ["study"]
 
+Change = Callable[[dict], object]
+PREDICTIONS = LINES.with_suffix(".npz")
 
-def flip_accuracy(path: Path) -> None:
-    path.write_text(path.read_text().replace("0.75", "0.85"))
 
-
-def forge(path: Path, result: dict | None = None, outer: dict | None = None, **record) -> None:
-    """Change fields of a saved trial and make its hash again."""
-    value = json.loads(path.read_text())
-    value["record"] |= record
-    value["record"]["result"] |= result or {}
-    value |= outer or {}
+def forge(change: Change) -> None:
+    """Change the content of the saved trial and make its hash again."""
+    value = json.loads(LINES.read_text())
     del value["sha256"]
+    change(value)
+    body = json.dumps(value)
+    LINES.write_text(f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}\n')
+
+
+def forge_single(path: Path, change: Change) -> None:
+    value = json.loads(path.read_text())
+    del value["sha256"]
+    change(value)
     path.write_bytes(to_hashed_json(value))
 
 
-def forge_predictions(path: Path, **arrays: object) -> None:
-    np.savez_compressed(path.with_suffix(".npz"), **arrays)  # type: ignore[arg-type]
-    digest = sha256(path.with_suffix(".npz").read_bytes())
-    forge(path, outer={"predictions_sha256": digest})
+def result(**fields: object) -> Change:
+    return lambda value: value["record"]["result"].update(fields)
 
 
-def claim_many_entries(path: Path) -> None:
+def record(**fields: object) -> Change:
+    return lambda value: value["record"].update(fields)
+
+
+FORGERIES: dict[str, Change] = {
+    "another accuracy": result(test_accuracy=0.99),
+    "7.5": result(test_accuracy=7.5),
+    "-3": result(test_accuracy=-3.0),
+    "1e308": result(val_accuracy=1e308),
+    "a curve above 1": record(curve=[[1, 75.0]]),
+    "no accuracy": result(test_accuracy=None),
+    "operations beyond any float": result(forward_flops=1 << 1100),
+    "a loss of 1e308": result(test_loss=1e308),
+    "a cost of 1e308": result(measured={"train_flops": 1e308}),
+    "1e308 seconds": result(train_seconds=1e308),
+    "2^70 epochs": record(epochs=1 << 70),
+    "a curve before epoch 0": record(curve=[[-5, 0.75]]),
+    "fewer images": result(num_test=1000),
+    "no sessions": record(sessions=[]),
+    "a seed that is none": record(seed="0"),
+    "a hash that is none": record(config_hash=7),
+    "a result that is none": record(result=[]),
+    "a record that is none": lambda value: value.update(record=3),
+    "a variant that is none": lambda value: value.update(variant=None),
+    "no configuration": lambda value: value.pop("config"),
+    "an unknown task": lambda value: value["config"].update({"task.name": "x"}),
+    "a task that is none": lambda value: value["config"].update({"task.name": []}),
+    "no format": lambda value: value.pop("format"),
+    "no hash of predictions": lambda value: value.update(predictions_sha256=None),
+    "a hash of predictions that is none": lambda value: value.update(predictions_sha256=3),
+}
+
+
+def read(study) -> None:
+    """Read the saved trial as ``ablate`` does."""
+    SavedTrials(SAVED).find_matches(study.trials(), (), study.threads)
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_record_is_refused_by_name(study, name):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    read(study)
+    forge(FORGERIES[name])
+    with pytest.raises(InputError, match=r"seed0\.jsonl:1: damaged.*; restore it, or delete"):
+        read(study)
+
+
+def members(**arrays: object) -> None:
+    """Write other predictions, and make every hash again."""
+    found = {name: np.array(array) for name, array in arrays.items()}
+    digest = hash_of(found)
+    forge(lambda value: value.update(predictions_sha256=digest))
+    named = {f"full/{digest[:16]}/{name}": each for name, each in found.items()}
+    np.savez(PREDICTIONS, **named)  # type: ignore[arg-type]
+
+
+def claim_many_entries() -> None:
     """Write predictions whose header claims 2^50 entries."""
-    with zipfile.ZipFile(path.with_suffix(".npz"), "w") as archive:
-        for name in ("label", "prediction"):
-            with io.BytesIO() as file:
-                header = {"descr": "|u1", "fortran_order": False, "shape": (2**50,)}
-                np.lib.format.write_array_header_1_0(file, header)
-                archive.writestr(f"{name}.npy", file.getvalue() + bytes(8))
-    digest = sha256(path.with_suffix(".npz").read_bytes())
-    forge(path, outer={"predictions_sha256": digest})
+    with zipfile.ZipFile(PREDICTIONS) as archive:
+        names = archive.namelist()
+    with zipfile.ZipFile(PREDICTIONS, "w") as archive, io.BytesIO() as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (2**50,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for name in names:
+            archive.writestr(name, file.getvalue() + bytes(8))
+
+
+def make_folder() -> None:
+    LINES.unlink()
+    LINES.mkdir()
 
 
 def pipe(path: Path) -> None:
@@ -55,38 +122,72 @@ def pipe(path: Path) -> None:
     os.mkfifo(path)
 
 
-def huge(path: Path) -> None:
-    os.truncate(path, 1 << 40)
-
-
-DAMAGES = {
-    "another accuracy, hash made again": lambda path: forge(path, {"test_accuracy": 0.99}),
-    "7.5": lambda path: forge(path, {"test_accuracy": 7.5}),
-    "-3": lambda path: forge(path, {"test_accuracy": -3.0}),
-    "1e308": lambda path: forge(path, {"val_accuracy": 1e308}),
-    "a curve above 1": lambda path: forge(path, curve=[[1, 75.0]]),
-    "no accuracy": lambda path: forge(path, {"test_accuracy": None}),
-    "operations beyond any float": lambda path: forge(path, {"forward_flops": 1 << 1100}),
-    "a loss of 1e308": lambda path: forge(path, {"test_loss": 1e308}),
-    "a cost of 1e308": lambda path: forge(path, {"measured": {"train_flops": 1e308}}),
-    "1e308 seconds": lambda path: forge(path, {"train_seconds": 1e308}),
-    "2^70 epochs": lambda path: forge(path, epochs=1 << 70),
-    "a curve before epoch 0": lambda path: forge(path, curve=[[-5, 0.75]]),
-    "fewer images": lambda path: forge(path, {"num_test": 1000}),
-    "no sessions": lambda path: forge(path, sessions=[]),
-    "no hash of predictions": lambda path: forge(path, outer={"predictions_sha256": None}),
-    "an array without a dimension": lambda path: forge_predictions(path, label=1, prediction=1),
-    "labels below 0": lambda path: forge_predictions(path, label=[-1], prediction=[0]),
+DAMAGES: dict[str, Callable[[], object]] = {
+    "an array without a dimension": lambda: members(label=1, prediction=1),
+    "labels below 0": lambda: members(label=[-1], prediction=[0]),
     "2^50 entries": claim_many_entries,
+    "a pipe": lambda: pipe(LINES),
+    "a pipe of predictions": lambda: pipe(PREDICTIONS),
+    "a sparse file": lambda: os.truncate(LINES, 1 << 40),
+    "sparse predictions": lambda: os.truncate(PREDICTIONS, 1 << 40),
+    "another accuracy": lambda: LINES.write_text(LINES.read_text().replace("0.75", "0.85")),
+    "cut short": lambda: LINES.write_bytes(LINES.read_bytes()[:-20]),
+    "without its line break": lambda: LINES.write_bytes(LINES.read_bytes()[:-1]),
+    "no JSON": lambda: LINES.write_bytes(b"\x00\n"),
+    "no UTF-8": lambda: LINES.write_bytes(b"\xff\n"),
+    "a number of 5,000 digits": lambda: LINES.write_text("9" * 5000 + "\n"),
+    "many brackets": lambda: LINES.write_text("[" * 100_000 + "\n"),
+    "a conflict of git": lambda: LINES.write_text(f"<<<<<<< ours\n{LINES.read_text()}"),
+    "a list": lambda: LINES.write_text("[]\n"),
+    "a folder": make_folder,
+    "other predictions": lambda: PREDICTIONS.write_bytes(b"x"),
+    "no predictions": PREDICTIONS.unlink,
+    "predictions of another trial": lambda: members(label=[0] * 2000, prediction=[0] * 2000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_by_name(study, damage):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    DAMAGES[damage]()
+    with pytest.raises(InputError, match=r"seed0\.(jsonl(:1)?|npz): (damaged|cannot be read)"):
+        read(study)
+
+
+@pytest.mark.parametrize("damage", ["a pipe of predictions", "other predictions", "a list"])
+def test_no_trial_is_added_to_a_damaged_file(study, damage):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    DAMAGES[damage]()
+    before = LINES.read_bytes()
+    fabricate("no-norm", 0, 0.75)
+    with pytest.raises(InputError, match=r"seed0\.(jsonl:1|npz): damaged"):
+        save_all(study)
+    assert LINES.read_bytes() == before
+
+
+SINGLES: dict[str, Callable[[Path], object]] = {
+    "another accuracy, hash made again": lambda path: forge_single(
+        path, result(test_accuracy=0.99)
+    ),
+    "another accuracy": lambda path: path.write_text(path.read_text().replace("0.75", "0.85")),
     "a pipe": pipe,
-    "a sparse file": huge,
-    "another accuracy": flip_accuracy,
-    "cut short": lambda path: path.write_bytes(path.read_bytes()[:-20]),
-    "no JSON": lambda path: path.write_bytes(b"\x00"),
     "other predictions": lambda path: path.with_suffix(".npz").write_bytes(b"x"),
     "no predictions": lambda path: path.with_suffix(".npz").unlink(),
     "a list": lambda path: path.write_text("[]"),
 }
+
+
+@pytest.mark.parametrize("damage", SINGLES)
+def test_a_damaged_file_of_an_earlier_version_is_refused_by_name(study, damage):
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    (path,) = write_as_before(LINES)
+    read(study)
+    SINGLES[damage](path)
+    with pytest.raises(InputError, match=r"seed0-\w+\.(json|npz): (damaged|cannot be read)"):
+        read(study)
 
 
 def test_other_documents_are_no_saved_trials(study):
@@ -96,22 +197,9 @@ def test_other_documents_are_no_saved_trials(study):
         SavedTrials(SAVED)
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_refused_by_name(study, damage):
-    fabricate("full", 0, 0.75)
-    save_all(study)
-    path = record_of("full/seed0")
-    DAMAGES[damage](path)
-    with pytest.raises(InputError, match=r"seed0-\w+\.(json|npz): (damaged|cannot be read)"):
-        SavedTrials(SAVED)
-
-
 def test_a_later_format_is_refused(study):
     fabricate("full", 0)
     save_all(study)
-    path = record_of("full/seed0")
-    value = json.loads(path.read_text()) | {"format": 9}
-    value.pop("sha256")
-    path.write_bytes(to_hashed_json(value))
-    with pytest.raises(InputError, match="format 1; update vitcli"):
-        read_saved(path)
+    forge(lambda value: value.update(format=9))
+    with pytest.raises(InputError, match="format 2; update vitcli"):
+        read_store(SAVED)

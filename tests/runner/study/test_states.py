@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 from tests.fabricated import make_run
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit_json
-from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.folder import FILES, RunDir
 from vitcli.runner.run.predictions import save_outputs
 from vitcli.runner.study import states
 from vitcli.runner.study.collect import collect, ranges, read_results
@@ -339,6 +340,18 @@ def test_a_file_that_cannot_be_read_is_an_error_and_not_damage(study, name):
     with pytest.raises(InputError, match=f"{name}: cannot be read"):
         trial_states(study, ROOT)
     assert (run.path / "config.yaml").exists()
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_pipe_or_an_endless_file_is_damage_and_read_by_no_one(study, name):
+    path = fabricate("full", 0).path / name
+    for make in (
+        os.mkfifo,
+        lambda path: os.truncate(os.open(path, os.O_CREAT | os.O_WRONLY), 1 << 41),
+    ):
+        path.unlink()
+        make(path)
+        assert trial_states(study, ROOT)["full/seed0"].state != "finished"
 
 
 def test_a_diverged_trial_takes_no_images_from_the_finished_ones(study):

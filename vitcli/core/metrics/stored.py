@@ -22,12 +22,6 @@ def check_predictions(arrays: Arrays) -> tuple[NDArray[Any], NDArray[Any]]:
     return logits, labels
 
 
-def accuracy(arrays: Arrays) -> tuple[float, int]:
-    """Return the share of images whose largest logit is at the label, and their number."""
-    logits, labels = check_predictions(arrays)
-    return float((logits.argmax(1) == labels).mean()), len(labels)
-
-
 def condense(arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Return ``label``, ``prediction`` and ``probability`` (of the label, float16), each (N,)."""
     logits, labels = check_predictions(arrays)
@@ -39,18 +33,6 @@ def condense(arrays: Arrays) -> dict[str, NDArray[Any]]:
         "prediction": logits.argmax(axis=1).astype(kind),
         "probability": share.astype(np.float16),
     }
-
-
-def masked_mse(arrays: Arrays) -> tuple[float, int]:
-    """Return the mean error of the reconstructions (N,), and their number.
-
-    Raises:
-        ValueError: There is no error.
-    """
-    errors = arrays["masked_mse"]
-    if errors.ndim != 1 or not len(errors):
-        raise ValueError("it has no errors of reconstructions")
-    return float(errors.mean(dtype=np.float64)), len(errors)
 
 
 def condense_errors(arrays: Arrays) -> dict[str, NDArray[Any]]:

@@ -34,8 +34,6 @@ class Metric:
     of_logits: Target | None = None
     """A function of logits (N, K) in fp64 and labels (N,) on the CPU. It returns the number, or
     None if it is not defined for so many classes."""
-    recompute: Target | None = None
-    """A numpy function that returns the number and N from the stored outputs."""
     condense: Target | None = None
     """A numpy function that reduces the stored outputs to a size that can be committed to git."""
     per_image: Target | None = None
@@ -70,7 +68,6 @@ _percent = partial(Metric, scale=100, unit="%", digits=2, short_digits=1)
 _error = partial(Metric, short_digits=3, higher_is_better=False)
 _accuracy_of_outputs = partial(
     _percent,
-    recompute="vitcli.core.metrics.stored:accuracy",
     condense="vitcli.core.metrics.stored:condense",
     per_image="vitcli.core.metrics.stored:correct",
 )
@@ -92,7 +89,6 @@ MASKED_MSE = _error(
     name="masked_mse",
     label="masked MSE",
     short="mse",
-    recompute="vitcli.core.metrics.stored:masked_mse",
     condense="vitcli.core.metrics.stored:condense_errors",
     per_image="vitcli.core.metrics.stored:errors",
 )

@@ -11,8 +11,9 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import InputError
 from vitcli.runner.evaluate.weights import load_model
+from vitcli.runner.files import read_bounded
 from vitcli.runner.run.folder import RunDir, find_run
-from vitcli.runner.run.predictions import read_outputs
+from vitcli.runner.run.predictions import MAX_BYTES, read_outputs
 
 
 class Predictions(NamedTuple):
@@ -80,7 +81,8 @@ class Run:
         if not path.is_file():
             self._refuse(path.name)
         try:
-            return Predictions(*check_predictions(read_outputs(path.read_bytes())))
+            arrays = check_predictions(read_outputs(read_bounded(path, MAX_BYTES)))
+            return Predictions(*(array.copy() for array in arrays))  # they can be written to
         except (OSError, ValueError, KeyError) as error:
             raise InputError(f"{path}: {error}") from error
 

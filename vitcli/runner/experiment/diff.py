@@ -22,6 +22,8 @@ def differences(one: BaseModel, other: BaseModel, prefix: str = "") -> dict[str,
     configuration has, such as ``pretrain``.
     """
     found: dict[str, Change] = {}
+    if one == other:
+        return found
     for name in [*dict.fromkeys((*type(one).model_fields, *type(other).model_fields))]:
         left, right = getattr(one, name, None), getattr(other, name, None)
         if _is_unset(one, name, other) or _is_unset(other, name, one):

@@ -21,10 +21,10 @@ from vitcli.runner.run.differing import short_setting
 from vitcli.runner.run.folder import FILES, RunDir, list_runs
 from vitcli.runner.run.listing import (
     RunSummary,
-    is_number,
     short_data_name,
     summarize,
 )
+from vitcli.runner.run.record import is_number
 from vitcli.runner.text import natural_key, portable_fields, printable, quantity, without_folders
 
 MAX_POINTS = 200

@@ -14,10 +14,10 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.runner.engines.drivers import other_drivers
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.errors import InputError
-from vitcli.runner.overview.study_folder import StudyFolder, is_epoch, read_study, split_seed
-from vitcli.runner.run.compare import readable_metrics
+from vitcli.runner.overview.study_folder import StudyFolder, read_study, split_seed
 from vitcli.runner.run.folder import RESULT_STATES, RUNS, RunDir, list_runs
-from vitcli.runner.run.listing import is_number, live_state, readable_spec
+from vitcli.runner.run.listing import live_state, readable_spec
+from vitcli.runner.run.record import headline_curve, is_epoch, is_number, readable_metrics
 from vitcli.runner.text import natural_key
 
 ENDED = (*RESULT_STATES, "saved")
@@ -152,7 +152,7 @@ class Watcher:
             epochs=max((r["epoch"] for r in records if is_epoch(r.get("epoch"))), default=0),
             planned=spec.train.epochs,
             headline=spec.task.row.headline,
-            curve=_curve(records, spec),
+            curve=headline_curve(records, spec),
             epoch_seconds=_epoch_seconds(records, meta, spec),
             changed=_signature(metrics)[0] / 1e9,
         )
@@ -174,19 +174,6 @@ def _signature(path: Path) -> tuple[int, int, int]:
     except OSError:
         return 0, 0, 0
     return found.st_mtime_ns, found.st_size, found.st_ino
-
-
-def _curve(
-    records: Sequence[dict[str, Any]], spec: ExperimentSpec
-) -> tuple[tuple[int, float], ...]:
-    """Return (epoch, headline number) of the records that have both."""
-    split = "val" if spec.data.val_split else "test"
-    name = f"{split}_{spec.task.row.headline.name}"
-    return tuple(
-        (each["epoch"], value)
-        for each in records
-        if is_epoch(each.get("epoch")) and is_number(value := each.get(name))
-    )
 
 
 def _epoch_seconds(

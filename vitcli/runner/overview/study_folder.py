@@ -14,16 +14,11 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 from vitcli.runner.engines.plan_file import PLAN
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.listing import live_state
+from vitcli.runner.run.record import is_epoch
 
 TRIAL_FOLDER = r"^[A-Za-z0-9_.=,+/-]{1,200}$"
 """Folder of a trial in plan.json, relative to that of the study."""
 SEED_FOLDER = re.compile(r"seed(\d+)")
-MAX_EPOCH = 10**9
-
-
-def is_epoch(value: object) -> bool:
-    """Return whether a value of a file can be a number of epochs."""
-    return type(value) is int and 0 <= value <= MAX_EPOCH
 
 
 class PlannedTrial(BaseModel):

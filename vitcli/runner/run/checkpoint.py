@@ -19,17 +19,18 @@ from torch import Tensor
 from vitcli.core.transfer import to_host
 from vitcli.runner.errors import InputError
 from vitcli.runner.files import (
+    MAX_JSON,
     commit,
     is_unchanged,
+    read_bounded,
     require_same_folder,
     sha256,
     sync_folder,
     to_hashed_json,
 )
-from vitcli.runner.run.folder import MANIFEST, steps
+from vitcli.runner.run.folder import MANIFEST, TENSORS, steps
 
 FORMAT = 2
-TENSORS = "tensors.safetensors"
 WEIGHTS = "weights.safetensors"
 """The file that replaces ``TENSORS`` when only the weights are kept."""
 
@@ -84,14 +85,16 @@ def load_checkpoint(path: Path) -> Checkpoint:
         InputError: The checkpoint is damaged or has another format.
     """
     try:
-        manifest = parse_manifest((path / MANIFEST).read_bytes(), path)
-    except OSError as error:
+        manifest = parse_manifest(read_bounded(path / MANIFEST, MAX_JSON), path)
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: no readable checkpoint manifest") from error
     ((name, expected),) = manifest["files"].items()
     try:
-        content = (path / name).read_bytes()
+        content = read_bounded(path / name, expected["bytes"])
     except OSError as error:
         raise InputError(f"{path}: checkpoint without tensors: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{path}: checkpoint is damaged: {name} is {error}") from error
     if len(content) != expected["bytes"] or sha256(content) != expected["sha256"]:
         raise InputError(f"{path}: checkpoint is damaged: its SHA-256 differs from the manifest's")
     return Checkpoint(manifest["step"], parse_tensors(content, path), manifest["state"])
@@ -140,7 +143,8 @@ def _is_complete(manifest: dict[str, Any], name: str) -> bool:
         and str(manifest["step"]) == name
         and isinstance(state, dict)
         and isinstance(entry, dict)
-        and {"sha256", "bytes"} <= entry.keys()
+        and "sha256" in entry
+        and type(entry.get("bytes")) is int
     )
 
 

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.diff import Change, differences
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import last_measures
 
 MEASURES = (
     "test_accuracy",
@@ -32,30 +32,6 @@ class Comparison:
     config: dict[str, Change]
     facts: dict[str, Change]
     measures: dict[str, Change]
-
-
-def readable_metrics(run: RunDir) -> list[dict[str, Any]]:
-    """Return the records of metrics.jsonl; an empty list if the file is damaged."""
-    try:
-        return run.metrics()
-    except InputError:
-        return []
-
-
-def last_measures(run: RunDir) -> dict[str, Any]:
-    """Return the numbers of result.json, or the latest numbers of an unfinished run."""
-    found = run.read("result.json") or run.reached() or _last_records(run)
-    return {k: v for k, v in found.items() if k == "precision" or isinstance(v, int | float)}
-
-
-def _last_records(run: RunDir) -> dict[str, Any]:
-    """Return the latest value of each number in metrics.jsonl."""
-    measured: dict[str, Any] = {}
-    for record in readable_metrics(run):
-        measured |= {name: value for name, value in record.items() if value is not None}
-    if "epoch" in measured:
-        measured["epochs"] = measured.pop("epoch")
-    return measured
 
 
 def task_measures(row: TaskRow) -> list[str]:

@@ -1,7 +1,6 @@
 """The run folder: plain files that can be copied. status.json holds the state of the run."""
 
 import json
-import math
 import os
 import re
 import shlex
@@ -15,15 +14,17 @@ import filelock
 from vitcli.core.spec import ExperimentSpec
 from vitcli.runner.errors import ConfigError, InputError, InUseError
 from vitcli.runner.experiment.config import check, config_hash, config_text, experiment_files
-from vitcli.runner.experiment.yaml_text import FAST_LOADER, read_mapping
+from vitcli.runner.experiment.yaml_text import FAST_LOADER, MAX_BYTES, read_mapping
 from vitcli.runner.files import (
     LOCK,
     commit,
     commit_json,
     errors_name,
     file_lock,
-    is_unchanged,
     make_folder,
+    parse_strict_json,
+    read_bounded,
+    read_json,
     require_that_it_stays,
     require_utf8,
     sha256,
@@ -48,10 +49,13 @@ FILES = (
 """In order of removal: config.yaml, which makes the folder a run, comes last."""
 MANIFEST = "manifest.json"
 """Written last into the folder of a checkpoint. A folder without it is not a checkpoint."""
-CHECKPOINT_FILES = (MANIFEST, "tensors.safetensors", "weights.safetensors")
+TENSORS = "tensors.safetensors"
+CHECKPOINT_FILES = (MANIFEST, TENSORS, "weights.safetensors")
 WEIGHTS = (".pt", ".pth", ".bin", ".ckpt", ".safetensors")
 """Suffixes of weights files."""
 YAML = (".yaml", ".yml")
+MAX_METRICS = 1 << 30
+"""Largest size of metrics.jsonl in bytes."""
 MAX_ECHO = 100
 """Number of characters that an error repeats of a name that no run has."""
 State = Literal["running", "interrupted", "finished", "diverged", "failed"]
@@ -120,7 +124,7 @@ class RunDir:
 
     def config_sha256(self) -> str:
         """Return the SHA-256 of config.yaml: a truncated file may still be valid YAML."""
-        return sha256((self.path / "config.yaml").read_bytes())
+        return sha256(read_bounded(self.path / "config.yaml", MAX_BYTES))
 
     def last_step(self) -> int:
         """Return the step of the newest checkpoint; 0 if there is none."""
@@ -130,15 +134,15 @@ class RunDir:
         """Read config.yaml. Of runs that differ in their seeds alone, one is parsed."""
         path = self.path / "config.yaml"
         try:
-            parts = SEED.split(path.read_bytes()) if path.is_file() else []
-        except OSError:  # the parser says why
+            parts = SEED.split(read_bounded(path, MAX_BYTES))
+        except (OSError, ValueError):  # the parser says why
             parts = []
         if len(parts) != 3:
             return _parsed(path)
         before, seed, after = parts
         if (before, after) not in _parsed_before:
             _parsed_before[before, after] = _parsed(path)
-        return _parsed_before[before, after].replace(seed=int(seed))
+        return _parsed_before[before, after].model_copy(update={"seed": int(seed)})
 
     def status(self) -> dict[str, Any]:
         """Return ``state``, ``step`` and ``reason``; an unreadable status.json counts as failed."""
@@ -168,12 +172,9 @@ class RunDir:
         A file that contains its own hash, such as result.json, is damaged if it was changed.
         """
         try:
-            content = (self.path / name).read_bytes()
-            value = _parse_strict_json(content.decode())
-            is_whole = isinstance(value, dict) and is_unchanged(value, content)
-        except (OSError, ValueError, RecursionError):
+            return read_json(self.path / name)
+        except (OSError, ValueError):
             return {}
-        return value if is_whole else {}
 
     def metrics(self) -> list[dict[str, Any]]:
         """Return the records of metrics.jsonl; an incomplete last line is ignored.
@@ -183,10 +184,10 @@ class RunDir:
         """
         path = self.path / "metrics.jsonl"
         try:
-            return parse_metrics(path.read_text(), path)
+            return parse_metrics(read_bounded(path, MAX_METRICS).decode(), path)
         except FileNotFoundError:
             return []
-        except (OSError, UnicodeDecodeError) as error:
+        except (OSError, ValueError) as error:
             raise InputError(f"{path}: cannot be read: {error}") from error
 
     def set_metrics(self, records: list[dict[str, Any]]) -> None:
@@ -215,8 +216,8 @@ def parse_metrics(text: str, path: Path) -> list[dict[str, Any]]:
     records = []
     for number, line in enumerate(text.split("\n")[:-1], start=1):
         try:
-            record = _parse_strict_json(line)
-        except (ValueError, RecursionError):
+            record = parse_strict_json(line)
+        except ValueError:
             record = None
         if not isinstance(record, dict) or type(record.get("step")) is not int:
             raise InputError(f"{path}:{number}: not a record")
@@ -278,18 +279,6 @@ def steps(checkpoints: Path) -> list[int]:
     """Return the steps of a run's checkpoints, newest first."""
     names = [path.parent.name for path in checkpoints.glob(f"*/{MANIFEST}")]
     return sorted((int(name) for name in names if name.isdecimal()), reverse=True)
-
-
-def _parse_strict_json(text: str) -> Any:
-    """Parse JSON; refuse NaN and infinity in every spelling, such as 1e999."""
-    return json.loads(text, parse_constant=_parse_finite, parse_float=_parse_finite)
-
-
-def _parse_finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
-        raise ValueError(f"{text} is no number")
-    return value
 
 
 def is_effectively_empty(folder: Path) -> bool:

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePath
-from typing import Any, TypeGuard
+from typing import Any
 
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
 from vitcli.runner.errors import ConfigError, InputError, InUseError, ResourceError
-from vitcli.runner.run.compare import last_measures
 from vitcli.runner.run.differing import differing_fields
 from vitcli.runner.run.folder import FILES, RUNS, RunDir, checkpoint_files, temporary_files
+from vitcli.runner.run.record import last_measures
 
 PAGE = "index.html"
 """Name of the page of runs in a folder of runs."""
@@ -155,11 +155,6 @@ def origin(spec: ExperimentSpec | None, meta: dict[str, Any]) -> str | None:
 def _text(value: Any) -> str | None:
     """Return a text of meta.json; None for a value of another type."""
     return value if isinstance(value, str) else None
-
-
-def is_number(value: Any) -> TypeGuard[float]:
-    """Return whether a value is a number that a double can hold; true and false are none."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300
 
 
 def is_dirty(meta: dict[str, Any]) -> bool:

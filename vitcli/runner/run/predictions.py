@@ -8,15 +8,16 @@ import math
 import zipfile
 import zlib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from vitcli.core.spec.rows import load_target
+from vitcli.core.spec.rows import Target, load_target
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.files import commit
+from vitcli.runner.files import commit, read_bounded
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +30,9 @@ BROKEN_ARCHIVE = (
 """The exceptions of numpy for damaged archives and unexpected arrays."""
 MAX_BYTES = 1 << 30
 """Largest size of the unpacked arrays together: 250,000 images of 1,000 classes are below it."""
+MAX_CLASSES = 1 << 20
+"""A label above it is damage; a table by class takes memory for every label below it."""
+FOREIGN = "not the predictions of this task"
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -43,19 +47,21 @@ def save_outputs(path: Path, outputs: "Mapping[str, Tensor]") -> None:
         commit(path, file.getvalue())
 
 
-def read_outputs(content: bytes) -> Arrays:
-    """Return the arrays of a predictions.npz by name.
+def read_outputs(content: bytes, prefix: str = "") -> Arrays:
+    """Return the arrays of a predictions.npz by name: those whose names begin with ``prefix``.
 
     Raises:
         ValueError: The content is not such a file.
     """
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            members = archive.infolist()
+            members = [each for each in archive.infolist() if each.filename.startswith(prefix)]
             if sum(each.file_size for each in members) > MAX_BYTES:
                 raise ValueError
             return {
-                each.filename.removesuffix(".npy"): _read_array(archive.read(each))
+                each.filename.removeprefix(prefix).removesuffix(".npy"): _read_array(
+                    archive.read(each)
+                )
                 for each in members
             }
     except BROKEN_ARCHIVE as error:  # numpy's own message advises to allow pickles
@@ -63,42 +69,77 @@ def read_outputs(content: bytes) -> Arrays:
 
 
 def _read_array(content: bytes) -> NDArray[np.generic]:
-    """Return the array of a .npy file, whose header may not claim more than the file holds."""
+    """Return the array of a .npy file, whose header may not claim another size than it has."""
     file = io.BytesIO(content)
-    shape, _, dtype = HEADERS[np.lib.format.read_magic(file)](file)
-    if math.prod(shape) * dtype.itemsize != len(content) - file.tell():
+    shape, is_fortran, dtype = HEADERS[np.lib.format.read_magic(file)](file)
+    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - file.tell():
         raise ValueError
-    file.seek(0)
-    array: NDArray[np.generic] = np.load(file, allow_pickle=False)
-    return array
+    array: NDArray[np.generic] = np.frombuffer(content, dtype, offset=file.tell())
+    return array.reshape(shape, order="F" if is_fortran else "C")
 
 
-def recomputed(content: bytes, row: TaskRow) -> tuple[float, int] | None:
-    """Return the main number of the task and the number of images; None if neither is stored.
-
-    Raises:
-        ValueError: The content is not a predictions.npz of this task.
-    """
-    arrays = read_outputs(content)
-    if row.headline.recompute is None:
-        return None
-    try:
-        value, count = load_target(row.headline.recompute)(arrays)
-    except BROKEN_ARCHIVE as error:
-        known = isinstance(error, ValueError) and str(error)
-        raise ValueError(known or "not the predictions of this task") from error
-    return float(value), int(count)
-
-
-def condensed(content: bytes, row: TaskRow) -> bytes:
+def condensed(arrays: Arrays, row: TaskRow) -> Arrays:
     """Return the same predictions, small enough to commit.
 
     Raises:
-        ValueError: The content is not a predictions.npz of this task.
+        ValueError: The arrays are not the outputs of this task.
     """
-    arrays = read_outputs(content)
-    if row.headline.condense is not None:
-        arrays = load_target(row.headline.condense)(arrays)
-    with io.BytesIO() as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
-        return file.getvalue()
+    return arrays if row.headline.condense is None else _apply(row.headline.condense, arrays)
+
+
+@dataclass(frozen=True)
+class PerImage:
+    """The headline metric of each test image, (I,), and its label, (I,), or no labels."""
+
+    scores: NDArray[np.generic]
+    labels: NDArray[np.int64]
+
+    @property
+    def mean(self) -> float:
+        """Return the number that the task is judged by."""
+        return float(self.scores.mean(dtype=np.float64))
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether every image has a finite score and, in a task with labels, a class."""
+        scores, labels = self.scores, self.labels
+        is_known = (labels >= 0) & (labels < MAX_CLASSES)
+        return bool(
+            (scores.ndim == 1 and len(scores) > 0 and labels.shape in ((0,), scores.shape))
+            and np.isfinite(scores).all()
+            and is_known.all()
+        )
+
+
+def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
+    """Return what the outputs of a task say of each image; None if the task cannot say it.
+
+    Raises:
+        ValueError: The arrays are not the outputs of this task.
+    """
+    if row.headline.per_image is None:
+        return None
+    with np.errstate(invalid="ignore"):
+        scores, labels = _apply(row.headline.per_image, arrays)
+    found = PerImage(np.asarray(scores), np.array([] if labels is None else labels, np.int64))
+    if not found.is_sound:
+        raise ValueError(FOREIGN)
+    return found
+
+
+def read_per_image(path: Path, row: TaskRow) -> PerImage | None:
+    """Return ``per_image`` of a file of predictions.
+
+    Raises:
+        OSError: The file cannot be read.
+        ValueError: The file is damaged, or of another task.
+    """
+    return per_image(read_outputs(read_bounded(path, MAX_BYTES)), row)
+
+
+def _apply(target: Target, arrays: Arrays) -> Any:
+    try:
+        return load_target(target)(arrays)
+    except BROKEN_ARCHIVE as error:
+        known = isinstance(error, ValueError) and str(error)
+        raise ValueError(known or FOREIGN) from error

@@ -1,6 +1,5 @@
 """`vitcli runs verify`: check the files of a run."""
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,10 +8,10 @@ from pathlib import Path
 from typing import get_args
 
 from vitcli.runner.errors import ConfigError, InputError, UserError
-from vitcli.runner.files import to_hashed_json
+from vitcli.runner.files import read_bounded, read_json
 from vitcli.runner.run.checkpoint import load_checkpoint
 from vitcli.runner.run.folder import MANIFEST, RunDir, State, headline_key, temporary_files
-from vitcli.runner.run.predictions import BROKEN_ARCHIVE, read_outputs, recomputed
+from vitcli.runner.run.predictions import BROKEN_ARCHIVE, MAX_BYTES, per_image, read_outputs
 
 
 @dataclass(frozen=True)
@@ -87,12 +86,10 @@ def _has_hashed_result(run: RunDir) -> bool:
 
 def _check_json(run: RunDir, name: str, keys: set[str], *, is_hashed: bool = False) -> None:
     """Check that a file is a JSON object with these keys and, if it has a hash, a correct one."""
-    content = (run.path / name).read_bytes()
-    value = json.loads(content)
-    if not isinstance(value, dict) or not keys <= value.keys():
+    value = read_json(run.path / name)
+    if not keys <= value.keys():
         raise ValueError(f"it lacks one of {', '.join(sorted(keys))}")
-    own_hash = value.pop("sha256", None)
-    if (own_hash or is_hashed) and content != to_hashed_json(value):
+    if is_hashed and "sha256" not in value:
         raise ValueError("it does not match its hash")
 
 
@@ -113,16 +110,15 @@ def _headline_key(run: RunDir) -> str:
 
 def _check_predictions(run: RunDir) -> None:
     """Check that the predictions agree with result.json."""
-    content = (run.path / "predictions.npz").read_bytes()
+    arrays = read_outputs(read_bounded(run.path / "predictions.npz", MAX_BYTES))
     try:
         row = run.spec().task.row
     except ConfigError:  # config.yaml has a verdict of its own
-        read_outputs(content)
         return
-    found = recomputed(content, row)
+    found = per_image(arrays, row)
     if found is None:
         return
-    result, (value, count) = run.read("result.json"), found
+    result, value, count = run.read("result.json"), found.mean, len(found.scores)
     if not {_headline_key(run), "num_test"} <= result.keys():  # it has a verdict of its own
         return
     if abs(value - result[_headline_key(run)]) > 1e-6 or count != result["num_test"]:

@@ -10,10 +10,10 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.experiment.config import check, config_hash, flatten, override
 from vitcli.runner.experiment.yaml_text import dump
 from vitcli.runner.files import commit
+from vitcli.runner.run.store import read_store
 from vitcli.runner.search.definition import Search
 from vitcli.runner.search.result import SearchResult
 from vitcli.runner.study.definition import Study, load_study
-from vitcli.runner.study.saved import read_saved
 
 FOLDER = "final"
 BASE, WINNER = "base", "winner"
@@ -44,9 +44,9 @@ def load_final(
         if any(trial.variant == WINNER and trial.config_hash != own for trial in earlier):
             raise _tested(root / FOLDER)
     if save:
-        folder = save / path.stem / WINNER
-        saved = map(read_saved, sorted(folder.glob("*.json")))
-        if any(record and record.config_hash != own for record in saved):
+        folder = save / path.stem
+        saved = [each for each in read_store(folder) if each.value["variant"] == WINNER]
+        if any(each.config_hash != own for each in saved):
             raise _tested(folder)
     study = {
         "question": f"is the winner of the search {search.name} better than its base?",

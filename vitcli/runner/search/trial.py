@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Field
 from vitcli.core.spec import ExperimentSpec, Spec
 from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import config_hash
-from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RunDir
+from vitcli.runner.run.record import readable_metrics
 from vitcli.runner.study.result import as_pairs
 
 TRIALS = "trials"

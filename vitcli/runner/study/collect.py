@@ -12,17 +12,17 @@ from vitcli.runner.errors import InputError
 from vitcli.runner.experiment.config import typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.run.folder import RESULT_STATES
+from vitcli.runner.run.predictions import PerImage
+from vitcli.runner.run.record import Record, assign_fields
 from vitcli.runner.study.definition import Study, Trial, Variant, is_same_setting
-from vitcli.runner.study.images import PerImage, contrast, join
+from vitcli.runner.study.images import contrast, join
 from vitcli.runner.study.margin import declared_margins
-from vitcli.runner.study.records import TrialRecord
 from vitcli.runner.study.result import (
     Candidate,
     State,
     StudyResult,
     TrialResult,
     VariantResult,
-    assign_fields,
 )
 from vitcli.runner.study.saved import SavedTrials
 from vitcli.runner.study.states import TrialState, trial_states
@@ -136,10 +136,9 @@ def _per_image(study: Study, row: VariantResult, states: States) -> dict[int, Pe
     """Return what each finished trial of a row, in its chosen setting, says of each image."""
     finished = {(t.config_hash, t.seed) for t in row.trials if t.state == "finished"}
     return {
-        trial.spec.seed: read()
+        trial.spec.seed: states[trial.folder].images
         for trial in study.trials([row.variant])
-        if (read := states[trial.folder].read_images)
-        and (trial.config_hash, trial.spec.seed) in finished
+        if (trial.config_hash, trial.spec.seed) in finished
     }
 
 
@@ -153,7 +152,7 @@ def _distinct(values: Any) -> tuple[str, ...]:
     return tuple(sorted({str(value) for value in values if value}))
 
 
-def _refuse_mixed_data(records: Sequence[TrialRecord], root: Path) -> None:
+def _refuse_mixed_data(records: Sequence[Record], root: Path) -> None:
     hashes = sorted({record.data_hash[:12] for record in records})
     if len(hashes) > 1:
         raise InputError(

@@ -36,13 +36,11 @@ from vitcli.runner.study.result import Reference
 from vitcli.runner.text import did_you_mean
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
-KNOWN = "known.cache"
-"""File in a study's folder with the results that were read before."""
 RESERVED = (
-    *("figures", "logs", "plan.json", "results.json", "report.html", KNOWN),
+    *("figures", "logs", "plan.json", "results.json", "report.html", "known.cache"),
     *("table.md", "table.tex", "table.csv"),
 )
-"""Names of files and folders that vitcli writes into a study's folder."""
+"""Names of files and folders that vitcli writes, or once wrote, into a study's folder."""
 MAX_SEED = 2**31 - 1
 NEUTRAL = {f"train.{name}" for name in ("precision", "compile", "grad_checkpointing", "eval_every")}
 """Fields that may differ from those of the reference's experiment in the same setting."""
@@ -142,7 +140,7 @@ class Study:
             Trial(
                 variant=name,
                 setting=setting,
-                spec=spec.replace(seed=seed),
+                spec=spec.model_copy(update={"seed": seed}),
                 config_hash=key,
                 folder="/".join([name, *_setting_folder(setting), f"seed{seed}"]),
             )

@@ -31,7 +31,7 @@ from vitcli.runner.figure_style import (
 from vitcli.runner.files import commit
 from vitcli.runner.study.cells import signed
 from vitcli.runner.study.effect_figure import interactions
-from vitcli.runner.study.result import StudyResult, VariantResult
+from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text
 from vitcli.runner.text import one_line
@@ -41,7 +41,6 @@ VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
 LABEL_LENGTH = 32
 LABEL_HEIGHT = 0.17
 """Inches from one name to the next, beside the learning curves."""
-FORMATS = ("png", "svg")
 
 
 def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
@@ -49,7 +48,7 @@ def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
     folder.mkdir(parents=True, exist_ok=True)
     written = {}
     for name, draw in figures_of(doc).items():
-        for form in FORMATS:
+        for form in FIGURE_FORMATS:
             path = folder / f"{name}.{form}"
             commit(path, encode(partial(draw, doc), form))
             written[path.name] = path
@@ -291,8 +290,7 @@ def label(text: str) -> str:
 
 def figures_of(doc: StudyResult) -> dict[str, Callable[[StudyResult], Figure]]:
     """Return the figures of a study by name."""
-    first = "effects" if doc.parts else "forest"
-    return {name: draw for name, draw in FIGURES.items() if name in (first, "curves")}
+    return {name: FIGURES[name] for name in doc.figures}
 
 
 FIGURES: dict[str, Callable[[StudyResult], Figure]] = {

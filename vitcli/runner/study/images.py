@@ -5,23 +5,19 @@ Axes: S seeds, I images.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from vitcli.core.spec.metrics import Metric
-from vitcli.core.spec.rows import load_target
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.run.predictions import BROKEN_ARCHIVE, Arrays, read_outputs
+from vitcli.runner.run.predictions import PerImage
 from vitcli.runner.study.crossed import Crossed, cross
 from vitcli.runner.study.result import Contrast
 
 Scores = NDArray[np.float64]
 MAX_EXAMPLES = 12
 """Number of images that a contrast names."""
-MAX_CLASSES = 1 << 20
-"""A label above it is damage; a table by class takes memory for every label below it."""
 
 
 @dataclass(frozen=True)
@@ -37,52 +33,6 @@ class ImageScores:
     def crossed(self) -> Crossed | None:
         """Return the mean squares of the scores; None for fewer than two seeds or images."""
         return _cross(np.array(list(self.by_seed.values())))
-
-
-@dataclass(frozen=True)
-class PerImage:
-    """The headline metric of each test image, (I,), and its label, (I,), or no labels."""
-
-    scores: NDArray[np.generic]
-    labels: NDArray[np.int64]
-
-    @property
-    def is_sound(self) -> bool:
-        """Return whether every image has a finite score and, in a task with labels, a class."""
-        scores, labels = self.scores, self.labels
-        is_known = (labels >= 0) & (labels < MAX_CLASSES)
-        return bool(
-            (scores.ndim == 1 and len(scores) > 0 and labels.shape in ((0,), scores.shape))
-            and np.isfinite(scores).all()
-            and is_known.all()
-        )
-
-
-def per_image(arrays: Arrays, row: TaskRow) -> PerImage | None:
-    """Return what the outputs of a task say of each image; None if the task cannot say it.
-
-    Raises:
-        ValueError: The arrays are not the outputs of this task.
-    """
-    if row.headline.per_image is None:
-        return None
-    try:
-        with np.errstate(invalid="ignore"):
-            scores, labels = load_target(row.headline.per_image)(arrays)
-    except BROKEN_ARCHIVE as error:
-        raise ValueError("not the predictions of this task") from error
-    found = PerImage(np.asarray(scores), np.array([] if labels is None else labels, np.int64))
-    if not found.is_sound:
-        raise ValueError("not the predictions of this task")
-    return found
-
-
-def read_per_image(path: Path, row: TaskRow) -> PerImage | None:
-    """Return ``per_image`` of a file of predictions; None if it is missing or damaged."""
-    try:
-        return per_image(read_outputs(path.read_bytes()), row)
-    except (OSError, ValueError):
-        return None
 
 
 def join(found: Mapping[int, PerImage | None], row: TaskRow) -> ImageScores:

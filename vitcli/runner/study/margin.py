@@ -1,14 +1,11 @@
 """The declared margin of equivalence: which one, since when, and how much was known by then."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from vitcli.runner.engines.plan_file import PLAN
+from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.definition import Study
 from vitcli.runner.study.result import Margin
@@ -50,9 +47,9 @@ def count_results(study: Study, root: Path, saved: SavedTrials | None) -> int:
 def read_margins(folder: Path) -> tuple[Margin, ...]:
     """Return the declarations in the plan of a folder; none without a readable plan."""
     try:
-        stored = json.loads((folder / PLAN).read_text())["margins"]
+        stored = read_plan(folder)["margins"]
         return tuple(Margin.model_validate(each) for each in stored)
-    except (OSError, ValueError, KeyError, TypeError, ValidationError):
+    except (OSError, ValueError, KeyError, TypeError):
         return ()
 
 

@@ -5,13 +5,15 @@ from dataclasses import dataclass
 from typing import Self
 
 import numpy as np
-from scipy import optimize, special
+from scipy import special
 
 from vitcli.runner.study.crossed import Crossed
 from vitcli.runner.study.significance import MIN_PAIRS, rounded, shared_freedom
 
 TINY = 1e-12
 """Smallest p that is computed."""
+BISECTIONS = 52
+"""Each halves the interval of a p, so that all digits of a double are right."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,7 +113,11 @@ class MeanError:
             return float(special.stdtr(self.seed_freedom, -size))
         if size > self.limit(TINY):
             return TINY
-        return float(optimize.brentq(lambda p: self.limit(p) - size, TINY, 0.5))
+        low, high = TINY, 0.5
+        for _ in range(BISECTIONS):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.limit(middle) > size else (low, middle)
+        return high
 
 
 def larger(own: SeedVariance, pooled: SeedVariance | None) -> SeedVariance:

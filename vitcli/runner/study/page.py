@@ -18,12 +18,13 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner.data.catalogue import CATALOGUE
 from vitcli.runner.files import commit
+from vitcli.runner.run.record import Numbers
 from vitcli.runner.study.cells import signed
 from vitcli.runner.study.effects import cell_scores, effect_name
 from vitcli.runner.study.factorial import effects
-from vitcli.runner.study.figures import FORMATS, figures_of, shown_seeds, write_figures
+from vitcli.runner.study.figures import shown_seeds, write_figures
 from vitcli.runner.study.notes import capitalize, format_seconds
-from vitcli.runner.study.result import Numbers, StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import render, score_text, setting_text
 from vitcli.runner.text import quantity
@@ -45,12 +46,6 @@ def write_report(doc: StudyResult, root: Path) -> list[Path]:
     page = root / "report.html"
     commit(page, html(doc, figures).encode())
     return [*figures.values(), page]
-
-
-def report_files(doc: StudyResult) -> list[str]:
-    """Return the files that ``write_report`` writes, relative to the study's folder."""
-    names = [f"figures/{name}.{form}" for name in figures_of(doc) for form in FORMATS]
-    return [*names, "report.html"]
 
 
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:

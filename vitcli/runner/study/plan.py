@@ -10,6 +10,7 @@ from typing import Protocol
 
 from vitcli.core.spec import DataSpec, ExperimentSpec
 from vitcli.runner.engines.engine import Cluster
+from vitcli.runner.engines.plan_file import read_plan
 from vitcli.runner.errors import UserError
 from vitcli.runner.experiment.config import Experiment
 from vitcli.runner.machine.affinity import allowed_cores
@@ -89,7 +90,7 @@ def plan_study(
 ) -> StudyPlan:
     """Return the plan of a study.
 
-    Every model is built without memory, so that mistakes are found before training.
+    Before a training, every model is built without memory, so that mistakes are found.
 
     Args:
         study: The study.
@@ -101,7 +102,6 @@ def plan_study(
     Raises:
         ConfigError: A variant does not fit the data set.
     """
-    parameters = model_sizes(study)
     states = trial_states(study, root, only, saved, ignore=rerun)
     requested = study.trials(only)
     replaced = {
@@ -110,6 +110,7 @@ def plan_study(
     trials = [
         t for t in requested if t.folder in replaced or states[t.folder].state not in RESULT_STATES
     ]
+    parameters = (None if trials else _planned_sizes(study, root)) or model_sizes(study)
     bytes_each = [4 * parameters[trial.variant] + EXTRA_BYTES for trial in trials]
     return StudyPlan(
         study=study,
@@ -123,6 +124,18 @@ def plan_study(
         parameters=parameters,
         disk_bytes=sum(bytes_each),
     )
+
+
+def _planned_sizes(study: Study, root: Path) -> dict[str, int] | None:
+    """Return variant -> number of parameters from the plan in ``root``; None for another study."""
+    try:
+        plan = read_plan(root)
+        hashes = {folder: each["config_hash"] for folder, each in plan["trials"].items()}
+        if any(hashes[trial.folder] != trial.config_hash for trial in study.trials()):
+            return None
+        return {each.name: int(plan["parameters"][each.name]) for each in study.variants}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
 
 
 class HasTrials(Protocol):
@@ -158,20 +171,20 @@ def current_states(plan: StudyPlan) -> dict[str, TrialState]:
 
 def saved_for_training(folder: Path, options: Options) -> SavedTrials:
     """Return the saved trials that this machine could have trained."""
-    from vitcli.runner.data.load import load_data
-    from vitcli.runner.machine.device import name_precision, pick_device
-
-    device = pick_device(options.device)
 
     @functools.cache
     def data_hash(spec: DataSpec) -> str | None:
+        from vitcli.runner.data.load import load_data
+
         try:
             return load_data(spec, data_dir=options.data_dir, offline=options.offline).data_hash
         except UserError:  # a training reports this error if it needs the images
             return None
 
     def precision(spec: ExperimentSpec) -> str:
-        return name_precision(spec.train.precision, device)
+        from vitcli.runner.machine.device import name_precision, pick_device
+
+        return name_precision(spec.train.precision, pick_device(options.device))
 
     return SavedTrials(folder, precision, data_hash)
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from vitcli.runner.files import commit
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.table import render
 
 FILES = {"results.json": "json", "table.md": "md", "table.tex": "latex", "table.csv": "csv"}
@@ -16,11 +16,11 @@ def publish(doc: StudyResult, root: Path) -> list[Path]:
     """
     results = root / "results.json"
     content = {name: f"{render(doc, form)}\n".encode() for name, form in FILES.items()}
-    from vitcli.runner.study.page import report_files, write_report
-
-    is_complete = all((root / name).is_file() for name in [*content, *report_files(doc)])
+    figures = [f"figures/{name}.{form}" for name in doc.figures for form in FIGURE_FORMATS]
+    is_complete = all((root / name).is_file() for name in [*content, *figures, "report.html"])
     if is_complete and results.read_bytes() == content["results.json"]:
         return []
+    from vitcli.runner.study.page import write_report  # matplotlib takes a second
 
     written = write_report(doc, root)
     for name in ("table.md", "table.tex", "table.csv", "results.json"):

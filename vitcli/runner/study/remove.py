@@ -17,6 +17,7 @@ from vitcli.runner.run.listing import (
     remove_runs,
 )
 from vitcli.runner.study.definition import RESERVED
+from vitcli.runner.study.result import FIGURE_FORMATS
 from vitcli.runner.text import quantity
 
 LOG_FILES = (
@@ -116,12 +117,12 @@ def _remove_study_files(folder: Path) -> list[str]:
 
 def _study_files(folder: Path) -> list[Path]:
     """Return the files that vitcli may have written into a study's folder, beside its trials."""
-    from vitcli.runner.study.figures import FIGURES, FORMATS  # matplotlib takes a second
+    from vitcli.runner.study.figures import FIGURES  # matplotlib takes a second
 
     figures = folder / "figures"
     found = [folder / name for name in RESERVED]
     found += [folder / PAGE] * is_page_of_runs(folder / PAGE)
-    found += [figures / f"{name}.{form}" for name in FIGURES for form in FORMATS]
+    found += [figures / f"{name}.{form}" for name in FIGURES for form in FIGURE_FORMATS]
     found += [path for name in RESERVED for path in folder.glob(f".{name}.*")]
     logs = [path for name in LOG_FILES for path in (folder / "logs").glob(name)]
     return [*found, *figures.glob(".*.*.*"), *logs]

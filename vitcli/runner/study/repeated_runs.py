@@ -21,11 +21,12 @@ from vitcli.runner.experiment.config import (
 from vitcli.runner.experiment.diff import changed_fields, differences
 from vitcli.runner.experiment.yaml_text import format_value
 from vitcli.runner.files import commit
-from vitcli.runner.run.compare import readable_metrics
 from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import is_dirty
-from vitcli.runner.study.images import PerImage, join, read_per_image
-from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult, assign_fields
+from vitcli.runner.run.predictions import PerImage, read_per_image
+from vitcli.runner.run.record import assign_fields, curve, readable_metrics
+from vitcli.runner.study.images import join
+from vitcli.runner.study.result import StudyResult, TrialResult, VariantResult
 from vitcli.runner.study.table import to_json
 from vitcli.runner.text import portable, portable_fields
 
@@ -82,8 +83,15 @@ def collect_runs(runs: Sequence[RunDir]) -> StudyResult:
 
 def _per_image(runs: Sequence[RunDir], row: TaskRow) -> dict[int, PerImage | None]:
     """Return seed -> what the predictions of a finished run say of each image."""
-    files = {run.spec().seed: run.path / "predictions.npz" for run in runs}
-    return {seed: read_per_image(path, row) for seed, path in files.items() if path.exists()}
+    found: dict[int, PerImage | None] = {}
+    for run in runs:
+        path = run.path / "predictions.npz"
+        if path.exists():
+            try:
+                found[run.spec().seed] = read_per_image(path, row)
+            except (OSError, ValueError):
+                found[run.spec().seed] = None
+    return found
 
 
 def _as_tuple(value: str | None) -> tuple[str, ...]:
@@ -132,7 +140,6 @@ def _refuse_mixture(
 def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> TrialResult:
     records = readable_metrics(run)
     row = spec.task.row
-    curve = f"test_{row.headline.name}"
     numbers = {f"test_{name}": result.get(f"test_{name}") for name in row.numbers}
     known = {name: value for name, value in numbers.items() if value is not None}
     measured: dict[str, Any] = {name: result.get(name) for name in MEASURED}
@@ -142,7 +149,7 @@ def _trial_result(run: RunDir, spec: ExperimentSpec, result: dict[str, Any]) -> 
             state=run.status()["state"],
             config_hash=config_hash(spec),
             epochs=result.get("epochs", records[-1]["epoch"] if records else 0),
-            curve=tuple((r["epoch"], r[curve]) for r in records if curve in r),
+            curve=curve(records, f"test_{row.headline.name}"),
             **measured | assign_fields(TrialResult, known),
         )
     except ValidationError as error:

@@ -3,7 +3,6 @@
 Table, figures, page and README are made from this document alone.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -15,44 +14,17 @@ from pydantic import (
 )
 
 from vitcli.core.spec import Spec
-from vitcli.core.spec.base import AcceptsList, as_tuple
+from vitcli.core.spec.base import AcceptsList
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import DEFAULT_TASK, TASKS
+from vitcli.runner.run.record import Numbers, as_pairs
 from vitcli.runner.study.crossed import Crossed
 
 State = Literal["finished", "diverged", "failed", "interrupted", "running", "stale", "missing"]
 """Only ``finished`` trials have numbers. ``finished`` and ``diverged`` trials have a result."""
 
 
-def as_pairs(value: Any) -> Any:
-    """Return a list of lists as a tuple of tuples; return other values unchanged."""
-    return tuple(as_tuple(pair) for pair in value) if isinstance(value, list) else value
-
-
-class Numbers(Spec):
-    """A record with fields for the numbers of most tasks, and room for other numbers."""
-
-    measured: dict[str, float] = Field(default_factory=dict)
-    """Numbers of a task that have no field of their own; omitted from files if empty."""
-
-    def number(self, name: str) -> float | None:
-        """Return a number by its name in result.json; None if it is not known."""
-        found = self.measured.get(name)
-        return getattr(self, name, None) if found is None else found
-
-    @model_serializer(mode="wrap")
-    def _omit_empty(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        data: dict[str, Any] = handler(self)
-        if not data.get("measured"):
-            data.pop("measured", None)
-        return data
-
-
-def assign_fields(kind: type[Numbers], numbers: Mapping[str, float]) -> dict[str, Any]:
-    """Return numbers as keyword arguments of a record: in their own fields, or in ``measured``."""
-    own = {name: value for name, value in numbers.items() if name in kind.model_fields}
-    others = {name: value for name, value in numbers.items() if name not in own}
-    return own | ({"measured": others} if others else {})
+FIGURE_FORMATS = ("png", "svg")
 
 
 class TrialResult(Numbers):
@@ -219,6 +191,11 @@ class StudyResult(Spec):
     def margin(self) -> Margin | None:
         """Return the margin in force."""
         return self.margins[-1] if self.margins and self.margins[-1].points else None
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Return the names of the figures of this document."""
+        return ("effects" if self.parts else "forest", "curves")
 
     @property
     def headline(self) -> Metric:

@@ -15,7 +15,7 @@ from vitcli.runner.engines.plan_file import PLAN, read_plan
 from vitcli.runner.engines.worker import GRACE_SECONDS
 from vitcli.runner.errors import InUseError, ResourceError
 from vitcli.runner.files import commit_json, make_folder, make_output_folder, require_utf8
-from vitcli.runner.run.folder import RESULT_STATES, RunDir
+from vitcli.runner.run.folder import RESULT_STATES, TENSORS, RunDir
 from vitcli.runner.run.listing import is_in_use
 from vitcli.runner.study.definition import Trial
 from vitcli.runner.study.margin import as_plan, declared_margins, read_margins
@@ -113,8 +113,6 @@ def _reduce_to_weights(folders: list[Path]) -> None:
 
 def _find_full_checkpoints(plan: StudyPlan) -> list[Path]:
     """Return checkpoints of finished trials whose worker died before reducing them to weights."""
-    from vitcli.runner.run.checkpoint import TENSORS
-
     own = {folder: state for folder, state in plan.states.items() if not state.source}
     finished = [folder for folder, state in own.items() if state.state == "finished"]
     folders = [RunDir(plan.root / f).checkpoints for f in finished if f not in plan.replaced]

@@ -162,9 +162,12 @@ def _flip_thresholds(numbers: Numbers, num_tests: int, random: np.random.Generat
     found = []
     for part in np.array_split(numbers.astype(np.float32), POWER_PARTS):
         flipped = part @ patterns.T
-        others = part.sum(1, keepdims=True) - flipped
-        thresholds = np.maximum(-flipped / counts, -others / (pairs - counts))
-        found.append(np.partition(thresholds, -allowed, axis=1)[:, -allowed])
+        thresholds = flipped / -counts
+        flipped -= part.sum(1, keepdims=True)
+        flipped /= pairs - counts
+        np.maximum(thresholds, flipped, out=thresholds)
+        thresholds.partition(-allowed, axis=1)
+        found.append(thresholds[:, -allowed].copy())
     return np.concatenate(found).astype(np.float64)
 
 
@@ -181,35 +184,24 @@ def shared_freedom(num_rows: int, freedom: float) -> float:
     return freedom / (1 + (num_rows - 1) / 4)
 
 
-def _mean(values: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
-    return np.round(values.mean(axis=axis), 9)
-
-
 def sign_flip_p(differences: Sequence[float]) -> float:
     """Return the two-sided p of the mean difference.
 
     If variant and baseline are the same, each pair's sign is a coin toss. The test is exact up to
-    16 pairs; for more pairs it draws 99,999 sign patterns with a fixed seed.
+    MAX_EXACT_PAIRS pairs; for more pairs it draws RESAMPLES sign patterns with a fixed seed.
     """
-    if len(differences) > MAX_EXACT_PAIRS:
-        return _drawn_p(np.array(differences))
-    from scipy import stats  # its import takes a second
-
-    result = stats.permutation_test(
-        (np.array(differences),), _mean, permutation_type="samples", n_resamples=RESAMPLES
-    )
-    return float(result.pvalue)
-
-
-def _drawn_p(differences: NDArray[np.float64]) -> float:
-    """Return ``sign_flip_p`` from random signs. scipy's function takes seconds for 100 pairs."""
-    observed = abs(round(float(differences.mean()), 9))
-    means = [
-        np.round(signs @ differences / len(differences), 9)
-        for signs in np.array_split(_random_signs(len(differences)), SIGN_PARTS)
-    ]
+    count, values = len(differences), np.array(differences)
+    is_exact = count <= MAX_EXACT_PAIRS
+    signs = _all_signs(count) if is_exact else _random_signs(count)
+    observed = abs(round(float(values.mean()), 9))
+    means = [np.round(part @ values / count, 9) for part in np.array_split(signs, SIGN_PARTS)]
     extreme = sum(int((abs(each) >= observed).sum()) for each in means)
-    return (1 + extreme) / (1 + RESAMPLES)
+    return extreme / len(signs) if is_exact else (1 + extreme) / (1 + RESAMPLES)
+
+
+@lru_cache(maxsize=1)
+def _all_signs(count: int) -> NDArray[np.int8]:
+    return np.array([*itertools.product((-1, 1), repeat=count)], np.int8)
 
 
 @lru_cache(maxsize=1)

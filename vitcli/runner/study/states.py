@@ -1,9 +1,9 @@
 """The state of every trial, from its own folder or from a saved trial. No torch."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pydantic import ValidationError
 
@@ -11,14 +11,18 @@ from vitcli.core.spec.task import TaskRow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.experiment.diff import differences, with_data_defaults
 from vitcli.runner.experiment.yaml_text import format_value
-from vitcli.runner.run.compare import readable_metrics
-from vitcli.runner.run.folder import FILES, RESULT_STATES, RunDir
+from vitcli.runner.run.folder import RESULT_STATES, RunDir
 from vitcli.runner.run.listing import live_state
-from vitcli.runner.run.predictions import recomputed
+from vitcli.runner.run.predictions import PerImage, read_per_image
+from vitcli.runner.run.record import (
+    Meta,
+    Record,
+    read_record,
+    refuse_unreadable,
+    strict_metrics,
+    thread_mismatch,
+)
 from vitcli.runner.study.definition import Study, Trial
-from vitcli.runner.study.images import read_per_image
-from vitcli.runner.study.known import KnownTrials, ReadImages, signature
-from vitcli.runner.study.records import Meta, TrialRecord, read_record, thread_mismatch
 from vitcli.runner.study.result import State
 from vitcli.runner.study.saved import SavedTrials
 
@@ -29,11 +33,11 @@ class TrialState:
 
     state: State
     reason: str = ""
-    record: TrialRecord | None = None
+    record: Record | None = None
     source: str = ""
     """Folder of the saved trial with this record; empty for the trial's own folder."""
-    read_images: ReadImages | None = field(default=None, compare=False)
-    """Reads what the stored predictions of a finished trial say of each test image."""
+    images: PerImage | None = field(default=None, compare=False)
+    """What the stored predictions of a finished trial say of each test image."""
 
 
 def trial_states(
@@ -53,7 +57,10 @@ def trial_states(
         InputError: A file cannot be read, so its content is unknown.
     """
     trials = study.trials(only)
-    states = _own_states(trials, root, study.threads)
+    states = {
+        trial.folder: trial_state(trial, RunDir(root / trial.folder), study.threads)
+        for trial in trials
+    }
     if saved is None:
         return states
     own = [state.record for state in states.values() if state.record]
@@ -62,35 +69,14 @@ def trial_states(
         for trial in trials
         if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignore
     ]
-    row = study.baseline.spec.task.row
     for folder, found in saved.find_matches(unfinished, own, study.threads).items():
         states[folder] = TrialState(
             state=found.record.state,
             reason=found.record.reason,
             record=found.record,
             source=str(saved.folder),
-            read_images=partial(read_per_image, found.predictions, row),
+            images=found.images,
         )
-    return states
-
-
-def _own_states(trials: Sequence[Trial], root: Path, threads: int) -> dict[str, TrialState]:
-    """Return trial folder -> state, without reading again what has not changed."""
-    known, states = KnownTrials(root, threads), {}
-    for trial in trials:
-        run = RunDir(root / trial.folder)
-        files = signature(run)
-        if found := known.find(trial, files):
-            record, read = found
-            state = TrialState(
-                state=record.state, reason=record.reason, record=record, read_images=read
-            )
-        else:
-            state = trial_state(trial, run, threads)
-            if state.record and state.read_images:
-                known.add(trial, files, state.record, state.read_images())
-        states[trial.folder] = state
-    known.write()
     return states
 
 
@@ -102,23 +88,12 @@ def trial_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
     """
     if not run.exists:
         return TrialState(state="missing")
-    _refuse_unreadable(run)
+    refuse_unreadable(run)
     try:
         return _read_state(trial, run, threads)
     except ValidationError as error:
         field = ".".join(map(str, error.errors()[0]["loc"]))
         return TrialState(state="stale", reason=f"its files are damaged ({field})")
-
-
-def _refuse_unreadable(run: RunDir) -> None:
-    """Refuse files that cannot be read, for example without permission: they are not damaged."""
-    for name in FILES:
-        try:
-            (run.path / name).read_bytes()
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise InputError(f"{run.path / name}: cannot be read: {error.strerror}") from error
 
 
 def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
@@ -142,35 +117,32 @@ def _read_state(trial: Trial, run: RunDir, threads: int) -> TrialState:
         return TrialState(
             state="stale", reason="its meta.json is missing, damaged or belongs to another trial"
         )
-    row, has_val = trial.spec.task.row, trial.spec.data.val_split > 0
-    record = read_record(run, state, run_reason, meta, row=row, has_val=has_val)
-    if state == "finished" and (wrong := _find_wrong_result(run, record, row)):
-        return wrong
-    return TrialState(
-        state=record.state,
-        reason=run_reason,
-        record=record,
-        read_images=partial(read_per_image, run.path / "predictions.npz", row),
-    )
+    try:
+        lines = strict_metrics(run)
+    except InputError:
+        return TrialState(state="stale", reason="its metrics.jsonl is damaged")
+    record = read_record(run, trial.spec, state, run_reason, meta, lines)
+    if state == "diverged":
+        return TrialState(state=state, reason=run_reason, record=record)
+    return _finished(run, record, trial.spec.task.row, lines[-1] if lines else {})
 
 
-def _find_wrong_result(run: RunDir, record: TrialRecord, row: TaskRow) -> TrialState | None:
-    """Return the state of a trial whose result contradicts its files; None if it agrees."""
+def _finished(run: RunDir, record: Record, row: TaskRow, last: Mapping[str, Any]) -> TrialState:
+    """Return the state of a finished trial, which is another if its files contradict each other."""
     name = row.headline.name
     value = record.result.number(f"test_{name}")
     if value is None:
         return TrialState(state="failed", reason="its result.json is missing or damaged")
     try:
-        predicted = recomputed((run.path / "predictions.npz").read_bytes(), row)
+        images = read_per_image(run.path / "predictions.npz", row)
     except (FileNotFoundError, ValueError):
         return TrialState(state="stale", reason="its predictions.npz is missing or damaged")
-    if predicted and not (
-        abs(predicted[0] - value) <= 1e-6 and predicted[1] == record.result.num_test
+    if images and not (
+        abs(images.mean - value) <= 1e-6 and len(images.scores) == record.result.num_test
     ):
-        reason = f"its result.json says {value:.4f}, but its predictions give {predicted[0]:.4f}"
+        reason = f"its result.json says {value:.4f}, but its predictions give {images.mean:.4f}"
         return TrialState(state="stale", reason=reason)
-    last = (readable_metrics(run) or [{}])[-1]
     if record.result.number(f"val_{name}") != last.get(f"val_{name}"):
         reason = f"its validation {row.headline.label} differs from that of its last epoch"
         return TrialState(state="stale", reason=reason)
-    return None
+    return TrialState(state=record.state, reason=record.reason, record=record, images=images)

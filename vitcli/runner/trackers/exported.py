@@ -7,9 +7,10 @@ from typing import Any
 
 from vitcli.runner.errors import ConfigError, InputError, UserError
 from vitcli.runner.experiment.config import flatten
-from vitcli.runner.run.compare import FACTS, MEASURES, last_measures, task_measures
+from vitcli.runner.run.compare import FACTS, MEASURES, task_measures
 from vitcli.runner.run.folder import RUNS, RunDir, find_run, list_runs
-from vitcli.runner.run.listing import is_number, live_state
+from vitcli.runner.run.listing import live_state
+from vitcli.runner.run.record import is_number, last_measures
 from vitcli.runner.text import portable_fields, printable, without_folders
 
 JSON_FILES = ("status.json", "meta.json", "result.json")

@@ -23,7 +23,7 @@ from vitcli.runner.figure_style import (
     text_width,
     wrap_text,
 )
-from vitcli.runner.run.compare import readable_metrics
+from vitcli.runner.run.record import curve, readable_metrics
 from vitcli.runner.text import one_line
 from vitcli.runner.visualize.figure import RunFigure, source_of
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
@@ -45,7 +45,7 @@ class _Panel:
     label: str
     title: str
     scale: float
-    splits: dict[str, list[tuple[float, float]]]
+    splits: dict[str, tuple[tuple[int, float], ...]]
 
     @property
     def drawn(self) -> set[str]:
@@ -87,11 +87,7 @@ def _read_panel(records: list[dict[str, Any]], name: str, task: TaskRow) -> _Pan
         label=metric.label.replace("_", " "),
         title="cross-entropy, nats" if is_cross_entropy else metric.title.replace("_", " "),
         scale=metric.scale,
-        splits={
-            split: [(r["epoch"], r[key]) for r in records if r.get(key) is not None]
-            for split in ("train", "val", "test")
-            for key in [f"{split}_{name}"]
-        },
+        splits={split: curve(records, f"{split}_{name}") for split in ("train", "val", "test")},
     )
 
 

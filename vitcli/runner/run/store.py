@@ -1,0 +1,296 @@
+"""The store of saved trials: results to commit, in two files for each seed of a study. No torch.
+
+``STUDY/seed0.jsonl`` has one line for each trial. It holds the trial's record and ends with the
+SHA-256 of the rest of the line. ``STUDY/seed0.npz`` holds the label, the prediction and the
+probability of the label for each test image, in members ``VARIANT/HASH/label.npy``. A line states
+the hash of its predictions; members that no line states are ignored.
+
+The predictions of a trial are written before its line, each file as a whole. So a killed process
+leaves both files readable, with every earlier trial.
+
+vitcli 0.8 and older wrote ``STUDY/VARIANT/seed0-HASH.json`` and ``.npz`` for each trial. They are
+read, too.
+"""
+
+import functools
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from vitcli.core.spec.task import DEFAULT_TASK, TASKS, TaskRow
+from vitcli.runner.errors import InputError
+from vitcli.runner.files import (
+    LOCK,
+    MAX_JSON,
+    commit,
+    file_lock,
+    make_folder,
+    parse_strict_json,
+    read_bounded,
+    read_json,
+    sha256,
+)
+from vitcli.runner.run.predictions import MAX_BYTES, Arrays, PerImage, per_image, read_outputs
+from vitcli.runner.run.record import Record
+
+FORMAT, OLD_FORMAT = 2, 1
+"""Of a line, and of a file with a single trial."""
+MARGINS = "plan.json"
+"""File beside saved trials with the declared margins."""
+DAMAGES = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SavedTrial:
+    """A record, and what its predictions say of each test image; both were checked."""
+
+    record: Record
+    images: PerImage | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A saved trial as it was found. Only the hash of its record has been checked."""
+
+    place: str
+    value: dict[str, Any]
+    config_hash: str
+    seed: int
+    key: str
+    """Hash of configuration, data and precision: two trials of a seed differ in one of them."""
+    members: str
+    """How the names of the members with its predictions begin; empty for a diverged trial."""
+    predictions: Callable[[], Arrays]
+    """Reads the predictions and checks their hash."""
+    line: str = ""
+    """The line in the store; empty for a file with a single trial."""
+
+    def check(self) -> SavedTrial:
+        """Return the trial after checking its numbers and its predictions.
+
+        Raises:
+            InputError: It is damaged.
+        """
+        with _errors_name(self.place):
+            record = Record.model_validate_json(json.dumps(self.value["record"]))
+            row = TASKS[self.value["config"].get("task.name", DEFAULT_TASK)]
+            _check_numbers(record, row)
+            images = None
+            if record.state == "finished":
+                images = per_image(self.predictions(), row)
+                _check_predictions(images, record, row)
+            return SavedTrial(record=record, images=images)
+
+
+def read_store(folder: Path) -> list[Entry]:
+    """Return every saved trial in a folder and below it, those of older versions last.
+
+    Raises:
+        InputError: A file is damaged, or of a newer format.
+    """
+    lines = [each for path in sorted(folder.rglob("seed*.jsonl")) for each in read_lines(path)]
+    files = [path for path in sorted(folder.rglob("*.json")) if path.name != MARGINS]
+    return lines + [each for path in files if (each := read_single(path))]
+
+
+def read_lines(path: Path) -> list[Entry]:
+    """Return the trials of a seed, ``seed0.jsonl``; none if the file does not exist.
+
+    Raises:
+        InputError: The file is damaged, or of a newer format.
+    """
+    try:
+        with _errors_name(path):
+            lines = read_bounded(path, MAX_JSON).decode().split("\n")
+            if lines.pop():
+                raise ValueError("its last line is not whole")
+    except InputError as error:
+        if isinstance(error.__cause__, FileNotFoundError):
+            return []
+        raise
+    content = functools.cache(lambda: read_bounded(path.with_suffix(".npz"), MAX_BYTES))
+    return [
+        _read_line(f"{path}:{number}", line, content) for number, line in enumerate(lines, start=1)
+    ]
+
+
+def _read_line(place: str, line: str, content: Callable[[], bytes]) -> Entry:
+    with _errors_name(place):
+        value = parse_strict_json(line)
+        digest = value.pop("sha256", "")
+        body = line.removesuffix(f', "sha256": "{digest}"}}') + "}"
+        if not digest or sha256(body.encode()) != digest:
+            raise ValueError("it does not match its hash")
+
+        def predictions() -> Arrays:
+            arrays = read_outputs(content(), found.members)
+            if hash_of(arrays) != value["predictions_sha256"]:
+                raise ValueError("its predictions do not match their hash")
+            return arrays
+
+        found = _entry(place, value, FORMAT, predictions, line)
+        return found
+
+
+def read_single(path: Path) -> Entry | None:
+    """Return the trial in a file of an older version; None if it is a trial of a search.
+
+    Raises:
+        InputError: The file is damaged, or no saved trial.
+    """
+    with _errors_name(path):
+        value = read_json(path)
+        if "search" in value:
+            return None
+        if "record" not in value:
+            raise InputError(
+                f"{path}: not a saved trial; keep saved trials in a folder of their own"
+            )
+        if not value.pop("sha256", ""):
+            raise ValueError("it has no hash")
+
+        def predictions() -> Arrays:
+            content = read_bounded(path.with_suffix(".npz"), MAX_BYTES)
+            if sha256(content) != value["predictions_sha256"]:
+                raise ValueError("its predictions do not match their hash")
+            return read_outputs(content)
+
+        return _entry(str(path), value, OLD_FORMAT, predictions)
+
+
+def _entry(
+    place: str, value: dict[str, Any], form: int, predictions: Callable[[], Arrays], line: str = ""
+) -> Entry:
+    if value["format"] != form:
+        raise InputError(f"{place}: not a saved trial of format {form}; update vitcli")
+    record, digest = value["record"], value["predictions_sha256"]
+    config_hash, seed, data_hash = record["config_hash"], record["seed"], record["data_hash"]
+    if type(seed) is not int:
+        raise ValueError(f"its seed is {seed}")
+    precision = record["result"].get("precision") or record["sessions"][0].get("precision")
+    return Entry(
+        place=place,
+        value=value,
+        config_hash=config_hash,
+        seed=seed,
+        key=sha256("/".join((config_hash, data_hash, str(precision))).encode()),
+        members=f"{value['variant']}/{digest[:16]}/" if digest else "",
+        predictions=predictions,
+        line=line,
+    )
+
+
+def hash_of(arrays: Arrays) -> str:
+    """Return the SHA-256 of the names, types, shapes and values of arrays."""
+    parts = (
+        f"{name} {array.dtype.str} {array.shape}\n".encode() + array.tobytes()
+        for name, array in sorted(arrays.items())
+    )
+    return sha256(b"".join(parts))
+
+
+@contextmanager
+def _errors_name(place: str | Path) -> Iterator[None]:
+    """Let errors about the content of a file name the place and what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{error.filename}: cannot be read: {error.strerror}") from error
+    except DAMAGES as error:
+        what = error.args[0] if type(error) is ValueError and error.args else ""
+        raise InputError(
+            f"{place}: damaged{f' ({what})' if what else ''}; restore it, or delete it"
+        ) from error
+
+
+def _check_numbers(record: Record, row: TaskRow) -> None:
+    """Refuse a record whose main number is missing or impossible."""
+    names = [f"{split}_{row.headline.name}" for split in ("test", "val")]
+    test, val = map(record.result.number, names)
+    if (test is None) != (record.state == "diverged"):
+        raise ValueError(f"its state is {record.state}, its {names[0]} is {test}")
+    for value in (test, val, *(value for _, value in record.curve)):
+        if value is not None and not row.headline.is_possible(value):
+            raise ValueError(f"its {row.headline.label} is {value}")
+
+
+def _check_predictions(images: PerImage | None, record: Record, row: TaskRow) -> None:
+    """Refuse predictions that contradict the record."""
+    value = record.result.number(f"test_{row.headline.name}")
+    if images is None or value is None:
+        return
+    kind, count = images.scores.dtype, len(images.scores)
+    rounding = np.finfo(kind.name).eps if kind.kind == "f" else 0.0
+    if abs(images.mean - value) > max(1e-6, rounding * abs(value)):
+        text = row.headline.label
+        raise ValueError(f"its {text} is {value:.4f}, but its predictions give {images.mean:.4f}")
+    if count != record.result.num_test:
+        raise ValueError(
+            f"it counts {record.result.num_test} images, but has predictions of {count}"
+        )
+
+
+def save(
+    folder: Path,
+    value: dict[str, Any],
+    predictions: Callable[[], Arrays] | None,
+    *,
+    replace: bool,
+) -> None:
+    """Add a trial to the files of its seed, ``folder/STUDY/seed0.jsonl`` and ``.npz``.
+
+    A trial with the same configuration, data and precision is kept unless ``replace`` is set.
+
+    Args:
+        folder: The folder of the store.
+        value: ``study``, ``variant``, ``config`` (changed fields) and ``record`` of the trial.
+        predictions: Returns the condensed predictions; a diverged trial has none.
+        replace: Whether a saved trial is replaced.
+
+    Raises:
+        InputError: The files of the seed are damaged.
+    """
+    value = {"format": FORMAT, **value, "predictions_sha256": None}
+    own = _entry("", value, FORMAT, dict)
+    path = folder / value["study"] / f"seed{own.seed}.jsonl"
+    make_folder(path.parent)
+    with file_lock(path.parent / LOCK):
+        entries = read_lines(path)
+        singles = list(path.parent.rglob(f"seed{own.seed}-{own.key[:8]}.json"))
+        if not replace and (singles or own.key in [each.key for each in entries]):
+            return
+        if predictions:
+            arrays = predictions()
+            value["predictions_sha256"] = hash_of(arrays)
+            _add_members(path.with_suffix(".npz"), entries, _entry("", value, FORMAT, dict), arrays)
+        body = json.dumps(value, allow_nan=False)
+        line = f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}'
+        lines = [each.line for each in entries if each.key != own.key]
+        commit(path, "".join(f"{each}\n" for each in [*lines, line]).encode())
+        for each in singles:
+            each.unlink()
+            each.with_suffix(".npz").unlink(missing_ok=True)
+
+
+def _add_members(path: Path, entries: Sequence[Entry], new: Entry, arrays: Arrays) -> None:
+    """Write the predictions of a trial beside those of the other trials of its seed."""
+    known = {each.members for each in entries} - {"", new.members}
+    with _errors_name(path):
+        content = read_bounded(path, MAX_BYTES) if known else b""
+        kept = {name: read_outputs(content, name) for name in known}
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w") as archive:
+            for start, members in sorted((kept | {new.members: arrays}).items()):
+                for name, array in members.items():
+                    with io.BytesIO() as member:
+                        np.save(member, array, allow_pickle=False)
+                        info = zipfile.ZipInfo(f"{start}{name}.npy")
+                        archive.writestr(info, member.getvalue(), zipfile.ZIP_DEFLATED)
+        commit(path, file.getvalue())
