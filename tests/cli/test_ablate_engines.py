@@ -73,7 +73,7 @@ def test_the_plan_of_the_first_trial_trains_nothing(engine):
 def test_the_first_trial_is_saved_at_once(engine, here):
     code, talk = ablate(*RAY, "--only", "first", "--save", "saved")
     assert code == 0, talk
-    assert [path.name[:5] for path in (here / "saved/mine/full").glob("*.json")] == ["seed0"]
+    assert [path.name for path in (here / "saved/mine").glob("*.jsonl")] == ["seed0.jsonl"]
 
 
 def test_a_variant_called_first_is_a_variant(engine, here):
