@@ -160,7 +160,7 @@ def invoke(command: str) -> tuple[int, str]:
 def shortened(command: str) -> str:
     """The command with options that make it end within seconds."""
     command = command.replace(" experiments/results/ship", f" {ROOT}/experiments/results/ship")
-    if command.startswith("vitcli bench"):
+    if command.startswith("vitcli bench ") and "--help" not in command:
         brief = " --rounds 1 --seconds 0" + " --lengths 64,128" * ("attention" in command)
         return re.sub(r"--lengths \S+", "", command) + brief
     if command.startswith("vitcli ablate"):

@@ -27,7 +27,7 @@ def test_the_committed_simulation_holds():
 
 @pytest.mark.parametrize("name", ["5 seeds, seeds and images", "8 seeds, right or wrong"])
 def test_a_short_simulation_agrees(name):
-    shares = measure(CASES[name], 60, 2)
+    shares = measure(CASES[name], 60)
     assert shares["interval"] >= 0.8
     assert shares["joint"] >= 0.8
     assert shares["pooled"] >= 0.8

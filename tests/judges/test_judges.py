@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from vitcli.runner.run.store import read_lines
 from vitcli.runner.study.crossed import cross
 from vitcli.runner.study.effects import cell_scores
 from vitcli.runner.study.factorial import effects
@@ -44,9 +45,9 @@ def table(name: str) -> np.ndarray:
 
 
 def is_right(variant: str, seed: int) -> np.ndarray:
-    (path,) = (TRIALS / variant).glob(f"seed{seed}-*.npz")
-    with np.load(path) as found:
-        return (found["prediction"] == found["label"])[:IMAGES].astype(float)
+    trials = read_lines(TRIALS / f"seed{seed}.jsonl")
+    found = next(each for each in trials if each.value["variant"] == variant).predictions()
+    return (found["prediction"] == found["label"])[:IMAGES].astype(float)
 
 
 def predictions() -> np.ndarray:
