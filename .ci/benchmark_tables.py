@@ -135,7 +135,8 @@ def gpu() -> str:
         )
     study = found["study"]
     note = (
-        f"`{found['experiment']}` with compiled steps in CUDA graphs; {found['hardware']}, driver"
+        f"Where several train, the speed is the median of two of them. `{found['experiment']}`"
+        f" with compiled steps in CUDA graphs; {found['hardware']}, driver"
         f" {found['driver']}, torch {found['torch']}; {found['date']}, commit"
         f" {found['commit'][:9]}. {study['trials']} trials of `{study['name']}`,"
         f" {study['workers']} at once with MPS, took {study['seconds'] / 60:.1f} minutes."

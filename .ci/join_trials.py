@@ -35,6 +35,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", type=Path, nargs="?", default=SAVED)
     folder = parser.parse_args().folder
+    if not folder.is_dir():
+        parser.error(f"{folder}: no such folder")
     count = sum(join_trial(path, folder) for path in sorted(folder.rglob("*.json")))
     print(f"{count} trials moved")  # noqa: T201
 
