@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -202,3 +203,15 @@ def test_two_commands_at_once_train_each_trial_once(tiny, environment):
     trained = [text for end in ends for text in end[1].splitlines() if "test " in text]
     assert len(list(Path("both").glob("*/seed*/result.json"))) == 6
     assert len(trained) >= 6
+
+
+@pytest.mark.parametrize(("ends", "trained"), [("fdfdf", 5), ("dffdd", 3)])
+def test_only_failures_in_a_row_end_the_trials(here, monkeypatch, ends, trained):
+    """``f`` fails, ``d`` diverges; two failures in a row are too many."""
+    states = {"f": "failed", "d": "diverged"}
+    engine = Fake(lambda folder: Ended(state=states[ends[int(folder)]], reason="why"))
+    monkeypatch.setattr(drive, "make_engine", engine)
+    setup: Any = SimpleNamespace(cluster=SimpleNamespace(engine="local"))
+    seen: list[TrialEvent] = []
+    drive.Drive(here, setup, seen.append, max_failures=2).run([*map(str, range(len(ends)))])
+    assert len(seen) == trained

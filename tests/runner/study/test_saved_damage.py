@@ -101,6 +101,13 @@ def members(**arrays: object) -> None:
     np.savez(PREDICTIONS, **named)  # type: ignore[arg-type]
 
 
+def reverse_images() -> None:
+    """Write predictions of the same accuracy in another order."""
+    with np.load(PREDICTIONS) as archive:
+        found = {name: array[::-1] for name, array in archive.items()}
+    np.savez(PREDICTIONS, **found)  # type: ignore[arg-type]
+
+
 def claim_many_entries() -> None:
     """Write predictions whose header claims 2^50 entries."""
     with zipfile.ZipFile(PREDICTIONS) as archive:
@@ -125,6 +132,7 @@ def pipe(path: Path) -> None:
 DAMAGES: dict[str, Callable[[], object]] = {
     "an array without a dimension": lambda: members(label=1, prediction=1),
     "labels below 0": lambda: members(label=[-1], prediction=[0]),
+    "other predictions of the same accuracy": reverse_images,
     "2^50 entries": claim_many_entries,
     "a pipe": lambda: pipe(LINES),
     "a pipe of predictions": lambda: pipe(PREDICTIONS),
