@@ -105,7 +105,7 @@ def reverse_images() -> None:
     """Write predictions of the same accuracy in another order."""
     with np.load(PREDICTIONS) as archive:
         found = {name: array[::-1] for name, array in archive.items()}
-    np.savez(PREDICTIONS, **found)  # type: ignore[arg-type]
+    np.savez(PREDICTIONS, **found)
 
 
 def claim_many_entries() -> None:
