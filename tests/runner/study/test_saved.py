@@ -120,6 +120,19 @@ def test_any_study_finds_a_saved_trial_by_its_configuration(study, here):
     assert states(load_study("other.yaml"), SavedTrials(SAVED)) == {"other/seed0": "missing"}
 
 
+def test_the_trials_of_a_study_itself_come_first(study, here):
+    (here / "a-study.yaml").write_text("base: quickstart\nseeds: [0]\nvariants: {full: {}}\n")
+    other = load_study("a-study.yaml")
+    fabricate("full", 0, 0.75)
+    save_all(study)
+    fabricate("full", 0, 0.5)
+    save_all(other)
+    shutil.rmtree(ROOT)
+    for each, accuracy in ((study, 0.75), (other, 0.5)):
+        state = next(iter(trial_states(each, ROOT, (), SavedTrials(SAVED)).values()))
+        assert state.record.result.test_accuracy == accuracy
+
+
 @pytest.mark.parametrize(
     ("meta", "result", "reason"),
     [

@@ -1,6 +1,7 @@
 """Saved trials: results to commit, which replace a training in any study. No torch.
 
-A study finds a saved trial by configuration hash and seed, whichever study it was trained for.
+A study finds a saved trial by configuration hash and seed, whichever study it was trained for. Its
+own trials come first.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from vitcli.runner.run.folder import RunDir
 from vitcli.runner.run.predictions import MAX_BYTES, Arrays, condensed, read_outputs
 from vitcli.runner.run.record import Record, thread_mismatch
 from vitcli.runner.run.store import Entry, SavedTrial, read_store, save
-from vitcli.runner.study.definition import Trial
+from vitcli.runner.study.definition import Study, Trial
 from vitcli.runner.text import portable_fields
 
 SAVED = Path("experiments/results/trials")
@@ -50,31 +51,32 @@ class SavedTrials:
         self.refused: dict[str, str] = {}
         """Trial folder -> why its saved trial was not used."""
 
-    def _find(self, trial: Trial) -> list[SavedTrial]:
-        """Return the saved trials with a trial's configuration and seed."""
+    def _find(self, study: str, trial: Trial) -> list[SavedTrial]:
+        """Return the saved trials with a trial's configuration and seed, those of its study first."""
         entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
+        entries = sorted(entries, key=lambda each: each.value["study"] != study)
         for each in entries:
             if each.place not in self._checked:
                 self._checked[each.place] = each.check()
         return [self._checked[each.place] for each in entries]
 
     def find_matches(
-        self, trials: Sequence[Trial], own: Sequence[Record], threads: int
+        self, study: Study, trials: Sequence[Trial], own: Sequence[Record]
     ) -> dict[str, SavedTrial]:
         """Return trial folder -> saved trial with the same configuration, data and precision.
 
         Args:
+            study: The study of the trials.
             trials: Trials without a result.
             own: Results of the study itself, which saved records must agree with.
-            threads: CPU threads of a trial in this study.
         """
         taken: dict[str, SavedTrial] = {}
         self.refused = {}
         for trial in trials:
             reasons = []
-            for found in self._find(trial):
+            for found in self._find(study.name, trial):
                 others = [*own, *(each.record for each in taken.values()), found.record]
-                reason = self._difference(trial, found.record, others[0], threads)
+                reason = self._difference(trial, found.record, others[0], study.threads)
                 if not reason:
                     taken[trial.folder] = found
                     break

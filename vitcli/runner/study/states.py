@@ -69,7 +69,7 @@ def trial_states(
         for trial in trials
         if states[trial.folder].state in ("missing", "stale") and trial.variant not in ignore
     ]
-    for folder, found in saved.find_matches(unfinished, own, study.threads).items():
+    for folder, found in saved.find_matches(study, unfinished, own).items():
         states[folder] = TrialState(
             state=found.record.state,
             reason=found.record.reason,
