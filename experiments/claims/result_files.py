@@ -60,8 +60,8 @@ class Results:
         """Return what trainings of an experiment had reached when they stopped after some epochs.
 
         The file ``<experiment>-<epochs>-epochs.json`` holds a list ``runs`` of the documents that
-        ``vitcli train EXPERIMENT --stop-after EPOCHS --json`` prints, one per seed. Without such a
-        file, the list is empty.
+        ``vitcli train EXPERIMENT --stop-after EPOCHS --json`` prints, one per seed. Their precision
+        may be another than the experiment's. Without such a file, the list is empty.
 
         Raises:
             InputError: The file is damaged, or holds another training, or a seed twice.
@@ -72,10 +72,12 @@ class Results:
         with whole(path):
             runs = [dict(run) for run in json.loads(path.read_text())["runs"]]
             seeds = [_seed_of(run) for run in runs]
+            precisions = [str(run["precision"]) for run in runs]
             if not runs:
                 raise ValueError("no runs")
-        for run, seed in zip(runs, seeds, strict=True):
-            spec = load_experiment(experiment, {"seed": seed}).spec
+        for run, seed, precision in zip(runs, seeds, precisions, strict=True):
+            chosen = {"seed": seed, "train.precision": precision}
+            spec = load_experiment(experiment, chosen).spec
             wanted = (epochs, spec.train.epochs, config_hash(spec))
             if tuple(map(run.get, ("epochs", "epochs_planned", "config_hash"))) != wanted:
                 raise InputError(

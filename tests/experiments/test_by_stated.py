@@ -99,8 +99,9 @@ AUGMENTED = "cifar10-small-aug"
 
 def stopped(seed: int, accuracy: float) -> dict[str, Any]:
     """What the claim reads of ``vitcli train cifar10-small-aug --stop-after 10 --json``."""
-    spec = load_experiment(AUGMENTED, {"seed": seed}).spec
-    facts = {"config_hash": config_hash(spec), "hardware": "made GPU", "state": "interrupted"}
+    chosen = {"train.precision": "bf16"}
+    spec = load_experiment(AUGMENTED, chosen | {"seed": seed}).spec
+    facts = {"config_hash": config_hash(spec), "hardware": "made GPU", "precision": "bf16"}
     reached = {"seed": seed, "test_accuracy": accuracy, "epochs": 10, "epochs_planned": 300}
     return facts | reached
 
@@ -151,6 +152,7 @@ def test_stopped_trainings_and_the_study_judge_one_part_each(tmp_path, early, ve
         ({"epochs": 9}, "seed 1 is not cifar10-small-aug"),
         ({"epochs_planned": 10}, "stopped after 10 of 300 epochs"),
         ({"config_hash": "0" * 64}, "unchanged"),
+        ({"precision": "fp32"}, "unchanged"),
         ({"seed": 0, "config_hash": stopped(0, 0.3)["config_hash"]}, "twice"),
         ({"test_accuracy": 28.3}, "damaged"),
         ({"test_accuracy": None}, "damaged"),

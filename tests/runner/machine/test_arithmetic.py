@@ -7,7 +7,7 @@ import torch
 
 from vitcli.runner.errors import ConfigError
 from vitcli.runner.machine import arithmetic as module
-from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels, forbid_tf32
+from vitcli.runner.machine.arithmetic import arithmetic, chosen_kernels, set_cuda_defaults
 from vitcli.runner.machine.device import name_precision, pick_precision
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
@@ -37,7 +37,7 @@ def before(monkeypatch):
 
 
 def test_tf32_is_computed_in_its_block_only(before):
-    forbid_tf32()
+    set_cuda_defaults()
     with arithmetic("tf32"):
         assert settings()["products"] == "high"
         assert settings()["convolutions"] is True
@@ -46,7 +46,7 @@ def test_tf32_is_computed_in_its_block_only(before):
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_no_other_precision_implies_tf32(precision, before):
-    forbid_tf32()
+    set_cuda_defaults()
     with arithmetic(precision):
         assert settings() == before | {"products": "highest", "convolutions": False}
 
@@ -112,3 +112,10 @@ def test_auto_never_means_tf32(monkeypatch):
     assert name_precision("auto", CUDA) == "fp32"
     with pytest.raises(ConfigError, match="precision fp8: write fp32, tf32"):
         name_precision("fp8", CUDA)
+
+
+def test_attention_on_cuda_never_takes_cudnn():
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    set_cuda_defaults()
+    assert not torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(before)

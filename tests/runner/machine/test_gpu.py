@@ -12,11 +12,13 @@ from tests.core.specs import build
 from tests.core.trainings import train_state
 from tests.stopping import stop_after
 from vitcli.core.metrics.classification import compute_logits
+from vitcli.core.ops.attention import attention
 from vitcli.core.randomness import seed_step
 from vitcli.core.spec import OPTIMIZERS
 from vitcli.core.train.optim import total_norm
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.machine.device import pick_device
 from vitcli.runner.train.start import FinishedTraining, Request, start
 
 pytestmark = [
@@ -95,6 +97,17 @@ def test_the_model_computes_what_it_computes_on_a_cpu():
     expected = compute_logits(model, [{"images": images}])
     found = compute_logits(model.cuda(), [{"images": images.cuda()}])
     assert_close(found.cpu(), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("has_mask", [False, True])
+def test_gradients_of_attention_with_very_low_scores_are_finite(has_mask):
+    device = pick_device("cuda")
+    query, key, value = torch.randn(3, 1, 1, 64, 64, device=device).bfloat16()
+    query[..., 0], key[..., 0] = 1.0, -960.0
+    bias = torch.zeros(64, 64, device=device) if has_mask else None
+    query.requires_grad_()
+    attention(query, key, value, bias=bias).sum().backward()
+    assert query.grad.isfinite().all()
 
 
 def test_a_stopped_run_goes_on_where_it_was(tiny, monkeypatch):

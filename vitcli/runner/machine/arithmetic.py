@@ -86,9 +86,16 @@ def arithmetic(precision: str) -> Iterator[None]:
         _allow_tf32(*before)
 
 
-def forbid_tf32() -> None:
-    """Compute convolutions in full fp32. torch's default on CUDA is TF32, but not for products."""
+def set_cuda_defaults() -> None:
+    """Compute convolutions in full fp32, and attention without cuDNN.
+
+    torch's default for convolutions on CUDA is TF32. For attention it is cuDNN on Hopper GPUs, whose
+    gradient of the queries can be NaN where the log of a row's sum of exponentials is below -88, if
+    the number of keys is 64, or 64 more than a multiple of 128
+    (https://github.com/pytorch/pytorch/issues/196678). Models without LayerNorm get there.
+    """
     _allow_tf32("highest", False)
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def _allow_tf32(products: str, convolutions: bool) -> None:

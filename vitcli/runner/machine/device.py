@@ -10,7 +10,7 @@ from torch import nn
 
 from vitcli.core.spec import ModelSpec
 from vitcli.runner.errors import ConfigError, ResourceError
-from vitcli.runner.machine.arithmetic import forbid_tf32
+from vitcli.runner.machine.arithmetic import set_cuda_defaults
 from vitcli.runner.machine.processor import cpu_limits, prefers_bf16, this_processor
 from vitcli.runner.text import quantity
 from vitcli.version import __version__, source_commit
@@ -45,7 +45,7 @@ def pick_device(name: str = "auto") -> torch.device:
             f"--device {name}: not on this machine (available: {', '.join(present)})"
         )
     if device.type == "cuda":
-        forbid_tf32()
+        set_cuda_defaults()
     return device
 
 
