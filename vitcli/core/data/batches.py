@@ -48,6 +48,13 @@ def epoch_order(num_images: int, seed: int, epoch: int) -> Tensor:
     return torch.randperm(num_images, generator=keyed_generator(seed, epoch, "order"))
 
 
+def balanced_order(labels: Tensor, seed: int, epoch: int) -> Tensor:
+    """Return N images drawn with replacement, each class equally often on average: (N,) int64."""
+    counts = labels.bincount()
+    generator = keyed_generator(seed, epoch, "order")
+    return (1 / counts[labels].double()).multinomial(len(labels), True, generator=generator)
+
+
 def num_batches(num_images: int, batch_size: int) -> int:
     """Return the number of full batches in an epoch.
 
@@ -67,14 +74,19 @@ def epoch_rows(
     seed: int,
     epoch: int,
     at_once: bool = False,
+    labels: Tensor | None = None,
 ) -> Rows:
     """Return the order and all random parameters of an epoch, on the CPU.
 
     Epochs with and without mixing have different tables, and therefore different targets. With
-    ``at_once`` the tables of a policy are those of ``apply_at_once``, which CUDA needs.
+    ``at_once`` the tables of a policy are those of ``apply_at_once``, which CUDA needs. With
+    ``labels``, the images are drawn by ``balanced_order``, and an image that is drawn twice has
+    other parameters each time.
     """
-    order = epoch_order(num_images, seed, epoch)
     draws = _draw(augment, num_images, size, seed, epoch, at_once)
+    if labels is not None:
+        return {"index": balanced_order(labels, seed, epoch)} | draws
+    order = epoch_order(num_images, seed, epoch)
     return {"index": order} | {name: table[order] for name, table in draws.items()}
 
 

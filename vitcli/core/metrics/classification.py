@@ -64,8 +64,7 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
     num_images, num_classes = logits.shape
     predicted = logits.argmax(-1)
     correct = predicted == labels
-    confusion = torch.bincount(labels * num_classes + predicted, minlength=num_classes**2)
-    confusion = confusion.view(num_classes, num_classes)
+    confusion = confusion_matrix(logits, labels)
     counts = confusion.sum(1)
     hits = zip(confusion.diag().tolist(), counts.tolist(), strict=True)
     return Scores(
@@ -117,6 +116,31 @@ def top5_accuracy(logits: Tensor, labels: Tensor) -> float | None:
         return None
     top = logits.topk(TOP, dim=-1).indices
     return (top == labels[:, None]).any(-1).double().mean().item()
+
+
+def confusion_matrix(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return the number of images by true class (rows) and predicted class: (K, K) int64."""
+    num_classes = logits.shape[1]
+    pairs = labels * num_classes + logits.argmax(-1)
+    return pairs.bincount(minlength=num_classes**2).view(num_classes, num_classes)
+
+
+def balanced_accuracy(logits: Tensor, labels: Tensor) -> float:
+    """Return the mean of the classes' accuracies (recalls); classes without images do not count."""
+    confusion = confusion_matrix(logits, labels)
+    counts = confusion.sum(1)
+    return (confusion.diag()[counts > 0] / counts[counts > 0].double()).mean().item()
+
+
+def macro_f1(logits: Tensor, labels: Tensor) -> float:
+    """Return the mean of the classes' F1, the harmonic mean of precision and recall.
+
+    F1 is 2 TP / (2 TP + FP + FN). Classes that are neither among the labels nor predicted do not
+    count, as in scikit-learn.
+    """
+    confusion = confusion_matrix(logits, labels)
+    total = confusion.sum(0) + confusion.sum(1)
+    return (2 * confusion.diag()[total > 0] / total[total > 0].double()).mean().item()
 
 
 def calibration_error(logits: Tensor, labels: Tensor, num_bins: int = 15) -> float:

@@ -3,8 +3,8 @@
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from vitcli.core.data.batches import Batch
-from vitcli.core.data.source import Images
+from vitcli.core.data.batches import Batch, Rows
+from vitcli.core.data.source import DataSet, Images
 from vitcli.core.metrics.classification import logits_and_labels, measure_logits
 from vitcli.core.models.build import build_model
 from vitcli.core.objectives.objective import Outputs, Task
@@ -17,18 +17,47 @@ class Classify(Task):
     Label smoothing: Szegedy et al. 2016, https://arxiv.org/abs/1512.00567
     """
 
+    _weights: Tensor | None = None
+    """Weight of each class, (K,)."""
+
+    def make_batch(self, data: DataSet, rows: Rows) -> Batch:
+        """Return the batch; with ``train.class_balance: weights`` also the ``weights`` (B,).
+
+        The weight of an image is N / (K N_k), for N_k of N images in its class k. Of a mixed image,
+        it is the mean of both, by their shares.
+        """
+        batch = super().make_batch(data, rows)
+        if self.spec.train.class_balance == "weights":
+            table, targets = self._class_weights(data), batch["targets"]
+            batch["weights"] = targets @ table if targets.ndim == 2 else table[targets]
+        return batch
+
+    def _class_weights(self, data: DataSet) -> Tensor:
+        # computed once, because a CUDA graph cannot capture bincount
+        if self._weights is None:
+            counts = data.train.labels.bincount(minlength=data.num_classes)
+            self._weights = len(data.train) / (data.num_classes * counts.clamp(min=1).float())
+        return self._weights
+
     @classmethod
     def make_module(cls, spec: ExperimentSpec) -> nn.Module:
         return build_model(spec.model, spec.seed)
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         """Return the loss and the share of images whose most likely target was predicted."""
-        return self.class_losses(self.network(batch["images"]).float(), batch["targets"])
+        logits = self.network(batch["images"]).float()
+        return self.class_losses(logits, batch["targets"], batch.get("weights"))
 
-    def class_losses(self, logits: Tensor, targets: Tensor) -> dict[str, Tensor]:
-        """Return what ``losses`` returns for logits (B, K) in fp32 and their targets."""
+    def class_losses(
+        self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Return what ``losses`` returns for logits (B, K) in fp32, their targets and weights (B,)."""
         smoothing = self.spec.train.label_smoothing
-        loss = F.cross_entropy(logits, targets, label_smoothing=smoothing)
+        if weights is None:
+            loss = F.cross_entropy(logits, targets, label_smoothing=smoothing)
+        else:
+            each = F.cross_entropy(logits, targets, label_smoothing=smoothing, reduction="none")
+            loss = (weights * each).mean()
         labels = targets.argmax(-1) if targets.ndim == 2 else targets
         accuracy = (logits.detach().argmax(-1) == labels).float().mean()
         return {"loss": loss, "accuracy": accuracy}

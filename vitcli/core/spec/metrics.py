@@ -110,6 +110,16 @@ _ROWS = (
         has_prefix=False,
         of_logits="vitcli.core.metrics.classification:calibration_error",
     ),
+    _percent(
+        name="balanced_accuracy",
+        label="balanced accuracy",
+        of_logits="vitcli.core.metrics.classification:balanced_accuracy",
+    ),
+    _percent(
+        name="macro_f1",
+        label="macro-F1",
+        of_logits="vitcli.core.metrics.classification:macro_f1",
+    ),
     KNN_ACCURACY,
     MASKED_MSE,
     _error(name="mse_ratio", label="MSE by that of the best baseline"),

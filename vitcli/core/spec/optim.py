@@ -79,6 +79,9 @@ class OptimSpec(Spec):
     """Peak learning rate of the matrices under Muon; AdamW trains all others with ``lr``."""
     muon_momentum: Rate = 0.95
     """Nesterov momentum of the matrices under Muon."""
+    layer_decay: float = Field(1.0, gt=0, le=1)
+    """Factor between the learning rates of a layer and the one above it, for fine-tuning; 1 gives
+    all layers the same. The head has the full rate."""
     schedule: Annotated[str, RowOf(SCHEDULES)] = "cosine"
     """Decay of the learning rate after the warm-up."""
     warmup_epochs: float = Field(0.0, ge=0, le=100_000)

@@ -1,5 +1,6 @@
 """The spec of a training: length, batch size, evaluation and arithmetic."""
 
+import re
 from typing import Literal, Self
 
 from pydantic import Field, model_validator
@@ -27,6 +28,17 @@ class TrainSpec(Spec):
     init: str | None = None
     """Run whose weights the training starts from; unset starts from random weights. The head is
     replaced if the classes differ."""
+    freeze: int | str | None = None
+    """What keeps its weights: ``backbone`` is all but the head, a number is the embedding and so
+    many blocks, and other texts are regular expressions that are searched in the names of the
+    parameters. Batch norms still follow their batches. Unset trains everything."""
+    class_balance: Literal["none", "weights", "sampling"] = "none"
+    """How rare classes are made to count as much as frequent ones. ``weights`` divides the loss of
+    an image by its class's share of the images; ``sampling`` draws the images of an epoch with
+    replacement, each class equally often."""
+    early_stopping: int | None = Field(None, ge=1)
+    """Number of evaluations without a better result on the validation split after which the
+    training stops, with the weights of the best one; unset never stops early."""
     limit_batches: int | None = Field(None, ge=1)
     """Maximum number of batches per epoch and per evaluation, for a quick try; unset uses all."""
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = "auto"
@@ -66,6 +78,15 @@ class TrainSpec(Spec):
             raise ValueError(
                 f"accumulate {self.accumulate} does not divide batch_size {self.batch_size}"
             )
+        if isinstance(self.freeze, int) and self.freeze < 0:
+            raise ValueError("freeze counts blocks; it must not be negative")
+        if isinstance(self.freeze, str):
+            try:
+                re.compile(self.freeze)
+            except re.error as error:
+                raise ValueError(
+                    f"freeze {self.freeze!r} is no regular expression: {error}"
+                ) from None
         if self.kernels == "native" and self.compile:
             raise ValueError("torch.compile does not support kernels 'native'; remove one of them")
         return self

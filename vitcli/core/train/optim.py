@@ -1,7 +1,8 @@
 """Optimisers and their parameter groups: vectors, positions and tokens have no weight decay."""
 
+import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +15,58 @@ from vitcli.core.torch_use import without_compiler
 from vitcli.core.train import muon as batched
 
 Groups = list[dict[str, Any]]
-Named = Sequence[tuple[str, Parameter]]
+
+
+class Trained(NamedTuple):
+    """A parameter that is trained."""
+
+    name: str
+    parameter: Parameter
+    share: float
+    """Its learning rate as a share of the optimiser's."""
+
+
+Named = Sequence[Trained]
 UNDECAYED = ("cls_token", "reg_tokens", "pos_embed", "relative", "temperature")
+BLOCK = re.compile(r"(?:.*\.)?blocks\.\d+\.")
+BACKBONE = "backbone"
+"""The value of ``train.freeze`` for all layers before the head."""
+
+
+def layers(names: Sequence[str]) -> list[int]:
+    """Return the layer of each parameter of a model, whose names are in the order of its layers.
+
+    Layer i is block i, counted from 1. What comes before the first block is layer 0. What comes
+    between blocks belongs to the block after it, and norm and head to a layer of their own.
+    """
+    found: list[int] = []
+    seen: list[str] = []
+    for name in names:
+        match = BLOCK.match(name)
+        if match and match[0] not in seen:
+            seen.append(match[0])
+        found.append(len(seen) + bool(seen and not match))
+    return found
+
+
+def freeze(model: nn.Module, chosen: int | str) -> None:
+    """Let no gradient reach the parameters that ``train.freeze`` names.
+
+    Raises:
+        ValueError: Nothing is frozen, or nothing is left to train.
+    """
+    names = [name for name, _ in model.named_parameters()]
+    if isinstance(chosen, int):
+        frozen = {n for n, layer in zip(names, layers(names), strict=True) if layer <= chosen}
+    elif chosen == BACKBONE:
+        frozen = {n for n in names if "head" not in n.split(".")}
+    else:
+        frozen = {n for n in names if re.search(chosen, n)}
+    if not frozen or len(frozen) == len(names):
+        which = "no parameter" if not frozen else "every parameter"
+        raise ValueError(f"train.freeze: {chosen!r} names {which} of the model")
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(name not in frozen)
 
 
 def is_decayed(name: str, parameter: Parameter) -> bool:
@@ -32,14 +83,23 @@ def is_hidden_matrix(name: str, parameter: Parameter) -> bool:
 
 
 def param_groups(named: Named, spec: OptimSpec, lr: float) -> Groups:
-    """Return groups with and without weight decay; the schedule scales their ``peak_lr``."""
-    decayed = [p for n, p in named if spec.decay_all or is_decayed(n, p)]
-    kept = [p for n, p in named if not (spec.decay_all or is_decayed(n, p))]
-    rows = [(decayed, spec.weight_decay), (kept, 0.0)]
+    """Return groups with and without weight decay; the schedule scales their ``peak_lr``.
+
+    With ``optim.layer_decay`` d, layer i of L has the rate lr d^(L - i), and groups of its own:
+    BEiT, Bao et al. 2021, https://arxiv.org/abs/2106.08254
+    """
+    groups: dict[tuple[float, bool], list[Parameter]] = {}
+    for name, parameter, share in named:
+        decays = spec.decay_all or is_decayed(name, parameter)
+        groups.setdefault((share, not decays), []).append(parameter)
     return [
-        {"params": params, "weight_decay": decay, "lr": lr, "peak_lr": lr}
-        for params, decay in rows
-        if params
+        {
+            "params": params,
+            "weight_decay": 0.0 if kept else spec.weight_decay,
+            "lr": lr * share,
+            "peak_lr": lr * share,
+        }
+        for (share, kept), params in sorted(groups.items(), key=lambda item: item[0])
     ]
 
 
@@ -94,20 +154,26 @@ def muon(named: Named, spec: OptimSpec) -> list[Optimizer]:
 
     Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/
     """
-    hidden = [(n, p) for n, p in named if is_hidden_matrix(n, p)]
-    rest = [(n, p) for n, p in named if not is_hidden_matrix(n, p)]
+    hidden = [each for each in named if is_hidden_matrix(each.name, each.parameter)]
+    rest = [each for each in named if not is_hidden_matrix(each.name, each.parameter)]
     if not hidden:
-        raise ValueError("muon trains the matrices of transformer blocks, but the model has none")
+        raise ValueError("muon trains the matrices of transformer blocks, but there are none")
     groups = param_groups(hidden, spec, spec.muon_lr)
     return [
         Muon(groups, momentum=spec.muon_momentum, nesterov=True),
-        *adamw(rest, spec),
+        *(adamw(rest, spec) if rest else ()),
     ]
 
 
 def build_optimizers(model: nn.Module, spec: OptimSpec) -> list[Optimizer]:
     """Return one optimiser, or two if the parameters need different ones."""
-    named = [(n, p) for n, p in model.named_parameters() if p.requires_grad]
+    parameters = dict(model.named_parameters())
+    depth = layers(list(parameters))
+    named = [
+        Trained(name, parameter, spec.layer_decay ** (max(depth) - layer))
+        for (name, parameter), layer in zip(parameters.items(), depth, strict=True)
+        if parameter.requires_grad
+    ]
     optimizers: list[Optimizer] = make(OPTIMIZERS[spec.name], named, spec)
     return optimizers
 

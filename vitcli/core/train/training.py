@@ -24,6 +24,7 @@ from vitcli.core.train.ema import Ema
 from vitcli.core.train.executor import Graphs, Tensors
 from vitcli.core.train.optim import (
     build_optimizers,
+    freeze,
     gradients,
     learning_rates,
     load_state_tensors,
@@ -81,6 +82,8 @@ class Training:
         self.device = data.train.pixels.device
         count = num_batches(len(data.train), spec.train.batch_size)
         self.steps_per_epoch = min(count, spec.train.limit_batches or count)
+        if spec.train.freeze is not None:
+            freeze(self.module, spec.train.freeze)
         self.optimizers = build_optimizers(self.module, spec.optim)
         fp16 = autocast is torch.float16
         self.scaler = torch.amp.GradScaler(self.device.type) if fp16 else None

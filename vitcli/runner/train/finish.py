@@ -104,17 +104,19 @@ def build_result(
         batch: A training batch, to count its operations.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
-    pre-training are not part of ``train_flops`` and ``train_seconds``.
+    pre-training are not part of ``train_flops`` and ``train_seconds``. After early stopping,
+    ``epochs`` and ``steps`` are those of the kept weights, and ``stopped_at`` is the last step.
     """
     row, spec = trainer.row, trainer.spec
-    last = trainer.records[-1] if trainer.records else {}
-    images = trainer.step * spec.train.batch_size
+    last = next((each for each in trainer.records if each["step"] == trainer.step), {})
+    taken = trainer.stopped_at or trainer.step
+    images = taken * spec.train.batch_size
     headline, measured_val = row.headline.name, bool(trainer.data.val and trainer.best[1])
     bare = {name for name, metric in METRICS.items() if not metric.has_prefix}
     names = {name: name if name in bare else f"test_{name}" for name in measured}
     abstract = encoder_of(spec, abstract_module(spec))
     with arithmetic(trainer.built.precision):
-        flops = trainer.step and trainer.step * count_step_flops(spec, batch)
+        flops = taken and taken * count_step_flops(spec, batch)
     lost = {"lost_events": trainer.lost_events} if trainer.lost_events else {}
     return {
         **{names[name]: value for name, value in measured.items()},
@@ -128,6 +130,7 @@ def build_result(
         **describe_first(trainer.run.read("meta.json").get("pretrained") or {}),
         "epochs": trainer.step // trainer.training.steps_per_epoch,
         "steps": trainer.step,
+        **({"stopped_at": trainer.stopped_at} if trainer.stopped_at else {}),
         "images_per_second": images / trainer.step_seconds if trainer.step_seconds else 0.0,
         "train_seconds": trainer.wall_seconds,
         "precision": trainer.built.precision,

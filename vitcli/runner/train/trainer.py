@@ -18,7 +18,7 @@ from vitcli.runner.errors import ConfigError, DivergedError, InputError, Stopped
 from vitcli.runner.experiment.config import model_hash
 from vitcli.runner.experiment.diff import Change
 from vitcli.runner.machine.arithmetic import arithmetic
-from vitcli.runner.run.checkpoint import Checkpoint, prune, save_checkpoint
+from vitcli.runner.run.checkpoint import Checkpoint, load_checkpoint, prune, save_checkpoint
 from vitcli.runner.run.folder import RunDir, steps
 from vitcli.runner.text import ignore_message, quantity
 from vitcli.runner.train.build import BuiltTraining
@@ -65,6 +65,8 @@ class Trainer:
         """Best headline number on the validation split, and its step."""
         self.last_epoch = self.spec.train.epochs
         """The epoch, counted from 1, after which the training stops."""
+        self.stopped_at = 0
+        """The step at which ``train.early_stopping`` ended the training; 0 if it did not."""
         self.lost_events = ""
         """Why TensorBoard's event file is incomplete; empty if it is complete."""
         self._diagnosed: set[str] = set()
@@ -156,9 +158,32 @@ class Trainer:
         try:
             for epoch in range(self.step // self.training.steps_per_epoch, self.last_epoch):
                 self._train_epoch(epoch, stop)
+                if self._has_stopped_improving():
+                    self._return_to_best()
+                    break
         finally:
             if self._board:
                 self._board.close()
+
+    def _has_stopped_improving(self) -> bool:
+        """Return whether ``train.early_stopping`` ends the training here."""
+        patience, name = self.spec.train.early_stopping, f"val_{self.row.headline.name}"
+        values = [record[name] for record in self.records if name in record]
+        if patience is None or not values or self.step == self.training.num_steps:
+            return False
+        return len(values) - 1 - values.index(self.best[0]) >= patience
+
+    def _return_to_best(self) -> None:
+        """Restore the weights of the best evaluation, and keep no other checkpoint."""
+        self.stopped_at, best = self.step, self.best[1]
+        checkpoint = load_checkpoint(self.run.checkpoints / str(best))
+        self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
+        prune(self.run.checkpoints, {best})
+        epoch, last = (step // self.training.steps_per_epoch for step in (best, self.stopped_at))
+        self.on_message(
+            f"stopped early after epoch {last}: epoch {epoch} is the best on the validation split,"
+            " and its weights are kept"
+        )
 
     def open_board(self) -> "Board":
         """Return a new event file with the records so far. A failure is reported once."""
@@ -301,7 +326,8 @@ class Trainer:
 
     def _update_best(self, value: float) -> None:
         """Keep the best value and its step; of equal values, the later one."""
-        if not self.best[1] or not self.row.headline.is_better(self.best[0], value):
+        is_number = math.isfinite(value)
+        if is_number and not (self.best[1] and self.row.headline.is_better(self.best[0], value)):
             self.best = (value, self.step)
 
     def test_outputs(self) -> Outputs:
