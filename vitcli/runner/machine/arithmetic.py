@@ -89,7 +89,7 @@ def arithmetic(precision: str) -> Iterator[None]:
 def set_cuda_defaults() -> None:
     """Compute convolutions in full fp32, and attention without cuDNN.
 
-    torch's default for convolutions on CUDA is TF32. For attention it is cuDNN on Hopper GPUs, whose
+    torch's default for convolutions on CUDA is TF32. For attention it is cuDNN on Hopper GPUs. Its
     gradient of the queries can be NaN where the log of a row's sum of exponentials is below -88, if
     the number of keys is 64, or 64 more than a multiple of 128
     (https://github.com/pytorch/pytorch/issues/196678). Models without LayerNorm get there.
