@@ -61,7 +61,7 @@ def score(logits: Tensor, labels: Tensor) -> Scores:
         ValueError: A logit is infinite or NaN.
     """
     logits, labels = _checked(logits, labels)
-    num_images, num_classes = logits.shape
+    num_images = len(logits)
     predicted = logits.argmax(-1)
     correct = predicted == labels
     confusion = confusion_matrix(logits, labels)

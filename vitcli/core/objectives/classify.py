@@ -51,7 +51,7 @@ class Classify(Task):
     def class_losses(
         self, logits: Tensor, targets: Tensor, weights: Tensor | None = None
     ) -> dict[str, Tensor]:
-        """Return what ``losses`` returns for logits (B, K) in fp32, their targets and weights (B,)."""
+        """Return what ``losses`` returns, for fp32 logits (B, K), targets and weights (B,)."""
         smoothing = self.spec.train.label_smoothing
         if weights is None:
             loss = F.cross_entropy(logits, targets, label_smoothing=smoothing)

@@ -120,13 +120,12 @@ class Task(ABC):
 
     def _drawn_from(self, data: DataSet) -> tuple[Hashable, ...]:
         """Return what the draws of an epoch depend on, beside its number."""
-        train = data.train
-        sampled = self.spec.train.class_balance == "sampling"
-        labels = tuple(train.labels.tolist()) if sampled else None
-        return len(train), data.img_size, train.pixels.is_cuda, labels
+        found = len(data.train), data.img_size, data.train.pixels.is_cuda
+        is_sampled = self.spec.train.class_balance == "sampling"
+        return (*found, tuple(data.train.labels.tolist())) if is_sampled else found
 
     def _draw(
-        self, epoch: int, num_images: int, size: Size, is_cuda: bool, labels: Sequence[int] | None
+        self, epoch: int, num_images: int, size: Size, is_cuda: bool, labels: Sequence[int] = ()
     ) -> Rows:
         rows = epoch_rows(
             num_images,

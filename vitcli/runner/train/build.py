@@ -71,15 +71,17 @@ class BuiltTraining:
         self.autocast = pick_precision(self.precision, self.device)
         wanted = kernels or spec.train.wanted_kernels
         self.kernels = choose_kernels(module, self.device, self.autocast, wanted, on_message)
-        try:
-            self.task.check_data(data)
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+        if spec.train.early_stopping:
+            is_alone("early stopping", "early_stopping", True, on_message)
         steps_per_epoch(spec, len(data.train), self.num_ranks)
         graphs = use_graphs(spec, self.device, on_message)
-        self.training = Training(
-            spec, self.task, data, self.autocast, graphs=graphs, on_message=on_message
-        )
+        try:
+            self.task.check_data(data)
+            self.training = Training(
+                spec, self.task, data, self.autocast, graphs=graphs, on_message=on_message
+            )
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
         self.evaluated = self.training.evaluated_module
         """The module that evaluations call, compiled or not."""
         self.compiled = False

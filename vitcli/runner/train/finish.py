@@ -104,8 +104,9 @@ def build_result(
         batch: A training batch, to count its operations.
 
     ``train_seconds`` includes evaluation and saving; ``images_per_second`` does not. Numbers of a
-    pre-training are not part of ``train_flops`` and ``train_seconds``. After early stopping,
-    ``epochs`` and ``steps`` are those of the kept weights, and ``stopped_at`` is the last step.
+    pre-training are not part of ``train_flops`` and ``train_seconds``. With
+    ``train.early_stopping``, ``epochs`` and ``steps`` are those of the kept weights, and
+    ``stopped_at`` is the last step.
     """
     row, spec = trainer.row, trainer.spec
     last = next((each for each in trainer.records if each["step"] == trainer.step), {})

@@ -140,7 +140,7 @@ def start(
                     with watch_ranks(run, request):
                         trainer.train(stop, request.stop_after)
                     request.processes.part()
-                    if trainer.step < trainer.training.num_steps:
+                    if trainer.step < trainer.training.num_steps and not trainer.stopped_at:
                         reached, reason = finish_early(trainer)
                         return FinishedTraining(run, reached, trained=True, stopped=reason)
                     return FinishedTraining(run, finish(trainer), trained=True)

@@ -66,7 +66,7 @@ class Trainer:
         self.last_epoch = self.spec.train.epochs
         """The epoch, counted from 1, after which the training stops."""
         self.stopped_at = 0
-        """The step at which ``train.early_stopping`` ended the training; 0 if it did not."""
+        """The last step of a training that ended with its best weights; else 0."""
         self.lost_events = ""
         """Why TensorBoard's event file is incomplete; empty if it is complete."""
         self._diagnosed: set[str] = set()
@@ -157,21 +157,23 @@ class Trainer:
         self._started = time.perf_counter()
         try:
             for epoch in range(self.step // self.training.steps_per_epoch, self.last_epoch):
-                self._train_epoch(epoch, stop)
-                if self._has_stopped_improving():
-                    self._return_to_best()
+                if self._ends_at_best():
                     break
+                self._train_epoch(epoch, stop)
+            if self._ends_at_best():
+                self._return_to_best()
         finally:
             if self._board:
                 self._board.close()
 
-    def _has_stopped_improving(self) -> bool:
-        """Return whether ``train.early_stopping`` ends the training here."""
+    def _ends_at_best(self) -> bool:
+        """Return whether ``train.early_stopping`` ends the training here, with its best weights."""
         patience, name = self.spec.train.early_stopping, f"val_{self.row.headline.name}"
         values = [record[name] for record in self.records if name in record]
-        if patience is None or not values or self.step == self.training.num_steps:
+        if patience is None or self.best[0] not in values:
             return False
-        return len(values) - 1 - values.index(self.best[0]) >= patience
+        waited = len(values) - 1 - values.index(self.best[0])
+        return waited >= patience or self.step == self.training.num_steps
 
     def _return_to_best(self) -> None:
         """Restore the weights of the best evaluation, and keep no other checkpoint."""
@@ -179,10 +181,10 @@ class Trainer:
         checkpoint = load_checkpoint(self.run.checkpoints / str(best))
         self.training.load(best, checkpoint.part, checkpoint.state["scaler"])
         prune(self.run.checkpoints, {best})
-        epoch, last = (step // self.training.steps_per_epoch for step in (best, self.stopped_at))
+        kept, last = (step // self.training.steps_per_epoch for step in (best, self.stopped_at))
         self.on_message(
-            f"stopped early after epoch {last}: epoch {epoch} is the best on the validation split,"
-            " and its weights are kept"
+            f"epoch {kept} is the best of {quantity(last, 'epoch')} on the validation split; its"
+            " weights are kept"
         )
 
     def open_board(self) -> "Board":
@@ -326,8 +328,7 @@ class Trainer:
 
     def _update_best(self, value: float) -> None:
         """Keep the best value and its step; of equal values, the later one."""
-        is_number = math.isfinite(value)
-        if is_number and not (self.best[1] and self.row.headline.is_better(self.best[0], value)):
+        if not self.best[1] or not self.row.headline.is_better(self.best[0], value):
             self.best = (value, self.step)
 
     def test_outputs(self) -> Outputs:

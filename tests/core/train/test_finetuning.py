@@ -1,0 +1,126 @@
+"""What fine-tuning changes: rates of layers, frozen parameters, and the weight of classes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.testing import assert_close
+
+from tests.core.trainings import data_set, experiment, new_task
+from vitcli.core.data.batches import balanced_order
+from vitcli.core.train.optim import build_optimizers, layers
+from vitcli.core.train.training import Training
+
+
+def training(**train: object) -> Training:
+    task = new_task({"train": train})
+    return Training(task.spec, task, data_set())
+
+
+def test_layers_follow_the_blocks_also_through_stages():
+    names = ["embed", "blocks.0.a", "blocks.0.b", "blocks.1.a", "norm", "head"]
+    assert layers(names) == [0, 1, 1, 2, 3, 3]
+    staged = ["embed", "stages.0.blocks.0.a", "stages.1.down.a", "stages.1.blocks.0.a", "head"]
+    assert layers(staged) == [0, 1, 2, 2, 3]
+    assert layers(["conv", "head"]) == [0, 0]
+
+
+@pytest.mark.parametrize("name", ["adamw", "muon"])
+def test_the_rate_falls_by_the_factor_from_layer_to_layer(name):
+    task = new_task({"optim": {"name": name, "layer_decay": 0.5, "lr": 1.0, "muon_lr": 8.0}})
+    names = {id(p): n for n, p in task.module.named_parameters()}
+    rates = {
+        names[id(p)]: group["peak_lr"]
+        for each in build_optimizers(task.module, task.spec.optim)
+        for group in each.param_groups
+        for p in group["params"]
+    }
+    depth = dict(zip(names.values(), layers(list(names.values())), strict=True))
+    for parameter, rate in rates.items():
+        is_hidden = name == "muon" and parameter.endswith(".weight") and "blocks" in parameter
+        peak = 8.0 if is_hidden and task.module.get_parameter(parameter).ndim == 2 else 1.0
+        assert rate == peak * 0.5 ** (3 - depth[parameter])
+    assert rates.keys() == set(names.values())
+
+
+@pytest.mark.parametrize(
+    ("freeze", "trained"),
+    [
+        ("backbone", {"head"}),
+        (1, {"blocks.1", "norm", "head"}),
+        (0, {"blocks.0", "blocks.1", "norm", "head"}),
+        (r"blocks\.\d", {"embed", "norm", "head"}),
+    ],
+)
+def test_a_step_changes_what_is_not_frozen(freeze, trained):
+    made = training(freeze=freeze)
+    before = {n: p.detach().clone() for n, p in made.module.named_parameters()}
+    for _ in made.run_epoch(0):
+        pass
+    changed = {n for n, p in made.module.named_parameters() if not p.equal(before[n])}
+    places = [n if "embed" not in n and "token" not in n else f"embed.{n}" for n in before]
+    wanted = {n for n, p in zip(before, places, strict=True) if p.startswith(tuple(trained))}
+    assert changed == wanted
+
+
+@pytest.mark.parametrize("freeze", ["nothing has this name", ".", 9])
+def test_to_freeze_nothing_or_everything_is_refused(freeze):
+    with pytest.raises(ValueError, match=r"train\.freeze"):
+        training(freeze=freeze)
+
+
+def test_a_balanced_epoch_draws_each_class_equally_often():
+    labels = torch.tensor([0] * 900 + [1] * 90 + [2] * 10)
+    order = balanced_order(labels, seed=0, epoch=0)
+    assert order.equal(balanced_order(labels, seed=0, epoch=0))
+    assert not order.equal(balanced_order(labels, seed=0, epoch=1))
+    drawn = labels[order].bincount() / len(labels)
+    assert_close(drawn, torch.full((3,), 1 / 3), atol=0.06, rtol=0)  # four standard deviations
+
+
+def test_an_image_that_is_drawn_twice_is_augmented_twice():
+    changes = {"train": {"class_balance": "sampling"}, "augment": {"crop_padding": 4}}
+    rows = new_task(changes).rows(data_set(), 0)
+    assert len(rows["index"].unique()) < len(rows["index"])
+    assert rows["crop"].equal(
+        new_task({"augment": changes["augment"]}).rows(data_set(), 0)["crop"][
+            torch.argsort(new_task({}).rows(data_set(), 0)["index"])
+        ]
+    )
+
+
+def test_weights_make_every_class_count_the_same():
+    images = data_set()
+    images.train.labels[:40] = 0
+    task = new_task({"train": {"class_balance": "weights"}})
+    batch = next(task.batches(images, 0))
+    counts = images.train.labels.bincount(minlength=5).float()
+    table = len(images.train) / (5 * counts)
+    assert_close(batch["weights"], table[batch["targets"]])
+    assert_close((table[images.train.labels]).mean().item(), 1.0)
+    logits = task.module(batch["images"])
+    expected = F.cross_entropy(logits, batch["targets"], table, reduction="sum") / len(logits)
+    assert_close(task.losses(batch)["loss"], expected)
+
+
+def test_a_mixed_image_has_the_weight_of_both_classes():
+    changes = {"train": {"class_balance": "weights"}, "augment": {"mixup": 1.0}}
+    images = data_set()
+    images.train.labels[:40] = 0
+    task = new_task(changes)
+    batch = next(task.batches(images, 0))
+    table = len(images.train) / (5 * images.train.labels.bincount(minlength=5).float())
+    assert_close(batch["weights"], (batch["targets"] * table).sum(-1))
+
+
+@pytest.mark.parametrize(
+    ("section", "field"),
+    [
+        ("train", {"class_balance": "weights"}),
+        ("train", {"early_stopping": 2}),
+        ("train", {"freeze": "("}),
+    ],
+)
+def test_what_cannot_work_is_refused(section, field):
+    task = {"task": {"name": "mae"}} if "class_balance" in field else {}
+    with pytest.raises(ValueError, match=next(iter(field))):
+        experiment({section: field} | task)

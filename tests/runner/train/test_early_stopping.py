@@ -1,0 +1,69 @@
+"""``train.early_stopping``: when it stops, which weights it keeps, and what a kill changes."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.same_run import assert_same_run
+from tests.stopping import stop_after
+from vitcli.core.objectives.classify import Classify
+from vitcli.runner.errors import StoppedError
+from vitcli.runner.experiment.config import load_experiment
+from vitcli.runner.run.folder import steps
+from vitcli.runner.train.start import FinishedTraining, Request, start
+
+
+def train(tiny: Path, folder: str, patience: int | None) -> FinishedTraining:
+    changes = {"data.val_split": 16, "train.early_stopping": patience, "train.epochs": 6}
+    return start(load_experiment(str(tiny), changes), Request(output=Path(folder), resume=True))
+
+
+@pytest.fixture
+def script(monkeypatch):
+    """Return a function that sets the accuracies of the validation images, in their order."""
+    original = Classify.measure
+
+    def set_values(*values: float) -> None:
+        left = iter(values)
+
+        def measure(self, outputs):
+            is_validation = len(outputs["labels"]) == 16
+            return original(self, outputs) | ({"accuracy": next(left)} if is_validation else {})
+
+        monkeypatch.setattr(Classify, "measure", measure)
+
+    return set_values
+
+
+@pytest.mark.parametrize(
+    ("values", "patience", "epochs", "stopped"),
+    [
+        ((0.5, 0.7, 0.6, 0.6), 2, 2, 4),
+        ((0.5, 0.7, 0.6, 0.8, 0.1, 0.2), 2, 4, 6),
+        ((0.5, 0.5, 0.5), 2, 3, 3),
+        ((0.1, 0.2, 0.3, 0.4, 0.6, 0.5), 2, 5, 6),
+    ],
+)
+def test_it_ends_with_the_best_weights(tiny, script, values, patience, epochs, stopped):
+    script(*values)
+    found = train(tiny, "run", patience)
+    assert found.result["epochs"] == epochs
+    assert found.result["stopped_at"] == stopped * 4
+    assert found.result["best_val_accuracy"] == found.result["val_accuracy"] == max(values)
+    assert list(steps(found.run.checkpoints)) == [found.result["steps"]] == [epochs * 4]
+    assert len(found.run.metrics()) == stopped
+
+
+@pytest.mark.parametrize("steps_before", [6, 15])
+def test_a_killed_training_ends_with_the_same_weights(tiny, script, monkeypatch, steps_before):
+    values = (0.5, 0.7, 0.6, 0.6)
+    script(*values)
+    calm = train(tiny, "calm", 2)
+    script(*values)
+    with monkeypatch.context() as patch:
+        stop_after(patch, steps_before)
+        with pytest.raises(StoppedError):
+            train(tiny, "run", 2)
+    found = train(tiny, "run", 2)
+    assert_same_run(calm.run, found.run)
+    assert found.result["stopped_at"] == calm.result["stopped_at"] == 16
