@@ -12,10 +12,10 @@ from vitcli.core.metrics.linear_probe import (
     DEFAULT_STRENGTH,
     STRENGTHS,
     apply,
+    cross_validated,
     fit_layers,
-    held_out,
+    folds,
     linear_probe,
-    standardise,
 )
 
 
@@ -65,59 +65,70 @@ def test_a_path_of_strengths_ends_where_each_alone_does():
     assert norms == sorted(norms), "a weaker penalty allows larger weights"
 
 
-def test_every_fifth_image_of_each_class_is_held_out():
+def test_the_images_of_a_class_take_turns_in_the_folds():
     labels = torch.tensor([0] * 11 + [1] * 5 + [0] * 4 + [3] * 6)
-    out = held_out(labels)
-    assert [int(out[labels == label].sum()) for label in (0, 1, 3)] == [3, 1, 1]
-    assert not held_out(torch.tensor([0] * 10 + [1] * 4)).any(), "a class has too few images"
+    fold = folds(labels)
+    assert [fold[labels == label].tolist() for label in (0, 1, 3)] == [
+        [*range(5), *range(5), *range(5)], [*range(5)], [*range(5), 0]
+    ]  # fmt: skip
+    assert not folds(torch.tensor([0] * 10 + [1] * 4)).any(), "a class has too few images"
 
 
 def test_useless_features_have_a_strong_penalty_and_useful_ones_a_weak_one():
     generator = torch.Generator().manual_seed(1)
     features, labels = draw(600, spread=0.3)
     noise = torch.randn(features.shape, generator=generator, dtype=torch.float64)
-    useful = linear_probe(features[:400], labels[:400], features[400:], 4)
-    useless = linear_probe(noise[:400], labels[:400], noise[400:], 4)
+    useful = linear_probe(features[:400], labels[:400], 4)
+    useless = linear_probe(noise[:400], labels[:400], 4)
     assert useless.strength > 10 * useful.strength
     assert useful.is_chosen
-    hits = (useful.logits.argmax(1) == labels[400:]).double().mean()
+    hits = (apply(useful.layer, features[400:]).argmax(1) == labels[400:]).double().mean()
     assert hits > 0.9
 
 
-def test_test_images_choose_nothing():
-    features, labels = draw()
-    part = linear_probe(features[:200], labels[:200], features[200:210], 4)
-    whole = linear_probe(features[:200], labels[:200], 5 * features[200:].roll(90, 0), 4)
-    again = linear_probe(features[:200], labels[:200], features[200:], 4)
-    assert_close(part.logits, again.logits[:10])
-    assert part.strength == whole.strength == again.strength
+def test_an_image_is_judged_by_a_probe_that_has_not_seen_its_label():
+    features, labels = draw(100, spread=3.0)
+    before, changed = cross_validated(features, labels, 4), labels.clone()
+    changed[7] = (labels[7] + 1) % 4
+    fold = folds(labels)
+    assert folds(changed)[7] == fold[7], "the folds do not depend on that label"
+    after = cross_validated(features, changed, 4)
+    assert before is not None
+    assert after is not None
+    assert_close(after[7], before[7])
+    assert not torch.allclose(after[8], before[8])
+    assert cross_validated(features[:6], labels[:6], 4) is None
 
 
 def test_the_scale_of_a_feature_does_not_matter():
     features, labels = draw()
     scale = torch.tensor([1e-3, 1, 10, 1e3, 1, 1], dtype=torch.float64)
-    plain = linear_probe(features[:200], labels[:200], features[200:], 4)
-    scaled = linear_probe(features[:200] * scale + 7, labels[:200], features[200:] * scale + 7, 4)
-    assert_close(plain.logits, scaled.logits, atol=1e-3, rtol=1e-3)
+    plain, other = features[200:], features[200:] * scale + 7
+    found = linear_probe(features[:200], labels[:200], 4)
+    scaled = linear_probe(features[:200] * scale + 7, labels[:200], 4)
+    assert_close(apply(found.layer, plain), apply(scaled.layer, other), atol=1e-3, rtol=1e-3)
 
 
 def test_a_constant_feature_is_harmless():
-    train, test = standardise(torch.tensor([[1.0, 5.0], [3.0, 5.0]]), torch.tensor([[2.0, 6.0]]))
-    assert train.tolist() == [[-1, 0], [1, 0]]
-    assert test.tolist() == [[0, 1]]
+    features, labels = draw()
+    constant = torch.cat([features, torch.full((len(features), 1), 5.0).double()], 1)
+    found = linear_probe(constant, labels, 4)
+    assert_close(
+        apply(found.layer, constant), apply(linear_probe(features, labels, 4).layer, features)
+    )
 
 
 def test_few_labels_have_the_default_strength():
     features, labels = draw(40, 2)
     few = torch.cat([(labels == label).nonzero().flatten()[:3] for label in (0, 1)])
-    found = linear_probe(features[few], labels[few], features, 2)
+    found = linear_probe(features[few], labels[few], 2)
     assert (found.strength, found.is_chosen) == (DEFAULT_STRENGTH, False)
-    assert found.logits.isfinite().all()
+    assert found.layer.isfinite().all()
 
 
 def test_features_of_an_evaluation_can_be_fitted():
     """Tensors of inference mode take part in no backward pass."""
     with torch.inference_mode():
         features, labels = draw()
-        found = linear_probe(features[:200].float(), labels[:200], features[200:].float(), 4)
-    assert math.isfinite(found.logits.sum().item())
+        found = linear_probe(features[:200].float(), labels[:200], 4)
+    assert math.isfinite(found.layer.sum().item())

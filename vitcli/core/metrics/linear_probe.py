@@ -24,10 +24,10 @@ LBFGS = without_compiler(torch.optim.LBFGS)
 
 @dataclass(frozen=True, kw_only=True)
 class LinearProbe:
-    """The logits of a linear probe and the strength of its penalty."""
+    """A linear layer on features, and the strength of the penalty that it was fitted with."""
 
-    logits: Tensor
-    """(N, K)"""
+    layer: Tensor
+    """(F + 1, K); the last row is the bias."""
     strength: float
     is_chosen: bool
     """Whether held-out training images chose the strength; otherwise it is DEFAULT_STRENGTH."""
@@ -38,52 +38,45 @@ class LinearProbe:
 def linear_probe(
     train: Tensor,
     labels: Tensor,
-    test: Tensor,
     num_classes: int,
     *,
     strengths: Sequence[float] = STRENGTHS,
     on_fit: Callable[[int, int], None] = lambda done, most: None,
 ) -> LinearProbe:
-    """Classify test images by a linear layer on their frozen features.
+    """Fit a linear layer to the frozen features of training images.
 
-    The features are standardised with the mean and deviation of the training images. The strength
-    of the penalty has the smallest cross-entropy on held-out training images; with fewer than
-    ``HELD_OUT`` images in a class it is ``DEFAULT_STRENGTH``. The layer is then fitted to all
-    training images. Test images choose nothing.
+    The penalty acts on features with mean 0 and deviation 1; the returned layer takes them as they
+    are. The strength of the penalty has the smallest cross-entropy on held-out training images;
+    with fewer than ``HELD_OUT`` images in a class it is ``DEFAULT_STRENGTH``. The layer is then
+    fitted to all training images.
 
     Args:
         train: Features of the training images, (M, F).
         labels: Their labels, (M,).
-        test: Features of the images to classify, (N, F).
         num_classes: K.
         strengths: Strengths to choose from, the strongest first.
         on_fit: Gets the number of fits that are done, and the largest number that may be needed.
     """
-    train, test = standardise(train, test)
+    mean, deviation = train.mean(0), train.std(0, correction=0)
+    # a feature that is constant over the training images is only shifted
+    deviation = torch.where(deviation > 1e-6 * mean.abs(), deviation, 1.0)
+    train = (train - mean) / deviation
     labels = labels.clone()  # autograd saves no tensor of inference mode
-    out = held_out(labels)
+    out = folds(labels) == HELD_OUT - 1
     is_chosen = bool(out.any())
     strength = DEFAULT_STRENGTH
     if is_chosen:
         strength = choose_strength(train, labels, out, num_classes, strengths, on_fit)
     (layer,) = fit_layers(train, labels, num_classes, [strength])
-    return LinearProbe(logits=apply(layer, test), strength=strength, is_chosen=is_chosen)
+    weights = layer[:-1] / deviation[:, None]
+    whole = torch.cat([weights, layer[-1:] - mean @ weights])
+    return LinearProbe(layer=whole, strength=strength, is_chosen=is_chosen)
 
 
-def standardise(train: Tensor, test: Tensor) -> tuple[Tensor, Tensor]:
-    """Return features with mean 0 and deviation 1 over the training images.
+def folds(labels: Tensor) -> Tensor:
+    """Return a fold for each image, 0 to ``HELD_OUT`` - 1, in turn within each class: (M,) int64.
 
-    A feature that is constant over the training images is only shifted.
-    """
-    mean, deviation = train.mean(0), train.std(0, correction=0)
-    deviation = torch.where(deviation > 1e-6 * mean.abs(), deviation, 1.0)
-    return (train - mean) / deviation, (test - mean) / deviation
-
-
-def held_out(labels: Tensor) -> Tensor:
-    """Return which training images choose the strength: every fifth of each class, (M,) bool.
-
-    No image is held out if a class has fewer than five.
+    All are in fold 0 if a class has fewer images than there are folds.
     """
     order = labels.argsort(stable=True)
     counts = torch.bincount(labels)
@@ -91,8 +84,28 @@ def held_out(labels: Tensor) -> Tensor:
     rank = torch.empty_like(labels)
     rank[order] = torch.arange(len(labels), device=labels.device) - starts
     if int(counts[counts > 0].min()) < HELD_OUT:
-        return torch.zeros_like(labels, dtype=torch.bool)
-    return rank % HELD_OUT == HELD_OUT - 1
+        return torch.zeros_like(labels)
+    return rank % HELD_OUT
+
+
+def cross_validated(train: Tensor, labels: Tensor, num_classes: int) -> Tensor | None:
+    """Return logits (M, K) for the training images, each from a probe that has not seen it.
+
+    Each fold has a strength of its own. None if a class has fewer images than there are folds.
+
+    Args:
+        train: Features of the training images, (M, F).
+        labels: Their labels, (M,).
+        num_classes: K.
+    """
+    fold, logits = folds(labels), train.new_zeros(len(train), num_classes)
+    if not fold.any():
+        return None
+    for number in range(HELD_OUT):
+        out = fold == number
+        probe = linear_probe(train[~out], labels[~out], num_classes)
+        logits[out] = apply(probe.layer, train[out])
+    return logits
 
 
 def choose_strength(

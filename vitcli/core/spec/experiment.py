@@ -94,12 +94,14 @@ class ExperimentSpec(Spec):
                 f"optim.name: {self.optim.name} takes the matrices of transformer blocks, and the"
                 " model has none; take adamw"
             )
-        if self.train.class_balance != "none" and self.task.name != "classify":
-            raise ValueError(
-                f"train.class_balance: task {self.task.name!r} has no classes to balance"
-            )
+        for field in ("class_balance", "init_head"):
+            is_default = getattr(self.train, field) == TrainSpec.model_fields[field].default
+            if not is_default and self.task.name != "classify":
+                raise ValueError(f"train.{field}: only task 'classify' supports it")
         if self.data.labels and not self.task.row.uses_labels:
             raise ValueError(f"data.labels: task {self.task.name!r} reads no labels; remove it")
+        if self.train.init_head == "probe" and not (self.train.init or self.pretrain):
+            raise ValueError("train.init_head: a probe needs trained weights; set train.init")
         if self.train.early_stopping and not self.data.val_split:
             raise ValueError("train.early_stopping: set data.val_split, the images that decide")
         self.task.check(model, self.data, self.train)

@@ -28,6 +28,9 @@ class TrainSpec(Spec):
     init: str | None = None
     """Run whose weights the training starts from; unset starts from random weights. The head is
     replaced if the classes differ."""
+    init_head: Literal["random", "probe"] = "random"
+    """Initial weights of the head. ``probe`` fits a linear layer to the training images' features
+    under the weights of ``init``; with 0 epochs, that is the whole training."""
     freeze: int | str | None = None
     """What keeps its weights: ``backbone`` is all but the head, a number is the embedding and so
     many blocks, and other texts are regular expressions that are searched in the names of the

@@ -14,7 +14,7 @@ from vitcli.core.data.batches import limit_images
 from vitcli.core.data.source import Images
 from vitcli.core.metrics.classification import score
 from vitcli.core.metrics.knn import knn_logits
-from vitcli.core.metrics.linear_probe import linear_probe
+from vitcli.core.metrics.linear_probe import apply, linear_probe
 from vitcli.runner.data.arrays import keep_labels
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.trained_run import TrainedRun, load_trained_run
@@ -66,8 +66,8 @@ OnStage = Callable[[str, int, int], None]
 def _linear(
     train: Tensor, labels: Tensor, test: Tensor, num_classes: int, on_part: OnPart
 ) -> Scored:
-    found = linear_probe(train, labels, test, num_classes, on_fit=on_part)
-    return found.logits, found.strength, found.is_chosen
+    found = linear_probe(train, labels, num_classes, on_fit=on_part)
+    return apply(found.layer, test), found.strength, found.is_chosen
 
 
 def _knn(train: Tensor, labels: Tensor, test: Tensor, num_classes: int, _: OnPart) -> Scored:

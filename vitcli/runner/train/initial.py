@@ -3,9 +3,12 @@
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from vitcli.core.data.source import DataSet
+from vitcli.core.metrics.classification import score
+from vitcli.core.metrics.linear_probe import cross_validated, linear_probe
 from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.token_model import TokenModel
 from vitcli.core.nn.pos_embed import resize_positions
@@ -34,7 +37,44 @@ def initial_module(
         load_initial_weights(encoder, first, on_message)
         for name in task_class(spec).encoder_copies:
             module.get_submodule(name).load_state_dict(encoder.state_dict())
+        if spec.train.init_head == "probe":
+            start_head_from_probe(spec, module, data, on_message)
     return module
+
+
+def start_head_from_probe(
+    spec: ExperimentSpec, module: nn.Module, data: DataSet, on_message: Callable[[str], None]
+) -> None:
+    """Fit a linear probe to the training images, report its accuracy and give it to the head.
+
+    The tuning then starts from features that the head fits, which loses less of what they know:
+    Kumar et al. 2022, https://arxiv.org/abs/2202.10054. The accuracy is cross-validated.
+
+    Raises:
+        ConfigError: The head is not one linear layer, or a feature is not finite.
+    """
+    head = encoder_of(spec, module).head
+    if not isinstance(head, nn.Linear) or head.bias is None:
+        raise ConfigError("train.init_head: a probe is one linear layer; set model.head=linear")
+    train, count = data.train, data.num_classes
+    features = task_class(spec)(spec, module).features(module, train)
+    if not features.isfinite().all():
+        raise ConfigError("train.init_head: a feature of the initial weights is not finite")
+    layer = linear_probe(features, train.labels, count).layer
+    with torch.no_grad():
+        head.weight.copy_(layer[:-1].T)
+        head.bias.copy_(layer[-1])
+    unseen = cross_validated(features, train.labels, count)
+    text = "a class has too few images to measure it"
+    if unseen is not None:
+        found = score(unseen, train.labels)
+        low, high = (f"{100 * each:.1f}" for each in found.accuracy_interval)
+        text = (
+            f"{100 * found.accuracy:.1f} % [{low}, {high}] of {len(train):,} training images,"
+            f" balanced {100 * found.balanced_accuracy:.1f} %, each judged by a probe that has not"
+            " seen it"
+        )
+    on_message(f"the head starts from a linear probe: {text}")
 
 
 def load_initial_weights(
