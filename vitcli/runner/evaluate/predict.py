@@ -58,6 +58,9 @@ class Predictor:
         self.classifies = named and self.spec.task.row.classifies
         self.origin = "weights of timm" if foreign else f"trained on {self.spec.data.name}"
         """Where the weights come from, as the page of ``attn-map`` says it."""
+        found = {} if foreign else run.read("result.json")
+        self.temperature = float(found.get("temperature") or 1.0)
+        """Divides the logits, so that probabilities are calibrated; 1 for a run without one."""
         self.model = foreign[1].to(self.device) if foreign else load_model(run, str(self.device))
 
     def predict(self, path: str, num_top: int = 5, fit: str = "crop") -> Prediction:
@@ -107,7 +110,7 @@ class Predictor:
             return
         labels = torch.zeros(len(pictures), dtype=torch.long, device=self.device)
         images = Images(torch.stack(pictures).to(self.device), labels)
-        logits = logits_and_labels(self.model, images, self.spec)[0]  # (N, K)
+        logits = logits_and_labels(self.model, images, self.spec)[0] / self.temperature  # (N, K)
         shares, indices = logits.softmax(-1).topk(min(num_top, len(self.names)))
         known = logits.isfinite().all(-1).tolist()
         for is_known, *row in zip(known, indices.tolist(), shares.tolist(), strict=True):

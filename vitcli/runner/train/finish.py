@@ -7,6 +7,8 @@ from torch import Tensor
 
 from vitcli.core.data.batches import Batch
 from vitcli.core.inspect.cost import count_parameters, forward_flops
+from vitcli.core.metrics.classification import measure_logits
+from vitcli.core.metrics.temperature import fit_temperature
 from vitcli.core.objectives.objective import Outputs
 from vitcli.core.spec import ExperimentSpec
 from vitcli.core.spec.metrics import METRICS
@@ -75,6 +77,22 @@ def measure(trainer: Trainer) -> tuple[Outputs, dict[str, float]]:
     return outputs, trainer.task.measure(outputs) if outputs else {}
 
 
+def calibrate(trainer: Trainer, outputs: Outputs) -> dict[str, float]:
+    """Return the temperature for the logits, and what it makes of the test set's numbers.
+
+    It is fitted to the validation images; without them, or without classes, nothing is returned.
+    """
+    if not (trainer.data.val and trainer.row.classifies and trainer.step):
+        return {}
+    held_out = trainer.val_outputs()
+    found = {"temperature": fit_temperature(held_out["logits"], held_out["labels"])}
+    if outputs:
+        scaled = outputs["logits"] / found["temperature"]
+        measured = measure_logits(scaled, outputs["labels"])
+        found |= {f"calibrated_{n}": measured[n] for n in ("loss", "calibration_error")}
+    return found
+
+
 def first_batch(trainer: Trainer) -> Batch:
     """Return the first batch of the training."""
     with arithmetic(trainer.built.precision):  # else compiled batches would be compiled again
@@ -125,6 +143,7 @@ def build_result(
         f"best_val_{headline}": trainer.best[0] if measured_val else None,
         "best_val_step": trainer.best[1] if measured_val else None,
         **{f"train_{name}": last.get(f"train_{name}") for name in row.reports},
+        **calibrate(trainer, outputs),
         "parameters": count_parameters(trainer.training.module),
         "forward_flops": forward_flops(abstract, trainer.built.encoder.image_shape),
         "train_flops": flops,

@@ -337,6 +337,11 @@ class Trainer:
             self._outputs = (self.step, self._outputs_of(self.data.test))
         return self._outputs[1]
 
+    def val_outputs(self) -> Outputs:
+        """Return the task's outputs for the validation split."""
+        assert self.data.val
+        return self._outputs_of(self.data.val)
+
     def _outputs_of(self, images: Images) -> Outputs:
         """Return the task's outputs for a split; raise DivergedError if they are not finite."""
         outputs = to_host(self.task.outputs(self.built.evaluated, images))
