@@ -30,6 +30,7 @@ from vitcli.runner.data.catalogue import IN_CHANS
 from vitcli.runner.data.extras import read_extras
 from vitcli.runner.data.find import Listener
 from vitcli.runner.data.folder import PictureFolder
+from vitcli.runner.data.near_copies import MOST_PAIRS, near_copies
 from vitcli.runner.data.pictures import decode, picture_bytes, picture_size, quiet_pillow
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.text import listed, printable
@@ -214,7 +215,7 @@ def _split_by_content(folder: PictureFolder, rows: Sequence[int]) -> tuple[list[
 def _problems(
     folder: PictureFolder, images: Images, train: Sequence[int], test: Sequence[int]
 ) -> list[str]:
-    """Return notes on pictures with the same pixels in train and test, or in two classes."""
+    """Return notes on pictures that are (nearly) the same in train and test, or in two classes."""
     digests, first = pixel_digests(images.pixels), dict[bytes, int]()
     twins = [
         (row, other)
@@ -224,8 +225,18 @@ def _problems(
     ]
     last = {digests[row]: row for row in train}
     copies = [(row, last[digests[row]]) for row in test if digests[row] in last]
+    known, asked = (torch.tensor(rows, dtype=torch.long) for rows in (train, test))
+    near, is_exact = list[tuple[int, int]](), {row for row, _ in copies}
+    if len(train) * len(test) <= MOST_PAIRS:
+        pairs = near_copies(images.pixels[asked], images.pixels[known])
+        near = [(test[a], train[b]) for a, b in pairs if test[a] not in is_exact]
     found = (
         (copies, f"{len(test):,} test pictures found in train, too; the test accuracy is too high"),
+        (
+            near,
+            f"{len(test):,} test pictures look like a training picture (turned, resized, cut or"
+            " saved again); if they are the same, the test accuracy is too high",
+        ),
         (twins, f"{len(train):,} training pictures found in another class, too"),
     )
     return [

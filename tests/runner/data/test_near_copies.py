@@ -1,0 +1,68 @@
+"""Pictures that are nearly the same are found, others are not, and a folder with them is named."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms.functional import pil_to_tensor, to_pil_image
+
+from vitcli.core.spec import DataSpec
+from vitcli.runner.data.load import load_data
+from vitcli.runner.data.near_copies import near_copies
+
+Change = Callable[[Image.Image], Image.Image]
+
+
+def saved_again(picture: Image.Image) -> Image.Image:
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=40)
+    return Image.open(file).convert("RGB")
+
+
+CHANGES: dict[str, Change] = {
+    "as it is": lambda picture: picture,
+    "saved again": saved_again,
+    "turned": lambda picture: picture.rotate(90),
+    "mirrored": lambda picture: picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM),
+    "cut": lambda picture: picture.crop((10, 10, 118, 118)),
+}
+
+
+@pytest.fixture(scope="module")
+def scenes() -> Tensor:
+    return load_data(DataSpec(name="scenes")).train.pixels[:300]
+
+
+def changed(pixels: Tensor, change: Change) -> Tensor:
+    large = to_pil_image(pixels).resize((128, 128), Image.Resampling.BICUBIC)
+    return pil_to_tensor(change(large).resize((32, 32), Image.Resampling.BICUBIC))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_copy_is_found_whichever_side_was_changed(scenes, name):
+    copies = torch.stack([changed(pixels, CHANGES[name]) for pixels in scenes[:100]])
+    wanted = [(row, row) for row in range(100)]
+    for pairs in (near_copies(copies, scenes), near_copies(scenes[:100], copies)):
+        assert len({*pairs} & {*wanted}) >= 98
+        assert len({*pairs} - {*wanted}) <= 2
+
+
+def test_other_pictures_flat_ones_and_noise_are_no_copies(scenes):
+    assert len(near_copies(scenes[:100], scenes[100:])) <= 2
+    flat = torch.full((4, 3, 32, 32), 90, dtype=torch.uint8)
+    noise = torch.randint(256, (50, 3, 32, 32), dtype=torch.uint8)
+    assert near_copies(flat, flat) == near_copies(noise[:25], noise[25:]) == []
+
+
+def test_a_folder_with_a_copy_in_both_splits_is_named(pictures):
+    source = next((pictures / "train" / "dark").iterdir())
+    Image.open(source).rotate(180).resize((40, 40)).save(pictures / "test" / "dark" / "again.png")
+    notes: list[str] = []
+    load_data(DataSpec(name=f"imagefolder:{pictures}"), on_message=notes.append)
+    (note,) = [text for text in notes if "look like a training picture" in text]
+    assert "1 of 25 test pictures" in note
+    assert "again.png" in note
+    assert source.name in note

@@ -1,0 +1,83 @@
+"""Pictures that are nearly the same: rotated, mirrored, resized, re-encoded or cut at the edges.
+
+Axes: N M pictures, C channels, H W pixels, F numbers of a picture.
+"""
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+SIDE = 16
+"""Pictures are compared as grey squares of this side, without the finer detail."""
+LEAST = 0.9
+"""Smallest correlation of the gradients of two pictures that are nearly the same."""
+CUTS = (0.9, 0.8)
+"""Shares of the sides that are left of a picture which was cut at its edges."""
+FLATTEST = 2.0
+"""Pictures whose grey levels (0 to 255) differ less than this between neighbours are not compared:
+noise would decide."""
+MOST_PAIRS = 100_000_000
+"""Number of pairs above which pictures are not compared, because it takes minutes."""
+AT_ONCE = 2000
+
+
+def near_copies(pictures: Tensor, others: Tensor) -> list[tuple[int, int]]:
+    """Return which picture is nearly the same as which other one: pairs of indices.
+
+    Each picture has at most one partner, the most similar. Each other picture is compared as it is,
+    turned, mirrored and cut; and each picture cut, too.
+
+    Args:
+        pictures: (N, C, H, W) uint8.
+        others: (M, C, H, W) uint8.
+    """
+    best = torch.full((len(pictures),), LEAST)
+    partner = torch.full((len(pictures),), -1)
+    for mine, theirs in _views(pictures, others):
+        for start in range(0, len(mine), AT_ONCE):
+            part = slice(start, start + AT_ONCE)
+            similarity, index = (mine[part] @ theirs.T).max(1)
+            better = similarity > best[part]
+            best[part] = torch.where(better, similarity, best[part])
+            partner[part] = torch.where(better, index, partner[part])
+    found = (partner >= 0).nonzero().flatten().tolist()
+    return [(row, int(partner[row])) for row in found]
+
+
+def _views(pictures: Tensor, others: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield descriptions (N, F) and (M, F) in which copies of a kind look the same."""
+    mine, theirs = _grey(pictures), _grey(others)
+    plain = _gradients(mine)
+    for turned in (theirs, theirs.flip(-1)):
+        for turns in range(4):
+            yield plain, _gradients(turned.rot90(turns, (-2, -1)))
+    for share in CUTS:
+        yield plain, _gradients(_cut(theirs, share))
+        yield _gradients(_cut(mine, share)), _gradients(theirs)
+
+
+def _grey(pictures: Tensor) -> Tensor:
+    """Return the mean of the channels, (N, 1, 2 SIDE, 2 SIDE)."""
+    grey = torch.cat([part.float().mean(1, keepdim=True) for part in pictures.split(AT_ONCE)])
+    return _resized(grey, 2 * SIDE)
+
+
+def _resized(grey: Tensor, side: int) -> Tensor:
+    return F.interpolate(grey, (side, side), mode="bilinear", antialias=True, align_corners=False)
+
+
+def _cut(grey: Tensor, share: float) -> Tensor:
+    margin = round(grey.shape[-1] * (1 - share) / 2)
+    return grey[..., margin:-margin, margin:-margin]
+
+
+def _gradients(grey: Tensor) -> Tensor:
+    """Return the differences of neighbouring pixels with norm 1, (N, F); 0 for flat pictures."""
+    small = _resized(grey, SIDE)
+    down, right = small.diff(dim=-2), small.diff(dim=-1)
+    both = torch.cat([down.flatten(1), right.flatten(1)], dim=1)
+    norm = both.norm(dim=1, keepdim=True)
+    is_flat = norm < FLATTEST * both.shape[1] ** 0.5
+    return torch.where(is_flat, 0.0, both / norm.clamp(min=1e-6))
