@@ -148,6 +148,23 @@ def test_mnist_in_its_original_format(tmp_path, monkeypatch, name):
         load_data(DataSpec(name=name), data_dir=tmp_path)
 
 
+def test_a_published_file_is_known_without_its_name_and_time(tmp_path, monkeypatch):
+    """As in Debian's package, whose files are those of the authors, compressed by ``gzip -n``."""
+    reader, row = torchvision.datasets.FashionMNIST, CATALOGUE["fashion-mnist"]
+    tiny_mnist(monkeypatch, reader, tmp_path)
+    sums = []
+    for (name, _), time in zip(reader.resources, row.gzip_times, strict=True):
+        path = tmp_path / "FashionMNIST" / "raw" / name
+        plain, buffer = gzip.decompress(path.read_bytes()), io.BytesIO()
+        with gzip.GzipFile(name.removesuffix(".gz"), "wb", 9, buffer, mtime=time) as file:
+            file.write(plain)
+        published = buffer.getvalue()
+        sums.append((name, md5(published[:9] + b"\x03" + published[10:])))
+        path.write_bytes(gzip.compress(plain, 9)[:9] + b"\x03" + gzip.compress(plain, 9)[10:])
+    monkeypatch.setattr(reader, "resources", sums)
+    assert len(load_data(DataSpec(name="fashion-mnist"), data_dir=tmp_path).train) == 30
+
+
 def test_another_data_set_of_torchvision_needs_one_row(tmp_path, monkeypatch):
     tiny_mnist(monkeypatch, torchvision.datasets.KMNIST, tmp_path)
     info = DataInfo("kmnist", (28, 28), 1, tuple("abcdefghij"), 60_000, 10_000)

@@ -62,6 +62,8 @@ class CatalogueRow:
     """Bytes of each published file."""
     hosts: tuple[str, ...]
     """Folders on the web that serve identical files, the preferred one first."""
+    gzip_times: tuple[int, ...] = ()
+    """Time stamp in the head of each published gzip file, so that copies without head are known."""
     class_folders: bool = False
     """Whether pictures in folders named after the classes are accepted too."""
     note: str | None = None
@@ -163,6 +165,7 @@ CATALOGUE: dict[str, CatalogueRow] = {
             "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion",
             "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion",
         ),
+        gzip_times=(1504176606, 1504176606, 1504176627, 1504176627),
     ),
     "mnist": CatalogueRow(
         info=DataInfo("mnist", (28, 28), 1, DIGITS, 60_000, 10_000),
