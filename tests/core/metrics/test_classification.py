@@ -19,6 +19,7 @@ def test_scores_equal_the_result_by_hand():
     assert scores.per_class == (0.5, 1.0, 1.0)
     assert scores.confusion == ((1, 1, 0), (0, 1, 0), (0, 0, 1))
     assert scores.balanced_accuracy == pytest.approx((0.5 + 1 + 1) / 3)
+    assert scores.precision == (1, 0.5, 1)
     assert (scores.counts, scores.majority) == ((2, 1, 1), (0, 0.5))
 
 

@@ -37,6 +37,15 @@ class Scores:
         return tuple(map(sum, self.confusion))
 
     @property
+    def precision(self) -> tuple[float | None, ...]:
+        """Return the share of right answers among the answers of each class; None without any."""
+        answers = map(sum, zip(*self.confusion, strict=True))
+        return tuple(
+            row[k] / count if count else None
+            for k, (row, count) in enumerate(zip(self.confusion, answers, strict=True))
+        )
+
+    @property
     def balanced_accuracy(self) -> float:
         """Return the mean accuracy of the classes that have images."""
         shares = [share for share in self.per_class if share is not None]
