@@ -58,8 +58,8 @@ def study_brief(name: str) -> str:
 
 def _columns(doc: "StudyResult", headers: tuple[str, ...], notes: tuple[str, ...] = ()) -> str:
     """Return some columns of the table of a study, with these footnotes only."""
-    from vitcli.runner.study.formats import to_markdown
     from vitcli.runner.study.table import build
+    from vitcli.runner.tables import to_markdown
 
     full = build(doc)
     chosen = [i for i, column in enumerate(full.columns) if column.header in headers]
@@ -83,8 +83,8 @@ def draw_forest(*names: str) -> None:
 
 def study_details(name: str) -> str:
     """Return the table of ``vitcli ablate --details``: how certain each difference is."""
-    from vitcli.runner.study.formats import to_markdown
     from vitcli.runner.study.table import build_details
+    from vitcli.runner.tables import to_markdown
 
     return to_markdown(build_details(document(name))).strip()
 

@@ -6,6 +6,7 @@ Safe text has no control characters and names no folders of this machine.
 import difflib
 import re
 import shlex
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,13 @@ SHORTEST_PART = 3
 
 OUTSIDE = re.compile(r"""(?<![\w./])(?:~[\w.-]*/|\.\./|/[^\s/:'"]+/)(?:[^\s/:'"]+/)*""")
 """The folders of an absolute path, or of one that begins with ``..`` or ``~``, in a message."""
+NO_BREAK = "\ue000"
+"""A space at which no line may break: a character for private use, one column wide, which no
+printable text holds."""
+LABEL = re.compile(r"(\s*\S.*?\s{2,})(?=\S)")
+"""The label of a line such as ``folder    runs/...``, with the spaces after it."""
+UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %|vitcli [a-z-]+ [^;,)]*|(?<!\w)'[^'\n]{1,60}'(?!\w)")
+"""An interval, a percentage, and commands and quotes, which a terminal copies as one line."""
 
 
 def ignore_message(_: object) -> None:
@@ -144,3 +152,45 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share in percent, such as ``71.51 %``."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def unbroken(text: str) -> str:
+    """Return text with ``NO_BREAK`` in the places that ``UNBROKEN`` matches."""
+    return UNBROKEN.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
+
+
+def wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """Return lines of at most ``width`` characters (0: no limit).
+
+    No line breaks inside a word or inside what ``UNBROKEN`` matches.
+    """
+    lines = textwrap.wrap(
+        unbroken(text),
+        width or len(text) + 1,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(NO_BREAK, " ") for line in lines] or [""]
+
+
+def wrap_line(line: str, width: int) -> str:
+    """Return a line wrapped between words; the value of a label stays in its column."""
+    if len(line) <= width:
+        return line
+    margin = line[: len(line) - len(line.lstrip())][: width // 4]
+    found = LABEL.match(line)
+    if not found or len(found[1]) > width // 2:
+        return "\n".join(wrap(line, width, f"{margin}  "))
+    label, value = found[1], line[len(found[1]) :]
+    room = width - len(label)
+    if max(map(len, parts := wrap(value, room))) <= room:
+        return label + f"\n{' ' * len(label)}".join(parts)
+    below = f"{margin}    "
+    parts = wrap(value, width - len(below))
+    return "\n".join([label.rstrip(), *(below + part for part in parts)])

@@ -5,8 +5,6 @@ forbids both. Names are escaped.
 """
 
 import base64
-import csv
-import io
 import json
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from vitcli.runner.search.result import (
     score_text,
 )
 from vitcli.runner.search.trial import SearchTrial
+from vitcli.runner.tables import to_csv
 
 CAPTIONS = {
     "fields": "Score of each trial by each field that varies.",
@@ -42,14 +41,20 @@ def publish(doc: SearchResult, root: Path) -> None:
 
 def table_csv(doc: SearchResult) -> str:
     """Return all trials and repeats as CSV, one a row, in the order of the search."""
-    facts = ("config_hash", "seed", "state", "score", "parameters", "forward_flops")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*doc.space, *facts, "train_seconds"])
-    for trial in (*doc.trials, *doc.repeats):
-        point = [trial.point.get(field) for field in doc.space]
-        writer.writerow([*point, *(getattr(trial, name) for name in facts), trial.train_seconds])
-    return text.getvalue()
+    facts = (
+        "config_hash",
+        "seed",
+        "state",
+        "score",
+        "parameters",
+        "forward_flops",
+        "train_seconds",
+    )
+    rows = (
+        [*map(trial.point.get, doc.space), *(getattr(trial, name) for name in facts)]
+        for trial in (*doc.trials, *doc.repeats)
+    )
+    return to_csv([[*doc.space, *facts], *rows])
 
 
 def html(doc: SearchResult, figures: dict[str, Path]) -> str:

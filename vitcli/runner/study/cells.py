@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from vitcli.runner.study.formats import Column
 from vitcli.runner.study.result import VariantResult
 from vitcli.runner.study.statistics import RowStatistics
+from vitcli.runner.tables import Column
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from vitcli.core.spec import GENERATED
 from vitcli.runner.run.folder import RESULT_STATES
-from vitcli.runner.study.formats import escape_markdown
 from vitcli.runner.study.notes import UNCERTAINTY, format_seconds, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import setting_text
+from vitcli.runner.tables import escape_markdown
 from vitcli.runner.text import quantity
 
 SOURCE = "https://neurips.cc/public/guides/PaperChecklist"

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 
 from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, plain
-from vitcli.runner.study.formats import Column
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.significance import POWER, seeds_needed
 from vitcli.runner.study.statistics import RowStatistics, num_tests
+from vitcli.runner.tables import Column
 
 
 def detail_columns(

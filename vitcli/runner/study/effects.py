@@ -13,9 +13,9 @@ from vitcli.runner.study.factorial import (
     effects,
     higher_interactions,
 )
-from vitcli.runner.study.formats import Column, Table
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
+from vitcli.runner.tables import Column, Table
 from vitcli.runner.text import quantity
 
 

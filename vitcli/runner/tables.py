@@ -1,14 +1,17 @@
-"""Tables of plain strings as text, Markdown, LaTeX and HTML."""
+"""Tables of plain strings as text, Markdown, CSV, LaTeX and HTML."""
 
+import csv
 import html
+import io
 import re
+import sys
 import textwrap
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from vitcli.runner.columns import lay_out, make_column, wrap
-from vitcli.runner.text import printable
+from vitcli.runner.text import NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
 
 MINUS, PLUS_MINUS = "\u2212", "\u00b1"
 TEXT_WIDTH = 120
@@ -30,11 +33,20 @@ class Column:
 class Table:
     """A table of plain strings; the first cell of a row is the row's header."""
 
-    name: str
-    caption: str
+    name: str = ""
+    caption: str = ""
     columns: tuple[Column, ...]
     rows: tuple[tuple[str, ...], ...]
-    notes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def make_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = ()
+) -> Table:
+    """Return a table without a caption; the columns in ``numeric`` hold numbers."""
+    right = {*numeric}
+    columns = (Column(head, "r" if i in right else "l") for i, head in enumerate(header))
+    return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)))
 
 
 def _one_line(text: str) -> str:
@@ -58,40 +70,109 @@ def _fold(character: str) -> str:
 
 
 def to_text(table: Table, width: int | None = None) -> str:
-    """Return aligned columns in ASCII; long cells take several lines.
+    """Return aligned columns in ASCII between rules; long cells take several lines.
 
     Args:
         table: The table.
         width: Characters of a line. Without it, the columns are as wide as they need.
     """
-    columns = []
-    for i, column in enumerate(table.columns):
-        cells = [_ascii(row[i]) for row in table.rows]
-        limit = CELL_WIDTHS[column.align] if i else 0
-        right = column.align == "r"
-        columns.append(make_column(_ascii(column.header), cells, right=right, limit=limit))
-    blocks = lay_out(columns, width)
-    rule = "-" * max(block.width for block in blocks)
-    lines = [line for block in blocks for line in (rule, *block.head, rule, *block.body)]
+    columns = tuple(Column(_ascii(column.header), column.align) for column in table.columns)
+    rows = tuple(tuple(map(_ascii, row)) for row in table.rows)
+    lines = lay_out(Table(columns=columns, rows=rows), width, is_study=True)
+    rule = "-" * min(width or sys.maxsize, max(map(len, lines)))
     limit = min(width or TEXT_WIDTH, TEXT_WIDTH)
     notes = [line for note in table.notes for line in wrap(_ascii(note), limit, indent="  ")]
-    return "\n".join([*wrap(_ascii(table.caption), limit), *lines, rule, *notes])
+    return "\n".join([*wrap(_ascii(table.caption), limit), rule, *lines, rule, *notes])
+
+
+def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -> list[str]:
+    """Return the lines of aligned columns in which no word and no number is broken.
+
+    Cells with words wrap to fit the width. A table that is wider still is a list: each row is its
+    first cell, and below it a line for each other column. Only a word in these lines that is longer
+    than a line is shortened.
+
+    Args:
+        table: The header and the rows. The texts are printable.
+        width: Characters of a line. Without it, the columns are as wide as they need.
+        is_study: Draw a rule below the header, and wrap all cells to ``CELL_WIDTHS``.
+    """
+    from rich.box import Box
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    if width is not None and narrowest(table) > width:
+        return _as_list(table, width)
+    ruled = Box("\n".join(["    "] * 2 + ["----"] + ["    "] * 5), ascii=True)
+    grid = Grid(
+        box=ruled if is_study else None,
+        padding=(0, 1 if is_study else 2, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        header_style="",
+    )
+    for i, column in enumerate(table.columns):
+        least, body = _limits(table, i)
+        grid.add_column(
+            Text(unbroken(column.header)),
+            justify="right" if column.align == "r" else "left",
+            min_width=least,
+            max_width=max(least, min(body, CELL_WIDTHS[column.align])) if is_study and i else None,
+        )
+    for row in table.rows:
+        grid.add_row(*(Text(unbroken(cell)) for cell in row))
+    screen = Console(file=io.StringIO(), width=width or 1 << 20, color_system=None)
+    with screen.capture() as drawn:
+        screen.print(grid, crop=False)
+    return [line.rstrip().replace(NO_BREAK, " ") for line in drawn.get().splitlines()]
+
+
+def narrowest(table: Table) -> int:
+    """Return the width of the table with as many line breaks as its cells allow."""
+    return sum(_limits(table, i)[0] for i, _ in enumerate(table.columns)) + 2 * (
+        len(table.columns) - 1
+    )
+
+
+def _limits(table: Table, i: int) -> tuple[int, int]:
+    """Return the least width of a column, and the width of its longest cell."""
+    cells = [row[i] for row in table.rows]
+    body = max(map(len, cells), default=0)
+    column = table.columns[i]
+    words = unbroken(" ".join([column.header, *cells])).split()
+    whole = body if not i else min(body, CELL_WIDTHS["r"]) if column.align == "r" else 1
+    return max([*map(len, words), whole, 1]), body
+
+
+def _as_list(table: Table, width: int) -> list[str]:
+    title, *heads = (column.header for column in table.columns)
+    lines, label = [title], max(map(len, heads), default=0)
+    for name, *cells in table.rows:
+        lines.append(name)
+        for head, cell in zip(heads, cells, strict=True):
+            if cell:
+                whole = cell if " " in cell else shorten(cell, width - 4)
+                lines += wrap_line(f"  {head:<{label}}  {whole}", width).split("\n")
+    return lines
+
+
+def to_csv(rows: Iterable[Sequence[Any]]) -> str:
+    """Return rows as CSV with a line feed after each; None is an empty cell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def to_markdown(table: Table) -> str:
-    """Return a GitHub table, followed by the notes as a list."""
+    """Return a GitHub table below its caption, followed by the notes as a list."""
     rules = ("---:" if column.align == "r" else ":---" for column in table.columns)
-    heads = (column.header for column in table.columns)
-    lines = [
-        "| " + " | ".join(cells) + " |"
-        for cells in (
-            [escape_markdown(head) for head in heads],
-            rules,
-            *([escape_markdown(cell) for cell in row] for row in table.rows),
-        )
-    ]
+    heads = (escape_markdown(column.header) for column in table.columns)
+    rows = (map(escape_markdown, row) for row in table.rows)
+    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows)]
+    caption = [f"**{escape_markdown(table.caption)}**", ""] if table.caption else []
     notes = [f"- {escape_markdown(note)}" for note in table.notes]
-    return "\n".join([f"**{escape_markdown(table.caption)}**", "", *lines, "", *notes])
+    return "\n".join([*caption, *lines, *([""] if notes else []), *notes])
 
 
 def escape_markdown(text: str) -> str:
