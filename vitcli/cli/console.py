@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 import typer
 
-from vitcli.runner.tables import Table, lay_out, make_table, to_csv, to_markdown
+from vitcli.runner.tables import Table, ascii_signs, lay_out, make_table, to_csv, to_markdown
 from vitcli.runner.text import duration as duration
 from vitcli.runner.text import percent as percent
 from vitcli.runner.text import printable, wrap_line
@@ -91,7 +91,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequenc
 def text_of(given: Table) -> str:
     """Return a table as aligned columns that fit the terminal, below its caption."""
     columns = [replace(column, header=printable(column.header)) for column in given.columns]
-    rows = tuple(tuple(map(printable, row)) for row in given.rows)
+    rows = tuple(tuple(printable(ascii_signs(cell)) for cell in row) for row in given.rows)
     lines = lay_out(replace(given, columns=tuple(columns), rows=rows), line_width())
     return "\n".join([given.caption, *lines] if given.caption else lines)
 

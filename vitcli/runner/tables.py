@@ -11,9 +11,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from vitcli.runner.text import NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
+from vitcli.runner.text import MINUS, NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
 
-MINUS, PLUS_MINUS = "\u2212", "\u00b1"
+PLUS_MINUS = "\u00b1"
 TEXT_WIDTH = 120
 """Width of the caption and the notes, in characters. The columns may be wider."""
 CELL_WIDTHS = {"l": 14, "r": 24}
@@ -56,10 +56,11 @@ def _one_line(text: str) -> str:
 
 def _ascii(text: str) -> str:
     """Return text in ASCII: signs as - and +-, letters without accents, the rest as escapes."""
-    return "".join(map(_fold, _signs(_one_line(text))))
+    return "".join(map(_fold, ascii_signs(_one_line(text))))
 
 
-def _signs(text: str) -> str:
+def ascii_signs(text: str) -> str:
+    """Return text with a minus as ``-`` and plus-minus as ``+-``."""
     return text.replace(MINUS, "-").replace(PLUS_MINUS, "+-")
 
 
@@ -152,7 +153,7 @@ def _as_list(table: Table, width: int) -> list[str]:
         lines.append(name)
         for head, cell in zip(heads, cells, strict=True):
             if cell:
-                whole = cell if " " in cell else shorten(cell, width - 4)
+                whole = cell if " " in cell else shorten(cell, width - 6)
                 lines += wrap_line(f"  {head:<{label}}  {whole}", width).split("\n")
     return lines
 
@@ -166,18 +167,27 @@ def to_csv(rows: Iterable[Sequence[Any]]) -> str:
 
 def to_markdown(table: Table) -> str:
     """Return a GitHub table below its caption, followed by the notes as a list."""
-    rules = ("---:" if column.align == "r" else ":---" for column in table.columns)
-    heads = (escape_markdown(column.header) for column in table.columns)
-    rows = (map(escape_markdown, row) for row in table.rows)
-    lines = ["| " + " | ".join(cells) + " |" for cells in (heads, rules, *rows)]
+    heads = [escape_markdown(column.header) for column in table.columns]
+    rows = [[escape_markdown(cell) for cell in row] for row in table.rows]
+    numeric = [i for i, column in enumerate(table.columns) if column.align == "r"]
     caption = [f"**{escape_markdown(table.caption)}**", ""] if table.caption else []
     notes = [f"- {escape_markdown(note)}" for note in table.notes]
-    return "\n".join([*caption, *lines, *([""] if notes else []), *notes])
+    grid = markdown_grid(heads, rows, numeric)
+    return "\n".join([*caption, grid, *([""] if notes else []), *notes])
+
+
+def markdown_grid(
+    header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = ()
+) -> str:
+    """Return a GitHub table of cells that are Markdown already."""
+    right = {*numeric}
+    rules = ["---:" if i in right else ":---" for i, _ in enumerate(header)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rules, *rows))
 
 
 def escape_markdown(text: str) -> str:
     """Return text on one line in which Markdown sees no markup."""
-    text = _signs(_one_line(text))
+    text = ascii_signs(_one_line(text))
     # Markdown sees no markup in an underscore inside a word, nor in brackets without an address
     # behind them. A backslash there would break addresses.
     return re.sub(r"[\\`*|<>~$&]|\](?=\()|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", text)
@@ -252,30 +262,33 @@ def _latex(text: str) -> str:
     return escaped.replace("--", "-{}-").replace("--", "-{}-")
 
 
+_NUMBER = ' class="number"'
+
+
 def to_html(table: Table) -> str:
     """Return a ``<table>``, followed by the notes as a list."""
-    heads = "".join(f'<th scope="col">{_html(column.header)}</th>' for column in table.columns)
+    heads = "".join(
+        f'<th scope="col"{_NUMBER if column.align == "r" else ""}>{_html(column.header)}</th>'
+        for column in table.columns
+    )
+    notes = [f"<li>{_html(note)}</li>" for note in table.notes]
     return "\n".join(
         [
-            '<table class="study">',
-            f"<caption>{_html(table.caption)}</caption>",
+            "<table>",
+            *([f"<caption>{_html(table.caption)}</caption>"] if table.caption else []),
             f"<thead>\n<tr>{heads}</tr>\n</thead>",
             "<tbody>",
             *(_html_row(row, table.columns) for row in table.rows),
             "</tbody>",
             "</table>",
-            '<ol class="notes">',
-            *(f"<li>{_html(note)}</li>" for note in table.notes),
-            "</ol>",
+            *(['<ol class="notes">', *notes, "</ol>"] if notes else []),
         ]
     )
 
 
 def _html_row(row: Sequence[str], columns: Sequence[Column]) -> str:
     cells = "".join(
-        f'<td class="number">{_html(cell)}</td>'
-        if column.align == "r"
-        else f"<td>{_html(cell)}</td>"
+        f"<td{_NUMBER if column.align == 'r' else ''}>{_html(cell)}</td>"
         for cell, column in zip(row[1:], columns[1:], strict=True)
     )
     return f'<tr><th scope="row">{_html(row[0])}</th>{cells}</tr>'

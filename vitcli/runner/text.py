@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+MINUS = "\u2212"
 CUTOFF = 0.7
 """Least similarity of a suggestion. A typo or two in a word are above it; 'boat' and 'cat' (0.57)
 or 'car' and 'cat' (0.67) are not."""
@@ -154,9 +155,48 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
 
 
+def rough_duration(value: float | None) -> str:
+    """Return a duration such as ``31 s``, ``12 min`` or ``2.3 h``; empty for None."""
+    if value is None:
+        return ""
+    if value < 120:
+        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
 def percent(share: float, digits: int = 2) -> str:
     """Return a share in percent, such as ``71.51 %``."""
     return f"{100 * share:.{digits}f} %"
+
+
+def signed(value: float | None, digits: int) -> str:
+    """Return a difference with its sign and ``digits`` decimal places; zero has no sign."""
+    if value is None:
+        return ""
+    text = f"{value:+.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", MINUS)
+
+
+def interval(low: float | None, high: float | None, digits: int) -> str:
+    """Return an interval of differences in brackets; empty if it is not known."""
+    if low is None or high is None:
+        return ""
+    return f"[{signed(low, digits)}, {signed(high, digits)}]"
+
+
+def plain(value: float | None, digits: int) -> str:
+    """Return a number without a plus sign; empty if it is not known."""
+    return "" if value is None else f"{value:.{digits}f}".replace("-", MINUS)
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value with three decimals, or ``< 0.001``; empty if it is not known."""
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def capitalize(text: str) -> str:
+    """Return a text with a capital first letter; the other letters do not change."""
+    return text[:1].upper() + text[1:]
 
 
 def unbroken(text: str) -> str:

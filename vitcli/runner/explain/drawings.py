@@ -1,4 +1,4 @@
-"""What the small figures of the page show; templates/drawings.html draws them as inline SVG."""
+"""What the small figures of the page show; ../templates/drawings.html draws them as inline SVG."""
 
 import base64
 import io

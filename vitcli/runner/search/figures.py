@@ -29,8 +29,7 @@ from vitcli.runner.files import commit, make_folder
 from vitcli.runner.search.result import SearchResult, cost_label, cost_of
 from vitcli.runner.search.space import as_label
 from vitcli.runner.search.trial import SearchTrial
-from vitcli.runner.study.notes import capitalize
-from vitcli.runner.text import natural_key, one_line, quantity
+from vitcli.runner.text import capitalize, natural_key, one_line, quantity
 
 FORMATS = ("png", "svg")
 SIZE = (6.4, 3.6)

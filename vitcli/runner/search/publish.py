@@ -4,20 +4,17 @@ The page is inert: it has no script, loads nothing from the network, and its con
 forbids both. Names are escaped.
 """
 
-import base64
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
+from vitcli.runner import pages
 from vitcli.runner.files import commit, commit_json
 from vitcli.runner.search.figures import write_figures
 from vitcli.runner.search.result import (
     RESULTS,
     SearchResult,
-    best_rows,
-    notes,
+    best_table,
     score_text,
 )
 from vitcli.runner.search.trial import SearchTrial
@@ -59,21 +56,12 @@ def table_csv(doc: SearchResult) -> str:
 
 def html(doc: SearchResult, figures: dict[str, Path]) -> str:
     """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
-    header, rows = best_rows(doc)
-    loader = ChoiceLoader([PackageLoader(f"vitcli.runner.{room}") for room in ("search", "study")])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["tojson_text"] = lambda value: json.dumps(value, ensure_ascii=False)
-    return environment.get_template("search.html").render(
+    return pages.render(
+        "search.html",
         doc=doc,
-        header=header,
-        rows=rows,
-        notes=notes(doc),
+        best=best_table(doc),
         score=lambda trial: score_text(doc, trial),
-        figures=[
-            {"source": _embedded(figures[f"{name}.svg"]), "caption": text, "alt": _alt(doc, name)}
-            for name, text in CAPTIONS.items()
-            if f"{name}.svg" in figures
-        ],
+        figures=pages.embedded_figures(figures, CAPTIONS, partial(_alt, doc)),
         facts=environment_facts(doc.trials),
     )
 
@@ -96,7 +84,3 @@ def _alt(doc: SearchResult, name: str) -> str:
     trials = doc.front if name == "pareto" else doc.trials
     shown = [f"{score_text(doc, trial)} with {trial.parameters:,} parameters" for trial in trials]
     return f"{CAPTIONS[name]} {'; '.join(shown)}"
-
-
-def _embedded(picture: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"

@@ -8,12 +8,12 @@ from collections.abc import Callable
 
 from vitcli.core.spec import GENERATED
 from vitcli.runner.run.folder import RESULT_STATES
-from vitcli.runner.study.notes import UNCERTAINTY, format_seconds, notes
+from vitcli.runner.study.notes import UNCERTAINTY, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import setting_text
 from vitcli.runner.tables import escape_markdown
-from vitcli.runner.text import quantity
+from vitcli.runner.text import quantity, rough_duration
 
 SOURCE = "https://neurips.cc/public/guides/PaperChecklist"
 TO_DO = "To be filled in by the author:"
@@ -100,14 +100,14 @@ def compute(doc: StudyResult) -> list[str]:
     total = sum(row.seconds_total or 0 for row in rows)
     count = sum(row.n for row in rows)
     each = "; ".join(
-        f"{row.variant}: {format_seconds(row.seconds_mean)}" for row in rows if row.seconds_mean
+        f"{row.variant}: {rough_duration(row.seconds_mean)}" for row in rows if row.seconds_mean
     )
     threads = quantity(doc.threads, "CPU thread")
     return [
         f"Hardware: {', '.join(doc.hardware) or 'unknown'}; {threads} per trial;"
         f" {', '.join(doc.precision) or 'unknown precision'}.",
         f"Mean training time of a trial: {each or 'none finished'}.",
-        f"Total: {format_seconds(total) or '0 s'} for {quantity(count, 'finished trial')}."
+        f"Total: {rough_duration(total) or '0 s'} for {quantity(count, 'finished trial')}."
         " Trials may have run at the same time.",
         *(
             ["These times do not include the settings that were tried but not chosen."]

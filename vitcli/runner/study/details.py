@@ -1,12 +1,28 @@
 """The second table of a study: how certain the differences of the first are, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, plain
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.significance import POWER, seeds_needed
 from vitcli.runner.study.statistics import RowStatistics, num_tests
 from vitcli.runner.tables import Column
+from vitcli.runner.text import interval, p_text, plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row of the document and its statistics."""
+
+    row: VariantResult
+    found: RowStatistics
+    is_baseline: bool
+    digits: int
+    """Number of decimal places of scores and differences."""
+
+
+FilledColumn = tuple[Column, Callable[[TableRow], str]]
+"""A column and the function that returns its cell in a row."""
 
 
 def detail_columns(

@@ -4,10 +4,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from vitcli.runner.figure_style import add_title
-from vitcli.runner.study.cells import interval, signed
 from vitcli.runner.study.effects import cell_scores
 from vitcli.runner.study.factorial import effects
 from vitcli.runner.study.result import StudyResult
+from vitcli.runner.text import interval, signed
 
 
 def interactions(doc: StudyResult) -> Figure:

@@ -29,12 +29,11 @@ from vitcli.runner.figure_style import (
     encode,
 )
 from vitcli.runner.files import commit
-from vitcli.runner.study.cells import signed
 from vitcli.runner.study.effect_figure import interactions
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text
-from vitcli.runner.text import one_line
+from vitcli.runner.text import one_line, signed
 
 VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
 """The colours of ``PALETTE`` in another order: the baseline is the first row and gets the ink."""

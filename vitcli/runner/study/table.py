@@ -10,14 +10,13 @@ from typing import Any
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
-from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, signed
-from vitcli.runner.study.details import detail_columns, detail_notes
+from vitcli.runner.study.details import FilledColumn, TableRow, detail_columns, detail_notes
 from vitcli.runner.study.effects import build_effects
-from vitcli.runner.study.notes import format_seconds, has_effects, notes
+from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
 from vitcli.runner.tables import Column, Table, to_csv, to_html, to_latex, to_markdown, to_text
-from vitcli.runner.text import quantity
+from vitcli.runner.text import interval, p_text, quantity, rough_duration, signed
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
 
@@ -187,7 +186,7 @@ def _p(line: TableRow) -> str:
 
 
 def _time(line: TableRow) -> str:
-    return format_seconds(line.found.seconds_mean)
+    return rough_duration(line.found.seconds_mean)
 
 
 def _flops(line: TableRow) -> str:
