@@ -10,8 +10,7 @@ from study_tables import LABELS, RESULTS, document, interval_of, lengths, of_lab
 from vitcli.runner.figure_style import FAINT, INK, SMALL_SIZE, add_source, add_title, encode
 from vitcli.runner.search.figures import pareto
 from vitcli.runner.search.result import SearchResult
-from vitcli.runner.study.effect_figure import interactions
-from vitcli.runner.study.figures import VARIANT_COLOURS, forest, name_lines
+from vitcli.runner.study.figures import VARIANT_COLOURS, forest, interactions, name_lines
 from vitcli.runner.study.statistics import RowStatistics
 
 STEP = 1.02

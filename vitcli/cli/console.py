@@ -5,7 +5,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from io import TextIOWrapper
 from typing import Any, TextIO
@@ -110,3 +110,10 @@ def emit_measured(
     else:
         texts = map(to_markdown if form == "md" else text_of, tables)
         emit("\n\n".join(texts), wrap=form == "text")
+
+
+def section(title: str, values: Mapping[str, str]) -> str:
+    """Return a title and, below it, an indented line for each value."""
+    width = max(map(len, values), default=0)
+    lines = [f"  {name:<{width}}  {value}" for name, value in values.items()]
+    return "\n".join([title, *(lines or ["  nothing"])])

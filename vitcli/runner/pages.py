@@ -6,15 +6,17 @@ escaped.
 
 import base64
 import json
+import re
+import textwrap
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
 
-from vitcli.runner.tables import Table, to_html
+from vitcli.runner.tables import Table, html_text, latex_text, to_ascii
 from vitcli.runner.text import quantity, rough_duration, signed
 
 
@@ -66,18 +68,32 @@ def decimals(value: float | None, digits: int) -> str:
     return "" if value is None else f"{value:,.{digits}f}"
 
 
-def table_html(table: Table) -> Markup:
-    """Return a table that scrolls if it is wider than the page, and its notes."""
-    return Markup(to_html(table))
+def to_html(table: Table) -> Markup:
+    """Return a ``<table>``, followed by the notes as a list."""
+    return Markup(render("table.html", table=table))
+
+
+def to_latex(table: Table) -> str:
+    """Return a ``table`` environment for ``\\usepackage{booktabs,graphicx}``, with the notes below.
+
+    A table that is wider than the page's lines is scaled down to their width.
+    """
+    label = re.sub(r"[^A-Za-z0-9]+", "-", to_ascii(table.name)).strip("-")
+    return render("table.tex", table=table, label=label)
 
 
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("vitcli.runner"), autoescape=True, undefined=StrictUndefined
+        loader=PackageLoader("vitcli.runner"),
+        autoescape=select_autoescape(["html"]),
+        undefined=StrictUndefined,
     )
     environment.filters |= {
-        "table": table_html,
+        "table": to_html,
+        "words": lambda text: Markup(html_text(text)),
+        "latex": latex_text,
+        "lines": partial(textwrap.wrap, break_long_words=False),
         "signed": signed,
         "decimals": decimals,
         "duration": rough_duration,

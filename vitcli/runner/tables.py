@@ -1,11 +1,10 @@
-"""Tables of plain strings as text, Markdown, CSV, LaTeX and HTML."""
+"""Tables of plain strings as text, Markdown and CSV, and their cells in LaTeX and HTML."""
 
 import csv
 import html
 import io
 import re
 import sys
-import textwrap
 import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -54,7 +53,7 @@ def _one_line(text: str) -> str:
     return " ".join(printable(text, substitute=" ").split())
 
 
-def _ascii(text: str) -> str:
+def to_ascii(text: str) -> str:
     """Return text in ASCII: signs as - and +-, letters without accents, the rest as escapes."""
     return "".join(map(_fold, ascii_signs(_one_line(text))))
 
@@ -77,13 +76,13 @@ def to_text(table: Table, width: int | None = None) -> str:
         table: The table.
         width: Characters of a line. Without it, the columns are as wide as they need.
     """
-    columns = tuple(Column(_ascii(column.header), column.align) for column in table.columns)
-    rows = tuple(tuple(map(_ascii, row)) for row in table.rows)
+    columns = tuple(Column(to_ascii(column.header), column.align) for column in table.columns)
+    rows = tuple(tuple(map(to_ascii, row)) for row in table.rows)
     lines = lay_out(Table(columns=columns, rows=rows), width, is_study=True)
     rule = "-" * min(width or sys.maxsize, max(map(len, lines)))
     limit = min(width or TEXT_WIDTH, TEXT_WIDTH)
-    notes = [line for note in table.notes for line in wrap(_ascii(note), limit, indent="  ")]
-    return "\n".join([*wrap(_ascii(table.caption), limit), rule, *lines, rule, *notes])
+    notes = [line for note in table.notes for line in wrap(to_ascii(note), limit, indent="  ")]
+    return "\n".join([*wrap(to_ascii(table.caption), limit), rule, *lines, rule, *notes])
 
 
 def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -> list[str]:
@@ -212,88 +211,14 @@ LATEX = {
 }
 
 
-def to_latex(table: Table) -> str:
-    """Return a ``table`` environment for ``\\usepackage{booktabs,graphicx}``, with the notes below.
-
-    A table that is wider than the page's lines is scaled down to their width.
-    """
-    label = re.sub(r"[^A-Za-z0-9]+", "-", _ascii(table.name)).strip("-")
-    return "\n".join(
-        [
-            r"\begin{table}",
-            r"\centering\footnotesize\setlength{\tabcolsep}{3pt}",
-            rf"\caption{{{_latex(table.caption)}}}",
-            rf"\label{{tab:{label}}}",
-            r"\sbox0{",
-            rf"\begin{{tabular}}{{{''.join(column.align for column in table.columns)}}}",
-            r"\toprule",
-            " & ".join(map(_latex_header, table.columns)) + r" \\",
-            r"\midrule",
-            *map(_latex_row, table.rows),
-            r"\bottomrule",
-            r"\end{tabular}}",
-            r"\ifdim\wd0>\linewidth\resizebox{\linewidth}{!}{\usebox0}\else\usebox0\fi",
-            "",
-            r"\begin{flushleft}",
-            "\n\n".join(map(_latex, table.notes)),
-            r"\end{flushleft}",
-            r"\end{table}",
-        ]
-    )
-
-
-def _latex_header(column: Column) -> str:
-    """Return a header as stacked short lines, so that it is not wider than its column."""
-    lines = textwrap.wrap(column.header, 10, break_long_words=False)
-    stacked = "\\\\{}".join(map(_latex, lines))  # {} ends \\, which takes a bracket as argument
-    return rf"\shortstack[{column.align}]{{{stacked}}}"
-
-
-def _latex_row(cells: Sequence[str]) -> str:
-    # LaTeX takes a star or bracket here as the argument of the row end above.
-    row = " & ".join(map(_latex, cells)) + r" \\"
-    return "{}" + row if row[0] in "*[" else row
-
-
-def _latex(text: str) -> str:
+def latex_text(text: str) -> str:
     """Return text that prints unchanged in a plain LaTeX article; two hyphens stay two hyphens."""
     folded = (c if c in LATEX else _fold(c) for c in _one_line(text))
     escaped = "".join(LATEX.get(c, c) for part in folded for c in part)
     return escaped.replace("--", "-{}-").replace("--", "-{}-")
 
 
-_NUMBER = ' class="number"'
-
-
-def to_html(table: Table) -> str:
-    """Return a ``<table>``, followed by the notes as a list."""
-    heads = "".join(
-        f'<th scope="col"{_NUMBER if column.align == "r" else ""}>{_html(column.header)}</th>'
-        for column in table.columns
-    )
-    notes = [f"<li>{_html(note)}</li>" for note in table.notes]
-    return "\n".join(
-        [
-            "<table>",
-            *([f"<caption>{_html(table.caption)}</caption>"] if table.caption else []),
-            f"<thead>\n<tr>{heads}</tr>\n</thead>",
-            "<tbody>",
-            *(_html_row(row, table.columns) for row in table.rows),
-            "</tbody>",
-            "</table>",
-            *(['<ol class="notes">', *notes, "</ol>"] if notes else []),
-        ]
-    )
-
-
-def _html_row(row: Sequence[str], columns: Sequence[Column]) -> str:
-    cells = "".join(
-        f"<td{_NUMBER if column.align == 'r' else ''}>{_html(cell)}</td>"
-        for cell, column in zip(row[1:], columns[1:], strict=True)
-    )
-    return f'<tr><th scope="row">{_html(row[0])}</th>{cells}</tr>'
-
-
-def _html(text: str) -> str:
+def html_text(text: str) -> str:
+    """Return text on one line, escaped for HTML."""
     escaped = html.escape(_one_line(text))
     return escaped.replace(MINUS, "&minus;").replace(PLUS_MINUS, "&plusmn;")

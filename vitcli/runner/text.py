@@ -199,6 +199,11 @@ def capitalize(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def setting_text(setting: Mapping[str, Any], comma: str = ", ") -> str:
+    """Return a setting such as ``lr=0.001, weight_decay=0.05``, without the rooms of its fields."""
+    return comma.join(f"{field.rpartition('.')[2]}={value}" for field, value in setting.items())
+
+
 def unbroken(text: str) -> str:
     """Return text with ``NO_BREAK`` in the places that ``UNBROKEN`` matches."""
     return UNBROKEN.sub(lambda found: found[0].replace(" ", NO_BREAK), text)

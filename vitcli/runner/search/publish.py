@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from vitcli.runner import pages
+from vitcli.runner.figure_style import write_figures
 from vitcli.runner.files import commit, commit_json
-from vitcli.runner.search.figures import write_figures
+from vitcli.runner.search.figures import figures_of
 from vitcli.runner.search.result import (
     RESULTS,
     SearchResult,
@@ -30,7 +31,7 @@ PAGE, TABLE = "report.html", "table.csv"
 
 def publish(doc: SearchResult, root: Path) -> None:
     """Write the figures, the page, the table of all trials and, last, the document."""
-    figures = write_figures(doc, root / "figures")
+    figures = write_figures(figures_of(doc), root / "figures")
     commit(root / PAGE, html(doc, figures).encode())
     commit(root / TABLE, table_csv(doc).encode())
     commit_json(root / RESULTS, doc.model_dump(mode="json"))

@@ -11,9 +11,8 @@ from vitcli.runner.run.folder import RESULT_STATES
 from vitcli.runner.study.notes import UNCERTAINTY, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import setting_text
 from vitcli.runner.tables import escape_markdown
-from vitcli.runner.text import quantity, rough_duration
+from vitcli.runner.text import quantity, rough_duration, setting_text
 
 SOURCE = "https://neurips.cc/public/guides/PaperChecklist"
 TO_DO = "To be filled in by the author:"

@@ -33,13 +33,11 @@ def detail_columns(
     has_answers = has_images and doc.headline.unit == "%"
     return [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
-        (True, (Column("pairs", "r"), _pairs)),
         (True, (Column("joint interval", "r"), _joint)),
         (_pool_decides(numbers), (Column("pooled interval", "r"), _pooled)),
-        (True, (Column("spread", "r"), lambda line: _number(line, "score_sd"))),
         (True, (Column("P(below baseline)", "r"), _below)),
         (True, (Column("paired spread", "r"), lambda line: plain(line.found.pairing, 2))),
-        (True, (Column("detectable", "r"), lambda line: _number(line, "detectable"))),
+        (True, (Column("detectable", "r"), lambda line: plain(line.found.detectable, line.digits))),
         (
             doc.margin is not None,
             (Column("p equivalent (Holm)", "r"), lambda li: p_text(li.found.p_equivalent_holm)),
@@ -48,20 +46,12 @@ def detail_columns(
     ]
 
 
-def _pairs(line: TableRow) -> str:
-    return "" if line.is_baseline else str(line.found.num_pairs)
-
-
 def _joint(line: TableRow) -> str:
     return interval(line.found.joint_low, line.found.joint_high, line.digits)
 
 
 def _pooled(line: TableRow) -> str:
     return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
-
-
-def _number(line: TableRow, name: str) -> str:
-    return plain(getattr(line.found, name), line.digits)
 
 
 def _below(line: TableRow) -> str:
@@ -93,7 +83,6 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
             )
         ),
         "pooled": _pooled_note(numbers, m),
-        "spread": "Spread: standard deviation over the seeds, on these test images.",
         "below": (
             "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
             " one half. Its 95 % interval is that of a binomial share (Clopper and Pearson)."

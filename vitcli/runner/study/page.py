@@ -15,15 +15,16 @@ from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
 from vitcli.runner import pages
 from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.figure_style import write_figures
 from vitcli.runner.files import commit
 from vitcli.runner.run.record import Numbers
 from vitcli.runner.study.effects import cell_scores, effect_name
 from vitcli.runner.study.factorial import effects
-from vitcli.runner.study.figures import shown_seeds, write_figures
+from vitcli.runner.study.figures import figures_of, shown_seeds
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import render, score_text, setting_text
-from vitcli.runner.text import capitalize, signed
+from vitcli.runner.study.table import render, score_text
+from vitcli.runner.text import capitalize, setting_text, signed
 
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
@@ -38,7 +39,7 @@ CAPTIONS = {
 
 def write_report(doc: StudyResult, root: Path) -> list[Path]:
     """Write ``figures/`` and ``report.html`` below ``root``; return the paths of the files."""
-    figures = write_figures(doc, root / "figures")
+    figures = write_figures(figures_of(doc), root / "figures")
     page = root / "report.html"
     commit(page, html(doc, figures).encode())
     return [*figures.values(), page]

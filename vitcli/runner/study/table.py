@@ -15,12 +15,10 @@ from vitcli.runner.study.effects import build_effects
 from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
-from vitcli.runner.tables import Column, Table, to_csv, to_html, to_latex, to_markdown, to_text
-from vitcli.runner.text import interval, p_text, quantity, rough_duration, signed
+from vitcli.runner.tables import Column, Table, to_csv, to_markdown, to_text
+from vitcli.runner.text import interval, p_text, quantity, rough_duration, setting_text, signed
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
-
-WRITERS = {"md": to_markdown, "latex": to_latex, "html": to_html}
 
 
 def render(doc: StudyResult, form: str, width: int | None = None, *, details: bool = False) -> str:
@@ -45,7 +43,11 @@ def render(doc: StudyResult, form: str, width: int | None = None, *, details: bo
         tables.append(build_details(doc))
     if form == "text":
         return "\n\n".join(to_text(table, width) for table in tables)
-    return "\n\n".join(WRITERS[form](table) for table in tables)
+    if form == "md":
+        return "\n\n".join(map(to_markdown, tables))
+    from vitcli.runner.pages import to_html, to_latex  # the templates take a moment
+
+    return "\n\n".join(map(to_html if form == "html" else to_latex, tables))
 
 
 def build(doc: StudyResult) -> Table:
@@ -207,10 +209,6 @@ def _effect(line: TableRow) -> str:
 def _verdict(line: TableRow) -> str:
     found = line.found
     return found.verdict or ("" if found.source_drop is None else "no interval yet")
-
-
-def setting_text(setting: dict[str, Any]) -> str:
-    return ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in setting.items())
 
 
 def _chosen(line: TableRow) -> str:
