@@ -21,7 +21,7 @@ from vitcli.runner.evaluate.predict import Predictor
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
-from vitcli.runner.visualize.figures import FIGURES
+from vitcli.runner.visualize.render import FIGURES
 from vitcli.runner.visualize.run_on_test_set import load_run_on_test_set
 
 CLS = {"model.pool": "cls", "model.pos_embed": "learned", "model.reg_tokens": 1}
