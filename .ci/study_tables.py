@@ -162,7 +162,8 @@ def pretraining() -> str:
         [n, *(_cell(r) for rows in found.values() for r in rows if r.variant == n)] for n in names
     ]
     header = ["variant", *(f"{labels} labels" for labels in found)]
-    lines, pooled = [], []
+    lines: list[str] = []
+    pooled: list[str] = []
     for labels, each in found.items():
         said = study_sentences(each, same_setting=False)
         shown = " ".join(text for text in said if text != POOLED)

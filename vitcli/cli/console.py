@@ -13,8 +13,6 @@ from typing import Any, TextIO
 import typer
 
 from vitcli.runner.tables import Table, ascii_signs, lay_out, make_table, to_csv, to_markdown
-from vitcli.runner.text import duration as duration
-from vitcli.runner.text import percent as percent
 from vitcli.runner.text import printable, wrap_line
 
 MIN_WIDTH = 40

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import emit_measured, line_width, percent, say
+from vitcli.cli.console import emit_measured, line_width, say
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run
 from vitcli.runner.tables import Table, make_table, narrowest
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from vitcli.core.metrics.classification import Scores

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import emit_measured, percent, say
+from vitcli.cli.console import emit_measured, say
 from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Images, Json
 from vitcli.runner.tables import Table, make_table
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.predict import Prediction

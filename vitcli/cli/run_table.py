@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vitcli.cli.console import duration, table
+from vitcli.cli.console import table
+from vitcli.runner.text import duration
 
 if TYPE_CHECKING:
     from vitcli.runner.run.listing import RunSummary

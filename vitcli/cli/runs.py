@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import duration, emit, emit_exactly, emit_json, say, section, table
+from vitcli.cli.console import emit, emit_exactly, emit_json, say, section, table
 from vitcli.cli.options import Json, Run, group
 from vitcli.cli.run_table import run_table
-from vitcli.runner.text import printable
+from vitcli.runner.text import duration, printable
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
-from vitcli.cli.console import duration, emit, emit_json, line_width, text_of
-from vitcli.runner.text import quantity
+from vitcli.cli.console import emit, emit_json, line_width, text_of
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.definition import Search

@@ -157,7 +157,7 @@ def _as_list(table: Table, width: int) -> list[str]:
     return lines
 
 
-def to_csv(rows: Iterable[Sequence[Any]]) -> str:
+def to_csv(rows: Iterable[Iterable[Any]]) -> str:
     """Return rows as CSV with a line feed after each; None is an empty cell."""
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows(rows)

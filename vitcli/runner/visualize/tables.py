@@ -1,6 +1,6 @@
 """The tables of the numbers that `vitcli visualize` measures, for terminal, page and docs."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -29,7 +29,7 @@ def distances(found: Numbers) -> Table:
     rows = [
         [
             str(row["layer"]),
-            _pm(row["distance"], row["distance_sd"], ".2f"),
+            _pm((row["distance"], row["distance_sd"]), ".2f"),
             f"{row['of_uniform']:.2f}",
             f"{row['nearest_head']:.2f} to {row['farthest_head']:.2f}",
             percent(row["near_share"], 0),
@@ -88,11 +88,12 @@ def faithfulness(found: Numbers) -> Table:
 
 
 def _against(row: Numbers, other: str) -> str:
-    mean, error = row[f"against_{other}"]
-    return "" if row["method"] == other else _pm(mean, error, "+.3f")
+    return "" if row["method"] == other else _pm(row[f"against_{other}"], "+.3f")
 
 
-def _pm(mean: float, error: float | None, form: str) -> str:
+def _pm(pair: Sequence[float | None], form: str) -> str:
+    mean, error = pair
+    assert mean is not None
     return plus_minus(mean, error, form).replace("+-", PLUS_MINUS)
 
 
@@ -100,7 +101,7 @@ def randomisation(found: Numbers) -> Table:
     """Return the rank correlations of each method while layers lose their trained weights."""
     methods = found["methods"]
     rows = [
-        [part, *(_pm(*row["correlation"][step], "z.2f") for row in methods)]
+        [part, *(_pm(row["correlation"][step], "z.2f") for row in methods)]
         for step, part in enumerate(found["parts"])
     ]
     note = (
