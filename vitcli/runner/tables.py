@@ -122,7 +122,9 @@ def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -
         )
     for row in table.rows:
         grid.add_row(*(Text(unbroken(cell)) for cell in row))
-    screen = Console(file=io.StringIO(), width=width or 1 << 20, color_system=None)
+    screen = Console(
+        file=io.StringIO(), width=width or 1 << 20, color_system=None, force_jupyter=False
+    )
     with screen.capture() as drawn:
         screen.print(grid, crop=False)
     return [line.rstrip().replace(NO_BREAK, " ") for line in drawn.get().splitlines()]
@@ -137,12 +139,14 @@ def narrowest(table: Table) -> int:
 
 def _limits(table: Table, i: int) -> tuple[int, int]:
     """Return the least width of a column, and the width of its longest cell."""
+    from rich.cells import cell_len  # some letters are two columns wide
+
     cells = [row[i] for row in table.rows]
-    body = max(map(len, cells), default=0)
+    body = max(map(cell_len, cells), default=0)
     column = table.columns[i]
     words = unbroken(" ".join([column.header, *cells])).split()
     whole = body if not i else min(body, CELL_WIDTHS["r"]) if column.align == "r" else 1
-    return max([*map(len, words), whole, 1]), body
+    return max([*map(cell_len, words), whole, 1]), body
 
 
 def _as_list(table: Table, width: int) -> list[str]:

@@ -187,7 +187,7 @@ def picture_uri(picture: np.ndarray) -> str:
     kind = "png" if max(image.size) <= LOSSLESS else "jpeg"
     with io.BytesIO() as file:
         image.save(file, kind, quality=88, optimize=True)
-        return f"data:image/{kind};base64,{to_base64(file.getvalue())}"
+        return pages.data_uri(kind, file.getvalue())
 
 
 def to_base64(content: np.ndarray | bytes) -> str:
