@@ -4,67 +4,14 @@ What a difference means is judged in vitcli/runner/study/judgement.py. "Undecide
 "no difference".
 """
 
-import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vitcli.runner.study.judgement import deciding_interval, is_withheld
-from vitcli.runner.study.significance import ALPHA
 from vitcli.runner.text import join_words, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.study.statistics import RowStatistics
-
-LEVEL = ALPHA
-
-
-def place(low: float, high: float, value: float) -> str:
-    """Return where an interval lies: ``below``, ``above`` or ``around`` a value."""
-    return "above" if low > value else "below" if high < value else "around"
-
-
-def growth_sentences(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return where the fitted exponents of each cost lie, beside the stated exponents.
-
-    Args:
-        rows: Rows of ``vitcli bench attention``, with ``time_exponent`` and ``memory_exponent`` as
-            exponent and half its 95 % interval, and ``stated_time`` and ``stated_memory``.
-    """
-    says = {
-        "around": "contains the stated exponent",
-        "above": "lies above the stated exponent: the cost grows faster than stated",
-        "below": "lies below the stated exponent: the cost grows more slowly than stated",
-    }
-    sentences = []
-    for cost in ("time", "memory"):
-        found: dict[str, list[str]] = {where: [] for where in says}
-        for row in rows:
-            if row[f"{cost}_exponent"]:
-                exponent, error = row[f"{cost}_exponent"]
-                stated = stated_exponent(row[f"stated_{cost}"])
-                # Memory is counted, not timed: an exact fit has an interval of width zero.
-                where = place(exponent - error - 1e-6, exponent + error + 1e-6, stated)
-                found[where].append(_growing(row, exponent, stated))
-        sentences += [
-            f"{cost.capitalize()}: the 95 % interval {says[where]}, for {join_words(names)}."
-            for where, names in found.items()
-            if names
-        ]
-    return sentences
-
-
-def stated_exponent(text: str) -> float:
-    """Return the exponent of a stated growth: ``N`` -> 1, ``N^1.5`` -> 1.5."""
-    found = re.fullmatch(r"N(?:\^([\d.]+))?", text)
-    if found is None:
-        raise ValueError(f"{text!r} is no power of N")
-    return float(found[1] or 1)
-
-
-def _growing(row: dict[str, Any], exponent: float, stated: float) -> str:
-    name = row["attention"] + ("" if row["kernels"] == "plain" else f", {row['kernels']}")
-    return f"`{name}` ({exponent:.2f}; stated {stated:g})"
-
 
 FINDINGS: dict[str | None, str] = {
     "worse": "Lower accuracy than {baseline}: {rows}.",

@@ -1,16 +1,10 @@
-"""Write the table of all choices for models, optimisers and tasks as Markdown."""
+"""The table of all choices for models, optimisers and tasks."""
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT))
-
-from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS  # noqa: E402
-from vitcli.core.spec.optim import OptimizerRow  # noqa: E402
-from vitcli.core.spec.rows import Row, Table  # noqa: E402
-from vitcli.core.spec.slots import SLOTS, AttentionRow  # noqa: E402
+from vitcli.core.spec import FAMILIES, OPTIMIZERS, SCHEDULES, TASKS
+from vitcli.core.spec.optim import OptimizerRow
+from vitcli.core.spec.rows import Row, Table
+from vitcli.core.spec.slots import SLOTS, AttentionRow
+from vitcli.runner.tables import markdown_grid
 
 
 def tables() -> dict[str, Table]:
@@ -29,19 +23,11 @@ def cost(row: Row) -> str:
     return ""
 
 
-def lines() -> Iterator[str]:
-    """Yield the lines of the table."""
-    yield "| field | name | what it is | stated cost |"
-    yield "|---|---|---|---|"
-    for field, table in tables().items():
-        for name, row in table.items():
-            yield f"| `{field}` | `{name}` | {row.about} | {cost(row)} |"
-
-
 def slots() -> str:
     """Return the table of all choices by field, with their stated costs."""
-    return "\n".join(lines())
-
-
-if __name__ == "__main__":
-    sys.stdout.write(f"{slots()}\n")
+    rows = [
+        [f"`{field}`", f"`{name}`", row.about, cost(row)]
+        for field, table in tables().items()
+        for name, row in table.items()
+    ]
+    return markdown_grid(["field", "name", "what it is", "stated cost"], rows)

@@ -1,16 +1,23 @@
-"""The tables of the studies in README.md and docs/results.md, and the sentences about them."""
+"""The tables of the studies in README.md and docs/, and the sentences about them."""
 
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from sentences import study_sentences
+from sentences import POOLED, study_sentences
 
-if TYPE_CHECKING:
-    from vitcli.runner.study.result import StudyResult
+from vitcli.runner.run.folder import RunDir
+from vitcli.runner.study.judgement import deciding_interval
+from vitcli.runner.study.notes import notes
+from vitcli.runner.study.repeated_runs import collect_runs
+from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.statistics import RowStatistics, compare
+from vitcli.runner.study.table import build, build_details, read_document, render
+from vitcli.runner.tables import markdown_grid, to_markdown
+from vitcli.runner.text import join_words, quantity, rough_duration
 
-RESULTS = Path(__file__).resolve().parents[1] / "experiments" / "results"
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "experiments" / "results"
 SHORT = ("variant", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect", "diverged")
 """Columns of the table in README."""
 COMPARED = (
@@ -21,20 +28,33 @@ COMPARED = (
 BRIEF = ("variant", "parameters", "MFLOP per image", "n", "accuracy, %", "difference [95 % CI]")
 """Columns of the tables in docs/parts.md, whose studies have too few seeds for a p-value."""
 BRIEF_NOTES = ("training", "compute", "environment", "command", "one trial")
+LENGTHS = ("ablation-length-5", "ablation-length-15", "ablation-cifar10-full")
+"""Studies with the same model and recipe; each has a schedule of its own length."""
+OF_LABELS = {
+    "100": "study-pretraining-100",
+    "1,000": "study-pretraining",
+    "50,000": "study-pretraining-all",
+}
+"""Number of labels -> the study of pre-trainings with it."""
+LABELS = "labelled training images of CIFAR-10"
+Rows = tuple[RowStatistics, ...]
 
 
-def document(name: str) -> "StudyResult":
-    """Return the committed result of a study."""
-    from vitcli.runner.study.table import read_document
-
+def document(name: str) -> StudyResult:
+    """Return the committed result of a study, or that of a bundled model."""
+    if (folder := ROOT / "vitcli" / "pretrained" / name).is_dir():
+        return collect_runs([RunDir(folder)])
     return read_document((RESULTS / f"{name}.json").read_text())
 
 
 def study(name: str) -> str:
-    """Return the table of a study with its footnotes, as ``vitcli ablate --format md`` does."""
-    from vitcli.runner.study.table import render
-
+    """Return the table of a study, as ``vitcli ablate --format md`` prints it."""
     return render(document(name), "md")
+
+
+def study_details(name: str) -> str:
+    """Return the table of ``vitcli ablate --details``: how certain each difference is."""
+    return to_markdown(build_details(document(name)))
 
 
 def study_short(name: str) -> str:
@@ -47,73 +67,128 @@ def study_short(name: str) -> str:
 
 def study_brief(name: str) -> str:
     """Return the columns that docs/parts.md shows, how the trials ran, and what the rows show."""
-    from vitcli.runner.study.notes import notes
-    from vitcli.runner.study.statistics import compare
-
     doc = document(name)
     every = notes(doc, compare(doc))
     table = _columns(doc, BRIEF, tuple(every[subject] for subject in BRIEF_NOTES))
     return f"{table}\n\n**What the table shows:**\n\n{study_says(name)}"
 
 
-def _columns(doc: "StudyResult", headers: tuple[str, ...], notes: tuple[str, ...] = ()) -> str:
+def _columns(doc: StudyResult, headers: tuple[str, ...], texts: tuple[str, ...] = ()) -> str:
     """Return some columns of the table of a study, with these footnotes only."""
-    from vitcli.runner.study.formats import to_markdown
-    from vitcli.runner.study.table import build
-
     full = build(doc)
     chosen = [i for i, column in enumerate(full.columns) if column.header in headers]
-    table = replace(
-        full,
-        columns=tuple(full.columns[i] for i in chosen),
-        rows=tuple(tuple(row[i] for i in chosen) for row in full.rows),
-        notes=notes,
-    )
-    return to_markdown(table).strip()
-
-
-def draw_forest(*names: str) -> None:
-    """Draw the figures of docs/results.md. They are not compared: bytes depend on matplotlib."""
-    from vitcli.runner.figure_style import encode
-    from vitcli.runner.study.figures import forest
-
-    for name in names:
-        (RESULTS / f"{name}.png").write_bytes(encode(partial(forest, document(name)), "png"))
-
-
-def study_details(name: str) -> str:
-    """Return the table of ``vitcli ablate --details``: how certain each difference is."""
-    from vitcli.runner.study.formats import to_markdown
-    from vitcli.runner.study.table import build_details
-
-    return to_markdown(build_details(document(name))).strip()
+    columns = tuple(full.columns[i] for i in chosen)
+    rows = tuple(tuple(row[i] for i in chosen) for row in full.rows)
+    return to_markdown(replace(full, columns=columns, rows=rows, notes=texts))
 
 
 def study_says(name: str) -> str:
     """Return what the rows of a study show, as a list of sentences."""
-    from vitcli.runner.study.statistics import compare
-
     doc = document(name)
-    said = study_sentences(compare(doc), same_setting=bool(doc.same_setting))
-    return "\n".join(f"- {sentence}" for sentence in said)
+    return listed(study_sentences(compare(doc), same_setting=bool(doc.same_setting)))
 
 
-def classification_says(name: str) -> str:
-    """Return what a short training can say about the accuracies that the source states."""
-    from vitcli.runner.study.statistics import compare
-    from vitcli.runner.text import join_words, quantity
+def listed(sentences: Sequence[str]) -> str:
+    """Return sentences as a list."""
+    return "\n".join(f"- {sentence}" for sentence in sentences)
 
-    doc = document(name)
-    base, *variants = compare(doc)
-    known = [row for row in variants if row.num_pairs]
-    ours = [f"{row.difference:+.2f} points for `{row.variant}`" for row in known]
-    theirs = [f"{row.source_drop:+.2f}" for row in known]
-    stated = [f"{row.source_score:.1f}" for row in (base, *known)]
-    seeds, epochs = min(row.num_pairs for row in known), quantity(doc.epochs, "epoch")
-    few = "" if known[0].joint_low is not None else ", too few for an interval"
-    return (
-        f"After {epochs}, the difference from `{base.variant}` is {join_words(ours)}"
-        f" ({quantity(seeds, 'seed')}{few}). The course report states {join_words(theirs)} points"
-        f" after 300 epochs. {epochs} show who learns faster, not who ends ahead. So this table"
-        f" neither confirms nor refutes {join_words(stated)} %."
+
+def trainings(*names: str) -> str:
+    """Return a table of experiments, with a row for each."""
+    rows = []
+    for doc in map(document, names):
+        (found,), (row,) = compare(doc), doc.rows
+        by = "; ".join([*doc.hardware, *doc.precision, doc.date, f"commit {doc.commits[0][:9]}"])
+        sizes = [f"{row.parameters:,}", str(doc.epochs), str(found.n)]
+        time = rough_duration(found.seconds_mean)
+        rows.append([f"`{doc.name}`", *sizes, _cell(found), time, by])
+    header = ["experiment", "parameters", "epochs", "seeds", "test accuracy, last epoch", "time"]
+    return markdown_grid([*header, "trained on"], rows, range(1, 6))
+
+
+def lengths() -> dict[int, Rows]:
+    """Return number of epochs -> the rows, of the studies of lengths that have been run."""
+    docs = [document(name) for name in LENGTHS if (RESULTS / f"{name}.json").exists()]
+    return {doc.epochs: compare(doc) for doc in docs}
+
+
+def interval_of(row: RowStatistics) -> tuple[float, float] | None:
+    """Return the joint interval of a row; None if a training diverged or there is none."""
+    if row.num_diverged or row.joint_low is None or row.joint_high is None:
+        return None
+    return deciding_interval(row) or (row.joint_low, row.joint_high)
+
+
+def lengths_say() -> str:
+    """Return a sentence for each part: its difference at each length, and whether it changes."""
+    found = lengths()
+    sentences = []
+    for name in [row.variant for row in found[min(found)][1:]]:
+        rows = {epochs: row for epochs in found for row in found[epochs] if row.variant == name}
+        said = [f"{_difference(row)} after {epochs} epochs" for epochs, row in rows.items()]
+        intervals = [interval_of(rows[epochs]) for epochs in (min(rows), max(rows))]
+        sentences.append(f"`{name}`: {join_words(said)}. {_change(*intervals)}")
+    return listed(sentences)
+
+
+def _difference(row: RowStatistics) -> str:
+    if row.num_diverged:
+        return f"diverged in {row.num_diverged} of {row.n + row.num_diverged} trainings"
+    low, high = interval_of(row) or (float("nan"), float("nan"))
+    return f"{row.difference:+.2f} [{low:+.2f}, {high:+.2f}]"
+
+
+def _change(first: tuple[float, float] | None, last: tuple[float, float] | None) -> str:
+    """Return what two intervals say about the change of a difference."""
+    if first is None or last is None:
+        return "A part with which trainings diverge has no difference to compare."
+    if last[1] < first[0]:
+        return "The longer the training, the more its removal costs."
+    if last[0] > first[1]:
+        return "The longer the training, the less its removal costs."
+    return "The intervals overlap: whether the difference depends on the length is undecided."
+
+
+def of_labels() -> dict[str, Rows]:
+    """Return number of labels -> the rows of its study. The first row is training from scratch."""
+    return {labels: compare(document(name)) for labels, name in OF_LABELS.items()}
+
+
+def pretraining() -> str:
+    """Return test accuracy by variant and number of labels, and what it shows."""
+    found = of_labels()
+    names = [row.variant for row in next(iter(found.values()))]
+    rows = [
+        [n, *(_cell(r) for rows in found.values() for r in rows if r.variant == n)] for n in names
+    ]
+    header = ["variant", *(f"{labels} labels" for labels in found)]
+    lines: list[str] = []
+    pooled: list[str] = []
+    for labels, each in found.items():
+        said = study_sentences(each, same_setting=False)
+        shown = " ".join(text for text in said if text != POOLED)
+        lines.append(f"With {labels} labels (n = {quantity(each[0].n, 'seed')}): {shown}")
+        pooled = [POOLED] if POOLED in said else pooled
+    docs = [document(name) for name in OF_LABELS.values()]
+    hardware, precision = (
+        ", ".join(sorted({text for doc in docs for text in getattr(doc, name)}))
+        for name in ("hardware", "precision")
     )
+    commits = ", ".join(sorted({commit[:9] for doc in docs for commit in doc.commits}))
+    note = (
+        "Test accuracy after the last epoch: mean +- standard deviation over the seeds, then the"
+        " difference from training from scratch with its 95 % t interval, paired by seed and not"
+        f" corrected for the number of variants. {hardware}; {precision}; commits {commits}."
+    )
+    return f"{markdown_grid(header, rows)}\n\n{listed([*lines, *pooled])}\n\n{note}"
+
+
+def _cell(row: RowStatistics) -> str:
+    """Return accuracy and difference, such as ``48.14 +- 0.32 % (+5.10 [+4.20, +6.00])``."""
+    if row.score_mean is None:
+        return "not finished"
+    spread = "" if row.score_sd is None else f" +- {row.score_sd:.2f}"
+    interval = ""
+    if row.ci_low is not None:
+        interval = f" ({row.difference:+.2f} [{row.ci_low:+.2f}, {row.ci_high:+.2f}])"
+    return f"{row.score_mean:.2f}{spread} %{interval}"

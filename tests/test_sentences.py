@@ -23,14 +23,23 @@ PROSE = [
 ]
 
 
-@pytest.fixture(scope="module")
-def sentences() -> ModuleType:
-    spec = spec_from_file_location("sentences", ROOT / ".ci" / "sentences.py")
+def load(path: str) -> ModuleType:
+    spec = spec_from_file_location(Path(path).stem, ROOT / path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def sentences() -> ModuleType:
+    return load(".ci/sentences.py")
+
+
+@pytest.fixture(scope="module")
+def benchmarks() -> ModuleType:
+    return load("experiments/speed/benchmark_tables.py")
 
 
 def said_of(sentences: ModuleType, *rows: RowStatistics, same_setting: bool = False) -> list[str]:
@@ -131,23 +140,25 @@ def growth(exponent: float, error: float, stated: str = "N") -> dict[str, object
         (growth(1.0, 0.0), "contains the stated exponent, for `rule` (1.00; stated 1)."),
     ],
 )
-def test_a_growth_differs_from_the_stated_one_only_if_its_interval_does(sentences, measured, words):
-    (said,) = sentences.growth_sentences([measured])
+def test_a_growth_differs_from_the_stated_one_only_if_its_interval_does(
+    benchmarks, measured, words
+):
+    (said,) = benchmarks.growth_sentences([measured])
     assert said.endswith(words)
 
 
-def test_a_growth_that_is_no_power_is_refused(sentences):
+def test_a_growth_that_is_no_power_is_refused(benchmarks):
     with pytest.raises(ValueError, match="'N log N' is no power of N"):
-        sentences.stated_exponent("N log N")
+        benchmarks.stated_exponent("N log N")
 
 
-def test_the_published_pages_hold_the_sentences_of_their_results(sentences):
+def test_the_published_pages_hold_the_sentences_of_their_results(sentences, benchmarks):
     """The wording of each page is that of its numbers, so both change together."""
     architectures, results = (
         (ROOT / "docs" / f"{page}.md").read_text() for page in ("architectures", "results")
     )
     rows = json.loads((RESULTS / "speed" / "attention-cpu.json").read_text())["rows"]
-    for said in sentences.growth_sentences(rows):
+    for said in benchmarks.growth_sentences(rows):
         assert said in architectures
     for study in ("ablation-cifar10-tiny", "ablation-quickstart"):
         doc = read_document((RESULTS / f"{study}.json").read_text())

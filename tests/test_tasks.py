@@ -37,8 +37,8 @@ from vitcli.runner.experiment.build import new_module
 from vitcli.runner.experiment.resolve import resolve
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
-from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.picture_figures import picture_figures
+from vitcli.runner.visualize.render import FIGURES
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, load_run_on_test_set
 from vitcli.runner.visualize.training_figures import curves_figure
 

@@ -14,11 +14,10 @@ from experiments.claims.by_studies import (
 )
 from experiments.claims.item import Finding
 from experiments.claims.result_files import NOT_RUN, Results, not_run
-from vitcli.runner.study.cells import interval
 from vitcli.runner.study.result import StudyResult, TrialResult
 from vitcli.runner.study.significance import t_interval
 from vitcli.runner.study.statistics import scores
-from vitcli.runner.text import quantity
+from vitcli.runner.text import interval, quantity
 
 ABOUT = 1.0
 """Percentage points by which an accuracy may differ from a stated one."""

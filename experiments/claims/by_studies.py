@@ -7,7 +7,6 @@ from typing import get_args
 from experiments.claims.item import Finding, Word
 from experiments.claims.result_files import Results, not_run
 from vitcli.core.inspect import random_tensors
-from vitcli.runner.study.cells import interval, p_text, signed
 from vitcli.runner.study.judgement import (
     Agreement,
     Withheld,
@@ -17,7 +16,7 @@ from vitcli.runner.study.judgement import (
 )
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare, rebase
-from vitcli.runner.text import quantity
+from vitcli.runner.text import interval, p_text, quantity, signed
 
 MIN_SEEDS = 3
 """Number of seeds from which an interval is a verdict."""

@@ -1,10 +1,11 @@
 """The claims as Markdown."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from experiments.claims.item import Finding, Word
 from experiments.claims.judge import ITEMS, JUDGED, read_recorded
+from vitcli.runner.tables import markdown_grid
 from vitcli.runner.text import join_words
 
 Findings = Mapping[str, Finding]
@@ -49,16 +50,11 @@ def recorded_table() -> str:
         found = f"{finding.found} ({finding.hardware})" if finding.hardware else finding.found
         rows.append([item.id, item.text, finding.said, found, item.test, f"`{item.command}`"])
     header = ["id", "statement", "verdict", "found", "refuted by", "command"]
-    return f"{count_verdicts(findings)}\n\n{_grid(header, rows)}"
+    return f"{count_verdicts(findings)}\n\n{markdown_grid(header, rows)}"
 
 
 def others_table() -> str:
     """Return a table of the items that have no verdict."""
     items = [item for item in ITEMS.values() if not item.is_judged]
     rows = [[item.id, item.text, item.kind, item.where, f"`{item.command}`"] for item in items]
-    return _grid(["id", "item", "kind", "where", "command"], rows)
-
-
-def _grid(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    return markdown_grid(["id", "item", "kind", "where", "command"], rows)

@@ -14,6 +14,7 @@ from tests.fabricated import make_run
 from tests.patience import HANG
 from tests.terminal import run_in_terminal
 from vitcli.cli import console
+from vitcli.cli import eval as evaluation
 from vitcli.cli.eval import matrix
 from vitcli.cli.main import app
 from vitcli.runner.experiment.config import experiment_files, shown_name
@@ -69,7 +70,7 @@ def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment,
     make_run(0, folder=Path("runs") / LONG)
     code, screen = run_in_terminal("runs", "ls", environment=environment, width=80)
     assert code == 0
-    assert f"\n{LONG}\n     scenes  finished " in screen
+    assert f"\n{LONG}\n  data        scenes\n  state       finished\n" in screen
     assert max(len(line) for line in screen.splitlines() if "vitcli " not in line) <= 80
     wide = run_in_terminal("runs", "ls", environment=environment, width=200)[1]
     assert f"\n{LONG}  scenes  finished " in wide
@@ -77,27 +78,23 @@ def test_a_terminal_wraps_and_a_pipe_does_not_whatever_columns_says(environment,
     assert f"\n{LONG}  scenes  finished " in vitcli("runs", "ls")
 
 
-class Confusion:
-    """An evaluation of ten classes, as far as the matrix needs it."""
-
-    def __init__(self, names: list[str]) -> None:
-        self.class_names = names
-        counts = tuple(100 for _ in names)
-        self.scores = type(
-            "Scores", (), {"per_class": [0.5] * len(names), "confusion": [counts] * len(names)}
-        )
+def show_matrix(names: list[str]) -> list[str]:
+    rows = [[name, "50.0 %", *["100" for _ in names]] for name in names]
+    return console.text_of(matrix(["class", "accuracy", *names], rows)).splitlines()[1:]
 
 
 def test_the_confusion_matrix_has_names_if_they_fit_and_numbers_if_not(monkeypatch):
-    names = [f"long class name {i}" for i in range(10)]
+    names = [f"class{i:04}" for i in range(10)]
     set_width(monkeypatch, 80)
-    head, *rows = matrix(Confusion(names)).splitlines()[1:]
+    monkeypatch.setattr(evaluation, "line_width", lambda: 80)
+    head, *rows = show_matrix(names)
     assert head.split() == ["class", "accuracy", *map(str, range(1, 11))]
-    assert rows[0].startswith("1 long class name 0")
+    assert rows[0].startswith("1 class0000")
     assert max(map(len, [head, *rows])) <= 80
-    assert "cat  dog" in matrix(Confusion(["cat", "dog"]))
+    assert show_matrix(["cat", "dog"])[0].endswith("cat  dog")
     set_width(monkeypatch, None)
-    assert matrix(Confusion(names)).splitlines()[1].count("long class name") == 10
+    monkeypatch.setattr(evaluation, "line_width", lambda: None)
+    assert show_matrix(names)[0].split()[2:] == names
 
 
 def test_a_reason_is_printed_once_with_all_its_trials():

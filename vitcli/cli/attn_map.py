@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, percent, say
+from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
     ChosenRun,
     Device,
@@ -23,6 +23,7 @@ from vitcli.cli.options import (
     WeightsFile,
     refuse_empty,
 )
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from vitcli.runner.attn_map.explain import Explainer, Explanation

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli.chosen import load_changed, option_names
-from vitcli.cli.console import duration, emit, emit_json, percent, say, table
+from vitcli.cli.console import emit, emit_json, say, table
 from vitcli.cli.options import Device, Json, Sets, group
 from vitcli.cli.train import Name, Precision
+from vitcli.runner.text import duration, percent
 
 if TYPE_CHECKING:
     from vitcli.runner.speed.workload import Workload

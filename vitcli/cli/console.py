@@ -5,23 +5,15 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from io import TextIOWrapper
 from typing import Any, TextIO
 
 import typer
 
-from vitcli.runner.columns import (
-    Block,
-    TextColumn,
-    lay_out,
-    make_column,
-    narrow,
-    total_width,
-    wrap_line,
-)
-from vitcli.runner.text import duration as duration
-from vitcli.runner.text import printable
+from vitcli.runner.tables import Table, ascii_signs, lay_out, make_table, to_csv, to_markdown
+from vitcli.runner.text import printable, wrap_line
 
 MIN_WIDTH = 40
 """Width of the narrowest terminal for which tables are laid out."""
@@ -90,38 +82,36 @@ def line_width(stream: TextIO | None = None) -> int | None:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> str:
-    """Return aligned columns; the columns in ``numeric`` are aligned right.
-
-    A table that is wider than the terminal has wrapped words, or several blocks of columns.
-    """
-    return "\n\n".join("\n".join([*b.head, *b.body]) for b in blocks(header, rows, numeric))
+    """Return aligned columns that fit the terminal; those in ``numeric`` are aligned right."""
+    return text_of(make_table(header, rows, numeric))
 
 
-def blocks(
-    header: Sequence[str], rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()
-) -> list[Block]:
-    """Return the blocks of a table: one block, unless the terminal is too narrow for it."""
-    cells = [[printable(cell) for cell in row] for row in (header, *rows)]
-    columns = list(zip(*cells, strict=True))
-
-    def make(limit: int) -> list[TextColumn]:
-        """Wrap the headers, and the words in all columns but the first and the numeric ones."""
-        return [
-            make_column(
-                head, column, right=i in numeric, limit=limit if i and i not in numeric else 0
-            )
-            for i, (head, *column) in enumerate(columns)
-        ]
-
-    whole = [
-        TextColumn(head=[head], cells=[[cell] for cell in column], right=i in numeric)
-        for i, (head, *column) in enumerate(columns)
-    ]
-    width = line_width()
-    if width is None or total_width(whole) <= width:
-        return lay_out(whole)
-    return lay_out(narrow(make, width), width)
+def text_of(given: Table) -> str:
+    """Return a table as aligned columns that fit the terminal, below its caption."""
+    columns = [replace(column, header=printable(column.header)) for column in given.columns]
+    rows = tuple(tuple(printable(ascii_signs(cell)) for cell in row) for row in given.rows)
+    lines = lay_out(replace(given, columns=tuple(columns), rows=rows), line_width())
+    return "\n".join([given.caption, *lines] if given.caption else lines)
 
 
-def percent(share: float, digits: int = 2) -> str:
-    return f"{100 * share:.{digits}f} %"
+def emit_measured(
+    form: str,
+    document: Any,
+    tables: Sequence[Table],
+    csv_rows: Iterable[Sequence[Any]],
+) -> None:
+    """Print a measurement as JSON, CSV, Markdown or text, whichever ``form`` names."""
+    if form == "json":
+        emit_json(document)
+    elif form == "csv":
+        emit(to_csv(csv_rows).rstrip("\n"), wrap=False)
+    else:
+        texts = map(to_markdown if form == "md" else text_of, tables)
+        emit("\n\n".join(texts), wrap=form == "text")
+
+
+def section(title: str, values: Mapping[str, str]) -> str:
+    """Return a title and, below it, an indented line for each value."""
+    width = max(map(len, values), default=0)
+    lines = [f"  {name:<{width}}  {value}" for name, value in values.items()]
+    return "\n".join([title, *(lines or ["  nothing"])])

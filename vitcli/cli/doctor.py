@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from vitcli.cli.console import emit, emit_json, say
+from vitcli.cli.console import emit, emit_json, say, section
 from vitcli.cli.options import Json
 
 
@@ -23,36 +23,23 @@ def doctor(json: Json = False) -> None:
         emit_json(report.as_json())
     else:
         for title, facts in report.facts.items():
-            emit(format_section(title, facts))
+            emit(f"{section(title, dict(map(format_fact, facts, facts.values())))}\n")
         emit("\n".join(["notes", *(f"  {note}" for note in report.notes or ["none"])]))
     if report.problems:
         raise CheckError("; ".join(report.problems))
     say("no problems found; next: vitcli train")
 
 
-def format_section(title: str, facts: dict[str, Any]) -> str:
-    """Return a title and one indented line per fact."""
-    width = max(map(len, map(shown_name, facts)), default=0)
-    lines = [
-        f"  {shown_name(name):<{width}}  {format_fact(name, value)}"
-        for name, value in facts.items()
-    ]
-    return "\n".join([title, *lines, ""])
-
-
-def shown_name(name: str) -> str:
-    """Return the name of a fact without its unit, which follows the number."""
-    return name.removesuffix("_bytes").removesuffix("_flops")
-
-
-def format_fact(name: str, value: Any) -> str:
-    """Return a fact as text."""
+def format_fact(name: str, value: Any) -> tuple[str, str]:
+    """Return the name of a fact without its unit, and the fact as text with its unit."""
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return name, "yes" if value else "no"
     if value in (None, []):
-        return "none"
-    if name.endswith("_bytes"):
-        return f"{value / 2**30:.1f} GiB"
-    if name.endswith("_flops"):
-        return f"{value / 1e9:.{0 if value >= 1e10 else 1}f} GFLOP/s"
-    return "; ".join(value) if isinstance(value, list) else str(value)
+        text = "none"
+    elif name.endswith("_bytes"):
+        text = f"{value / 2**30:.1f} GiB"
+    elif name.endswith("_flops"):
+        text = f"{value / 1e9:.{0 if value >= 1e10 else 1}f} GFLOP/s"
+    else:
+        text = "; ".join(value) if isinstance(value, list) else str(value)
+    return name.removesuffix("_bytes").removesuffix("_flops"), text

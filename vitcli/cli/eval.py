@@ -1,14 +1,17 @@
 """`vitcli eval`: the measurement of a trained run."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import blocks, emit, emit_json, percent, say, table
+from vitcli.cli.console import emit_measured, line_width, say
 from vitcli.cli.options import DataDir, Device, Json, LimitBatches, Offline, Run
+from vitcli.runner.tables import Table, make_table, narrowest
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from vitcli.core.metrics.classification import Scores
@@ -146,11 +149,7 @@ def print_evaluation(
     from vitcli.runner.evaluate.scores import evaluate_run
 
     found = evaluate_run(run, tta=tta, predictions=predictions, on_message=say, **common)
-    write = {Format.text: text, Format.md: markdown, Format.csv: csv}
-    if form is Format.json:
-        emit_json(document(found))
-    else:
-        emit(write[form](found), wrap=form is Format.text)
+    emit_measured(form, document(found), tables(found, form), csv_rows(found))
     if found.scores is None:
         return None
     warn_if_no_better(found.scores, found.class_names)
@@ -190,11 +189,7 @@ def print_probe(
         found = probe_run(
             run, kind.value, labels=labels, on_message=say, on_stage=on_stage, **common
         )
-    write = {Format.text: probe.text, Format.md: probe.markdown, Format.csv: probe.as_csv}
-    if form is Format.json:
-        emit_json(probe.document(found))
-    else:
-        emit(write[form](found), wrap=form is Format.text)
+    emit_measured(form, probe.document(found), probe.tables(found), probe.csv_rows(found))
     return found.trained.accuracy
 
 
@@ -207,15 +202,8 @@ def print_zero_shot(
 
     names = None if classes is None else classes.split(",")
     found = zero_shot_run(run, names, on_message=say, **common)
-    write = {
-        Format.text: zero_shot.text,
-        Format.md: zero_shot.markdown,
-        Format.csv: zero_shot.as_csv,
-    }
-    if form is Format.json:
-        emit_json(zero_shot.document(found))
-    else:
-        emit(write[form](found), wrap=form is Format.text)
+    tables = zero_shot.tables(found)
+    emit_measured(form, zero_shot.document(found), tables, zero_shot.csv_rows(found))
     return found.accuracy
 
 
@@ -324,59 +312,42 @@ def classes(found: "Evaluation") -> list[list[str]]:
     return rows
 
 
-def header(found: "Evaluation") -> list[str]:
-    """Return the header of the table of classes."""
-    return ["class", "accuracy", *found.class_names]
+def tables(found: "Evaluation", form: str) -> list[Table]:
+    """Return the table of the main numbers and, for a classifier, the confusion matrix.
+
+    As text, the matrix of more than 20 classes has only the accuracies, and on a terminal too
+    narrow for the names of the classes, its columns have numbers.
+    """
+    main = make_table(["run", found.run.name], measures(found))
+    if found.scores is None:
+        return [main]
+    head, rows = ["class", "accuracy", *found.class_names], classes(found)
+    if form != "text":
+        return [main, make_table(head, rows, range(1, len(head)))]
+    if len(rows) > 20:
+        return [main, make_table(head[:2], [row[:2] for row in rows], [1])]
+    return [main, matrix(head, rows)]
 
 
-def matrix(found: "Evaluation") -> str:
-    """Return the confusion matrix; on a terminal too narrow for names, columns have numbers."""
-    head, rows = header(found), classes(found)
-    numeric = range(1, len(head))
-    if sum(len(block.body) for block in blocks(head, rows, numeric)) > len(rows):
+def matrix(head: list[str], rows: list[list[str]]) -> Table:
+    """Return the confusion matrix for this terminal."""
+    found, width = make_table(head, rows, range(1, len(head))), line_width()
+    if width is not None and narrowest(found) > width:
         head = [*head[:2], *[str(i) for i, _ in enumerate(rows, start=1)]]
         rows = [[f"{i} {name}", *cells] for i, (name, *cells) in enumerate(rows, start=1)]
-    return f"rows: true class, columns: predicted\n{table(head, rows, numeric)}"
+        found = make_table(head, rows, range(1, len(head)))
+    return replace(found, caption="rows: true class, columns: predicted")
 
 
-def text(found: "Evaluation") -> str:
-    """Return the measurement as plain text."""
-    head = table(["run", found.run.name], measures(found))
-    if found.scores is None:
-        return head
-    if len(found.class_names) > 20:
-        rows = [row[:2] for row in classes(found)]
-        return f"{head}\n\n{table(header(found)[:2], rows, numeric=[1])}"
-    return f"{head}\n\n{matrix(found)}"
+def csv_rows(found: "Evaluation") -> Iterator[Sequence[Any]]:
+    """Yield a header and a row per class: accuracy and confusion matrix.
 
-
-def markdown(found: "Evaluation") -> str:
-    """Return the measurement as Markdown."""
-    rows = [["run", found.run.name], ["---", "---"], *measures(found)]
-    escape = str.maketrans({"|": "\\|"})
-    lines = ["| " + " | ".join(c.translate(escape) for c in row) + " |" for row in rows]
-    if found.scores is None:
-        return "\n".join(lines)
-    grid = [header(found), ["---"] * len(header(found)), *classes(found)]
-    lines += ["", *["| " + " | ".join(c.translate(escape) for c in row) + " |" for row in grid]]
-    return "\n".join(lines)
-
-
-def csv(found: "Evaluation") -> str:
-    """Return CSV with one line per class: accuracy and confusion matrix.
-
-    Without a classifier it has one line per number: its name as in JSON, and its value.
+    Without a classifier there is a row per number: its name as in JSON, and its value.
     """
-    import csv as writer
-    import io
-
-    out = io.StringIO()
-    lines = writer.writer(out, lineterminator="\n")
     if found.scores is None:
-        lines.writerow(["name", "value"])
-        lines.writerows((f"{found.split}_{name}", value) for name, value in found.measured.items())
-    else:
-        lines.writerow(["class", "accuracy", *found.class_names])
-        for name, share, counts in per_class(found):
-            lines.writerow([name, share, *counts])
-    return out.getvalue().rstrip("\n")
+        yield ["name", "value"]
+        yield from ((f"{found.split}_{name}", value) for name, value in found.measured.items())
+        return
+    yield ["class", "accuracy", *found.class_names]
+    for name, share, counts in per_class(found):
+        yield [name, share, *counts]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, say, table
+from vitcli.cli.console import emit, emit_json, say, table, text_of
 from vitcli.cli.options import ChosenRun, Json, refuse_empty
 
 if TYPE_CHECKING:
@@ -138,10 +138,7 @@ def overview() -> str:
 
 def text(lesson: "Lesson", subject: "Subject") -> str:
     """Return a topic for a terminal."""
-    tables = (
-        f"{each.caption}\n{table(each.header, each.rows, numeric=each.numeric)}"
-        for each in lesson.tables
-    )
+    tables = map(text_of, lesson.tables)
     heading = lesson.texts["title"], lesson.texts["idea"]
     facts = "\n".join(f"{name}: {value}" for name, value in subject.facts().items())
     formula = "\n".join(f"    {line}" for line in lesson.formula_text.splitlines())

@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
-from vitcli.cli.console import duration, is_live, say
+from vitcli.cli.console import is_live, say
 from vitcli.core.spec.task import TASKS, TaskRow
-from vitcli.runner.text import printable, quantity
+from vitcli.runner.text import duration, printable, quantity
 from vitcli.runner.train import events
 from vitcli.runner.train.events import EpochDone, Event, Started
 

@@ -1,15 +1,15 @@
 """`vitcli predict`: classification of pictures."""
 
-import csv as writer
-import io
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from vitcli.cli.console import emit, emit_json, percent, say, table
+from vitcli.cli.console import emit_measured, say
 from vitcli.cli.options import ChosenRun, Device, Fit, FitOption, Images, Json
+from vitcli.runner.tables import Table, make_table
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.predict import Prediction
@@ -63,11 +63,8 @@ def predict(
         raise failures[0]
     for error in failures:
         say(f"error: {error}")
-    if json or form is Format.json:
-        emit_json([document(each, str(chosen.path)) for each in done])
-    else:
-        is_csv = form is Format.csv
-        emit(csv(done) if is_csv else text(done), wrap=not is_csv)
+    documents = [document(each, str(chosen.path)) for each in done]
+    emit_measured(Format.json if json else form, documents, [shown_table(done)], csv_rows(done))
     if failures:
         raise summarize_failures(failures, len(files), "images could not be read")
 
@@ -82,23 +79,20 @@ def document(found: "Prediction", run: str) -> dict[str, Any]:
     }
 
 
-def text(done: Sequence["Prediction"]) -> str:
+def shown_table(done: Sequence["Prediction"]) -> Table:
     """Return a table with a row per class; the file stands in the first row of each picture."""
     rows = []
     for each in done:
         cells = [[name, percent(share, 1)] for name, share in each.top]
         for i, row in enumerate(cells or [["cannot be read", "-"]]):
             rows.append([each.path if i == 0 else "", *row])
-    return table(["file", "class", "probability"], rows, numeric=[2])
+    return make_table(["file", "class", "probability"], rows, numeric=[2])
 
 
-def csv(done: Sequence["Prediction"]) -> str:
-    """Return CSV with a line per class; a picture that cannot be read has a line with its error."""
-    out = io.StringIO()
-    lines = writer.writer(out, lineterminator="\n")
-    lines.writerow(["file", "class", "probability", "error"])
+def csv_rows(done: Sequence["Prediction"]) -> Iterator[Sequence[Any]]:
+    """Yield a header and a row per class; a picture that cannot be read has its error."""
+    yield ["file", "class", "probability", "error"]
     for each in done:
         if each.error:
-            lines.writerow([each.path, "", "", each.error])
-        lines.writerows([each.path, name, share, ""] for name, share in each.top)
-    return out.getvalue().rstrip("\n")
+            yield [each.path, "", "", each.error]
+        yield from ([each.path, name, share, ""] for name, share in each.top)

@@ -1,10 +1,10 @@
 """The output of `vitcli eval --probe`."""
 
-import csv
-import io
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from vitcli.cli.console import percent, table
+from vitcli.runner.tables import Table, make_table
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.probe import Probe, ProbeScore
@@ -55,24 +55,13 @@ def measures(found: "Probe") -> list[tuple[str, str]]:
     return rows
 
 
-def text(found: "Probe") -> str:
-    """Return the result as plain text."""
-    return table(["run", found.run.name], measures(found))
+def tables(found: "Probe") -> list[Table]:
+    """Return the result as a table."""
+    return [make_table(["run", found.run.name], measures(found))]
 
 
-def markdown(found: "Probe") -> str:
-    """Return the result as a Markdown table."""
-    rows = [("run", found.run.name), ("---", "---"), *measures(found)]
-    escape = str.maketrans({"|": "\\|"})
-    return "\n".join(f"| {name} | {value.translate(escape)} |" for name, value in rows)
-
-
-def as_csv(found: "Probe") -> str:
-    """Return CSV with one line per encoder: accuracy, its 95 % interval, labels and images."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(["encoder", "accuracy", "low", "high", "labels", "images"])
+def csv_rows(found: "Probe") -> Iterator[Sequence[Any]]:
+    """Yield a header and a row per encoder: accuracy, its 95 % interval, labels and images."""
+    yield ["encoder", "accuracy", "low", "high", "labels", "images"]
     for name, score in (("trained", found.trained), ("random-init", found.untrained)):
-        counts = found.num_labels, found.num_images
-        lines.writerow([name, score.accuracy, *score.interval, *counts])
-    return out.getvalue().rstrip("\n")
+        yield [name, score.accuracy, *score.interval, found.num_labels, found.num_images]

@@ -3,66 +3,36 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from vitcli.cli import console
-from vitcli.cli.console import duration, table
-from vitcli.runner.columns import GAP, make_column, total_width
-from vitcli.runner.text import printable, shorten
+from vitcli.cli.console import table
+from vitcli.runner.text import duration
 
 if TYPE_CHECKING:
     from vitcli.runner.run.listing import RunSummary
 
-NUMERIC = ("accuracy", "result", "parameters", "time")
-LEFT_OUT = ("parameters", "time")
-"""Columns that are left out of a table without room for them, in this order."""
 MAX_SETTINGS = 6
-MAX_DATA = 24
-"""Largest width of a data set's name on a narrow terminal."""
-
-Column = list[str]
-"""The header and the cells below it."""
 
 
 def run_table(runs: Sequence["RunSummary"]) -> str:
-    """Return the table of runs.
-
-    On narrow terminals, the settings of a run stand below its other columns, and long names above.
-    """
-    whole, width = run_columns(runs), console.line_width()
-    if width is None or width_of(whole) <= width:
-        return join(whole)
-    names, data, *others, settings = whole
-    columns = [[shorten(name, MAX_DATA) for name in data], *others]
-    for left_out in LEFT_OUT:
-        if width_of([names, *columns]) > width:
-            columns = [column for column in columns if column[0] != left_out]
-    room = width - width_of(columns) - len(GAP)
-    if room < 0:
-        return join(whole)
-    beside = [name if len(name) <= room else "" for name in names]
-    above = ["" if name in beside else name for name in names]
-    below = ["", *(GAP + words if words else "" for words in settings[1:])]
-    rows = zip(above, join([beside, *columns]).split("\n"), below, strict=True)
-    return "\n".join(line for lines in rows for line in lines if line)
-
-
-def run_columns(runs: Sequence["RunSummary"]) -> list[Column]:
-    """Return all columns. If any run does not classify, every result has a label."""
+    """Return the table of runs. If any run does not classify, every result has a label."""
     from vitcli.core.spec.task import DEFAULT_TASK
     from vitcli.runner.run.listing import short_data_name
 
     one_task = all(run.task == DEFAULT_TASK for run in runs)
-    return [
-        ["run", *(printable(run.name) for run in runs)],
-        ["data", *(printable(short_data_name(run.data or "-")) for run in runs)],
-        ["state", *map(state, runs)],
-        ["accuracy" if one_task else "result", *results(runs, not one_task)],
-        ["parameters", *("-" if run.parameters is None else f"{run.parameters:,}" for run in runs)],
+    header = ["run", "data", "state", "accuracy" if one_task else "result"]
+    header += ["parameters", "time", "settings"]
+    rows = [
         [
-            "time",
-            *("-" if run.train_seconds is None else duration(run.train_seconds) for run in runs),
-        ],
-        ["settings", *(printable(settings(run)) for run in runs)],
+            run.name,
+            short_data_name(run.data or "-"),
+            state(run),
+            result(run, not one_task),
+            "-" if run.parameters is None else f"{run.parameters:,}",
+            "-" if run.train_seconds is None else duration(run.train_seconds),
+            settings(run),
+        ]
+        for run in runs
     ]
+    return table(header, rows, numeric=(3, 4, 5))
 
 
 def state(run: "RunSummary") -> str:
@@ -72,22 +42,11 @@ def state(run: "RunSummary") -> str:
     return f"{run.state} {run.epochs}/{run.epochs_planned}"
 
 
-def results(runs: Sequence["RunSummary"], with_label: bool) -> list[str]:
-    """Return the headline numbers, such as ``error 0.0123``.
-
-    Those of validation images are marked, and the others leave room for the mark.
-    """
-    mark = " val" if any(run.is_validation for run in runs) else ""
-    return [
-        result(run, with_label) + (mark if run.is_validation else " " * len(mark)) for run in runs
-    ]
-
-
 def result(run: "RunSummary", with_label: bool) -> str:
-    """Return the headline number of a run, without a mark."""
+    """Return the headline number of a run, such as ``error 0.0123``; a validation one is marked."""
     if run.score is None:
         return "-"
-    text = run.headline.text(run.score)
+    text = run.headline.text(run.score) + (" val" if run.is_validation else "")
     return f"{run.headline.label} {text}" if with_label else text
 
 
@@ -106,15 +65,3 @@ def settings(run: "RunSummary") -> str:
     if run.experiment and run.experiment not in run.name.split("/"):
         words.insert(0, f"{run.experiment}:" if words else run.experiment)
     return " ".join(words)
-
-
-def width_of(columns: Sequence[Column]) -> int:
-    """Return the width of the columns beside each other."""
-    made = [make_column(head, cells, right=False, limit=0) for head, *cells in columns]
-    return total_width(made)
-
-
-def join(columns: Sequence[Column]) -> str:
-    """Return the columns as a table."""
-    header, *rows = zip(*columns, strict=True)
-    return table(header, rows, [i for i, name in enumerate(header) if name in NUMERIC])

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import duration, emit, emit_exactly, emit_json, say, table
+from vitcli.cli.console import emit, emit_exactly, emit_json, say, section, table
 from vitcli.cli.options import Json, Run, group
 from vitcli.cli.run_table import run_table
-from vitcli.runner.text import printable
+from vitcli.runner.text import duration, printable
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -179,17 +179,10 @@ def show(run: Run, json: Json = False) -> None:
         parts = parts | {"result": reached}
         titles["result"] = f"result so far ({reason})"
     for name, values in parts.items():
-        emit(format_section(titles.get(name, name), values))
+        known = {key: format_value(key, v) for key, v in values.items() if v is not None}
+        emit(f"\n{section(titles.get(name, name), known)}")
     emit(epochs(records))
     say(f"next: {next_command(found, state)}")
-
-
-def format_section(title: str, values: dict[str, Any]) -> str:
-    """Return a title and one indented line per value."""
-    known = {name: value for name, value in values.items() if value is not None}
-    width = max(map(len, known), default=0)
-    lines = [f"  {name:<{width}}  {format_value(name, value)}" for name, value in known.items()]
-    return "\n".join(["", title, *(lines or ["  nothing"])])
 
 
 def epochs(records: list[dict[str, Any]]) -> str:

@@ -1,9 +1,9 @@
 """What `vitcli search` prints: the plan, the state and the result of a search."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from vitcli.cli.console import duration, emit, emit_json, line_width, table
-from vitcli.runner.text import quantity
+from vitcli.cli.console import emit, emit_json, line_width, text_of
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.search.definition import Search
@@ -61,14 +61,12 @@ def show_status(objective: "Objective", *, as_json: bool) -> None:
 
 def show_result(doc: "SearchResult") -> None:
     """Print the best trials and the notes on them."""
-    from vitcli.runner.search.result import best_rows, notes
+    from vitcli.runner.search.result import best_table
 
-    header, rows = best_rows(doc)
-    numeric: Any = range(1, 4)
-    if rows:
-        emit(table(header, rows, numeric=numeric))
-        emit("")
-    for note in notes(doc):
+    best = best_table(doc)
+    if best.rows:
+        emit(f"{text_of(best)}\n")
+    for note in best.notes:
         emit(note)
 
 

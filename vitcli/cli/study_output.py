@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from vitcli.cli.console import duration, emit, emit_exactly, line_width, say, table
-from vitcli.runner.text import quantity
+from vitcli.cli.console import emit, emit_exactly, line_width, say, table
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.runner.study.definition import Study

@@ -11,7 +11,7 @@ import typer
 
 from vitcli.cli import complete
 from vitcli.cli.chosen import load_changed, option_names, shorten_pretraining
-from vitcli.cli.console import duration, emit, emit_json, say
+from vitcli.cli.console import emit, emit_json, say
 from vitcli.cli.options import (
     DataDir,
     Device,
@@ -25,7 +25,7 @@ from vitcli.cli.options import (
     run_folder,
 )
 from vitcli.runner.machine.launch import Launch, read_launch
-from vitcli.runner.text import quantity
+from vitcli.runner.text import duration, quantity
 
 if TYPE_CHECKING:
     from vitcli.core.spec import ExperimentSpec

@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from rich.progress import Progress, TaskID
 from rich.text import Text
 
-from vitcli.cli.console import duration, is_live, say
+from vitcli.cli.console import is_live, say
 from vitcli.cli.live import bars, scalars_text
 from vitcli.core.spec.task import TaskRow
 from vitcli.runner.study.plan import Options, StudyPlan, worker_count
-from vitcli.runner.text import printable, quantity, shorten
+from vitcli.runner.text import duration, printable, quantity, shorten
 from vitcli.runner.train import events
 from vitcli.runner.train.events import Ended, Message, Started, Stopping, TrialEvent
 

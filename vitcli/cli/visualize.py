@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from vitcli.cli import complete
-from vitcli.cli.console import emit, emit_json, say, table
+from vitcli.cli.console import emit, emit_json, say, text_of
 from vitcli.cli.options import DataDir, Device, Json, Offline, refuse_empty
-from vitcli.runner.text import quantity
+from vitcli.runner.tables import ascii_signs
 
 if TYPE_CHECKING:
     from vitcli.runner.run.folder import RunDir
@@ -136,65 +136,10 @@ def document(each: "VisualizedRun") -> dict[str, Any]:
 
 def text(each: "VisualizedRun") -> str:
     """Return the main numbers as tables."""
-    blocks = []
-    if found := each.numbers.get("distance"):
-        blocks += [distances(found), claims(found)]
-    if found := each.numbers.get("faithfulness"):
-        blocks += [faithfulness(found), randomisation(found["randomisation"])]
-    return "\n\n".join([each.tested.name, *blocks]) + "\n"
+    from vitcli.runner.visualize.tables import tables_of
 
-
-def distances(found: dict[str, Any]) -> str:
-    """Return the table of attention distances by layer."""
-    rows = [
-        [
-            str(row["layer"]),
-            f"{row['distance']:.2f}",
-            f"{row['of_uniform']:.2f}",
-            f"{100 * row['near_share']:.0f} %",
-            f"{row['entropy']:.2f}",
-        ]
-        for row in found["layers"]
-    ]
-    head = ["layer", "attention distance, px", "of uniform", "within 3x3", "entropy, nats"]
-    return table(head, rows, numeric=range(5))
-
-
-def claims(found: dict[str, Any]) -> str:
-    """Return each claim about attention with its verdict and the measured numbers."""
-    from vitcli.runner.visualize.claims import describe_untrained, full_verdict
-
-    lines = []
-    for each in found["claims"]:
-        lines += [each["claim"], f"  {full_verdict(each)}", f"  {each['measured']}"]
-        if interval := describe_untrained(each):
-            lines.append(f"  untrained models: {interval}")
-    seeds = quantity(len(found["untrained_seeds"]), "seed")
-    images = quantity(found["untrained_num_images"], "image")
-    return "\n".join([*lines, f"untrained models: 95 % prediction interval, {seeds}, {images}"])
-
-
-def faithfulness(found: dict[str, Any]) -> str:
-    """Return the table of deletion and insertion areas by method."""
-    rows = [
-        [
-            row["method"],
-            f"{row['deletion_area']:.3f}",
-            f"{row['insertion_area']:.3f}",
-            f"{row['gap']:+.3f}",
-        ]
-        for row in found["methods"]
-    ]
-    head = [f"map (n = {found['n']})", "deletion", "insertion", "insertion - deletion"]
-    return table(head, rows, numeric=range(1, 4))
-
-
-def randomisation(found: dict[str, Any]) -> str:
-    """Return the table of rank correlations while layers lose their weights, and what it says."""
-    methods = found["methods"]
-    rows = [
-        [part, *(f"{row['correlation'][step][0]:z.2f}" for row in methods)]
-        for step, part in enumerate(found["parts"])
-    ]
-    head = [f"re-initialised down to (n = {found['n']})", *(row["method"] for row in methods)]
-    return f"{table(head, rows, numeric=range(1, len(head)))}\n{found['sentence']}"
+    blocks = [each.tested.name]
+    for name, numbers in each.numbers.items():
+        for table in tables_of(name, numbers):
+            blocks += [text_of(table), ascii_signs("\n".join(table.notes))]
+    return "\n\n".join(blocks) + "\n"

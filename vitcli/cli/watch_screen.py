@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from vitcli.cli import braille
 from vitcli.cli.braille import BLANK, range_of
-from vitcli.cli.console import duration, table
-from vitcli.runner.columns import wrap
-from vitcli.runner.text import printable, quantity, shorten
+from vitcli.cli.console import table
+from vitcli.runner.text import duration, printable, quantity, shorten, wrap
 
 if TYPE_CHECKING:
     from vitcli.core.spec.metrics import Metric

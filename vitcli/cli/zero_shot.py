@@ -1,11 +1,11 @@
 """The output of `vitcli eval --zero-shot`."""
 
-import csv
-import io
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from vitcli.cli.console import percent, table
+from vitcli.runner.tables import Table, make_table
+from vitcli.runner.text import percent
 
 if TYPE_CHECKING:
     from vitcli.runner.evaluate.zero_shot import ZeroShot
@@ -54,30 +54,14 @@ def classes(found: "ZeroShot") -> list[list[str]]:
     ]
 
 
-def text(found: "ZeroShot") -> str:
-    """Return the result as plain text."""
-    rows = table(list(HEAD), classes(found), numeric=[1, 2, 3])
-    return f"{table(['run', found.run.name], measures(found))}\n\n{rows}"
+def tables(found: "ZeroShot") -> list[Table]:
+    """Return the table of the main numbers and the table of the classes."""
+    main = make_table(["run", found.run.name], measures(found))
+    return [main, make_table(HEAD, classes(found), numeric=[1, 2, 3])]
 
 
-def markdown(found: "ZeroShot") -> str:
-    """Return the result as Markdown tables."""
-    escape = str.maketrans({"|": "\\|"})
-    tables = (
-        [("run", found.run.name), ("---", "---"), *measures(found)],
-        [HEAD, ("---",) * len(HEAD), *classes(found)],
-    )
-    return "\n\n".join(
-        "\n".join("| " + " | ".join(c.translate(escape) for c in row) + " |" for row in rows)
-        for rows in tables
-    )
-
-
-def as_csv(found: "ZeroShot") -> str:
-    """Return CSV with one line for each class."""
-    out = io.StringIO()
-    lines = csv.writer(out, lineterminator="\n")
-    lines.writerow(HEAD)
+def csv_rows(found: "ZeroShot") -> Iterator[Sequence[Any]]:
+    """Yield a header and a row for each class."""
+    yield HEAD
     for each in found.classes:
-        lines.writerow([each.name, each.num_images, each.accuracy, each.num_assigned])
-    return out.getvalue().rstrip("\n")
+        yield [each.name, each.num_images, each.accuracy, each.num_assigned]

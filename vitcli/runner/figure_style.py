@@ -7,7 +7,8 @@ import io
 import re
 import warnings
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -19,6 +20,8 @@ from matplotlib.figure import Figure
 from matplotlib.font_manager import findfont, get_font
 from matplotlib.image import AxesImage
 from matplotlib.legend import Legend
+
+from vitcli.runner.files import commit, make_folder
 
 INK, MUTED, FAINT = "#222222", "#6b6b6b", "#d9d9d9"
 BLUE, VERMILION, GREEN = "#0072B2", "#D55E00", "#009E73"
@@ -65,6 +68,17 @@ def encode(draw: Callable[[], Figure], form: str, *, software: str | None = None
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         draw().savefig(file, format=form, metadata=metadata)
         return file.getvalue()
+
+
+def write_figures(figures: Mapping[str, Callable[[], Figure]], folder: Path) -> dict[str, Path]:
+    """Write each figure as PNG and SVG into a folder; return file name -> path."""
+    make_folder(folder)
+    written = {}
+    for name, draw in figures.items():
+        for form in ("png", "svg"):
+            written[f"{name}.{form}"] = folder / f"{name}.{form}"
+            commit(folder / f"{name}.{form}", encode(draw, form))
+    return written
 
 
 def bare(axes: Axes) -> None:

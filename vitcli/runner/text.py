@@ -6,11 +6,13 @@ Safe text has no control characters and names no folders of this machine.
 import difflib
 import re
 import shlex
+import textwrap
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+MINUS = "\u2212"
 CUTOFF = 0.7
 """Least similarity of a suggestion. A typo or two in a word are above it; 'boat' and 'cat' (0.57)
 or 'car' and 'cat' (0.67) are not."""
@@ -19,6 +21,13 @@ SHORTEST_PART = 3
 
 OUTSIDE = re.compile(r"""(?<![\w./])(?:~[\w.-]*/|\.\./|/[^\s/:'"]+/)(?:[^\s/:'"]+/)*""")
 """The folders of an absolute path, or of one that begins with ``..`` or ``~``, in a message."""
+NO_BREAK = "\ue000"
+"""A space at which no line may break: a character for private use, one column wide, which no
+printable text holds."""
+LABEL = re.compile(r"(\s*\S.*?\s{2,})(?=\S)")
+"""The label of a line such as ``folder    runs/...``, with the spaces after it."""
+UNBROKEN = re.compile(r"\[[^\]]{1,30}\]|\d %|vitcli [a-z-]+ [^;,)]*|(?<!\w)'[^'\n]{1,60}'(?!\w)")
+"""An interval, a percentage, and commands and quotes, which a terminal copies as one line."""
 
 
 def ignore_message(_: object) -> None:
@@ -144,3 +153,89 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60:02d} s"
     return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+
+
+def rough_duration(value: float | None) -> str:
+    """Return a duration such as ``31 s``, ``12 min`` or ``2.3 h``; empty for None."""
+    if value is None:
+        return ""
+    if value < 120:
+        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
+    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"
+
+
+def percent(share: float, digits: int = 2) -> str:
+    """Return a share in percent, such as ``71.51 %``."""
+    return f"{100 * share:.{digits}f} %"
+
+
+def signed(value: float | None, digits: int) -> str:
+    """Return a difference with its sign and ``digits`` decimal places; zero has no sign."""
+    if value is None:
+        return ""
+    text = f"{value:+.{digits}f}"
+    return f"{0:.{digits}f}" if float(text) == 0 else text.replace("-", MINUS)
+
+
+def interval(low: float | None, high: float | None, digits: int) -> str:
+    """Return an interval of differences in brackets; empty if it is not known."""
+    if low is None or high is None:
+        return ""
+    return f"[{signed(low, digits)}, {signed(high, digits)}]"
+
+
+def plain(value: float | None, digits: int) -> str:
+    """Return a number without a plus sign; empty if it is not known."""
+    return "" if value is None else f"{value:.{digits}f}".replace("-", MINUS)
+
+
+def p_text(p: float | None) -> str:
+    """Return a p-value with three decimals, or ``< 0.001``; empty if it is not known."""
+    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def capitalize(text: str) -> str:
+    """Return a text with a capital first letter; the other letters do not change."""
+    return text[:1].upper() + text[1:]
+
+
+def setting_text(setting: Mapping[str, Any], comma: str = ", ") -> str:
+    """Return a setting such as ``lr=0.001, weight_decay=0.05``, without the rooms of its fields."""
+    return comma.join(f"{field.rpartition('.')[2]}={value}" for field, value in setting.items())
+
+
+def unbroken(text: str) -> str:
+    """Return text with ``NO_BREAK`` in the places that ``UNBROKEN`` matches."""
+    return UNBROKEN.sub(lambda found: found[0].replace(" ", NO_BREAK), text)
+
+
+def wrap(text: str, width: int, indent: str = "") -> list[str]:
+    """Return lines of at most ``width`` characters (0: no limit).
+
+    No line breaks inside a word or inside what ``UNBROKEN`` matches.
+    """
+    lines = textwrap.wrap(
+        unbroken(text),
+        width or len(text) + 1,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [line.replace(NO_BREAK, " ") for line in lines] or [""]
+
+
+def wrap_line(line: str, width: int) -> str:
+    """Return a line wrapped between words; the value of a label stays in its column."""
+    if len(line) <= width:
+        return line
+    margin = line[: len(line) - len(line.lstrip())][: width // 4]
+    found = LABEL.match(line)
+    if not found or len(found[1]) > width // 2:
+        return "\n".join(wrap(line, width, f"{margin}  "))
+    label, value = found[1], line[len(found[1]) :]
+    room = width - len(label)
+    if max(map(len, parts := wrap(value, room))) <= room:
+        return label + f"\n{' ' * len(label)}".join(parts)
+    below = f"{margin}    "
+    parts = wrap(value, width - len(below))
+    return "\n".join([label.rstrip(), *(below + part for part in parts)])

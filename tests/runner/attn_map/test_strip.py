@@ -19,13 +19,11 @@ from vitcli.core.spec import DataSpec
 from vitcli.runner.attn_map import strip
 from vitcli.runner.attn_map.strip import (
     COUNT,
-    MARGIN,
     attention_strip,
     fixed_images,
     mean_maps,
-    tile_size,
 )
-from vitcli.runner.data.contact_sheet import GAP
+from vitcli.runner.data.contact_sheet import GAP, MARGIN, tile_size
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.run.folder import RunDir

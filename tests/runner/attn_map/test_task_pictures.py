@@ -15,9 +15,8 @@ from tests.stopping import stop_after
 from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Grid, Heat, Table
 from vitcli.core.spec import TASKS
-from vitcli.runner.attn_map.strip import MARGIN
 from vitcli.runner.attn_map.task_pictures import fixed_pictures, picture_sheet
-from vitcli.runner.data.contact_sheet import GAP
+from vitcli.runner.data.contact_sheet import GAP, MARGIN
 from vitcli.runner.errors import StoppedError
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import RunDir

@@ -54,7 +54,7 @@ def test_text_and_page_show_the_live_numbers(name):
         assert number in printed
         assert number in page
     for table in lesson.tables:
-        assert {len(row) for row in table.rows} == {len(table.header)}
+        assert {len(row) for row in table.rows} == {len(table.columns)}
         for cell in (cell for row in table.rows for cell in row):
             assert cell in printed
     assert lesson.texts["title"] in printed

@@ -12,7 +12,7 @@ from vitcli.runner.errors import ConfigError
 from vitcli.runner.search.figures import FIGURES
 from vitcli.runner.search.final import load_final
 from vitcli.runner.search.publish import html, publish, table_csv
-from vitcli.runner.search.result import SearchResult, best_rows, make_result, notes
+from vitcli.runner.search.result import SearchResult, best_table, make_result, notes
 from vitcli.runner.search.trial import SearchTrial
 from vitcli.runner.study.definition import load_study
 
@@ -95,8 +95,15 @@ def test_the_table_and_the_notes_say_what_was_searched():
     doc = make_doc(
         *TRIALS, skipped={"more than 300 parameters": 7}, importances={"model.depth": 1.0}
     )
-    header, rows = best_rows(doc)
-    assert header == ["trial", "validation accuracy, %", "parameters", "MFLOP", "depth"]
+    table = best_table(doc)
+    rows = [[*row] for row in table.rows]
+    assert [column.header for column in table.columns] == [
+        "trial",
+        "validation accuracy, %",
+        "parameters",
+        "MFLOP",
+        "depth",
+    ]
     assert rows[0][:3] == ["c00000000000 *", "60.00", "100"]
     assert len(rows) == 5
     text = "\n".join(notes(doc))
@@ -207,7 +214,7 @@ def test_a_figure_shows_the_score_by_each_field_that_varies(tmp_path):
     places, scores = panels[0].lines[0].get_data()
     expected = {rate: 50 + i for i, rate in enumerate(rates)}
     assert dict(zip(places, scores, strict=True)) == pytest.approx(expected)
-    assert "*" not in best_rows(doc)[1][0][0], "there is no front in one column"
+    assert "*" not in best_table(doc).rows[0][0], "there is no front in one column"
     publish(doc, tmp_path)
     assert (tmp_path / "figures/fields.png").is_file()
     assert not (tmp_path / "figures/pareto.png").exists(), "all models have the same size"

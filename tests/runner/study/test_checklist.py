@@ -21,7 +21,7 @@ def test_the_answers_come_from_the_study():
     assert "standard deviation over seeds" in section(text, 7)
     assert "an interval needs 3 pairs" in section(text, 7)
     assert "AMD EPYC" in section(text, 8)
-    assert "for 3 finished trials" in section(text, 8)
+    assert "Compute: 3 trainings" in section(text, 8)
     assert "no result yet" not in checklist(make_study({"full": [0.9]}))
 
 

@@ -17,10 +17,10 @@ from tests.fabricated_study import make_reference, make_study
 from tests.patience import HANG
 from tests.runner.study.tables import ROWS, cells
 from vitcli.runner.errors import InputError
-from vitcli.runner.study.formats import LATEX
 from vitcli.runner.study.result import State
 from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import FORMATS, build, read_document, render
+from vitcli.runner.tables import LATEX
 
 
 def test_each_format_writes_its_own_signs(doc):

@@ -1,6 +1,5 @@
 """The files of saved trials: what a kill leaves, what a new seed changes, and older versions."""
 
-import runpy
 import shutil
 from pathlib import Path
 
@@ -18,8 +17,6 @@ from vitcli.runner.study.run import save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials
 
 __all__ = ["study"]
-
-ROOT_OF_PROJECT = Path(__file__).parents[3]
 
 
 def write_as_before(path: Path) -> list[Path]:
@@ -100,19 +97,3 @@ def test_the_files_of_an_earlier_version_are_read_beside_the_new_ones(study):
     assert value_of("full")["record"]["result"]["test_accuracy"] == 0.25
     assert not single.exists()
     assert not single.with_suffix(".npz").exists()
-
-
-def test_the_files_of_an_earlier_version_can_be_joined(study, monkeypatch):
-    fabricate("full", 0, 0.75)
-    fabricate("no-norm", 0, state="diverged")
-    save_all(study)
-    lines = sorted(LINES.read_text().splitlines())
-    write_as_before(LINES)
-    script = runpy.run_path(str(ROOT_OF_PROJECT / ".ci/join_trials.py"))
-    monkeypatch.setattr("sys.argv", ["join_trials.py", str(SAVED)])
-    script["main"]()
-    script["main"]()
-    assert sorted(LINES.read_text().splitlines()) == lines
-    assert {path.name for path in SAVED.rglob("*")} == {
-        *("mine", "seed0.jsonl", "seed0.npz", ".lock"),
-    }

@@ -17,9 +17,8 @@ from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.files import to_hashed_json
 from vitcli.runner.run.folder import RunDir
 from vitcli.runner.train.start import Request, start
-from vitcli.runner.visualize.figures import FIGURES
 from vitcli.runner.visualize.page import html
-from vitcli.runner.visualize.render import visualize
+from vitcli.runner.visualize.render import FIGURES, visualize
 from vitcli.runner.visualize.run_on_test_set import RunOnTestSet, load_run_on_test_set
 from vitcli.runner.visualize.weight_figures import named_classes
 

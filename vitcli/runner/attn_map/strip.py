@@ -6,7 +6,6 @@ Axes: B images, C channels, H W pixels, gh gw patch grid, L layers, h heads.
 import matplotlib
 import numpy as np
 import torch
-from PIL import Image, ImageDraw
 from torch import Tensor
 
 from vitcli.core.data.augment import normalize
@@ -16,18 +15,13 @@ from vitcli.core.models.image_model import ImageModel
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.spec import DataSpec
 from vitcli.runner.data.arrays import rank_in_class
-from vitcli.runner.data.contact_sheet import GAP, GROUND, INK, font
+from vitcli.runner.data.contact_sheet import arrange_rows, tile_size, to_rgb
 from vitcli.runner.figure_style import CMAP
 
 COUNT = 8
 MAX_BYTES = 2**28
 """Largest size of the attention weights of one image and layer. Above it, a training draws no
 pictures."""
-TILE = 64
-MARGIN = 88
-"""Smallest width of the row names in pixels."""
-LABEL_SIZE = 20
-"""Size of the row names in pixels. TensorBoard shows the strip at about half its width."""
 
 
 def fixed_index(images: Images) -> Tensor:
@@ -90,39 +84,3 @@ def mean_maps(model: VisionTransformer, pixels: Tensor, data: DataSpec) -> np.nd
         model.train(was_training)
     array: np.ndarray = maps.nan_to_num(0).float().cpu().numpy()
     return array
-
-
-def to_rgb(pixels: Tensor) -> np.ndarray:
-    """Convert pixels for display: (B, C, H, W) uint8 -> (B, H, W, 3).
-
-    If C is not 3, the mean over the channels is shown in grey.
-    """
-    if pixels.shape[1] != 3:
-        pixels = pixels.float().mean(1, keepdim=True).round().byte().expand(-1, 3, -1, -1)
-    return pixels.permute(0, 2, 3, 1).cpu().numpy()
-
-
-def tile_size(height: int, width: int) -> tuple[int, int]:
-    """Return an image's (width, height) in the strip; small images grow by a whole factor."""
-    longest = max(height, width)
-    scale = TILE // longest if longest <= TILE else TILE / longest
-    return max(1, round(width * scale)), max(1, round(height * scale))
-
-
-def arrange_rows(rows: list[tuple[str, np.ndarray]], size: tuple[int, int]) -> np.ndarray:
-    """Draw named rows of pictures (B, any height, any width, 3) uint8, each resized to ``size``."""
-    (width, height), count = size, len(rows[0][1])
-    longest = max(font(LABEL_SIZE).getlength(name) for name, _ in rows)
-    margin = max(MARGIN, round(longest) + 2 * GAP)
-    shape = (margin + count * (width + GAP), GAP + len(rows) * (height + GAP))
-    sheet = Image.new("RGB", shape, GROUND)
-    draw = ImageDraw.Draw(sheet)
-    for i, (name, pictures) in enumerate(rows):
-        y = GAP + i * (height + GAP)
-        draw.text((GAP, y + height / 2), name, fill=INK, font=font(LABEL_SIZE), anchor="lm")
-        for j, pixels in enumerate(pictures):
-            shrinks = pixels.shape[0] > height or pixels.shape[1] > width
-            method = Image.Resampling.LANCZOS if shrinks else Image.Resampling.NEAREST
-            picture = Image.fromarray(np.ascontiguousarray(pixels)).resize(size, method)
-            sheet.paste(picture, (margin + j * (width + GAP), y))
-    return np.asarray(sheet)

@@ -11,7 +11,8 @@ from torch import nn
 from vitcli.core.data.source import DataSet
 from vitcli.core.objectives.objective import Task
 from vitcli.core.objectives.pictures import Grid, Heat, Picture
-from vitcli.runner.attn_map.strip import arrange_rows, fixed_index, tile_size
+from vitcli.runner.attn_map.strip import fixed_index
+from vitcli.runner.data.contact_sheet import arrange_rows, tile_size
 from vitcli.runner.figure_style import CMAP
 
 

@@ -1,9 +1,10 @@
-"""Contact sheet: one picture with a row of training images per class.
+"""Sheets of named rows of pictures, such as a row of training images per class.
 
-Axes: C channels, H W pixels.
+Axes: B images, C channels, H W pixels.
 """
 
 import io
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -21,9 +22,10 @@ COLUMNS = 10
 MAX_ROWS = 100
 TILE = 64
 GAP = 6
-MARGIN = 24
-LABEL_SIZE = 17
-TITLE_SIZE = 20
+MARGIN = 88
+"""Smallest width of the row names in pixels."""
+LABEL_SIZE = 20
+"""Size of the row names in pixels. TensorBoard shows a sheet at about half its width."""
 GROUND, INK, MUTED = "#f3f3f1", "#222222", "#707070"
 
 
@@ -52,22 +54,17 @@ def require_png(path: Path) -> None:
 def contact_sheet(data: DataSet) -> Image.Image:
     """Return the sheet: a title and one row per class, with its name and up to ten images."""
     names = [one_line(name) for name in data.class_names[:MAX_ROWS]]
-    left = MARGIN + max(round(font(LABEL_SIZE).getlength(name)) for name in names) + 2 * GAP
-    top = MARGIN + TITLE_SIZE + 3 * GAP
-    pitch = TILE + GAP
-    size = (left + COLUMNS * pitch - GAP + MARGIN, top + len(names) * pitch - GAP + MARGIN)
-    sheet = Image.new("RGB", size, GROUND)
+    rows = [(name, to_rgb(examples(data, label))) for label, name in enumerate(names)]
+    grid = Image.fromarray(arrange_rows(rows, tile_size(*data.img_size)))
+    words = [one_line(data.name.rpartition("/")[2]), about(data, len(names))]
+    width = max(grid.width, *(2 * GAP + round(font(LABEL_SIZE).getlength(line)) for line in words))
+    top = 2 * (LABEL_SIZE + GAP) + 2 * GAP
+    sheet = Image.new("RGB", (width, top + grid.height), GROUND)
     draw = ImageDraw.Draw(sheet)
-    title, right = one_line(data.name.rpartition("/")[2]), (size[0] - MARGIN, MARGIN + 3)
-    draw.text((MARGIN, MARGIN), title, fill=INK, font=font(TITLE_SIZE), anchor="lt")
-    small = font(LABEL_SIZE - 3)
-    draw.text(right, about(data, len(names)), fill=MUTED, font=small, anchor="rt")
-    for row, name in enumerate(names):
-        y = top + row * pitch
-        place = (left - 2 * GAP, y + TILE / 2)
-        draw.text(place, name, fill=INK, font=font(LABEL_SIZE), anchor="rm")
-        for column, pixels in enumerate(examples(data, row)):
-            sheet.paste(tile(pixels), (left + column * pitch, y))
+    for i, (line, colour) in enumerate(zip(words, (INK, MUTED), strict=True)):
+        place = (GAP, GAP + i * (LABEL_SIZE + GAP))
+        draw.text(place, line, fill=colour, font=font(LABEL_SIZE), anchor="lt")
+    sheet.paste(grid, (0, top))
     return sheet
 
 
@@ -84,19 +81,40 @@ def examples(data: DataSet, label: int) -> Tensor:
     return data.train.pixels[found]
 
 
-def tile(pixels: Tensor) -> Image.Image:
-    """Return pixels (C, H, W) uint8 as a square tile; small images are enlarged without blur."""
-    array = pixels.permute(1, 2, 0).numpy()
-    image = Image.fromarray(np.broadcast_to(array, (*array.shape[:2], 3)).copy())
-    scale = TILE / max(image.size)
-    if scale >= 1:
-        size = (image.width * int(scale), image.height * int(scale))
-        image = image.resize(size, Image.Resampling.NEAREST)
-    else:
-        image.thumbnail((TILE, TILE), Image.Resampling.LANCZOS)
-    square = Image.new("RGB", (TILE, TILE), GROUND)
-    square.paste(image, ((TILE - image.width) // 2, (TILE - image.height) // 2))
-    return square
+def to_rgb(pixels: Tensor) -> np.ndarray:
+    """Convert pixels for display: (B, C, H, W) uint8 -> (B, H, W, 3).
+
+    If C is not 3, the mean over the channels is shown in grey.
+    """
+    if pixels.shape[1] != 3:
+        pixels = pixels.float().mean(1, keepdim=True).round().byte().expand(-1, 3, -1, -1)
+    return pixels.permute(0, 2, 3, 1).cpu().numpy()
+
+
+def tile_size(height: int, width: int) -> tuple[int, int]:
+    """Return an image's (width, height) in the strip; small images grow by a whole factor."""
+    longest = max(height, width)
+    scale = TILE // longest if longest <= TILE else TILE / longest
+    return max(1, round(width * scale)), max(1, round(height * scale))
+
+
+def arrange_rows(rows: Sequence[tuple[str, np.ndarray]], size: tuple[int, int]) -> np.ndarray:
+    """Draw named rows of pictures (B, any height, any width, 3) uint8, each resized to ``size``."""
+    (width, height), count = size, max(len(pictures) for _, pictures in rows)
+    longest = max(font(LABEL_SIZE).getlength(name) for name, _ in rows)
+    margin = max(MARGIN, round(longest) + 2 * GAP)
+    shape = (margin + count * (width + GAP), GAP + len(rows) * (height + GAP))
+    sheet = Image.new("RGB", shape, GROUND)
+    draw = ImageDraw.Draw(sheet)
+    for i, (name, pictures) in enumerate(rows):
+        y = GAP + i * (height + GAP)
+        draw.text((GAP, y + height / 2), name, fill=INK, font=font(LABEL_SIZE), anchor="lm")
+        for j, pixels in enumerate(pictures):
+            shrinks = pixels.shape[0] > height or pixels.shape[1] > width
+            method = Image.Resampling.LANCZOS if shrinks else Image.Resampling.NEAREST
+            picture = Image.fromarray(np.ascontiguousarray(pixels)).resize(size, method)
+            sheet.paste(picture, (margin + j * (width + GAP), y))
+    return np.asarray(sheet)
 
 
 @cache

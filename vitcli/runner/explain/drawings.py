@@ -1,6 +1,5 @@
-"""What the small figures of the page show; templates/drawings.html draws them as inline SVG."""
+"""What the small figures of the page show; ../templates/drawings.html draws them as inline SVG."""
 
-import base64
 import io
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +9,7 @@ from PIL import Image
 from torch import Tensor
 
 from vitcli.runner.explain.subject import Subject
+from vitcli.runner.pages import data_uri
 
 Drawing = dict[str, Any]
 """The name of a macro (``kind``), and its values."""
@@ -21,7 +21,7 @@ def embedded(pixels: Tensor) -> str:
     """Return (H, W, 3 or 4) uint8 as the address of an embedded PNG picture."""
     with io.BytesIO() as file:
         Image.fromarray(pixels.numpy()).save(file, "PNG")
-        return f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}"
+        return data_uri("png", file.getvalue())
 
 
 def heat(values: Tensor, kind: str = "heat") -> Drawing:

@@ -2,17 +2,18 @@
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from string import Formatter
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from vitcli.core.spec.rows import load_target
+from vitcli.runner import pages
 from vitcli.runner.explain.drawings import Drawing
 from vitcli.runner.explain.subject import Subject
 from vitcli.runner.explain.topics import OVERVIEW, TOPICS
+from vitcli.runner.tables import Table, make_table
 
 SCRIPT = re.compile(r"([_^])\{([^{}]*)\}")
 """A subscript or superscript of a formula: ``_{ij}`` or ``^{T}``."""
@@ -31,27 +32,13 @@ class Shown:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LiveTable:
-    """A table of numbers. All columns but the first ``num_texts`` hold numbers."""
-
-    caption: str
-    header: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    num_texts: int = 1
-
-    @property
-    def numeric(self) -> range:
-        return range(self.num_texts, len(self.header))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Lesson:
     """A topic on one model and one picture."""
 
     texts: Mapping[str, Any]
     """The texts without numbers: ``title``, ``idea``, ``formula``, and ``tries`` as command and
     what it shows."""
-    tables: Sequence[LiveTable] = ()
+    tables: Sequence[Table] = ()
     findings: Sequence[str] = ()
     """Sentences that hold numbers."""
     numbers: dict[str, Any] = field(default_factory=dict)
@@ -113,7 +100,7 @@ def lesson_of(name: str, subject: Subject) -> Lesson:
     )
 
 
-def _table(texts: Mapping[str, Any], values: Mapping[str, Any], fill: Fill) -> LiveTable:
+def _table(texts: Mapping[str, Any], values: Mapping[str, Any], fill: Fill) -> Table:
     of = values[texts["of"]] if "of" in texts else {}
     named = of if isinstance(of, Mapping) else dict(enumerate(of, 1))
     rows = [
@@ -121,12 +108,9 @@ def _table(texts: Mapping[str, Any], values: Mapping[str, Any], fill: Fill) -> L
         for name, entry in named.items()
     ]
     rows += [[fill(cell) for cell in row] for row in texts.get("rows", ())]
-    return LiveTable(
-        caption=fill(texts["caption"]),
-        header=[fill(head) for head in texts["header"]],
-        rows=rows,
-        num_texts=texts.get("num_texts", 1),
-    )
+    header = [fill(head) for head in texts["header"]]
+    numeric = range(texts.get("num_texts", 1), len(header))
+    return replace(make_table(header, rows, numeric), caption=fill(texts["caption"]))
 
 
 def page(subject: Subject, lessons: Mapping[str, Lesson]) -> str:
@@ -134,9 +118,8 @@ def page(subject: Subject, lessons: Mapping[str, Lesson]) -> str:
 
     The content-security policy of the page forbids scripts and the network. Names are escaped.
     """
-    loader = ChoiceLoader([PackageLoader(f"vitcli.runner.{room}") for room in ("explain", "study")])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    return environment.get_template("explain.html").render(
+    return pages.render(
+        "explain.html",
         facts=subject.facts(),
         lessons=lessons,
         is_whole=len(lessons) == len(TOPICS),

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from vitcli.runner import pages
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.files import commit, make_output_folder, policy_hash
 from vitcli.runner.overview.collect import collect
@@ -18,7 +18,7 @@ from vitcli.runner.run.listing import PAGE, PAGE_MARK, is_page_of_runs
 from vitcli.runner.text import printable
 from vitcli.version import __version__
 
-SCRIPTS = ("rows.js", "chart.js", "runs.js")
+SCRIPTS = ("overview/rows.js", "overview/chart.js", "overview/runs.js")
 """The files of the page's script, in the order in which they are joined."""
 
 
@@ -44,20 +44,14 @@ def write_page(folder: Path, output: Path | None = None) -> tuple[Path, dict[str
 
 def html(data: dict[str, Any], title: str) -> str:
     """Return the page of the data that ``collect`` returns."""
-    environment = Environment(
-        loader=PackageLoader("vitcli.runner.overview"), autoescape=True, undefined=StrictUndefined
-    )
-    assert environment.loader is not None
-    sources = {
-        name: environment.loader.get_source(environment, name)[0] for name in ("runs.css", *SCRIPTS)
-    }
-    style, script = sources["runs.css"], "\n".join(sources[name] for name in SCRIPTS)
-    return environment.get_template("runs.html").render(
+    style, script = pages.source("overview/runs.css"), pages.sources(*SCRIPTS)
+    return pages.render(
+        "overview/runs.html",
         data=data,
         title=title,
         mark=Markup(PAGE_MARK),
-        style=Markup(style),
-        script=Markup(script),
+        style=style,
+        script=script,
         style_hash=Markup(policy_hash(style)),
         script_hash=Markup(policy_hash(script)),
         written=time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),

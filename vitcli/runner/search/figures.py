@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import accumulate
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 from matplotlib.axes import Axes
@@ -23,16 +22,12 @@ from vitcli.runner.figure_style import (
     add_legend_beside,
     add_source,
     add_title,
-    encode,
 )
-from vitcli.runner.files import commit, make_folder
 from vitcli.runner.search.result import SearchResult, cost_label, cost_of
 from vitcli.runner.search.space import as_label
 from vitcli.runner.search.trial import SearchTrial
-from vitcli.runner.study.notes import capitalize
-from vitcli.runner.text import natural_key, one_line, quantity
+from vitcli.runner.text import capitalize, natural_key, one_line, quantity
 
-FORMATS = ("png", "svg")
 SIZE = (6.4, 3.6)
 MAX_COLUMNS = 3
 """Largest number of panels in a row."""
@@ -46,18 +41,9 @@ DOTS: dict[str, Any] = {"linestyle": "", "marker": "o", "markersize": 4, "color"
 BEST: dict[str, Any] = {"linestyle": "", "marker": "D", "markersize": 7, "color": VERMILION}
 
 
-def write_figures(doc: SearchResult, folder: Path) -> dict[str, Path]:
-    """Write each figure that has something to show as PNG and SVG; return file name -> path."""
-    make_folder(folder)
-    written = {}
-    for name, (draw, has_content) in FIGURES.items():
-        if not has_content(doc):
-            continue
-        for form in FORMATS:
-            path = folder / f"{name}.{form}"
-            commit(path, encode(partial(draw, doc), form))
-            written[path.name] = path
-    return written
+def figures_of(doc: SearchResult) -> dict[str, Callable[[], Figure]]:
+    """Return the figures that have something to show, by name."""
+    return {name: partial(draw, doc) for name, (draw, shows) in FIGURES.items() if shows(doc)}
 
 
 def fields(doc: SearchResult) -> Figure:

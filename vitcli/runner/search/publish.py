@@ -4,25 +4,22 @@ The page is inert: it has no script, loads nothing from the network, and its con
 forbids both. Names are escaped.
 """
 
-import base64
-import csv
-import io
-import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-
+from vitcli.runner import pages
+from vitcli.runner.figure_style import write_figures
 from vitcli.runner.files import commit, commit_json
-from vitcli.runner.search.figures import write_figures
+from vitcli.runner.search.figures import figures_of
 from vitcli.runner.search.result import (
     RESULTS,
     SearchResult,
-    best_rows,
-    notes,
+    best_table,
     score_text,
 )
 from vitcli.runner.search.trial import SearchTrial
+from vitcli.runner.tables import to_csv
 
 CAPTIONS = {
     "fields": "Score of each trial by each field that varies.",
@@ -34,7 +31,7 @@ PAGE, TABLE = "report.html", "table.csv"
 
 def publish(doc: SearchResult, root: Path) -> None:
     """Write the figures, the page, the table of all trials and, last, the document."""
-    figures = write_figures(doc, root / "figures")
+    figures = write_figures(figures_of(doc), root / "figures")
     commit(root / PAGE, html(doc, figures).encode())
     commit(root / TABLE, table_csv(doc).encode())
     commit_json(root / RESULTS, doc.model_dump(mode="json"))
@@ -42,33 +39,30 @@ def publish(doc: SearchResult, root: Path) -> None:
 
 def table_csv(doc: SearchResult) -> str:
     """Return all trials and repeats as CSV, one a row, in the order of the search."""
-    facts = ("config_hash", "seed", "state", "score", "parameters", "forward_flops")
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*doc.space, *facts, "train_seconds"])
-    for trial in (*doc.trials, *doc.repeats):
-        point = [trial.point.get(field) for field in doc.space]
-        writer.writerow([*point, *(getattr(trial, name) for name in facts), trial.train_seconds])
-    return text.getvalue()
+    facts = (
+        "config_hash",
+        "seed",
+        "state",
+        "score",
+        "parameters",
+        "forward_flops",
+        "train_seconds",
+    )
+    rows = (
+        [*map(trial.point.get, doc.space), *(getattr(trial, name) for name in facts)]
+        for trial in (*doc.trials, *doc.repeats)
+    )
+    return to_csv([[*doc.space, *facts], *rows])
 
 
 def html(doc: SearchResult, figures: dict[str, Path]) -> str:
     """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
-    header, rows = best_rows(doc)
-    loader = ChoiceLoader([PackageLoader(f"vitcli.runner.{room}") for room in ("search", "study")])
-    environment = Environment(loader=loader, autoescape=True, undefined=StrictUndefined)
-    environment.filters["tojson_text"] = lambda value: json.dumps(value, ensure_ascii=False)
-    return environment.get_template("search.html").render(
+    return pages.render(
+        "search.html",
         doc=doc,
-        header=header,
-        rows=rows,
-        notes=notes(doc),
+        best=best_table(doc),
         score=lambda trial: score_text(doc, trial),
-        figures=[
-            {"source": _embedded(figures[f"{name}.svg"]), "caption": text, "alt": _alt(doc, name)}
-            for name, text in CAPTIONS.items()
-            if f"{name}.svg" in figures
-        ],
+        figures=pages.embedded_figures(figures, CAPTIONS, partial(_alt, doc)),
         facts=environment_facts(doc.trials),
     )
 
@@ -91,7 +85,3 @@ def _alt(doc: SearchResult, name: str) -> str:
     trials = doc.front if name == "pareto" else doc.trials
     shown = [f"{score_text(doc, trial)} with {trial.parameters:,} parameters" for trial in trials]
     return f"{CAPTIONS[name]} {'; '.join(shown)}"
-
-
-def _embedded(picture: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"

@@ -4,6 +4,7 @@ import shlex
 import statistics
 import warnings
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ from vitcli.runner.experiment.config import flatten, typed_name
 from vitcli.runner.experiment.diff import changed_fields
 from vitcli.runner.search.space import as_label
 from vitcli.runner.search.trial import RULE, SearchTrial
+from vitcli.runner.tables import Table, make_table
 from vitcli.runner.text import portable, portable_fields, quantity
 
 if TYPE_CHECKING:
@@ -190,8 +192,8 @@ def typed(path: Path) -> str:
     return name if name == path.stem else portable(str(path))
 
 
-def best_rows(doc: SearchResult, count: int = NUM_BEST) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows of the table of the best trials, as text.
+def best_table(doc: SearchResult, count: int = NUM_BEST) -> Table:
+    """Return the table of the best trials, with the notes on the search.
 
     A star marks the trials of the Pareto front, if the trials differ in cost.
     """
@@ -208,7 +210,7 @@ def best_rows(doc: SearchResult, count: int = NUM_BEST) -> tuple[list[str], list
         ]
         for trial in doc.ranked[:count]
     ]
-    return header, rows
+    return replace(make_table(header, rows, range(1, 4)), notes=tuple(notes(doc)))
 
 
 def score_text(doc: SearchResult, trial: SearchTrial) -> str:

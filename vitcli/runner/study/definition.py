@@ -33,7 +33,7 @@ from vitcli.runner.experiment.purpose import read_purpose
 from vitcli.runner.experiment.yaml_text import read_mapping
 from vitcli.runner.study.combinations import crossed_variants, grid
 from vitcli.runner.study.result import Reference
-from vitcli.runner.text import did_you_mean
+from vitcli.runner.text import did_you_mean, setting_text
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,127}")
 RESERVED = (
@@ -151,8 +151,7 @@ class Study:
 
 def _setting_folder(setting: Mapping[str, Any]) -> list[str]:
     """Return the folder of a tuned setting, such as ``lr=0.001``; nothing without tuning."""
-    parts = [f"{field.rpartition('.')[2]}={value}" for field, value in setting.items()]
-    return [re.sub(r"[^\w.=,+-]", "_", ",".join(parts))] if parts else []
+    return [re.sub(r"[^\w.=,+-]", "_", setting_text(setting, ","))] if setting else []
 
 
 def load_study(name: str, seeds: Sequence[int] | None = None) -> Study:

@@ -1,12 +1,28 @@
 """The second table of a study: how certain the differences of the first are, and why."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, plain
-from vitcli.runner.study.formats import Column
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.significance import POWER, seeds_needed
 from vitcli.runner.study.statistics import RowStatistics, num_tests
+from vitcli.runner.tables import Column
+from vitcli.runner.text import interval, p_text, plain
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableRow:
+    """A row of the document and its statistics."""
+
+    row: VariantResult
+    found: RowStatistics
+    is_baseline: bool
+    digits: int
+    """Number of decimal places of scores and differences."""
+
+
+FilledColumn = tuple[Column, Callable[[TableRow], str]]
+"""A column and the function that returns its cell in a row."""
 
 
 def detail_columns(
@@ -17,13 +33,11 @@ def detail_columns(
     has_answers = has_images and doc.headline.unit == "%"
     return [
         (True, (Column("variant", "l"), lambda line: line.row.variant)),
-        (True, (Column("pairs", "r"), _pairs)),
         (True, (Column("joint interval", "r"), _joint)),
         (_pool_decides(numbers), (Column("pooled interval", "r"), _pooled)),
-        (True, (Column("spread", "r"), lambda line: _number(line, "score_sd"))),
         (True, (Column("P(below baseline)", "r"), _below)),
         (True, (Column("paired spread", "r"), lambda line: plain(line.found.pairing, 2))),
-        (True, (Column("detectable", "r"), lambda line: _number(line, "detectable"))),
+        (True, (Column("detectable", "r"), lambda line: plain(line.found.detectable, line.digits))),
         (
             doc.margin is not None,
             (Column("p equivalent (Holm)", "r"), lambda li: p_text(li.found.p_equivalent_holm)),
@@ -32,20 +46,12 @@ def detail_columns(
     ]
 
 
-def _pairs(line: TableRow) -> str:
-    return "" if line.is_baseline else str(line.found.num_pairs)
-
-
 def _joint(line: TableRow) -> str:
     return interval(line.found.joint_low, line.found.joint_high, line.digits)
 
 
 def _pooled(line: TableRow) -> str:
     return interval(line.found.pooled_low, line.found.pooled_high, line.digits)
-
-
-def _number(line: TableRow, name: str) -> str:
-    return plain(getattr(line.found, name), line.digits)
 
 
 def _below(line: TableRow) -> str:
@@ -77,7 +83,6 @@ def detail_notes(doc: StudyResult, numbers: Sequence[RowStatistics]) -> dict[str
             )
         ),
         "pooled": _pooled_note(numbers, m),
-        "spread": "Spread: standard deviation over the seeds, on these test images.",
         "below": (
             "P(below baseline): share of the seeds with which the variant is lower; a tie counts"
             " one half. Its 95 % interval is that of a binomial share (Clopper and Pearson)."

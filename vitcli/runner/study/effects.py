@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 
 from vitcli.runner.data.catalogue import CATALOGUE
-from vitcli.runner.study.cells import interval, p_text, signed
 from vitcli.runner.study.combinations import Cell
 from vitcli.runner.study.factorial import (
     Effect,
@@ -13,10 +12,10 @@ from vitcli.runner.study.factorial import (
     effects,
     higher_interactions,
 )
-from vitcli.runner.study.formats import Column, Table
 from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import scores
-from vitcli.runner.text import quantity
+from vitcli.runner.tables import Column, Table
+from vitcli.runner.text import interval, p_text, quantity, signed
 
 
 def cell_scores(doc: StudyResult, *, with_diverged: bool = True) -> Scores:

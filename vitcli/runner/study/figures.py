@@ -6,7 +6,6 @@ and each line has its own dash. The same document always gives the same bytes.
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,33 +25,19 @@ from vitcli.runner.figure_style import (
     SKY_BLUE,
     VERMILION,
     add_title,
-    encode,
 )
-from vitcli.runner.files import commit
-from vitcli.runner.study.cells import signed
-from vitcli.runner.study.effect_figure import interactions
-from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult, VariantResult
+from vitcli.runner.study.effects import cell_scores
+from vitcli.runner.study.factorial import effects
+from vitcli.runner.study.result import StudyResult, VariantResult
 from vitcli.runner.study.statistics import RowStatistics, compare, scores
 from vitcli.runner.study.table import score_text
-from vitcli.runner.text import one_line
+from vitcli.runner.text import interval, one_line, signed
 
 VARIANT_COLOURS = (INK, ORANGE, SKY_BLUE, GREEN, BLUE, VERMILION, PINK)
 """The colours of ``PALETTE`` in another order: the baseline is the first row and gets the ink."""
 LABEL_LENGTH = 32
 LABEL_HEIGHT = 0.17
 """Inches from one name to the next, beside the learning curves."""
-
-
-def write_figures(doc: StudyResult, folder: Path) -> dict[str, Path]:
-    """Write each figure as PNG and SVG; return file name -> path."""
-    folder.mkdir(parents=True, exist_ok=True)
-    written = {}
-    for name, draw in figures_of(doc).items():
-        for form in FIGURE_FORMATS:
-            path = folder / f"{name}.{form}"
-            commit(path, encode(partial(draw, doc), form))
-            written[path.name] = path
-    return written
 
 
 def forest(doc: StudyResult) -> Figure:
@@ -138,8 +123,8 @@ def _row_text(numbers: RowStatistics, digits: int) -> str:
     if numbers.difference is None:
         return ", ".join(not_counted) or "no pair"
     text = signed(numbers.difference, digits)
-    if numbers.ci_low is not None:
-        text += f" [{signed(numbers.ci_low, digits)}, {signed(numbers.ci_high, digits)}]"
+    if limits := interval(numbers.ci_low, numbers.ci_high, digits):
+        text += f" {limits}"
     return ", ".join([f"{text}, n = {numbers.num_pairs}", *not_counted])
 
 
@@ -261,6 +246,34 @@ def keep_between(places: Sequence[float], step: float, low: float, high: float) 
     ]
 
 
+def interactions(doc: StudyResult) -> Figure:
+    """Draw main effects on the diagonal and interactions beside it; bold intervals exclude 0."""
+    found = {frozenset(each.parts): each for each in effects(doc.parts, cell_scores(doc))}
+    count = len(doc.parts)
+    values = np.full((count, count), np.nan)
+    figure = Figure(figsize=(1.6 + 1.15 * count, 1.4 + 0.8 * count), layout="constrained")
+    axes = figure.add_subplot()
+    for i, one in enumerate(doc.parts):
+        for j, other in enumerate(doc.parts[: i + 1]):
+            if effect := found.get(frozenset((one, other))):
+                values[i, j] = effect.value
+                is_clear = effect.low > 0 or effect.high < 0
+                text = f"{signed(effect.value, 1)}\n{interval(effect.low, effect.high, 1)}"
+                weight = "bold" if is_clear else "normal"
+                axes.text(j, i, text, ha="center", va="center", fontsize=7, fontweight=weight)
+    largest = float(np.nanmax(np.abs(values))) if found else 1.0
+    image = axes.imshow(values, cmap="RdBu", vmin=-largest, vmax=largest, alpha=0.6)
+    axes.set_xticks(range(count), doc.parts, rotation=30, ha="right")
+    axes.set_yticks(range(count), doc.parts)
+    axes.set_xlabel("part")
+    axes.set_ylabel("other part")
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    figure.colorbar(image, ax=axes, label=doc.headline.difference_unit, shrink=0.8)
+    add_title(figure, f"{doc.name}: effects (diagonal) and interactions")
+    return figure
+
+
 def _title(doc: StudyResult, baseline: RowStatistics) -> str:
     name = label(doc.name)
     if baseline.score_mean is None:
@@ -288,13 +301,13 @@ def label(text: str) -> str:
     return one_line(text, LABEL_LENGTH)
 
 
-def figures_of(doc: StudyResult) -> dict[str, Callable[[StudyResult], Figure]]:
-    """Return the figures of a study by name."""
-    return {name: FIGURES[name] for name in doc.figures}
-
-
 FIGURES: dict[str, Callable[[StudyResult], Figure]] = {
     "forest": forest,
     "effects": interactions,
     "curves": curves,
 }
+
+
+def figures_of(doc: StudyResult) -> dict[str, Callable[[], Figure]]:
+    """Return the figures of a study by name."""
+    return {name: partial(FIGURES[name], doc) for name in doc.figures}

@@ -12,7 +12,7 @@ from vitcli.runner.study.significance import (
     seeds_needed,
 )
 from vitcli.runner.study.statistics import RowStatistics, num_tests, sampling_error
-from vitcli.runner.text import quantity
+from vitcli.runner.text import capitalize, quantity
 
 VERDICTS = (
     "Verdict: by the effect, and by the joint interval, whose seed variance is pooled if there are"
@@ -284,17 +284,3 @@ def _source(doc: StudyResult, rows: Sequence[RowStatistics]) -> str:
             else ""
         )
     )
-
-
-def capitalize(text: str) -> str:
-    """Return a text with a capital first letter; the other letters do not change."""
-    return text[:1].upper() + text[1:]
-
-
-def format_seconds(value: float | None) -> str:
-    """Return a duration such as ``31 s``, ``12 min`` or ``2.3 h``; empty for None."""
-    if value is None:
-        return ""
-    if value < 120:
-        return f"{value:.0f} s" if value >= 10 else f"{value:.1f} s"
-    return f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.1f} h"

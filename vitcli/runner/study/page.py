@@ -4,30 +4,27 @@ The page is inert: it has no script, loads nothing from the network, and its con
 forbids both. Names are escaped.
 """
 
-import base64
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.core.spec.task import TASKS
+from vitcli.runner import pages
 from vitcli.runner.data.catalogue import CATALOGUE
+from vitcli.runner.figure_style import write_figures
 from vitcli.runner.files import commit
 from vitcli.runner.run.record import Numbers
-from vitcli.runner.study.cells import signed
 from vitcli.runner.study.effects import cell_scores, effect_name
 from vitcli.runner.study.factorial import effects
-from vitcli.runner.study.figures import shown_seeds, write_figures
-from vitcli.runner.study.notes import capitalize, format_seconds
+from vitcli.runner.study.figures import figures_of, shown_seeds
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import render, score_text, setting_text
-from vitcli.runner.text import quantity
+from vitcli.runner.study.table import render, score_text
+from vitcli.runner.text import capitalize, setting_text, signed
 
 CAPTIONS = {
     "forest": "Difference of each variant from the baseline, paired by seed. Circles are single"
@@ -42,7 +39,7 @@ CAPTIONS = {
 
 def write_report(doc: StudyResult, root: Path) -> list[Path]:
     """Write ``figures/`` and ``report.html`` below ``root``; return the paths of the files."""
-    figures = write_figures(doc, root / "figures")
+    figures = write_figures(figures_of(doc), root / "figures")
     page = root / "report.html"
     commit(page, html(doc, figures).encode())
     return [*figures.values(), page]
@@ -51,50 +48,24 @@ def write_report(doc: StudyResult, root: Path) -> list[Path]:
 def html(doc: StudyResult, figures: dict[str, Path]) -> str:
     """Return the page as HTML; ``figures`` maps file names to the figures to embed."""
     trials = [trial for row in doc.rows for trial in row.trials]
-    return (
-        _template_environment()
-        .get_template("report.html")
-        .render(
-            doc=doc,
-            quantity=quantity,
-            # formats.to_html has escaped the names already.
-            table=Markup(render(doc, "html", details=len(doc.rows) > 1)),
-            figures=[
-                {
-                    "source": _embedded(figures[f"{name}.svg"]),
-                    "alt": _alt_text(name, doc),
-                    "caption": text.format(
-                        name=capitalize(doc.headline.label), seeds=shown_seeds(doc)
-                    ),
-                }
-                for name, text in CAPTIONS.items()
-                if f"{name}.svg" in figures
-            ],
-            contrasts=[row for row in doc.rows if row.contrast],
-            classes=_class_names(doc),
-            candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],
-            num_trials=len(trials),
-            num_finished=sum(trial.state == "finished" for trial in trials),
-            score=partial(_score, doc.headline),
-            others=[name for name in TASKS[doc.task].recorded if name != doc.headline.name],
-            environment=_environment_facts(doc),
-        )
+    words = {"name": capitalize(doc.headline.label), "seeds": shown_seeds(doc)}
+    captions = {name: text.format(**words) for name, text in CAPTIONS.items()}
+    return pages.render(
+        "report.html",
+        doc=doc,
+        # to_html has escaped the names already.
+        table=Markup(render(doc, "html", details=len(doc.rows) > 1)),
+        figures=pages.embedded_figures(figures, captions, partial(_alt_text, doc=doc)),
+        contrasts=[row for row in doc.rows if row.contrast],
+        classes=_class_names(doc),
+        candidates=[(row, candidate) for row in doc.rows for candidate in row.candidates],
+        num_trials=len(trials),
+        num_finished=sum(trial.state == "finished" for trial in trials),
+        score=partial(_score, doc.headline),
+        setting_text=setting_text,
+        others=[name for name in TASKS[doc.task].recorded if name != doc.headline.name],
+        facts=_environment_facts(doc),
     )
-
-
-def _template_environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("vitcli.runner.study"), autoescape=True, undefined=StrictUndefined
-    )
-    environment.filters |= {
-        "difference": partial(signed, digits=1),
-        "decimals": lambda value: "" if value is None else f"{value:.4f}",
-        "whole": lambda value: "" if value is None else f"{value:,.0f}",
-        "seconds": format_seconds,
-        "setting": setting_text,
-        "tojson_text": lambda value: json.dumps(value, ensure_ascii=False),
-    }
-    return environment
 
 
 def _class_names(doc: StudyResult) -> Sequence[str]:
@@ -108,10 +79,6 @@ def _score(headline: Metric, numbers: Numbers, split: str) -> str:
     """Return a record's headline number as displayed in a column, without its unit."""
     value = numbers.number(f"{split}_{headline.name}")
     return "" if value is None else f"{headline.scale * value:.{headline.digits}f}"
-
-
-def _embedded(picture: Path) -> str:
-    return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
 def _alt_text(name: str, doc: StudyResult) -> str:

@@ -1,29 +1,24 @@
 """The table of a study: a pure function of its document, which always gives the same bytes."""
 
-import csv
-import io
 import json
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import RESULT_STATES
-from vitcli.runner.study.cells import FilledColumn, TableRow, interval, p_text, signed
-from vitcli.runner.study.details import detail_columns, detail_notes
+from vitcli.runner.study.details import FilledColumn, TableRow, detail_columns, detail_notes
 from vitcli.runner.study.effects import build_effects
-from vitcli.runner.study.formats import Column, Table, to_html, to_latex, to_markdown, to_text
-from vitcli.runner.study.notes import format_seconds, has_effects, notes
+from vitcli.runner.study.notes import has_effects, notes
 from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.statistics import RowStatistics, compare
-from vitcli.runner.text import quantity
+from vitcli.runner.tables import Column, Table, to_csv, to_markdown, to_text
+from vitcli.runner.text import interval, p_text, quantity, rough_duration, setting_text, signed
 
 FORMATS = ("text", "md", "latex", "csv", "json", "html")
-
-WRITERS = {"md": to_markdown, "latex": to_latex, "html": to_html}
 
 
 def render(doc: StudyResult, form: str, width: int | None = None, *, details: bool = False) -> str:
@@ -34,7 +29,7 @@ def render(doc: StudyResult, form: str, width: int | None = None, *, details: bo
     numbers.
     """
     if form == "csv":
-        return to_csv(doc)
+        return to_csv(csv_rows(doc)).rstrip("\n")
     if form == "json":
         return to_json(doc)
     tables = [build(doc)]
@@ -48,7 +43,11 @@ def render(doc: StudyResult, form: str, width: int | None = None, *, details: bo
         tables.append(build_details(doc))
     if form == "text":
         return "\n\n".join(to_text(table, width) for table in tables)
-    return "\n\n".join(WRITERS[form](table) for table in tables)
+    if form == "md":
+        return "\n\n".join(map(to_markdown, tables))
+    from vitcli.runner.pages import to_html, to_latex  # the templates take a moment
+
+    return "\n\n".join(map(to_html if form == "html" else to_latex, tables))
 
 
 def build(doc: StudyResult) -> Table:
@@ -189,7 +188,7 @@ def _p(line: TableRow) -> str:
 
 
 def _time(line: TableRow) -> str:
-    return format_seconds(line.found.seconds_mean)
+    return rough_duration(line.found.seconds_mean)
 
 
 def _flops(line: TableRow) -> str:
@@ -212,34 +211,24 @@ def _verdict(line: TableRow) -> str:
     return found.verdict or ("" if found.source_drop is None else "no interval yet")
 
 
-def setting_text(setting: dict[str, Any]) -> str:
-    return ", ".join(f"{field.rpartition('.')[2]}={value}" for field, value in setting.items())
-
-
 def _chosen(line: TableRow) -> str:
     return "not chosen yet" if line.row.chosen is None else setting_text(line.row.chosen)
 
 
-def to_csv(doc: StudyResult) -> str:
-    """Return a line for each variant, with numbers rounded to 6 digits; an empty cell is None."""
-    rows = []
-    for row, found in zip(doc.rows, compare(doc), strict=True):
+def csv_rows(doc: StudyResult) -> Iterator[Iterable[Any]]:
+    """Yield a header and the numbers of each variant, which are rounded to 6 digits."""
+    for i, (row, found) in enumerate(zip(doc.rows, compare(doc), strict=True)):
         source = doc.reference.rows.get(row.variant) if doc.reference else None
-        rows.append(
-            _numbers(found, doc.headline.name)
-            | {
-                "parameters": row.parameters,
-                "forward_flops": row.forward_flops,
-                "chosen": None if row.chosen is None else json.dumps(row.chosen),
-                "source_parameters": source.parameters if source else None,
-                "source_hours": source.hours if source else None,
-            }
-        )
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]) if rows else [], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue().rstrip("\n")
+        values = _numbers(found, doc.headline.name) | {
+            "parameters": row.parameters,
+            "forward_flops": row.forward_flops,
+            "chosen": None if row.chosen is None else json.dumps(row.chosen),
+            "source_parameters": source.parameters if source else None,
+            "source_hours": source.hours if source else None,
+        }
+        if i == 0:
+            yield values
+        yield values.values()
 
 
 def to_json(doc: StudyResult) -> str:

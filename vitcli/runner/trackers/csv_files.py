@@ -1,13 +1,12 @@
 """Runs as two CSV files: one row a run, and one row for each number of each epoch."""
 
-import csv
-import io
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from vitcli.runner.files import commit, make_output_folder
+from vitcli.runner.tables import to_csv
 from vitcli.runner.trackers.exported import ExportedRun, differing
 
 RUNS_FILE, CURVES_FILE = "runs.csv", "curves.csv"
@@ -23,7 +22,7 @@ def write_csv(runs: Sequence[ExportedRun], folder: Path) -> list[Path]:
     make_output_folder(folder)
     files = {folder / RUNS_FILE: run_rows(runs), folder / CURVES_FILE: curve_rows(runs)}
     for path, rows in files.items():
-        commit(path, to_csv(rows))
+        commit(path, to_csv([cell(each) for each in row] for row in rows).encode())
     return list(files)
 
 
@@ -62,15 +61,6 @@ def curve_rows(runs: Sequence[ExportedRun]) -> list[list[Any]]:
             for name, value in point.values.items()
         ),
     ]
-
-
-def to_csv(rows: Iterable[Sequence[Any]]) -> bytes:
-    """Return rows as CSV in UTF-8 (RFC 4180, with a line feed at the end of a line)."""
-    with io.StringIO() as file:
-        csv.writer(file, lineterminator="\n").writerows(
-            [cell(each) for each in row] for row in rows
-        )
-        return file.getvalue().encode()
 
 
 def cell(value: Any) -> str:

@@ -27,6 +27,12 @@ WIDE, NARROW = 0.5, 0.1
 """CLS aggregates widely if the entropy of its attention equals that of uniform attention to half of
 the patches or more. The claim does not hold below a tenth of the patches, or if less than half of
 the attention of CLS goes to patches."""
+LIMITS = (
+    'The claims are from the report "Attention Mechanisms and Transformers for Visual Recognition",'
+    f" section V.C. Attention is local below {LOCAL} and global from {GLOBAL} of the distance of"
+    " uniform attention; between these limits a claim holds in part. CLS aggregates widely if the"
+    " exponential of its entropy covers at least half of the patches."
+)
 CANNOT = "cannot be asked"
 SAME = "not distinguishable from an untrained model"
 MORE = "more so in an untrained model"

@@ -3,31 +3,25 @@
 The page is one file. It needs no network and runs only the explorer's script.
 """
 
-import base64
 import io
 from collections.abc import Sequence
-from functools import cache
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 
+from vitcli.runner import pages
 from vitcli.runner.figure_style import STYLE
-from vitcli.runner.visualize.claims import describe_untrained, full_verdict
 from vitcli.runner.visualize.explorer.page import fragment
 from vitcli.runner.visualize.render import VisualizedRun
+from vitcli.runner.visualize.tables import tables_of
 
 
 def html(done: Sequence[VisualizedRun]) -> bytes:
     """Return the page. It embeds the figures as PNG, also if their files are SVG or PDF."""
     sections = [_section(each) for each in done]
     explorers = [each["explorer"] for each in sections if each["explorer"]]
-    text = (
-        _environment()
-        .get_template("index.html")
-        .render(sections=sections, code=explorers[0] if explorers else None)
-    )
-    return text.encode()
+    code = explorers[0] if explorers else None
+    return pages.render("figures.html", sections=sections, code=code).encode()
 
 
 def _section(each: VisualizedRun) -> dict[str, Any]:
@@ -43,9 +37,9 @@ def _section(each: VisualizedRun) -> dict[str, Any]:
                 "title": figure.title,
                 "caption": figure.caption,
                 "details": figure.details,
-                "source": _data_uri(each.pngs[name]),
+                "source": pages.data_uri("png", each.pngs[name]),
                 "width": shown_width(each.pngs[name]),
-                "numbers": figure.numbers,
+                "tables": tables_of(name, figure.numbers or {}),
             }
             for name, figure in each.figures.items()
         ],
@@ -59,28 +53,3 @@ def shown_width(png: bytes) -> int:
     """Return the width of a figure in CSS pixels, 96 per inch, at which its text can be read."""
     with Image.open(io.BytesIO(png)) as picture:
         return round(96 * picture.width / STYLE["savefig.dpi"])
-
-
-def _data_uri(png: bytes) -> str:
-    return "data:image/png;base64," + base64.b64encode(png).decode()
-
-
-@cache
-def _environment() -> Environment:
-    environment = Environment(
-        loader=PackageLoader("vitcli.runner.visualize"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {
-        "untrained": describe_untrained,
-        "verdict": full_verdict,
-        "percent": lambda share: f"{100 * share:.2f}",
-        "decimals": lambda value: "" if value is None else f"{value:.2f}",
-        "thousandths": lambda value: "" if value is None else f"{value:.3f}",
-        "plus_two": lambda pair: f"{pair[0]:z.2f} ± {pair[1]:.2f}",
-        "plus": lambda pair: f"{pair[0]:+.3f} ± {pair[1]:.3f}" if pair[1] is not None else "",
-    }
-    return environment

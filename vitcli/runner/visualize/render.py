@@ -11,15 +11,39 @@ from vitcli.runner.figure_style import encode
 from vitcli.runner.files import commit, commit_json, make_output_folder
 from vitcli.runner.machine.device import environment
 from vitcli.runner.text import did_you_mean, portable
+from vitcli.runner.visualize.attention_figures import heads_figure, mistakes_figure
+from vitcli.runner.visualize.distance_figure import distance_figure
 from vitcli.runner.visualize.explorer.page import page
 from vitcli.runner.visualize.explorer.scene import Scene
 from vitcli.runner.visualize.explorer_page import make_scenes
+from vitcli.runner.visualize.faithfulness_figure import faithfulness_figure
+from vitcli.runner.visualize.feature_figure import features_figure
 from vitcli.runner.visualize.figure import RunFigure
-from vitcli.runner.visualize.figures import FIGURES
+from vitcli.runner.visualize.lens_figure import lens_figure
 from vitcli.runner.visualize.picture_figures import picture_figures
 from vitcli.runner.visualize.run_on_test_set import NoFigureError, RunOnTestSet
+from vitcli.runner.visualize.training_figures import confusion_figure, curves_figure
+from vitcli.runner.visualize.weight_figures import (
+    embeddings_figure,
+    filters_figure,
+    positions_figure,
+)
 from vitcli.version import __version__
 
+FIGURES: dict[str, Callable[[RunOnTestSet], RunFigure]] = {
+    "curves": curves_figure,
+    "confusion": confusion_figure,
+    "mistakes": mistakes_figure,
+    "heads": heads_figure,
+    "logit-lens": lens_figure,
+    "distance": distance_figure,
+    "pos-embed": positions_figure,
+    "filters": filters_figure,
+    "embeddings": embeddings_figure,
+    "features": features_figure,
+    "faithfulness": faithfulness_figure,
+}
+"""Every figure of ``vitcli visualize``, by name."""
 NUMBERS = "numbers.json"
 EXPLORER = "explorer"
 """The name of the explorer among the figures; its file is a page."""

@@ -17,7 +17,7 @@ from vitcli.core.metrics.classification import Scores, logits_and_labels
 from vitcli.core.models.vit import VisionTransformer
 from vitcli.core.objectives.objective import Task, task_class
 from vitcli.core.spec.task import TaskRow
-from vitcli.runner.attn_map.strip import to_rgb
+from vitcli.runner.data.contact_sheet import to_rgb
 from vitcli.runner.data.load import load_data
 from vitcli.runner.errors import ConfigError, InputError
 from vitcli.runner.evaluate.predict import Predictor

@@ -32,4 +32,4 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float]:
 
 def plus_minus(mean: float, error: float | None, form: str = "+.2f") -> str:
     """Return text such as ``+1.39 +- 0.04``, without the second part if the error is None."""
-    return format(mean, form) + ("" if error is None else f" +- {error:{form.lstrip('+')}}")
+    return format(mean, form) + ("" if error is None else f" +- {error:{form.lstrip('+z')}}")

@@ -8,6 +8,7 @@ from vitcli.core.spec import DATA_SETS, FAMILIES
 from vitcli.core.spec.metrics import Metric
 from vitcli.runner.errors import InputError
 from vitcli.runner.run.folder import headline_key
+from vitcli.runner.tables import markdown_grid
 from vitcli.runner.text import one_line, printable, without_folders
 from vitcli.runner.weights.convert import tuning_command
 from vitcli.runner.weights.trained import TrainedModel
@@ -21,9 +22,7 @@ BODY = """# {name}
 
 {kind}, {parameters:,} parameters, trained on {data} with vitcli.
 
-| | |
-|---|---|
-{rows}
+{table}
 
 ## Use
 
@@ -118,7 +117,7 @@ def body(model: TrainedModel, metric: Metric, value: float, split: str) -> str:
         kind=FAMILIES[model.spec.model.family].about,
         parameters=model.run.read("result.json").get("parameters", 0),
         data=data_name(model),
-        rows="\n".join(f"| {k} | {v} |" for k, v in facts(model, metric, value, split).items()),
+        table=markdown_grid(["", ""], facts(model, metric, value, split).items()),
         shape=", ".join(map(str, model.encoder.image_shape)),
         mean=list(data.mean or ()),
         std=list(data.std or ()),

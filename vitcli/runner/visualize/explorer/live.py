@@ -1,8 +1,8 @@
 """The explorer's page with the model inside, which classifies photos without Python.
 
 The page holds the steps and weights of one Vision Transformer and computes its forward pass in
-JavaScript (templates/live). It also holds the logits of its first picture, computed here: if the
-browser computes others, the page says so.
+JavaScript (templates/explorer/live). It also holds the logits of its first picture, computed here:
+if the browser computes others, the page says so.
 """
 
 import copy

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from matplotlib import colormaps
 from PIL import Image
 
 from vitcli.core.spec.slots import POOLS
+from vitcli.runner import pages
 from vitcli.runner.figure_style import CMAP
 from vitcli.runner.files import policy_hash
 from vitcli.runner.visualize.explorer.scene import Scene
@@ -72,8 +72,8 @@ def page(scenes: Sequence[Scene], opening: Opening | None = None, *, about: str 
 
 def whole_page(explorer: Fragment, *, title: str, about: str) -> bytes:
     """Return a page with one explorer; ``about`` is the line below."""
-    template = _environment().get_template("explorer.html")
-    return template.render(explorer=explorer, title=title, about=about).encode()
+    text = pages.render("explorer/explorer.html", explorer=explorer, title=title, about=about)
+    return text.encode()
 
 
 def fragment(
@@ -102,15 +102,14 @@ def make_fragment(
 
     Args:
         keys: As in ``fragment``.
-        template: The template of the markup. It, the styles and the scripts are in ``templates``.
+        template: The template of the markup. It, the styles and the scripts are in
+            ``templates/explorer``.
     """
-    environment = _environment()
     style, script = (
-        Markup("\n".join(_source(environment, name) for name in names))
-        for names in (styles, scripts)
+        pages.sources(*(f"explorer/{name}" for name in names)) for names in (styles, scripts)
     )
     data = {"colours": to_base64(_colours()), "opening": vars(opening)} | data
-    markup = environment.get_template(template).render(data=data, keys=keys)
+    markup = pages.render(f"explorer/{template}", data=data, keys=keys)
     return Fragment(
         markup=Markup(markup),
         style=style,
@@ -188,23 +187,10 @@ def picture_uri(picture: np.ndarray) -> str:
     kind = "png" if max(image.size) <= LOSSLESS else "jpeg"
     with io.BytesIO() as file:
         image.save(file, kind, quality=88, optimize=True)
-        return f"data:image/{kind};base64,{to_base64(file.getvalue())}"
+        return pages.data_uri(kind, file.getvalue())
 
 
 def to_base64(content: np.ndarray | bytes) -> str:
     """Return bytes, or the bytes of an array, in base64."""
     raw = content if isinstance(content, bytes) else np.ascontiguousarray(content).tobytes()
     return base64.b64encode(raw).decode()
-
-
-def _source(environment: Environment, name: str) -> str:
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
-
-
-def _environment() -> Environment:
-    return Environment(
-        loader=PackageLoader("vitcli.runner.visualize.explorer"),
-        autoescape=True,
-        undefined=StrictUndefined,
-    )

@@ -5,9 +5,9 @@ import re
 import pytest
 
 from tests.fabricated_study import make_reference, make_study
-from vitcli.runner.columns import TextColumn, lay_out, make_column, narrow, wrap, wrap_line
 from vitcli.runner.study.table import build, render
-from vitcli.runner.text import quantity, shorten
+from vitcli.runner.tables import lay_out, make_table
+from vitcli.runner.text import quantity, wrap, wrap_line
 
 WIDTHS = (40, 60, 80, 100, 120)
 LONG = "no-positional-encoding-and-a-name-of-fifty-letters"
@@ -35,12 +35,11 @@ def words(text: str) -> list[str]:
 @pytest.mark.parametrize("width", WIDTHS)
 def test_a_study_fits_and_keeps_every_word_and_every_cell(width):
     text = render(study(), "text", width)
-    name = shorten(LONG, width)
-    lines = [line for line in text.splitlines() if "vitcli " not in line]
+    lines = [line for line in text.splitlines() if "vitcli " not in line and line != LONG]
     assert max(map(len, lines)) <= width
     table = build(study())
     everything = " ".join([table.caption, *table.notes, *(c.header for c in table.columns)])
-    known = {*words(render(study(), "text")), *words(everything), name}
+    known = {*words(render(study(), "text")), *words(everything)}
     assert set(words(text)) <= known, "a word is broken"
     for row in table.rows:
         for cell in row[1:]:
@@ -65,43 +64,32 @@ def test_each_note_is_printed_once(width):
         assert flat.count(" ".join(start.split()).replace("- ", "-")) == 1, start
 
 
-def columns(*cells: str) -> list[TextColumn]:
+def lines(*cells: str, width: int | None) -> list[str]:
     """A table of one row; the headers are a, b, c ..."""
-    return [make_column(chr(97 + i), [cell], right=i > 0, limit=0) for i, cell in enumerate(cells)]
+    header = [chr(97 + i) for i, _ in enumerate(cells)]
+    return lay_out(make_table(header, [cells], range(1, len(cells))), width)
 
 
-def lines(*cells: str, width: int) -> list[list[str]]:
-    return [[*block.head, *block.body] for block in lay_out(columns(*cells), width)]
+def test_numbers_are_aligned_right():
+    assert lines("name", "11", "22", width=12) == ["a      b   c", "name  11  22"]
 
 
-def test_a_table_is_one_block_as_long_as_it_fits():
-    assert lines("name", "11", "22", width=12) == [["a      b   c", "name  11  22"]]
+def test_a_table_that_cannot_fit_is_a_list():
+    assert lines("name", "11111", "22222", width=11) == ["a", "name", "  b  11111", "  c  22222"]
 
 
-def test_columns_that_do_not_fit_follow_below_with_the_name():
-    first, second = lines("name", "11111", "22222", width=11)
-    assert first == ["a         b", "name  11111"]
-    assert second == ["a         c", "name  22222"]
+def test_only_a_word_longer_than_the_line_is_shortened_and_keeps_both_ends():
+    shown = lines("a-long-name", "a-longer-word-than-that", width=20)
+    assert shown[1:] == ["a-long-name", "  b  a-long...-that"]
 
 
-def test_a_long_name_stands_above_its_cells_if_this_saves_a_block():
-    assert lines("a-long-name", "11", "22", width=12) == [
-        ["a", "   b   c", "a-long-name", "  11  22"]
+def test_words_wrap_in_their_column():
+    table = make_table(["h", "i"], [["name", "three short words here and [-1.0, 2.0]"]])
+    assert lay_out(table, 30) == [
+        "h     i",
+        "name  three short words here",
+        "      and [-1.0, 2.0]",
     ]
-
-
-def test_only_a_name_longer_than_the_line_is_shortened_and_keeps_both_ends():
-    assert lines("the-long-name", "11", width=12)[0][2] == "the-l...name"
-    assert lines("the-long-name", "11", width=13)[0][2] == "the-long-name"
-
-
-def test_words_wrap_in_their_column_before_columns_move():
-    def make(limit):
-        cells = ("name", "three short words here and more of them")
-        return [make_column("h", [c], right=False, limit=limit * i) for i, c in enumerate(cells)]
-
-    (block,) = lay_out(narrow(make, 30), 30)
-    assert block.body == ["name  three short words here", "      and more of them"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,62 @@
+"""The table of docs/pretraining.md about the gates of the tasks, from results/tasks/*.json."""
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+from vitcli.runner.tables import markdown_grid
+
+FOLDER = Path(__file__).resolve().parents[1] / "results" / "tasks"
+GATES = {
+    "mae": ("masked_mse", "nearest_mse", "probe_before", "probe_after"),
+    "dino": ("knn_before", "knn_after", "loss"),
+    "lejepa": ("knn_before", "knn_after", "loss"),
+    "clip": (
+        *("zero_shot_accuracy", "trained_prompts_accuracy"),
+        *("l1_seen_pair_accuracy", "l1_unseen_pair_accuracy"),
+        *("l1_unseen_class_accuracy", "l1_unseen_transformation_accuracy"),
+        *("superclass_accuracy", "l2_superclass_accuracy"),
+        *("l2_accuracy_among_unseen", "l2_accuracy_among_all"),
+    ),
+    "fusion": ("accuracy", "image_accuracy", "sound_accuracy", "retrieval"),
+}
+"""Name of a result file -> the numbers of a training that the table shows."""
+
+
+def gates() -> str:
+    """Return the means of the numbers of each case over the seeds."""
+    paths = {name: FOLDER / f"{name}.json" for name in GATES}
+    found = {name: json.loads(path.read_text()) for name, path in paths.items() if path.exists()}
+    rows = [
+        [f"`{name}`", case, str(len(trials)), means(name, trials)]
+        for name, document in found.items()
+        for case, trials in trials_of(document).items()
+    ]
+    grid = markdown_grid(["gate", "case", "seeds", "mean of the numbers"], rows, [2])
+    return f"{grid}\n\nMeasured by {', '.join(map(made_by, found.values()))}."
+
+
+def made_by(document: dict[str, Any]) -> str:
+    """Return command, hardware, date and commit of a gate's result file."""
+    one = document if "date" in document else next(iter(document["settings"].values()))
+    where = one["environment"]
+    made = f"{where['hardware']}; {one['date']}, commit {where['commit'][:9]}"
+    return f"`{document['command']}` ({made})"
+
+
+def trials_of(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return case -> its trainings, from a gate's result file."""
+    if "results" in document:
+        return dict(document["results"])
+    return {name: setting["rows"] for name, setting in document["settings"].items()}
+
+
+def means(name: str, trials: list[dict[str, Any]]) -> str:
+    """Return the means of the numbers of a gate, such as ``loss 4.852``."""
+    texts = [
+        f"{number.replace('_', ' ')} {statistics.mean(trial[number] for trial in trials):.3f}"
+        for number in GATES[name]
+        if number in trials[0]
+    ]
+    return ", ".join(texts)

@@ -1,0 +1,48 @@
+"""The tables of docs/ about the two simulations: how often the statistics of a study are right."""
+
+import json
+from collections.abc import Mapping
+
+from experiments.statistics import factorial
+from experiments.statistics import simulation as studies
+from vitcli.runner.tables import markdown_grid
+
+STUDIES = {
+    "interval": "95 % interval holds",
+    "joint": "five joint intervals hold",
+    "pooled": "five pooled intervals hold",
+    "lucky_joint": "small seed share: joint interval holds",
+    "lucky_pooled": "small seed share: pooled interval holds",
+    "different": "a false better or worse",
+    "equivalent": "a false equivalent",
+}
+FACTORIAL = {
+    "single": "an effect, unadjusted",
+    "any": "any effect, after Holm",
+    "higher": "three or more parts",
+    "pooled": "an effect, if one variance is assumed",
+}
+
+
+def simulation() -> str:
+    """Return how often the intervals and the tests of a study are right."""
+    more = (
+        "; shares with a small seed share only where there are 50 such rows, {images} test images"
+    )
+    return _shares(studies.RESULT.read_text(), STUDIES, more)
+
+
+def levels() -> str:
+    """Return how often the tests err in factorial studies without effects."""
+    return _shares(factorial.RESULT.read_text(), FACTORIAL)
+
+
+def _shares(text: str, columns: Mapping[str, str], more: str = "") -> str:
+    stored = json.loads(text)
+    rows = [
+        [name, *(f"{100 * shares[key]:.1f} %" if key in shares else "" for key in columns)]
+        for name, shares in stored["results"].items()
+    ]
+    grid = markdown_grid(["studies", *columns.values()], rows, range(1, len(columns) + 1))
+    made = f"{stored['date']}, commit {stored['commit'][:9]}"
+    return f"{grid}\n\n{stored['studies']:,} studies a row{more.format(**stored)} ({made})."

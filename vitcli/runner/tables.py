@@ -1,0 +1,228 @@
+"""Tables of plain strings as text, Markdown and CSV, and their cells in LaTeX and HTML."""
+
+import csv
+import html
+import io
+import re
+import sys
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from vitcli.runner.text import MINUS, NO_BREAK, printable, shorten, unbroken, wrap, wrap_line
+
+PLUS_MINUS = "\u00b1"
+TEXT_WIDTH = 120
+"""Width of the caption and the notes, in characters. The columns may be wider."""
+CELL_WIDTHS = {"l": 14, "r": 24}
+"""Width of cells with words (l) and with numbers (r), in text. A row's first cell is not
+wrapped."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's header and alignment: l or r."""
+
+    header: str
+    align: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of plain strings; the first cell of a row is the row's header."""
+
+    name: str = ""
+    caption: str = ""
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
+def make_table(
+    header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = ()
+) -> Table:
+    """Return a table without a caption; the columns in ``numeric`` hold numbers."""
+    right = {*numeric}
+    columns = (Column(head, "r" if i in right else "l") for i, head in enumerate(header))
+    return Table(columns=tuple(columns), rows=tuple(map(tuple, rows)))
+
+
+def _one_line(text: str) -> str:
+    """Return text on one line, without control characters."""
+    return " ".join(printable(text, substitute=" ").split())
+
+
+def to_ascii(text: str) -> str:
+    """Return text in ASCII: signs as - and +-, letters without accents, the rest as escapes."""
+    return "".join(map(_fold, ascii_signs(_one_line(text))))
+
+
+def ascii_signs(text: str) -> str:
+    """Return text with a minus as ``-`` and plus-minus as ``+-``."""
+    return text.replace(MINUS, "-").replace(PLUS_MINUS, "+-")
+
+
+def _fold(character: str) -> str:
+    parts = unicodedata.normalize("NFKD", character)
+    letters = "".join(c for c in parts if not unicodedata.combining(c))
+    return letters.encode("ascii", "backslashreplace").decode()
+
+
+def to_text(table: Table, width: int | None = None) -> str:
+    """Return aligned columns in ASCII between rules; long cells take several lines.
+
+    Args:
+        table: The table.
+        width: Characters of a line. Without it, the columns are as wide as they need.
+    """
+    columns = tuple(Column(to_ascii(column.header), column.align) for column in table.columns)
+    rows = tuple(tuple(map(to_ascii, row)) for row in table.rows)
+    lines = lay_out(Table(columns=columns, rows=rows), width, is_study=True)
+    rule = "-" * min(width or sys.maxsize, max(map(len, lines)))
+    limit = min(width or TEXT_WIDTH, TEXT_WIDTH)
+    notes = [line for note in table.notes for line in wrap(to_ascii(note), limit, indent="  ")]
+    return "\n".join([*wrap(to_ascii(table.caption), limit), rule, *lines, rule, *notes])
+
+
+def lay_out(table: Table, width: int | None = None, *, is_study: bool = False) -> list[str]:
+    """Return the lines of aligned columns in which no word and no number is broken.
+
+    Cells with words wrap to fit the width. A table that is wider still is a list: each row is its
+    first cell, and below it a line for each other column. Only a word in these lines that is longer
+    than a line is shortened.
+
+    Args:
+        table: The header and the rows. The texts are printable.
+        width: Characters of a line. Without it, the columns are as wide as they need.
+        is_study: Draw a rule below the header, and wrap all cells to ``CELL_WIDTHS``.
+    """
+    from rich.box import Box
+    from rich.console import Console
+    from rich.table import Table as Grid
+    from rich.text import Text
+
+    if width is not None and narrowest(table) > width:
+        return _as_list(table, width)
+    ruled = Box("\n".join(["    "] * 2 + ["----"] + ["    "] * 5), ascii=True)
+    grid = Grid(
+        box=ruled if is_study else None,
+        padding=(0, 1 if is_study else 2, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        header_style="",
+    )
+    for i, column in enumerate(table.columns):
+        least, body = _limits(table, i)
+        grid.add_column(
+            Text(unbroken(column.header)),
+            justify="right" if column.align == "r" else "left",
+            min_width=least,
+            max_width=max(least, min(body, CELL_WIDTHS[column.align])) if is_study and i else None,
+        )
+    for row in table.rows:
+        grid.add_row(*(Text(unbroken(cell)) for cell in row))
+    screen = Console(
+        file=io.StringIO(), width=width or 1 << 20, color_system=None, force_jupyter=False
+    )
+    with screen.capture() as drawn:
+        screen.print(grid, crop=False)
+    return [line.rstrip().replace(NO_BREAK, " ") for line in drawn.get().splitlines()]
+
+
+def narrowest(table: Table) -> int:
+    """Return the width of the table with as many line breaks as its cells allow."""
+    return sum(_limits(table, i)[0] for i, _ in enumerate(table.columns)) + 2 * (
+        len(table.columns) - 1
+    )
+
+
+def _limits(table: Table, i: int) -> tuple[int, int]:
+    """Return the least width of a column, and the width of its longest cell."""
+    from rich.cells import cell_len  # some letters are two columns wide
+
+    cells = [row[i] for row in table.rows]
+    body = max(map(cell_len, cells), default=0)
+    column = table.columns[i]
+    words = unbroken(" ".join([column.header, *cells])).split()
+    whole = body if not i else min(body, CELL_WIDTHS["r"]) if column.align == "r" else 1
+    return max([*map(cell_len, words), whole, 1]), body
+
+
+def _as_list(table: Table, width: int) -> list[str]:
+    title, *heads = (column.header for column in table.columns)
+    lines, label = [title], max(map(len, heads), default=0)
+    for name, *cells in table.rows:
+        lines.append(name)
+        for head, cell in zip(heads, cells, strict=True):
+            if cell:
+                whole = cell if " " in cell else shorten(cell, width - 6)
+                lines += wrap_line(f"  {head:<{label}}  {whole}", width).split("\n")
+    return lines
+
+
+def to_csv(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as CSV with a line feed after each; None is an empty cell."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def to_markdown(table: Table) -> str:
+    """Return a GitHub table below its caption, followed by the notes as a list."""
+    heads = [escape_markdown(column.header) for column in table.columns]
+    rows = [[escape_markdown(cell) for cell in row] for row in table.rows]
+    numeric = [i for i, column in enumerate(table.columns) if column.align == "r"]
+    caption = [f"**{escape_markdown(table.caption)}**", ""] if table.caption else []
+    notes = [f"- {escape_markdown(note)}" for note in table.notes]
+    grid = markdown_grid(heads, rows, numeric)
+    return "\n".join([*caption, grid, *([""] if notes else []), *notes])
+
+
+def markdown_grid(
+    header: Sequence[str], rows: Iterable[Sequence[str]], numeric: Iterable[int] = ()
+) -> str:
+    """Return a GitHub table of cells that are Markdown already."""
+    right = {*numeric}
+    rules = ["---:" if i in right else ":---" for i, _ in enumerate(header)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (header, rules, *rows))
+
+
+def escape_markdown(text: str) -> str:
+    """Return text on one line in which Markdown sees no markup."""
+    text = ascii_signs(_one_line(text))
+    # Markdown sees no markup in an underscore inside a word, nor in brackets without an address
+    # behind them. A backslash there would break addresses.
+    return re.sub(r"[\\`*|<>~$&]|\](?=\()|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9])", r"\\\g<0>", text)
+
+
+LATEX = {
+    "\\": r"\textbackslash{}",
+    "{": r"\{",
+    "}": r"\}",
+    "%": r"\%",
+    "&": r"\&",
+    "#": r"\#",
+    "$": r"\$",
+    "_": r"\_",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": "$<$",
+    ">": "$>$",
+    "|": r"\textbar{}",
+    MINUS: "$-$",
+    PLUS_MINUS: r"$\pm$",
+}
+
+
+def latex_text(text: str) -> str:
+    """Return text that prints unchanged in a plain LaTeX article; two hyphens stay two hyphens."""
+    folded = (c if c in LATEX else _fold(c) for c in _one_line(text))
+    escaped = "".join(LATEX.get(c, c) for part in folded for c in part)
+    return escaped.replace("--", "-{}-").replace("--", "-{}-")
+
+
+def html_text(text: str) -> str:
+    """Return text on one line, escaped for HTML."""
+    escaped = html.escape(_one_line(text))
+    return escaped.replace(MINUS, "&minus;").replace(PLUS_MINUS, "&plusmn;")

@@ -1,0 +1,115 @@
+"""The tables of the numbers that `vitcli visualize` measures, for terminal, page and docs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from vitcli.runner.tables import PLUS_MINUS, Table, make_table
+from vitcli.runner.text import percent, quantity
+from vitcli.runner.visualize.claims import LIMITS, describe_untrained, full_verdict
+from vitcli.runner.visualize.statistics import plus_minus
+
+Numbers = Mapping[str, Any]
+"""The numbers of a figure, as JSON values."""
+
+
+def tables_of(figure: str, found: Numbers) -> list[Table]:
+    """Return the tables of a figure's numbers; none for a figure without a table."""
+    if figure == "distance":
+        return [distances(found), claims(found)]
+    if figure == "faithfulness":
+        return [faithfulness(found), randomisation(found["randomisation"])]
+    return []
+
+
+def distances(found: Numbers) -> Table:
+    """Return the distance, locality and entropy of attention by layer."""
+    header = ["layer", "distance, pixels", "of uniform attention", "nearest to farthest head"]
+    header += ["within 3x3 patches", "entropy, nats", "head similarity"]
+    rows = [
+        [
+            str(row["layer"]),
+            _pm((row["distance"], row["distance_sd"]), ".2f"),
+            f"{row['of_uniform']:.2f}",
+            f"{row['nearest_head']:.2f} to {row['farthest_head']:.2f}",
+            percent(row["near_share"], 0),
+            f"{row['entropy']:.2f}",
+            "" if row["head_similarity"] is None else f"{row['head_similarity']:.2f}",
+        ]
+        for row in found["layers"]
+    ]
+    note = (
+        f"n = {found['n']:,} test images; \u00b1 is the standard deviation over images. Uniform"
+        f" attention has a distance of {found['uniform_distance']:.2f} pixels and"
+        f" {percent(found['uniform_near_share'], 0)} of its weight within 3x3 patches. Head"
+        " similarity is the mean cosine between the maps of two heads."
+    )
+    return replace(make_table(header, rows, range(len(header))), notes=(note,))
+
+
+def claims(found: Numbers) -> Table:
+    """Return the verdict on each claim of the course report about attention."""
+    rows = [
+        [each["claim"], full_verdict(each), each["measured"], describe_untrained(each)]
+        for each in found["claims"]
+    ]
+    notes = [LIMITS]
+    if "untrained_seeds" in found:
+        seeds = quantity(len(found["untrained_seeds"]), "random seed")
+        images = quantity(found["untrained_num_images"], "test image")
+        notes.append(
+            "Untrained models: the 95 % prediction interval from the initial weights of"
+            f" {seeds}, on {images}. If the 95 % interval of the measured number reaches into it,"
+            " this model is not distinguishable from an untrained one."
+        )
+    header = ["claim", "verdict", "measured on this model", "untrained models"]
+    return replace(make_table(header, rows), notes=tuple(notes))
+
+
+def faithfulness(found: Numbers) -> Table:
+    """Return the deletion and insertion areas of each method."""
+    header = ["map", "deletion (low is good)", "insertion (high is good)", "insertion - deletion"]
+    header += ["against random", "against centre"]
+    rows = [
+        [
+            row["method"],
+            f"{row['deletion_area']:.3f}",
+            f"{row['insertion_area']:.3f}",
+            f"{row['gap']:+.3f}",
+            *(_against(row, other) for other in ("random", "centre")),
+        ]
+        for row in found["methods"]
+    ]
+    note = (
+        "Areas under the curves of the predicted class's probability. Differences are paired by"
+        f" image; \u00b1 is half the 95 % interval. n = {found['n']:,} test images."
+    )
+    return replace(make_table(header, rows, range(1, 6)), notes=(note,))
+
+
+def _against(row: Numbers, other: str) -> str:
+    return "" if row["method"] == other else _pm(row[f"against_{other}"], "+.3f")
+
+
+def _pm(pair: Sequence[float | None], form: str) -> str:
+    mean, error = pair
+    assert mean is not None
+    return plus_minus(mean, error, form).replace("+-", PLUS_MINUS)
+
+
+def randomisation(found: Numbers) -> Table:
+    """Return the rank correlations of each method while layers lose their trained weights."""
+    methods = found["methods"]
+    rows = [
+        [part, *(_pm(row["correlation"][step], "z.2f") for row in methods)]
+        for step, part in enumerate(found["parts"])
+    ]
+    note = (
+        "Spearman's rank correlation with the trained model's map, mean of"
+        f" {quantity(found['n'], 'test image')} and {len(found['seeds'])} draws of initial weights;"
+        ' \u00b1 is half the 95 % interval over draws. Adebayo et al. 2018, "Sanity Checks for'
+        ' Saliency Maps".'
+    )
+    header = ["re-initialised down to", *(row["method"] for row in methods)]
+    table = make_table(header, rows, range(1, len(header)))
+    return replace(table, notes=(note, found["sentence"]))
