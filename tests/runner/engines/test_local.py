@@ -102,3 +102,21 @@ def test_after_a_failed_gpu_another_process_takes_the_next_trial(tmp_path, monke
     first, second, third, fourth = [event.reason for event in events if isinstance(event, Ended)]
     assert first == second, "the data of one trial were bad"
     assert len({second, third, fourth}) == 3
+
+
+LINGERING = """
+import json, sys, time
+from vitcli.runner.train.events import Ended, TrialEvent, to_line
+for line in sys.stdin:
+    event = TrialEvent(json.loads(line)["folder"], Ended(state="finished"))
+    print(to_line(event), end="", flush=True)
+time.sleep(600)
+"""
+"""A worker that does not end when there are no more trials."""
+
+
+def test_a_process_that_does_not_end_does_not_delay_the_study(tmp_path, monkeypatch):
+    monkeypatch.setattr(engine, "EXIT_TIMEOUT", 0.2)
+    monkeypatch.setattr(engine, "PROGRAM", ("-c", LINGERING))
+    workers = LocalEngine(tmp_path, [Job("a")], count=1, threads=1)
+    assert [found.event.state for found in workers.events(lambda: None)] == ["finished"]
