@@ -4,7 +4,6 @@ import itertools
 
 import numpy as np
 import pytest
-from scipy import stats
 
 from vitcli.runner.study.combinations import cells
 from vitcli.runner.study.factorial import alone, effects, higher_interactions
@@ -33,13 +32,6 @@ def values(found):
     return {"".join(each.parts): each.value for each in found}
 
 
-def test_cells_are_all_combinations():
-    assert ["".join(sorted(cell)) for cell in cells(PARTS)] == [
-        "", "a", "b", "c", "ab", "ac", "bc", "abc"
-    ]  # fmt: skip
-    assert len(cells("abcde")) == 32
-
-
 def test_effects_by_hand():
     # a alone costs 4, b alone 2, both 10: the effect of a is -4 without b and -8 with b.
     y = {"": [50, 52], "a": [46, 48], "b": [48, 50], "ab": [40, 42]}
@@ -52,22 +44,6 @@ def test_known_effects_are_found():
     main, pairs = {"a": -10.0, "b": 3.0, "c": 0.0}, {("a", "b"): 5.0, ("b", "c"): -1.0}
     exact = values(effects(PARTS, scores(main, pairs)))
     assert exact == pytest.approx({"a": -10, "b": 3, "c": 0, "ab": 5, "ac": 0, "bc": -1}, abs=1e-9)
-
-
-def test_the_error_is_the_sum_of_what_each_cell_says():
-    made = scores({"a": 1.0}, {}, noise=1.0)
-    table = np.array([list(row.values()) for row in made.values()])  # 8 cells, 3 seeds
-    rest = table - table.mean(0) - table.mean(1, keepdims=True) + table.mean()
-    variances = (rest**2).sum(1) / 2 * 8 / 7  # seeds take one of 8 parts of the residuals
-    error = (variances.sum() / 3 / 4**2) ** 0.5
-    freedom = variances.sum() ** 2 / (variances**2 / 2).sum()
-    by_part = {"".join(each.parts): each for each in effects(PARTS, made)}
-    half = stats.t.ppf(0.975, freedom) * error
-    assert by_part["a"].freedom == pytest.approx(freedom)
-    assert (by_part["a"].high - by_part["a"].low) / 2 == pytest.approx(half)
-    assert (by_part["ab"].high - by_part["ab"].low) / 2 == pytest.approx(2 * half)
-    assert by_part["a"].p == pytest.approx(2 * stats.t.sf(abs(by_part["a"].value) / error, freedom))
-    assert by_part["a"].p_holm >= by_part["a"].p
 
 
 def test_a_wild_cell_leaves_few_degrees_of_freedom():

@@ -70,7 +70,7 @@ def found_by_pooled_interval(scores: np.ndarray, m: int) -> bool:
     return MeanError.of_seeds(rows[0], pool_seed_variance(rows)).interval(0.05 / m)[0] > 0
 
 
-@pytest.mark.parametrize(("pairs", "m"), [(3, 2), (3, 5), (5, 5)])
+@pytest.mark.parametrize(("pairs", "m"), [(3, 2), (5, 5)])
 def test_too_few_seeds_for_a_p_detect_by_the_pooled_interval(pairs, m):
     size = planned_detectable(pairs, m)
     scores = np.random.default_rng(1).normal(0, 1 / 2**0.5, (400, m + 1, pairs))
@@ -99,7 +99,7 @@ def found_by_both_tests(numbers: np.ndarray, m: int) -> np.ndarray:
     return np.maximum(stats.ttest_1samp(numbers, 0, axis=1).pvalue, flips) <= 0.05 / m
 
 
-@pytest.mark.parametrize(("pairs", "m"), [(6, 1), (8, 5), (11, 5), (12, 20), (16, 20)])
+@pytest.mark.parametrize(("pairs", "m"), [(6, 1), (8, 5), (14, 20)])
 def test_the_detectable_difference_passes_both_tests_of_p_with_its_power(pairs, m):
     # With 8 seeds and 5 comparisons, only 8 differences of one sign give a p below 0.01.
     numbers = np.random.default_rng(1).normal(planned_detectable(pairs, m), 1, (600, pairs))
@@ -116,7 +116,7 @@ def test_the_probability_to_be_below_counts_pairs_of_one_seed():
     assert probability_below([1, 2, 3], [1, 2, 3])[0] == 0.5
 
 
-@pytest.mark.parametrize("below", [0, 1, 3, 8])
+@pytest.mark.parametrize("below", [0, 3, 8])
 def test_the_interval_of_a_probability_is_scipys(below):
     found = probability_below([0] * below + [2] * (8 - below), [1] * 8)
     exact = stats.binomtest(below, 8).proportion_ci(0.95, "exact")
