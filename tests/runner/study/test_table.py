@@ -1,4 +1,4 @@
-"""The table of a study: what it says."""
+"""The table of a study: what its cells and notes say."""
 
 import json
 
@@ -8,6 +8,8 @@ from tests.fabricated_study import make_reference, make_row, make_study
 from tests.runner.study.tables import cell, cells
 from vitcli.runner.study.result import Candidate, StudyResult
 from vitcli.runner.study.table import build, read_document, render, signed
+
+DIFFERENCE = "difference [95 % CI]"
 
 
 def all_notes(doc: StudyResult) -> str:
@@ -19,7 +21,7 @@ def test_a_small_table_as_text():
     shown = [line.split("  ") for line in render(doc, "text").splitlines()[4:8]]
     header, _, base, less = ([cell.strip() for cell in line if cell.strip()] for line in shown)
     assert header[:-1] == [
-        *("variant", "parameters", "n", "accuracy, %", "difference [95 % CI]", "p (Holm)", "effect")
+        *("variant", "parameters", "n", "accuracy, %", DIFFERENCE, "p (Holm)", "effect")
     ]
     assert base == ["base", "305,002", "3", "92.00 +- 2.00", "baseline", "32 s"]
     assert less == [
@@ -37,23 +39,19 @@ def test_incomplete_rows_name_their_open_trials(doc):
     assert cell(doc, "baseline", "not finished") == ""
     mixed = make_study({"base": ["diverged", "diverged", "missing"]})
     assert cell(mixed, "base", "accuracy, %") == "no result yet"
-    assert cell(mixed, "base", "diverged") == "2 of 3"
 
 
 def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n(doc):
-    assert cell(doc, "single-head", "difference [95 % CI]") == "\u22120.10 (1 pair)"
-    rows = {"base": [0.9, "failed", 0.9], "less": [0.8, 0.8, 0.8], "none": ["failed", 0.8, "stale"]}
-    found = [row["difference [95 % CI]"] for row in cells(make_study(rows))]
+    assert cell(doc, "single-head", DIFFERENCE) == "\u22120.10 (1 pair)"
+    rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8] * 4, "none": ["failed", 0.8, "stale"]}
     minus = "\u221210.00"
-    assert found == ["baseline", f"{minus} (2 pairs)", "no pair"]
-    rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8, 0.8, 0.8, 0.8]}
     whole = f"{minus} [{minus}, {minus}] (3 pairs)"
-    assert cell(make_study(rows), "less", "difference [95 % CI]") == whole
+    assert [row[DIFFERENCE] for row in cells(make_study(rows))] == ["baseline", whole, "no pair"]
 
 
 def test_empty_columns_are_left_out(doc):
     plain = make_study({"base": [0.9], "less": [0.8]})
-    own = {"variant", "parameters", "n", "accuracy, %", "difference [95 % CI]", "p (Holm)"}
+    own = {"variant", "parameters", "n", "accuracy, %", DIFFERENCE, "p (Holm)"}
     own |= {"training time per trial"}
     assert set(cells(plain)[0]) == own
     source = {"source's accuracy, %", "source's drop", "direction only"}
@@ -68,38 +66,23 @@ def test_empty_columns_are_left_out(doc):
     assert cell(same, "less", "source's hours") == ""
 
 
-def test_verdicts_are_shown(doc):
-    pooled = doc.replace(rows=(*doc.rows, make_row("other", [0.87, 0.88, 0.87])), num_comparisons=6)
-    assert cell(doc, "no-ffn", "direction only") == "undecided"
-    assert cell(pooled, "no-ffn", "direction only") == "same"
-    assert cell(doc, "no-residual", "direction only") == "diverged"
-    assert cell(doc, "single-head", "direction only") == "incomplete"
-    assert cell(doc, "no-layernorm", "direction only") == ""
-    assert cell(pooled.replace(same_setting=True), "no-ffn", "verdict") == "replicates"
-
-
 def test_a_tuned_study_shows_the_chosen_setting():
     settings = [Candidate(setting={"optim.lr": lr}, val_accuracy=0.5) for lr in (0.001, 0.01)]
     tuned = make_row("base", [0.9]).replace(candidates=tuple(settings), chosen={"optim.lr": 0.01})
     open_ = make_row("less", ["missing"]).replace(candidates=tuple(settings))
     doc = make_study({}, rows=(tuned, open_), num_comparisons=1)
     assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
-    assert "validation split" in all_notes(doc)
-    timed = tuned.replace(trials=(tuned.trials[0].replace(train_seconds=36.0),))
-    assert "0.6 core minutes, without the settings" in all_notes(doc.replace(rows=(timed, open_)))
 
 
 def test_p_is_shown_only_for_enough_seeds():
     base = [0.9, 0.91, 0.92, 0.93, 0.9, 0.91]
     rows = {"base": base, "less": [value - 0.1 for value in base]}
     assert cell(make_study(rows), "less", "p (Holm)") == "0.031"
-    assert "exact two-sided sign-flip permutation test" in all_notes(make_study(rows))
     few = make_study({"base": base[:5], "less": base[:5]})
     assert cell(few, "less", "p (Holm)") == "1 more seed"
-    assert "No test: with 1 comparison, no p-value can" in all_notes(few)
     many = {name: values * 3 for name, values in rows.items()}
-    assert "Monte Carlo (99,999 draws, fixed seed" in all_notes(make_study(many))
     assert cell(make_study(many), "less", "p (Holm)") == "< 0.001"
+    assert "99,999 draws" in all_notes(make_study(many))
 
 
 def test_the_caption_holds_the_question_and_the_hypothesis(doc):
@@ -113,52 +96,38 @@ def test_the_caption_holds_the_question_and_the_hypothesis(doc):
 def test_notes_hold_the_method_and_the_environment(doc):
     text = all_notes(doc.replace(dirty=True, commits=("1" * 40, "2" * 40)))
     for fact in (
-        "n: number of finished trials",
-        "standard deviation over seeds",
-        "initialisation, data order and augmentation",
-        "last epoch",
-        "paired by seed",
-        "95 % t interval",
-        "Sampling error of the test set",
         "6 epochs on shapes (10,000 training images, hash dddddddddddd)",
         "AMD EPYC, 2 threads; 1 CPU thread per trial; fp32; torch 2.15.0",
         "commit 111111111111, 222222222222; with uncommitted changes; 2026-11-21",
         "A. Author, A Report, section 5",
         "Command: vitcli ablate made-up",
-        "look better than it is",
     ):
         assert fact in text
-    assert "uncommitted" not in all_notes(doc)
-    assert "continued, not bit-identical: base/seed1" in all_notes(
-        doc.replace(inexact=("base/seed1",))
-    )
-    assert "bit-identical" not in all_notes(doc)
+    assert "bit-identical: base/seed1" in all_notes(doc.replace(inexact=("base/seed1",)))
+    assert not [word for word in ("uncommitted", "bit-identical") if word in all_notes(doc)]
 
 
 def test_notes_say_what_a_table_cost_and_how_to_repeat_one_trial(doc):
-    row = doc.rows[0].replace(
-        trials=tuple(
-            trial.replace(train_seconds=1800.0, measured={"train_flops": 2e14})
-            for trial in doc.rows[0].trials
-        )
-    )
-    other = row.replace(variant="less, more")
+    cost = {"train_seconds": 1800.0, "measured": {"train_flops": 2e14}}
+    trials = tuple(trial.replace(**cost) for trial in doc.rows[0].trials)
+    row, other = (doc.rows[0].replace(trials=trials, variant=v) for v in ("base", "less, more"))
     doc = doc.replace(rows=(row, other), threads=2)
     assert "6 trainings, 1.2 PFLOP, 6 core hours." in all_notes(doc)
     assert "vitcli ablate made-up --only 'less, more' --seeds 0" in all_notes(doc)
     assert "3 hours of one device" in all_notes(doc.replace(hardware=("NVIDIA H100",)))
-    some = row.replace(trials=(*row.trials[:2], row.trials[2].replace(measured={})))
+    some = row.replace(trials=(*trials[:2], trials[2].replace(measured={})))
     assert "6 trainings, 6 core hours." in all_notes(doc.replace(rows=(some, other)))
 
 
-def test_rows_of_another_length_are_named():
-    doc = make_study({"base": [0.9], "less": [0.8]}, epochs=12)
-    assert "12 epochs (but base: 6, less: 6) on shapes" in all_notes(doc)
-
-
-def test_shortened_epochs_are_named():
-    doc = make_study({"base": [0.9]}, base_config={"train.limit_batches": 2})
-    assert "Training: 6 epochs of only 2 batches on shapes" in all_notes(doc)
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"epochs": 12}, "12 epochs (but base: 6, less: 6) on shapes"),
+        ({"base_config": {"train.limit_batches": 2}}, "6 epochs of only 2 batches on shapes"),
+    ],
+)
+def test_other_lengths_of_a_training_are_named(changes, text):
+    assert text in all_notes(make_study({"base": [0.9], "less": [0.8]}, **changes))
 
 
 @pytest.mark.parametrize(
@@ -169,15 +138,11 @@ def test_differences_have_a_sign(value, text):
     assert signed(value, 2) == text
 
 
-def test_a_comparison_of_models_shows_what_they_cost(doc):
+def test_a_comparison_of_models_shows_what_they_cost():
     swin = make_row("swin", [0.5, 0.6, 0.7], forward_flops=61_234_567)
     speeds = (1000.0, 1500.0, 4000.0)
     trials = [t.replace(images_per_second=s) for t, s in zip(swin.trials, speeds, strict=True)]
     swin = swin.replace(changes={"model.family": "swin"}, trials=tuple(trials))
-    rows = (make_row("vit", [0.6, 0.7]), swin)
-    compared = doc.replace(rows=tuple(row.model_dump() for row in rows), reference=None)
-    assert cell(compared, "swin", "MFLOP per image") == "61.2"
-    assert cell(compared, "vit", "MFLOP per image") == ""
-    assert cell(compared, "swin", "images/s") == "1,500"
-    assert "multiply-add" in all_notes(compared)
-    assert "MFLOP" not in render(doc, "text")
+    doc = make_study({}, rows=(make_row("vit", [0.6, 0.7]), swin))
+    assert [row["MFLOP per image"] for row in cells(doc)] == ["", "61.2"]
+    assert cell(doc, "swin", "images/s") == "1,500"
