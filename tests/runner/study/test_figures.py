@@ -21,15 +21,9 @@ from vitcli.runner.study.figures import (
     forest,
     keep_between,
     spread,
-    write_figures,
 )
 from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
 from vitcli.runner.study.statistics import compare
-
-
-def picture(draw, doc: StudyResult, form: str) -> bytes:
-    return encode(lambda: draw(doc), form)
-
 
 ROWS: dict[str, list[float | str]] = {
     "baseline": [0.93, 0.94, 0.92],
@@ -64,18 +58,14 @@ def drawn(documents: dict[str, StudyResult]) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("form", FIGURE_FORMATS)
-@pytest.mark.parametrize(("figure", "name"), drawn(DOCUMENTS))
-def test_every_document_can_be_drawn_to_the_same_bytes(name, form, figure):
-    first = picture(FIGURES[figure], DOCUMENTS[name], form)
-    assert first == picture(FIGURES[figure], DOCUMENTS[name], form)
+@pytest.mark.parametrize(
+    ("figure", "name"), [("forest", "mixed"), ("curves", "hostile"), ("effects", "crossed")]
+)
+def test_a_document_is_drawn_to_the_same_bytes_again(name, form, figure):
+    first, again = (encode(lambda: FIGURES[figure](DOCUMENTS[name]), form) for _ in range(2))
+    assert first == again
     assert first.startswith(b"\x89PNG" if form == "png" else b"<?xml")
     assert b"<script" not in first
-
-
-def test_other_numbers_give_other_bytes():
-    other = make_study(ROWS | {"no-ffn": [0.86, 0.89, 0.88]})
-    for draw in figures_of(other).values():
-        assert picture(draw, make_study(ROWS), "png") != picture(draw, other, "png")
 
 
 def points(doc: StudyResult, colour: str) -> list[list[float]]:
@@ -94,10 +84,7 @@ def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
     pairs = [line.get_xdata() for line in lines if line.get_marker() == "o"]
     np.testing.assert_allclose(pairs[0], [-7, -5, -5])
     assert [len(p) for p in pairs] == [3, 1, 0]
-
-
-def test_the_forest_plot_names_trials_without_a_number():
-    texts = [text.get_text() for text in forest(DOCUMENTS["mixed"]).axes[0].texts]
+    texts = [text.get_text() for text in forest(doc).axes[0].texts]
     assert texts[0].endswith("n = 3")
     assert texts[1].endswith("n = 1, 1 diverged, 1 not finished")
     assert texts[2] == "1 diverged, 2 not finished"
@@ -125,21 +112,6 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
 def test_curves_name_their_images(changes, split):
     doc = make_study({"a": [0.6]}, base_config=changes)
     assert split in curves(doc).axes[0].get_ylabel()
-
-
-@given(st.lists(st.floats(0, 100), max_size=12), st.floats(0.1, 10))
-def test_labels_are_apart_and_keep_their_order(values, step):
-    places = spread(sorted(values), step)
-    assert len(places) == len(values)
-    assert all(b - a >= step - 1e-6 for a, b in itertools.pairwise(places))
-    if len(values) == 1:
-        assert places == values
-
-
-def test_files_are_written_in_both_formats(tmp_path):
-    written = write_figures(DOCUMENTS["mixed"], tmp_path / "figures")
-    assert sorted(written) == ["curves.png", "curves.svg", "forest.png", "forest.svg"]
-    assert all(path.stat().st_size > 2000 for path in written.values())
 
 
 def one_epoch(doc: StudyResult) -> StudyResult:
@@ -185,7 +157,8 @@ def test_a_range_is_drawn_only_where_there_is_one():
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
-def test_names_stay_beside_the_curves(values):
+def test_names_are_apart_and_stay_beside_the_curves(values):
+    assert spread([50.0], 1) == [50.0]
     step = 100 / 11
     places = keep_between(spread(sorted(values), step), step, 0, 100)
     assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
