@@ -1,6 +1,5 @@
 """Regularised evolution, as a sampler of Optuna, and the choice of a sampler."""
 
-import json
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -20,9 +19,7 @@ from vitcli.runner.search.samplers import (
 @pytest.fixture
 def search(here):
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    space = (
-        "{model.depth: [1, 2, 3, 4], model.embed_dim: [16, 32, 48], model.mlp_ratio: [1.0, 2.0]}"
-    )
+    space = "{model.depth: [1, 2, 3, 4], model.embed_dim: [16, 32, 48], model.num_heads: [1, 2]}"
     return load_search(write_search(space=space, sampler="evolution"))
 
 
@@ -72,13 +69,8 @@ def test_the_oldest_die_even_the_best_of_them(search):
     children = [propose(search, study, seed) for seed in range(20)]
     assert all(distance(child, heir) == 1 for child in children)
     assert not all(distance(child, dead) == 1 for child in children)
-
-
-def test_a_small_sample_gives_others_a_chance(search):
-    study = make_study(search, [0.9, 0.1, 0.2, 0.3])
-    best = study.trials[0].params
-    far = [distance(propose(search, study, seed, sample=1), best) for seed in range(30)]
-    assert max(far) > 1
+    few = [propose(search, study, seed, sample=1) for seed in range(30)]
+    assert max(distance(child, heir) for child in few) > 1, "a small sample gives others a chance"
 
 
 def test_smaller_is_better_if_the_search_says_so(search):
@@ -94,13 +86,6 @@ def test_before_there_is_a_population_points_are_those_of_random_search(search):
         point = propose(search, study, seed)
         study.sampler = optuna.samplers.RandomSampler(seed=seed)
         assert dict(study.ask(distributions(search.space)).params) == point
-
-
-def test_a_sampler_is_a_function_of_the_history_and_the_seed(search):
-    studies = [make_study(search, [0.1, 0.2, 0.9, 0.3]) for _ in range(2)]
-    children = [[propose(search, study, seed) for seed in range(9)] for study in studies]
-    assert children[0] == children[1]
-    assert len({json.dumps(child) for child in children[0]}) > 1
 
 
 def test_ranges_mutate_too(search):
