@@ -29,9 +29,7 @@ def write(name: str, *lines: str) -> str:
     ("changes", "message"),
     [
         ({"train.precision": "half"}, "--precision: should be 'auto', 'fp32', 'tf32', 'bf16' or "),
-        ({"data.name": "X"}, "--data: 'X' is not one of scenes, shapes, gratings, cifar10, "),
         ({"train.epochs": 3, "model.dept": 4}, "--set: unknown field 'model.dept'; did you mean "),
-        ({"train.epochs": 3, "model.num_heads": 5}, "--set: model: num_heads 5 does not divide "),
         ({"train.epochs": 3, "data.mean": [2.0, "x"]}, "--set: data.mean.1: should be a valid "),
         ({"train.epochs": -1}, "--epochs: should be greater than or equal to 0, got -1"),
     ],
@@ -67,12 +65,9 @@ STUDY = ("base: quickstart", "{}", "seeds: [0]", "variants:", "  first: {}", "  
         ("train: {epoch: 1}", "model.ffn: none", "2: unknown field 'train.epoch'; did you mean"),
         ("seed: 1", "model.ffn: none", "2: a study has 'seeds'"),
         ("threads: none", "model.ffn: none", "2: threads: should be a valid integer, got 'none'"),
-        ("question: 5", "model.ffn: none", "2: question: should be text"),
         ("question: ok", "model.fn: none", "7: variant 'second': unknown field 'model.fn'"),
-        ("question: ok", "question: why?", "7: variant 'second': unknown field 'question'; only a"),
         ("question: ok", "model: {num_heads: 5}", "7: variant 'second': model: num_heads 5 does"),
         ("tune: {optim.lr: [-1.0]}", "model.ffn: none", "2: optim.lr: should be greater than 0"),
-        ("tune: {optim.lr: [0.1]}", "model.ffn: none", "5: variant 'first': 'tune' needs"),
     ],
 )
 def test_a_mistake_in_a_study_names_its_own_line(top, changes, message):
