@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from numpy.testing import assert_allclose
 
-from tests.runner.explain.made_up import bundled, lessons, make_model, make_subject
+from tests.runner.explain.made_up import bundled, make_subject
 from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.random_tensors import normal
 from vitcli.core.nn.patch_embed import patchify
@@ -64,16 +64,8 @@ def test_attention_shows_each_step_of_the_layer(name):
 @every_subject
 def test_cross_attention_of_a_few_queries_is_the_first_rows_of_self_attention(name):
     subject = SUBJECTS[name]()
-    numbers = attention.explain(subject).numbers
     count = attention.NUM_CROSS
-    assert numbers["cross_weights"] == [
-        1,
-        subject.sizes()["heads"],
-        count,
-        subject.sizes()["tokens"],
-    ]
-    assert numbers["cross_output"] == [1, count, subject.sizes()["width"]]
-    assert numbers["cross_error"] < 1e-5
+    assert attention.explain(subject).numbers["cross_error"] < 1e-5
     _, output = attention.cross_attention(subject.layers[-1])
     assert_allclose(output[0].detach(), numpy_layer(subject, -1)["out"][:count], atol=1e-4)
 
@@ -102,32 +94,6 @@ def test_scale_shows_variances_and_entropies_of_the_layers(name):
             assert row[key] == pytest.approx(-(shares * logs).sum(-1).mean(), abs=1e-3)
 
 
-def test_scale_shows_the_variance_of_random_scores_for_the_width_of_the_model():
-    lesson = lesson_of("scale", make_subject(attn_scale="learned"))
-    numbers = lesson.numbers
-    assert [row["width"] for row in numbers["random"]] == [8, 16, 64, 256]
-    for row in numbers["random"]:
-        assert row["before"] == pytest.approx(row["width"], rel=0.05)
-        assert row["after"] == pytest.approx(row["before"] / row["width"], rel=1e-6)
-    assert numbers["wide"] == pytest.approx(16, rel=0.05)
-    assert numbers["uniform_entropy"] == math.log(16)
-    assert len(numbers["layers"]) == 2
-    assert "attn_scale 'learned'" in " ".join(lesson.findings)
-
-
-def test_a_learned_scale_is_the_scale_that_is_shown():
-    subject = make_subject(attn_scale="learned")
-    factor = subject.layers[0].attention.attend.scale().detach()
-    scores = torch.from_numpy(numpy_layer(subject, 0)["scores"]) * factor
-    shown = scale.layer_scores(subject.layers[0])
-    assert shown["after"] == pytest.approx(scores.var().item(), rel=1e-3)
-
-
-def test_average_shows_the_example_of_the_lecture_notes():
-    numbers = average.explain(make_subject()).numbers
-    assert numbers["example"] == pytest.approx([0.2, 0.3, 0.5])
-
-
 @every_subject
 def test_average_shows_the_largest_weights_of_the_sharpest_head(name):
     subject = SUBJECTS[name]()
@@ -141,6 +107,22 @@ def test_average_shows_the_largest_weights_of_the_sharpest_head(name):
     assert_allclose([each["weight"] for each in numbers["largest"]], row[order], atol=1e-5)
     assert numbers["rest"] == pytest.approx(1 - row[order].sum(), abs=1e-5)
     assert numbers["difference"] < 1e-5
+
+
+def test_a_learned_scale_and_a_head_of_zeros_are_explained():
+    """The model keeps its positions."""
+    subject = make_subject(attn_scale="learned", pos_embed="learned")
+    factor = subject.layers[0].attention.attend.scale().detach()
+    scores = torch.from_numpy(numpy_layer(subject, 0)["scores"]) * factor
+    shown = scale.layer_scores(subject.layers[0])
+    assert shown["after"] == pytest.approx(scores.var().item(), rel=1e-3)
+    assert len(lesson_of("scale", subject).numbers["layers"]) == 2
+    torch.nn.init.zeros_(subject.model.head.weight)
+    torch.nn.init.zeros_(subject.model.head.bias)
+    lesson = lesson_of("permutation", subject)
+    assert [length for _, length, _ in lesson.figures[-1][0]["rows"]] == [0, 0]
+    assert subject.model.pos_embed is not None
+    assert not subject.model.patch_embed._forward_hooks
 
 
 def test_tokens_have_the_names_of_their_places():
@@ -178,28 +160,6 @@ def test_graph_shows_degrees_and_the_strongest_edges(name):
     assert [(edge["query"], edge["key"]) for edge in numbers["strongest"]] == expected
     assert_allclose([edge["weight"] for edge in numbers["strongest"]], off.flat[order], atol=1e-5)
     assert numbers["update_error"] < 1e-5
-
-
-def test_graph_is_complete_and_a_convolution_is_not():
-    numbers = lessons()["graph"].numbers
-    inside = sum((min(i + 1, 7) - max(i - 1, 0) + 1) for i in range(8)) ** 2
-    assert (numbers["reach"], numbers["reach_of_convolution"]) == (1, inside / 64**2)
-
-
-def test_messages_along_edges_are_the_node_update():
-    layer = make_subject().layers[-1]
-    messages = graph.passed_messages(layer)
-    weights, values = layer.weights[0], layer.value[0]
-    for node in (0, 7):
-        total = sum(weights[1, node, j] * values[1, j] for j in range(16))
-        assert_allclose(messages[1, node].detach(), total.detach(), atol=1e-5)
-
-
-def test_the_histogram_counts_every_token_once():
-    bars = graph.explain(bundled()).drawings[-1]["rows"]
-    assert len(bars) == 6
-    assert sum(int(text) for *_, text in bars) == bundled().sizes()["tokens"]
-    assert bars[0][0].startswith("0.0 to ")
 
 
 def test_norms_show_the_errors_of_both_kinds():
@@ -243,15 +203,6 @@ def test_permuting_patches_changes_the_logits_only_with_positions(positions):
     assert changes[1] < 1e-4
 
 
-def test_a_model_with_a_head_of_zeros_gives_a_sentence_and_a_drawing():
-    subject = make_subject(pos_embed="learned")
-    torch.nn.init.zeros_(subject.model.head.weight)
-    torch.nn.init.zeros_(subject.model.head.bias)
-    lesson = lesson_of("permutation", subject)
-    assert "does not change its logits" in lesson.findings[0]
-    assert [length for _, length, _ in lesson.figures[-1][0]["rows"]] == [0, 0]
-
-
 def test_the_permuted_tokens_are_those_of_the_permuted_picture():
     subject = make_subject(pos_embed="learned")
     moved = permutation.shuffled_pixels(subject)
@@ -265,13 +216,6 @@ def test_the_permuted_tokens_are_those_of_the_permuted_picture():
     assert row["range"] == pytest.approx((plain.max() - plain.min()).item(), abs=1e-4)
     share = F.softmax(plain, -1).max().item()
     assert row["answers"][0] == f"{'abc'[int(plain.argmax())]}, {100 * share:.1f} %"
-
-
-def test_the_model_keeps_its_positions_and_its_embedding():
-    subject = make_subject(pos_embed="learned")
-    permutation.model_answers(subject)
-    assert subject.model.pos_embed is not None
-    assert not subject.model.patch_embed._forward_hooks
 
 
 @pytest.mark.parametrize(
@@ -297,12 +241,6 @@ def test_flatten_and_multiply_is_the_strided_convolution(fields, is_own):
         assert_allclose(flat, tokens, atol=1e-4)
 
 
-def test_the_difference_shows_when_the_two_maps_differ(monkeypatch):
-    subject = make_subject(patch_embed="linear")
-    monkeypatch.setattr(patches, "patchify", lambda images, size: patchify(images.mT, size))
-    assert patches.convolution_error(subject) > 0.1
-
-
 def test_patches_show_the_sizes_of_the_model():
     numbers = patches.explain(make_subject(pool="cls")).numbers
     shown = {key: numbers[key] for key in ("image", "grid", "patch_numbers", "tokens", "prefix")}
@@ -313,14 +251,3 @@ def test_patches_show_the_sizes_of_the_model():
         {"patch": 4, "patches": 32, "tokens": 33, "edges": 33**2},
     ]
     assert [row["patch"] for row in patches.sequence_lengths(32, 16, 0)] == [1, 2, 4, 8, 16]
-
-
-def test_the_layers_are_those_of_the_model():
-    subject = make_subject(pool="cls")
-    with torch.no_grad():
-        logits, weights = subject.model.forward_with_weights(subject.batch)
-        head = subject.model.forward_head(subject.model.last_norm(subject.last_tokens))
-    assert_allclose(head, logits, atol=1e-5)
-    for layer, expected in zip(subject.layers, weights.values(), strict=True):
-        assert_allclose(layer.weights, expected, atol=1e-6)
-    assert make_model(pool="cls").spec == subject.model.spec
