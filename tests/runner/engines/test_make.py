@@ -1,7 +1,6 @@
 """The door to the engines: what is unknown, not installed or not meant is refused in one line."""
 
 import io
-import re
 import shutil
 import threading
 
@@ -12,9 +11,8 @@ from vitcli.runner.engines import ray as ray_engine
 from vitcli.runner.engines import slurm as slurm_engine
 from vitcli.runner.engines.engine import Cluster, Job, Setup
 from vitcli.runner.engines.local import LocalEngine
-from vitcli.runner.engines.make import ENGINES, OPTIONS, TAKEN, check_engine, make_engine
+from vitcli.runner.engines.make import ENGINES, check_engine, make_engine
 from vitcli.runner.errors import ConfigError
-from vitcli.version import PACKAGE
 
 
 def test_the_local_engine_is_made_from_its_setup(tmp_path):
@@ -23,12 +21,6 @@ def test_the_local_engine_is_made_from_its_setup(tmp_path):
     assert isinstance(engine, LocalEngine)
     assert (engine.count, engine.threads, engine.request) == (2, 2, {"device": "cpu"})
     assert engine.name.format(0) == "worker1.0", "another driver has worker0"
-
-
-def test_a_row_is_all_that_a_new_engine_needs(tmp_path, monkeypatch):
-    monkeypatch.setitem(ENGINES, "mine", lambda root, jobs, setup: "made")
-    monkeypatch.setitem(TAKEN, "mine", ())
-    assert make_engine("mine", tmp_path, [], Setup(threads=1)) == "made"
 
 
 @pytest.mark.parametrize(
@@ -46,28 +38,17 @@ def test_a_mistake_in_the_options_is_named(cluster, text):
         check_engine(cluster)
 
 
-def test_every_option_belongs_to_an_engine():
-    assert {name for taken in TAKEN.values() for name in taken} == OPTIONS.keys()
-
-
 def test_what_is_not_installed_is_named(monkeypatch):
     for module in (ray_engine, slurm_engine):
         monkeypatch.setattr(module, "find_spec", lambda name: None)
     for name, package in (("ray", "ray"), ("slurm", "submitit")):
-        with pytest.raises(ConfigError, match=f"needs the package {package}; type: pip install"):
+        with pytest.raises(ConfigError, match=f"pip install.*{package}"):
             check_engine(Cluster(engine=name))
     monkeypatch.setattr(slurm_engine, "find_spec", lambda name: True)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(ConfigError, match="needs Slurm's program sbatch"):
+    with pytest.raises(ConfigError, match="sbatch"):
         check_engine(Cluster(engine="slurm"))
     assert make.REQUIRED.keys() < ENGINES.keys()
-
-
-@pytest.mark.parametrize(("module", "package"), [("ray", "ray"), ("slurm", "submitit")])
-def test_a_package_is_imported_only_where_it_is_used(module, package):
-    source = (PACKAGE / f"runner/engines/{module}.py").read_text()
-    assert re.search(rf"^ +(import|from) {package}\b", source, re.MULTILINE)
-    assert not re.search(rf"^(import|from) {package}\b", source, re.MULTILINE)
 
 
 def test_lines_of_other_threads_do_not_mix_with_results():
