@@ -225,12 +225,10 @@ def open_p() -> StudyResult:
 
 STUDIES: dict[str, tuple[StudyResult, Effect]] = {
     "enough seeds": (enough(-8), "worse"),
-    "enough seeds, better": (enough(8), "better"),
     "enough seeds, unclear": (enough(0.1, -1.5, 1.5), "undecided"),
     "enough seeds, p alone is open": (open_p(), "undecided"),
     "few seeds": (few(-8), "worse"),
     "few seeds, better": (few(8), "better"),
-    "few seeds, unclear": (few(0.1, -1.0, 0.8), "undecided"),
     "few seeds that agree by luck": (lucky(), "undecided"),
     "few seeds, one variant": (
         make_study({"base": THREE, X: add(THREE, -8)}, **SOURCE),
@@ -241,7 +239,6 @@ STUDIES: dict[str, tuple[StudyResult, Effect]] = {
     "few seeds, vague predictions": (with_images(few(-8), 200), "undecided"),
     "enough seeds, vague predictions": (with_images(enough(-8), 200), "undecided"),
     "diverged variant": (change(few(-8, seeds=4), X, "diverged"), "diverged"),
-    "diverged variant, enough seeds": (change(enough(-8), X, "diverged"), "diverged"),
     "every trial diverged": (change(few(-8), X, *["diverged"] * 3), "diverged"),
     "diverged baseline": (change(enough(-8), "base", "diverged"), "baseline diverged"),
     "diverged baseline, few seeds": (

@@ -85,10 +85,6 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
         write("predictions.npz", arrays(logits=np.array([{}]), labels=np.zeros(1))),
         "missing or damaged",
     ),
-    "no predictions": (
-        write("predictions.npz", arrays(logits=np.zeros((0, 2)), labels=np.zeros(0))),
-        "",
-    ),
     "few predictions": (
         write("predictions.npz", arrays(logits=np.eye(2), labels=np.array([0, 0]))),
         "",
@@ -96,7 +92,6 @@ STALE: dict[str, tuple[Callable[[RunDir], object], str]] = {
     "another trial's meta": (write("meta.json", {"config_hash": "b" * 64, "threads": 1}), ""),
     "no meta": (write("meta.json", {}), ""),
     "sessions are no list": (write("meta.json", {"threads": 1, "sessions": None}), ""),
-    "sessions of text": (write("meta.json", {"threads": 1, "sessions": ["x"]}), ""),
     "no epoch": (write("metrics.jsonl", b'{"step": 1, "test_accuracy": 0.5}\n'), ""),
     "text": (write("metrics.jsonl", b'{"step":1,"epoch":1,"test_accuracy":"x"}\n'), ""),
     **{
