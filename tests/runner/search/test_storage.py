@@ -119,39 +119,34 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
 
 
-def as_pipe(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
+def make_other(make: Callable[[Path], object]) -> Callable[[Path], object]:
+    """Return a change that puts something else in the place of a file."""
+    return lambda path: (path.unlink(), make(path))
 
 
-def as_folder(path: Path) -> None:
-    path.unlink()
-    path.mkdir()
+def replace(old: str, new: str) -> Callable[[Path], object]:
+    return lambda path: path.write_text(path.read_text().replace(old, new))
 
 
-def as_sparse_file(path: Path) -> None:
-    os.truncate(path, 1 << 40)
+def result(**fields: Any) -> Callable[[Path], object]:
+    return lambda path: edit(path, lambda result: result.update(fields))
 
 
 DAMAGE: dict[str, Callable[[Path], object]] = {
-    "pipe": as_pipe,
-    "folder": as_folder,
-    "sparse": as_sparse_file,
+    "pipe": make_other(os.mkfifo),
+    "folder": make_other(os.mkdir),
+    "sparse": lambda path: os.truncate(path, 1 << 40),
     "noise": lambda path: path.write_bytes(os.urandom(300) + b"\n" + path.read_bytes()),
     "json": lambda path: path.write_text(path.read_text() + "3\n"),
     "operation": lambda path: path.write_text(path.read_text() + '{"op_code": 99}\n'),
-    "flipped": lambda path: path.write_text(
-        path.read_text().replace('"values":[0.', '"values":[7.')
-    ),
-    "score": lambda path: edit(path, lambda result: result.update(score=0.99)),
-    "no share": lambda path: edit(path, lambda result: result.update(score=7.5, curve=[[2, 7.5]])),
-    "type": lambda path: edit(path, lambda result: result.update(curve="x")),
-    "hash": lambda path: edit(path, lambda result: result.update(config_hash="../../x")),
-    "unknown": lambda path: edit(path, lambda result: result.update(folder="../../x")),
-    "space": lambda path: path.write_text(path.read_text().replace("[16, 32, 48]", "[16, 32, 47]")),
-    "objectives": lambda path: path.write_text(
-        path.read_text().replace('"directions":[2]', '"directions":[1]')
-    ),
+    "flipped": replace('"values":[0.', '"values":[7.'),
+    "score": result(score=0.99),
+    "no share": result(score=7.5, curve=[[2, 7.5]]),
+    "type": result(curve="x"),
+    "hash": result(config_hash="../../x"),
+    "unknown": result(folder="../../x"),
+    "space": replace("[16, 32, 48]", "[16, 32, 47]"),
+    "objectives": replace('"directions":[2]', '"directions":[1]'),
 }
 
 
