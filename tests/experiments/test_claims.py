@@ -1,25 +1,19 @@
 """Every claim has a verdict that follows, that is checked, and that could be another one."""
 
 import re
-import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
 from experiments.claims import by_computation, claims, computed
 from experiments.claims.by_computation import COMPUTATIONS
 from experiments.claims.by_results import FROM_RESULTS
 from experiments.claims.judge import ITEMS, JUDGED, judge, read_recorded
-from vitcli.cli.attn_map import parse_point
-from vitcli.cli.main import app
 from vitcli.core.inspect import random_tensors
 from vitcli.runner.errors import CheckError, UserError
-from vitcli.runner.experiment.config import find_experiment
-from vitcli.runner.explain.topics import TOPICS
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
 RANDOM: dict[str, Any] = {"random_overlaps": lambda layers, width, heads: [0.24, 0.26]}
@@ -55,30 +49,6 @@ def test_the_recorded_verdict_follows(item):
 
 def numbers(text: str) -> list[float]:
     return [float(found[0].replace(",", "")) for found in WORD.finditer(text)]
-
-
-@pytest.mark.parametrize("item", ITEMS.values(), ids=lambda item: item.id)
-def test_every_command_exists(item):
-    program, *words = shlex.split(item.command)
-    if program == "python":
-        script, option, *names = words
-        assert (script, option) == ("experiments/claims/claims.py", "--check")
-        assert set(names) <= {judged.id for judged in JUDGED}
-        return
-    command = typer.main.get_command(app)
-    while words and words[0] in getattr(command, "commands", {}):
-        command = command.commands[words.pop(0)]
-    assert not hasattr(command, "commands") or command.invoke_without_command, item.command
-    options = {name for parameter in command.params for name in parameter.opts}
-    assert {word for word in words if word.startswith("-")} <= options
-    if command.name in ("train", "ablate", "search") and words and words[0][0] != "-":
-        assert find_experiment(words[0])
-    if command.name == "explain":
-        assert set(words) <= {*TOPICS}
-    if "--query" in words:
-        point = parse_point(words[words.index("--query") + 1])
-        assert point is not None
-        assert all(0 <= share <= 1 for share in point)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """The door to the engines: what is unknown, not installed or not meant is refused in one line."""
 
-import io
 import shutil
-import threading
 
 import pytest
 
@@ -49,13 +47,3 @@ def test_what_is_not_installed_is_named(monkeypatch):
     with pytest.raises(ConfigError, match="sbatch"):
         check_engine(Cluster(engine="slurm"))
     assert make.REQUIRED.keys() < ENGINES.keys()
-
-
-def test_lines_of_other_threads_do_not_mix_with_results():
-    results, log = io.StringIO(), io.StringIO()
-    own = ray_engine.OwnLines(results, log)
-    own.write("result\n")
-    other = threading.Thread(target=own.write, args=("a machine is gone\n",))
-    other.start()
-    other.join()
-    assert (results.getvalue(), log.getvalue()) == ("result\n", "a machine is gone\n")

@@ -52,11 +52,3 @@ def test_only_a_task_with_labels_is_limited_to_the_labelled_images(tiny, monkeyp
 def test_a_wrong_pre_training_is_refused(tiny, changes, problem):
     with pytest.raises(ConfigError, match=problem):
         load_experiment(str(tiny), changes)
-
-
-def test_an_experiment_without_augmentation_gives_none(tiny):
-    Path("plain.yaml").write_text("question: x\ntrain: {epochs: 3}\n")
-    spec = load_experiment(str(tiny), {"pretrain.experiment": "./plain.yaml"}).spec
-    assert spec.pretrain is not None
-    assert (spec.pretrain.train.epochs, spec.pretrain.augment.flip) == (3, "none")
-    assert spec.data.augment.flip == "random"

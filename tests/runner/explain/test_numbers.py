@@ -13,7 +13,6 @@ from vitcli.core.data.augment import normalize
 from vitcli.core.inspect.random_tensors import normal
 from vitcli.core.nn.patch_embed import patchify
 from vitcli.runner.explain import attention, average, graph, norms, patches, permutation, scale
-from vitcli.runner.explain.lesson import lesson_of
 
 SUBJECTS = {
     "bundled": bundled,
@@ -109,33 +108,6 @@ def test_average_shows_the_largest_weights_of_the_sharpest_head(name):
     assert numbers["difference"] < 1e-5
 
 
-def test_a_learned_scale_and_a_head_of_zeros_are_explained():
-    """The model keeps its positions."""
-    subject = make_subject(attn_scale="learned", pos_embed="learned")
-    factor = subject.layers[0].attention.attend.scale().detach()
-    scores = torch.from_numpy(numpy_layer(subject, 0)["scores"]) * factor
-    shown = scale.layer_scores(subject.layers[0])
-    assert shown["after"] == pytest.approx(scores.var().item(), rel=1e-3)
-    assert len(lesson_of("scale", subject).numbers["layers"]) == 2
-    torch.nn.init.zeros_(subject.model.head.weight)
-    torch.nn.init.zeros_(subject.model.head.bias)
-    lesson = lesson_of("permutation", subject)
-    assert [length for _, length, _ in lesson.figures[-1][0]["rows"]] == [0, 0]
-    assert subject.model.pos_embed is not None
-    assert not subject.model.patch_embed._forward_hooks
-
-
-def test_tokens_have_the_names_of_their_places():
-    subject = make_subject(pool="cls", reg_tokens=1)  # CLS, a register, 4x4 patches
-    names = [subject.token_name(token) for token in (0, 1, 2, 5, 6, 17)]
-    ends = ["row 1, column 1", "row 1, column 4", "row 2, column 1", "row 4, column 4"]
-    assert names == ["CLS", "register 1", *ends]
-    plain = make_subject(reg_tokens=1)
-    assert plain.token_name(0) == "register 1"
-    assert plain.token_name(plain.query) == "row 3, column 3"
-    assert subject.query == 0
-
-
 @every_subject
 def test_graph_shows_degrees_and_the_strongest_edges(name):
     subject = SUBJECTS[name]()
@@ -178,20 +150,6 @@ def test_norms_show_the_errors_of_both_kinds():
         assert numbers["batch"][name] == pytest.approx(expected, rel=1e-6)
         assert numbers["batch"][name] > 0.01
         assert numbers["layer"][name] == 0
-
-
-def test_norms_show_what_is_stored_and_the_spread_of_the_tokens():
-    subject = make_subject(pool="cls")
-    numbers = norms.explain(subject).numbers
-    assert numbers["stored_by_layer_norm"] == {"weight": [16], "bias": [16]}
-    statistics = {"running_mean": [16], "running_var": [16], "num_batches_tracked": []}
-    assert numbers["stored_by_batch_norm"] == {"weight": [16], "bias": [16], **statistics}
-    tokens = subject.last_tokens[0].detach().numpy()
-    means, deviations = tokens.mean(-1), tokens.std(-1)
-    spread = means.min(), means.max(), deviations.min(), deviations.max()
-    assert tuple(numbers["before"].values()) == pytest.approx(spread, abs=1e-5)
-    assert tuple(numbers["after"].values()) == pytest.approx((0, 0, 1, 1), abs=1e-3)
-    assert (numbers["num_norms"], numbers["parameters"]) == (5, 5 * 32)
 
 
 @pytest.mark.parametrize("positions", ["learned", "sincos2d", "rope2d", "relative", "none"])
@@ -239,15 +197,3 @@ def test_flatten_and_multiply_is_the_strided_convolution(fields, is_own):
             tokens = subject.model.patch_embed(subject.batch)
             flat = F.linear(patchify(subject.batch, 4), weight, bias)
         assert_allclose(flat, tokens, atol=1e-4)
-
-
-def test_patches_show_the_sizes_of_the_model():
-    numbers = patches.explain(make_subject(pool="cls")).numbers
-    shown = {key: numbers[key] for key in ("image", "grid", "patch_numbers", "tokens", "prefix")}
-    sizes = {"image": [3, 16, 16], "grid": [4, 4], "patch_numbers": 48}
-    assert shown == sizes | {"tokens": 17, "prefix": 1}
-    assert patches.sequence_lengths(32, 16, 1)[1:3] == [
-        {"patch": 2, "patches": 128, "tokens": 129, "edges": 129**2},
-        {"patch": 4, "patches": 32, "tokens": 33, "edges": 33**2},
-    ]
-    assert [row["patch"] for row in patches.sequence_lengths(32, 16, 0)] == [1, 2, 4, 8, 16]

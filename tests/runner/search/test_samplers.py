@@ -80,14 +80,6 @@ def test_smaller_is_better_if_the_search_says_so(search):
     )
 
 
-def test_before_there_is_a_population_points_are_those_of_random_search(search):
-    study = make_study(search, [0.5, 0.6, 0.7])
-    for seed in range(5):
-        point = propose(search, study, seed)
-        study.sampler = optuna.samplers.RandomSampler(seed=seed)
-        assert dict(study.ask(distributions(search.space)).params) == point
-
-
 def test_ranges_mutate_too(search):
     space = "{optim.lr: {low: 0.001, high: 0.1, log: true}, model.depth: {low: 1, high: 4}}"
     search = load_search(write_search(space=space, sampler="evolution"))

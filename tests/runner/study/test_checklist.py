@@ -1,8 +1,7 @@
 """Answers to a reproducibility checklist, from the study or left to the author."""
 
-from tests.fabricated_study import make_hostile_study, make_row, make_study
+from tests.fabricated_study import make_hostile_study, make_study
 from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
-from vitcli.runner.study.result import Candidate
 
 
 def section(text: str, number: int) -> str:
@@ -18,17 +17,6 @@ def test_the_answers_come_from_the_study_or_are_left_to_the_author():
     unknown = checklist(make_study({"full": [0.9]}, data="imagefolder:mine"))
     for number in (5, 6, 8, 12):
         assert TO_DO in section(unknown, number)
-
-
-def test_a_tuned_study_says_how_settings_were_chosen():
-    settings = tuple(Candidate(setting={"optim.lr": lr}, val_accuracy=0.8) for lr in (0.1, 0.2))
-    row = make_row("full", [0.9]).replace(candidates=settings, chosen={"optim.lr": 0.1})
-    answer = section(
-        checklist(make_study({}, rows=(row,), base_config={"data.val_split": 5000})), 6
-    )
-    assert "5,000" in answer
-    assert "lr=0.1, lr=0.2" in answer
-    assert TO_DO not in answer
 
 
 def test_hostile_names_add_no_headings_and_no_markup():

@@ -41,13 +41,6 @@ def test_every_combination_is_a_variant(here):
     assert len(study.trials()) == 8
 
 
-def test_single_cells_are_the_trials_of_a_study_of_one_part_at_a_time(here):
-    crossed = write_study(STUDY)
-    plain = write_study(STUDY.replace("design: factorial\n", ""))
-    assert [each.spec for each in plain.variants] == [each.spec for each in crossed.variants[:3]]
-    assert plain.parts == ()
-
-
 @pytest.mark.parametrize(
     ("old", "new", "problem"),
     [

@@ -1,7 +1,5 @@
 """Factorial studies: effects by hand, from known effects, and with unequal variances."""
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -89,17 +87,3 @@ def test_effects_need_a_second_seed_and_every_level():
     without = {cell: row for cell, row in made.items() if "a" not in cell}
     assert effects(PARTS, without) == ()
     assert effects(PARTS, {}) == ()
-
-
-@pytest.mark.parametrize(("wild", "low", "high"), [(1, 0.95, 0.99), (5, 0.91, 0.97)])
-def test_intervals_hold_the_truth_about_as_often_as_they_say(wild, low, high):
-    held = []
-    for seed in range(200):
-        made = scores({"a": 2.0}, {}, noise=1.0, seeds=2, seed=seed, wild=wild)
-        found = effects(PARTS, made)
-        truth = dict.fromkeys(
-            ("".join(p) for n in (1, 2) for p in itertools.combinations(PARTS, n)), 0
-        )
-        truth["a"] = 2.0
-        held += [each.low <= truth["".join(each.parts)] <= each.high for each in found]
-    assert low <= np.mean(held) <= high

@@ -106,14 +106,6 @@ def test_curves_are_means_of_finished_seeds_over_common_epochs():
     np.testing.assert_allclose(lines[0].get_ydata()[-1], 75)
 
 
-@pytest.mark.parametrize(
-    ("changes", "split"), [({}, "test images"), ({"data.val_split": 5}, "val")]
-)
-def test_curves_name_their_images(changes, split):
-    doc = make_study({"a": [0.6]}, base_config=changes)
-    assert split in curves(doc).axes[0].get_ylabel()
-
-
 def one_epoch(doc: StudyResult) -> StudyResult:
     """Return the study as it is after one epoch."""
     rows = [
@@ -138,22 +130,6 @@ LEGIBLE = DOCUMENTS | {
 @pytest.mark.parametrize(("figure", "name"), drawn(LEGIBLE))
 def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
     assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
-
-
-def test_a_range_is_drawn_only_where_there_is_one():
-    bands = {
-        name: [type(shape).__name__ for shape in curves(doc).axes[0].collections]
-        for name, doc in (
-            ("one seed", make_study({"a": [0.5]})),
-            ("three seeds", make_study({"a": [0.5, 0.6, 0.7]})),
-            ("one epoch", one_epoch(make_study({"a": [0.5, 0.6, 0.7]}))),
-        )
-    }
-    assert bands == {
-        "one seed": [],
-        "three seeds": ["FillBetweenPolyCollection"],
-        "one epoch": ["LineCollection"],
-    }
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=12))

@@ -17,7 +17,7 @@ from vitcli.core.spec.metrics import ACCURACY
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html
 from vitcli.runner.study.publish import publish
-from vitcli.runner.study.result import Candidate, StudyResult
+from vitcli.runner.study.result import StudyResult
 from vitcli.runner.study.table import build
 
 
@@ -69,17 +69,6 @@ def test_hostile_names_leave_the_page_inert():
     assert "<script>alert('1')</script>" in seen.text, "shown as text"
     assert all(" ".join(name.split()) in " ".join(seen.text.split()) for name in HOSTILE[:4])
     assert not re.search(r"https?://", text.partition("</style>")[0])
-
-
-def test_a_tuned_study_shows_its_settings():
-    settings = tuple(
-        Candidate(setting={"optim.lr": lr}, val_accuracy=value)
-        for lr, value in ((0.001, 0.8), (0.01, None))
-    )
-    row = make_row("full", [0.9]).replace(candidates=settings, chosen={"optim.lr": 0.001})
-    shown = words(make_study({}, rows=(row,)))
-    assert "lr=0.001 (chosen)" in shown
-    assert "80.00" in shown
 
 
 def test_publishing_twice_writes_the_files_once(tmp_path):
