@@ -1,4 +1,4 @@
-"""The table of a study is well formed in every format."""
+"""The table of a study: what it says, and that it is well formed in every format."""
 
 import csv
 import io
@@ -12,14 +12,152 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.fabricated_study import make_reference, make_study
+from tests.fabricated_study import make_reference, make_row, make_study
 from tests.patience import HANG
-from tests.runner.study.tables import ROWS, Page, cells
+from tests.runner.study.tables import ROWS, Page, cell, cells
 from vitcli.runner.errors import InputError
 from vitcli.runner.study.formats import LATEX
-from vitcli.runner.study.result import State
+from vitcli.runner.study.result import Candidate, State, StudyResult
 from vitcli.runner.study.statistics import compare
-from vitcli.runner.study.table import FORMATS, build, read_document, render
+from vitcli.runner.study.table import FORMATS, build, read_document, render, signed
+
+DIFFERENCE = "difference [95 % CI]"
+
+
+def all_notes(doc: StudyResult) -> str:
+    return "\n".join(build(doc).notes)
+
+
+def test_a_small_table_as_text():
+    doc = make_study({"base": [0.90, 0.92, 0.94], "less": [0.86, 0.87, 0.88]}, question="")
+    shown = [line.split("  ") for line in render(doc, "text").splitlines()[4:8]]
+    header, _, base, less = ([cell.strip() for cell in line if cell.strip()] for line in shown)
+    assert header[:-1] == [
+        *("variant", "parameters", "n", "accuracy, %", DIFFERENCE, "p (Holm)", "effect")
+    ]
+    assert base == ["base", "305,002", "3", "92.00 +- 2.00", "baseline", "32 s"]
+    assert less == [
+        *("less", "305,002", "3", "87.00 +- 1.00", "-5.00 [-7.48, -2.52]", "3 more seeds"),
+        *("undecided", "32 s"),
+    ]
+
+
+def test_incomplete_rows_name_their_open_trials(doc):
+    assert cell(doc, "single-head", "not finished") == "2 of 3 missing"
+    assert cell(doc, "wide", "not finished") == "1 of 3 failed, 2 running"
+    assert cell(doc, "wide", "accuracy, %") == "no result yet"
+    assert cell(doc, "no-residual", "diverged") == "1 of 3"
+    assert cell(doc, "no-layernorm", "accuracy, %") == "diverged"
+    assert cell(doc, "baseline", "not finished") == ""
+    mixed = make_study({"base": ["diverged", "diverged", "missing"]})
+    assert cell(mixed, "base", "accuracy, %") == "no result yet"
+
+
+def test_a_difference_shows_its_number_of_pairs_if_it_is_not_n(doc):
+    assert cell(doc, "single-head", DIFFERENCE) == "\u22120.10 (1 pair)"
+    rows = {"base": [0.9, "failed", 0.9, 0.9], "less": [0.8] * 4, "none": ["failed", 0.8, "stale"]}
+    minus = "\u221210.00"
+    whole = f"{minus} [{minus}, {minus}] (3 pairs)"
+    assert [row[DIFFERENCE] for row in cells(make_study(rows))] == ["baseline", whole, "no pair"]
+
+
+def test_empty_columns_are_left_out(doc):
+    plain = make_study({"base": [0.9], "less": [0.8]})
+    own = {"variant", "parameters", "n", "accuracy, %", DIFFERENCE, "p (Holm)"}
+    own |= {"training time per trial"}
+    assert set(cells(plain)[0]) == own
+    source = {"source's accuracy, %", "source's drop", "direction only"}
+    assert set(cells(doc)[0]) == own | source | {"diverged", "not finished", "effect"}
+    same = plain.replace(
+        reference=make_reference({"base": 90.0}, parameters=5.7e6, hours=1.5), same_setting=True
+    )
+    more = {"verdict", "source's parameters", "source's hours"}
+    assert set(cells(same)[0]) == own | source - {"direction only"} | more
+    assert cell(same, "base", "source's parameters") == "5,700,000"
+    assert cell(same, "base", "source's hours") == "1.5"
+    assert cell(same, "less", "source's hours") == ""
+
+
+def test_a_tuned_study_shows_the_chosen_setting():
+    settings = [Candidate(setting={"optim.lr": lr}, val_accuracy=0.5) for lr in (0.001, 0.01)]
+    tuned = make_row("base", [0.9]).replace(candidates=tuple(settings), chosen={"optim.lr": 0.01})
+    open_ = make_row("less", ["missing"]).replace(candidates=tuple(settings))
+    doc = make_study({}, rows=(tuned, open_), num_comparisons=1)
+    assert [row["chosen setting"] for row in cells(doc)] == ["lr=0.01", "not chosen yet"]
+
+
+def test_p_is_shown_only_for_enough_seeds():
+    base = [0.9, 0.91, 0.92, 0.93, 0.9, 0.91]
+    rows = {"base": base, "less": [value - 0.1 for value in base]}
+    assert cell(make_study(rows), "less", "p (Holm)") == "0.031"
+    few = make_study({"base": base[:5], "less": base[:5]})
+    assert cell(few, "less", "p (Holm)") == "1 more seed"
+    many = {name: values * 3 for name, values in rows.items()}
+    assert cell(make_study(many), "less", "p (Holm)") == "< 0.001"
+    assert "99,999 draws" in all_notes(make_study(many))
+
+
+def test_the_caption_holds_the_question_and_the_hypothesis(doc):
+    asked = doc.replace(name="mine", question="why?", hypothesis="because")
+    assert build(asked).caption == "mine: why? Hypothesis: because"
+    assert build(asked.replace(hypothesis="")).caption == "mine: why?"
+    assert read_document(render(asked, "json")).hypothesis == "because"
+    assert "hypothesis" not in json.loads(render(asked.replace(hypothesis=""), "json"))
+
+
+def test_notes_hold_the_method_and_the_environment(doc):
+    text = all_notes(doc.replace(dirty=True, commits=("1" * 40, "2" * 40)))
+    for fact in (
+        "6 epochs on shapes (10,000 training images, hash dddddddddddd)",
+        "AMD EPYC, 2 threads; 1 CPU thread per trial; fp32; torch 2.15.0",
+        "commit 111111111111, 222222222222; with uncommitted changes; 2026-11-21",
+        "A. Author, A Report, section 5",
+        "Command: vitcli ablate made-up",
+    ):
+        assert fact in text
+    assert "bit-identical: base/seed1" in all_notes(doc.replace(inexact=("base/seed1",)))
+    assert not [word for word in ("uncommitted", "bit-identical") if word in all_notes(doc)]
+
+
+def test_notes_say_what_a_table_cost_and_how_to_repeat_one_trial(doc):
+    cost = {"train_seconds": 1800.0, "measured": {"train_flops": 2e14}}
+    trials = tuple(trial.replace(**cost) for trial in doc.rows[0].trials)
+    row, other = (doc.rows[0].replace(trials=trials, variant=v) for v in ("base", "less, more"))
+    doc = doc.replace(rows=(row, other), threads=2)
+    assert "6 trainings, 1.2 PFLOP, 6 core hours." in all_notes(doc)
+    assert "vitcli ablate made-up --only 'less, more' --seeds 0" in all_notes(doc)
+    assert "3 hours of one device" in all_notes(doc.replace(hardware=("NVIDIA H100",)))
+    some = row.replace(trials=(*trials[:2], trials[2].replace(measured={})))
+    assert "6 trainings, 6 core hours." in all_notes(doc.replace(rows=(some, other)))
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"epochs": 12}, "12 epochs (but base: 6, less: 6) on shapes"),
+        ({"base_config": {"train.limit_batches": 2}}, "6 epochs of only 2 batches on shapes"),
+    ],
+)
+def test_other_lengths_of_a_training_are_named(changes, text):
+    assert text in all_notes(make_study({"base": [0.9], "less": [0.8]}, **changes))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(-8.7, "\u22128.70"), (2.4, "+2.40"), (-0.001, "0.00"), (0.0, "0.00"), (None, "")],
+)
+def test_differences_have_a_sign(value, text):
+    assert signed(value, 2) == text
+
+
+def test_a_comparison_of_models_shows_what_they_cost():
+    swin = make_row("swin", [0.5, 0.6, 0.7], forward_flops=61_234_567)
+    speeds = (1000.0, 1500.0, 4000.0)
+    trials = [t.replace(images_per_second=s) for t, s in zip(swin.trials, speeds, strict=True)]
+    swin = swin.replace(changes={"model.family": "swin"}, trials=tuple(trials))
+    doc = make_study({}, rows=(make_row("vit", [0.6, 0.7]), swin))
+    assert [row["MFLOP per image"] for row in cells(doc)] == ["", "61.2"]
+    assert cell(doc, "swin", "images/s") == "1,500"
 
 
 def test_each_format_writes_its_own_signs(doc):

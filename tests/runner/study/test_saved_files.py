@@ -1,17 +1,24 @@
-"""The files of saved trials: what a kill leaves, what a new seed changes, and older versions."""
+"""The files of saved trials: what a kill leaves, what a seed changes, older versions and damage."""
 
+import io
+import json
+import os
 import runpy
 import shutil
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states
+from tests.runner.study.trials import LINES, ROOT, fabricate, save_all, states, write_study
+from vitcli.runner.errors import InputError
 from vitcli.runner.files import commit, sha256, to_hashed_json
 from vitcli.runner.run import store
-from vitcli.runner.run.store import read_lines, read_store
+from vitcli.runner.run.store import hash_of, read_lines, read_store
 from vitcli.runner.study.collect import read_results
+from vitcli.runner.study.definition import Study, load_study
 from vitcli.runner.study.plan import plan_study
 from vitcli.runner.study.run import save_results
 from vitcli.runner.study.saved import SAVED, SavedTrials
@@ -114,3 +121,185 @@ def test_the_files_of_an_earlier_version_can_be_joined(study, monkeypatch):
     script["main"]()
     assert sorted(LINES.read_text().splitlines()) == lines
     assert {path.name for path in SAVED.rglob("seed*")} == {"seed0.jsonl", "seed0.npz"}
+
+
+Change = Callable[[dict], object]
+PREDICTIONS = LINES.with_suffix(".npz")
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory) -> Path:
+    """Return a folder with a study and one saved trial."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder := tmp_path_factory.mktemp("saved"))
+        study = write_study()
+        fabricate("full", 0, 0.75)
+        save_all(study)
+        read(study)
+    return folder
+
+
+@pytest.fixture
+def stored(made, here) -> Study:
+    """Return the study in a copy of that folder."""
+    shutil.copytree(made, here, dirs_exist_ok=True)
+    return load_study("mine.yaml")
+
+
+def forge(change: Change) -> None:
+    """Change the content of the saved trial and make its hash again."""
+    value = json.loads(LINES.read_text())
+    del value["sha256"]
+    change(value)
+    body = json.dumps(value)
+    LINES.write_text(f'{body[:-1]}, "sha256": "{sha256(body.encode())}"}}\n')
+
+
+def forge_single(path: Path, change: Change) -> None:
+    value = json.loads(path.read_text())
+    del value["sha256"]
+    change(value)
+    path.write_bytes(to_hashed_json(value))
+
+
+def result(**fields: object) -> Change:
+    return lambda value: value["record"]["result"].update(fields)
+
+
+def record(**fields: object) -> Change:
+    return lambda value: value["record"].update(fields)
+
+
+FORGERIES: dict[str, Change] = {
+    "another accuracy": result(test_accuracy=0.99),
+    "1e308": result(val_accuracy=1e308),
+    "a curve above 1": record(curve=[[1, 75.0]]),
+    "no accuracy": result(test_accuracy=None),
+    "a loss of 1e308": result(test_loss=1e308),
+    "1e308 seconds": result(train_seconds=1e308),
+    "2^70 epochs": record(epochs=1 << 70),
+    "a curve before epoch 0": record(curve=[[-5, 0.75]]),
+    "fewer images": result(num_test=1000),
+    "no sessions": record(sessions=[]),
+    "a seed that is none": record(seed="0"),
+    "a record that is none": lambda value: value.update(record=3),
+    "a variant that is none": lambda value: value.update(variant=None),
+    "no configuration": lambda value: value.pop("config"),
+    "an unknown task": lambda value: value["config"].update({"task.name": "x"}),
+    "no format": lambda value: value.pop("format"),
+    "no hash of predictions": lambda value: value.update(predictions_sha256=None),
+    "a hash of predictions that is none": lambda value: value.update(predictions_sha256=3),
+}
+
+
+def read(study) -> None:
+    """Read the saved trial as ``ablate`` does."""
+    SavedTrials(SAVED).find_matches(study, study.trials(), ())
+
+
+@pytest.mark.parametrize("name", FORGERIES)
+def test_a_forged_record_is_refused_by_name(stored, name):
+    forge(FORGERIES[name])
+    with pytest.raises(InputError, match=r"seed0\.jsonl:1: damaged.*; restore it, or delete"):
+        read(stored)
+
+
+def members(**arrays: object) -> None:
+    """Write other predictions, and make every hash again."""
+    found = {name: np.array(array) for name, array in arrays.items()}
+    digest = hash_of(found)
+    forge(lambda value: value.update(predictions_sha256=digest))
+    named = {f"full/{digest[:16]}/{name}": each for name, each in found.items()}
+    np.savez(PREDICTIONS, **named)  # type: ignore[arg-type]
+
+
+def reverse_images() -> None:
+    """Write predictions of the same accuracy in another order."""
+    with np.load(PREDICTIONS) as archive:
+        found = {name: array[::-1] for name, array in archive.items()}
+    np.savez(PREDICTIONS, **found)
+
+
+def claim_many_entries() -> None:
+    """Write predictions whose header claims 2^50 entries."""
+    with zipfile.ZipFile(PREDICTIONS) as archive:
+        names = archive.namelist()
+    with zipfile.ZipFile(PREDICTIONS, "w") as archive, io.BytesIO() as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (2**50,)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for name in names:
+            archive.writestr(name, file.getvalue() + bytes(8))
+
+
+def pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+DAMAGES: dict[str, Callable[[], object]] = {
+    "an array without a dimension": lambda: members(label=1, prediction=1),
+    "labels below 0": lambda: members(label=[-1], prediction=[0]),
+    "other predictions of the same accuracy": reverse_images,
+    "2^50 entries": claim_many_entries,
+    "a pipe": lambda: pipe(LINES),
+    "a pipe of predictions": lambda: pipe(PREDICTIONS),
+    "a sparse file": lambda: os.truncate(LINES, 1 << 40),
+    "sparse predictions": lambda: os.truncate(PREDICTIONS, 1 << 40),
+    "another accuracy": lambda: LINES.write_text(LINES.read_text().replace("0.75", "0.85")),
+    "cut short": lambda: LINES.write_bytes(LINES.read_bytes()[:-20]),
+    "without its line break": lambda: LINES.write_bytes(LINES.read_bytes()[:-1]),
+    "a number of 5,000 digits": lambda: LINES.write_text("9" * 5000 + "\n"),
+    "many brackets": lambda: LINES.write_text("[" * 100_000 + "\n"),
+    "a conflict of git": lambda: LINES.write_text(f"<<<<<<< ours\n{LINES.read_text()}"),
+    "other predictions": lambda: PREDICTIONS.write_bytes(b"x"),
+    "no predictions": PREDICTIONS.unlink,
+    "predictions of another trial": lambda: members(label=[0] * 2000, prediction=[0] * 2000),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_file_is_refused_by_name(stored, damage):
+    DAMAGES[damage]()
+    with pytest.raises(InputError, match=r"seed0\.(jsonl(:1)?|npz): (damaged|cannot be read)"):
+        read(stored)
+
+
+@pytest.mark.parametrize("damage", ["a pipe of predictions", "other predictions", "many brackets"])
+def test_no_trial_is_added_to_a_damaged_file(stored, damage):
+    DAMAGES[damage]()
+    before = LINES.read_bytes()
+    fabricate("no-norm", 0, 0.75)
+    with pytest.raises(InputError, match=r"seed0\.(jsonl:1|npz): damaged"):
+        save_all(stored)
+    assert LINES.read_bytes() == before
+
+
+SINGLES: dict[str, Callable[[Path], object]] = {
+    "a forged accuracy": lambda path: forge_single(path, result(test_accuracy=0.99)),
+    "another accuracy": lambda path: path.write_text(path.read_text().replace("0.75", "0.85")),
+    "a pipe": pipe,
+    "other predictions": lambda path: path.with_suffix(".npz").write_bytes(b"x"),
+    "no predictions": lambda path: path.with_suffix(".npz").unlink(),
+    "a list": lambda path: path.write_text("[]"),
+}
+
+
+@pytest.mark.parametrize("damage", SINGLES)
+def test_a_damaged_file_of_an_earlier_version_is_refused_by_name(stored, damage):
+    (path,) = write_as_before(LINES)
+    read(stored)
+    SINGLES[damage](path)
+    with pytest.raises(InputError, match=r"seed0-\w+\.(json|npz): (damaged|cannot be read)"):
+        read(stored)
+
+
+def test_other_documents_are_no_saved_trials(stored):
+    (SAVED / "table.json").write_text('{"rows": []}')
+    with pytest.raises(InputError, match=r"table\.json: not a saved trial; keep saved trials in"):
+        SavedTrials(SAVED)
+
+
+def test_a_later_format_is_refused(stored):
+    forge(lambda value: value.update(format=9))
+    with pytest.raises(InputError, match="format 2; update vitcli"):
+        read_store(SAVED)
