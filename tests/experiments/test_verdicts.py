@@ -1,6 +1,5 @@
 """Verdicts that results decide, for made results of every kind."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,10 @@ from experiments.claims import by_studies
 from experiments.claims.by_results import FROM_RESULTS
 from experiments.claims.result_files import Results
 from tests.fabricated_study import make_study
-from vitcli.runner.errors import InputError
-from vitcli.runner.experiment.config import config_hash, load_experiment
 from vitcli.runner.study.result import StudyResult
 
 ORDER = by_studies.ORDER
 PARTS = "ablation-cifar10-full"
-AUGMENTED = "cifar10-small-aug"
 
 
 def study(name: str, base: float, **rows: float) -> StudyResult:
@@ -179,38 +175,3 @@ def test_trainings_of_the_whole_row_or_of_too_few_seeds_decide_nothing():
 def test_without_results_nothing_that_needs_them_has_a_verdict():
     nothing = Made()
     assert {judge(nothing).verdict for judge in FROM_RESULTS.values()} == {"no verdict"}
-
-
-def stopped(seed: int, accuracy: float) -> dict[str, Any]:
-    """Return what the claim reads of ``vitcli train cifar10-small-aug --stop-after 10 --json``."""
-    spec = load_experiment(AUGMENTED, {"seed": seed}).spec
-    facts = {"config_hash": config_hash(spec), "hardware": "made GPU", "state": "interrupted"}
-    reached = {"seed": seed, "test_accuracy": accuracy, "epochs": 10, "epochs_planned": 300}
-    return facts | reached
-
-
-def saved(folder: Path, *runs: dict[str, Any]) -> Results:
-    (folder / f"{AUGMENTED}-10-epochs.json").write_text(json.dumps({"runs": runs}))
-    return Results(folder)
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "verdict"), [((0.282, 0.283, 0.284), "in part"), ((0.283,), "undecided")]
-)
-def test_stopped_trainings_judge_the_first_part_of_the_curve_alone(tmp_path, accuracies, verdict):
-    found = FROM_RESULTS["S2-44"](saved(tmp_path, *map(stopped, range(9), accuracies)))
-    assert (found.verdict, found.setting) == (verdict, "after 10 of 300 epochs")
-    assert found.hardware == "made GPU"
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        *({"epochs": 9}, {"epochs_planned": 10}, {"config_hash": "0" * 64}, {"seed": 0}),
-        *({"test_accuracy": 28.3}, {"seed": "1"}, {"hardware": 5}),
-    ],
-)
-def test_a_file_of_other_trainings_is_refused(tmp_path, other):
-    results = saved(tmp_path, stopped(0, 0.283), stopped(1, 0.283) | other)
-    with pytest.raises(InputError):
-        FROM_RESULTS["S2-44"](results)
