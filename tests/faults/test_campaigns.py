@@ -13,11 +13,10 @@ import pytest
 from tests.faults.mutants import MUTANTS
 
 ROOT = Path(__file__).parents[2]
-SHORT = {"kills": 4, "crash_points": 8, "power_loss": 1, "races": 1, "stops": 1, "damage": 10}
-"""In the order of one process, which never trains itself; the last one starts torch's threads."""
-LONGER = {"kills": 20, "crash_points": 30, "power_loss": 3, "damage": 200, "races": 4, "stops": 3}
+SHORT = {"kills": 4, "crash_points": 8, "power_loss": 1, "races": 1, "stops": 1}
+LONGER = {"kills": 20, "crash_points": 30, "power_loss": 3, "races": 4, "stops": 3}
 LONG = {
-    **{"kills": 1000, "crash_points": 0, "power_loss": 100, "damage": 2000, "races": 200},
+    **{"kills": 1000, "crash_points": 0, "power_loss": 100, "races": 200},
     **{"stops": 100, "ablations": 50},
 }
 
