@@ -142,6 +142,7 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "flipped": replace('"values":[0.', '"values":[7.'),
     "score": result(score=0.99),
     "no share": result(score=7.5, curve=[[2, 7.5]]),
+    "curve": result(curve=[[2, 0.125]]),
     "type": result(curve="x"),
     "hash": result(config_hash="../../x"),
     "unknown": result(folder="../../x"),

@@ -137,6 +137,15 @@ def test_a_small_seed_share_does_not_make_an_interval_narrow():
     assert lucky.effect == "undecided"
 
 
+def test_a_row_that_diverged_is_not_pooled():
+    rows = {"base": [0.9, 0.91, 0.92, 0.9], "a": [0.8, 0.8, 0.81, 0.8], "b": [0.8, 0.82, 0.81, 0.8]}
+    found = [
+        compare(make_study(rows | {"wild": ["diverged", *scores]}))[1].pooled_low
+        for scores in ((0.8, 0.8, 0.81), (0.1, 0.5, 0.9))
+    ]
+    assert found[0] == found[1]
+
+
 def test_a_table_of_some_rows_pools_nothing():
     rows = {"base": [0.9, 0.91, 0.92], "a": [0.8, 0.8, 0.81], "b": [0.8, 0.82, 0.81]}
     assert [row.effect for row in compare(make_study(rows))] == [None, "worse", "worse"]

@@ -155,6 +155,7 @@ def test_mean_squares_by_hand():
     assert (found.mean, found.ms_seeds, found.ms_images, found.ms_residual) == (5, 36, 16, 4)
     # (36 + 16 - 4) / 4 = 12; degrees of freedom 48^2 / (36^2 + 16^2 + 4^2) = 1.469.
     assert (found.variance, found.freedom) == (12.0, pytest.approx(2304 / 1568))
+    assert found.replace(ms_residual=60).variance == 60 / 4, "no less than expected of the residual"
 
 
 def test_with_one_source_of_chance_it_is_the_t_interval():
