@@ -15,10 +15,7 @@ from tests.faults.mutants import MUTANTS
 ROOT = Path(__file__).parents[2]
 SHORT = {"kills": 4, "crash_points": 8, "power_loss": 1, "races": 1, "stops": 1}
 LONGER = {"kills": 20, "crash_points": 30, "power_loss": 3, "races": 4, "stops": 3}
-LONG = {
-    **{"kills": 1000, "crash_points": 0, "power_loss": 100, "races": 200},
-    **{"stops": 100, "ablations": 50},
-}
+LONG = {"kills": 1000, "crash_points": 0, "power_loss": 100, "races": 200, "stops": 100}
 
 
 def run(*words: str) -> str:

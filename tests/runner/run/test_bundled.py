@@ -1,7 +1,6 @@
 """The bundled model, and how a bundled model is made."""
 
 import json
-import runpy
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ from vitcli.runner.evaluate.weights import default_run, load_model
 from vitcli.runner.experiment.config import load_experiment
 from vitcli.runner.run.folder import BUNDLED, RunDir, bundled_models, find_run
 from vitcli.runner.run.listing import remove_runs
-from vitcli.runner.train.start import Request, resume_experiment, start
+from vitcli.runner.train.start import resume_experiment
 
 NAME = "cifar10-pocket"
 POCKET = RunDir(BUNDLED / NAME)
@@ -81,24 +80,3 @@ def test_a_run_of_ones_own_goes_before_it(copy_of_run, here):
     (own.path / "meta.json").write_text(json.dumps(meta))
     own.set_status("interrupted", 5)
     assert default_run().is_bundled
-
-
-def test_a_packed_run_gives_nearly_the_same_answers(tiny, here):
-    pack = runpy.run_path(str(EXPERIMENTS / "pack_model.py"))["pack"]
-    (here / "experiments").mkdir()
-    tiny.rename(tiny := here / "experiments" / tiny.name)
-    experiment = load_experiment(str(tiny), {"train.epochs": 2})
-    run = start(experiment, Request(output=here / "runs" / "tiny")).run
-    packed = pack(run, "small", to=here / "packed")
-    images = torch.randn(8, 3, 8, 8)
-    ours, theirs = load_model(run)(images), load_model(packed)(images)
-    assert torch.allclose(ours, theirs, atol=2e-2)
-    assert not ours.equal(theirs), "half precision rounds"
-    result, found = packed.read("result.json"), evaluate_run(str(packed.path))
-    assert result["test_accuracy"] == found.scores.accuracy
-    text = "".join(p.read_text() for p in packed.path.glob("*.json"))
-    assert str(here) not in text
-    run.set_status("interrupted", 5)
-    with pytest.raises(InputError, match="not finished"):
-        pack(run, "small", to=here / "other")
-    assert not (here / "other").exists()

@@ -167,7 +167,7 @@ def test_another_baseline_gives_the_differences_the_other_way_round():
 
 EIGHT = (0.71, 0.72, 0.70, 0.73, 0.71, 0.72, 0.70, 0.73)
 THREE = EIGHT[:3]
-MARGIN = {"margins": (Margin(points=2.0, date="2026-01-01", num_finished=0),)}
+MARGIN: dict[str, Any] = {"margins": (Margin(points=2.0, date="2026-01-01", num_finished=0),)}
 X = "less"
 """The judged variant."""
 SOURCE = {"reference": make_reference({"base": 71.0, X: 80.0})}
