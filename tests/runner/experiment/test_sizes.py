@@ -113,6 +113,10 @@ def test_an_experiment_gives_the_fields(tiny):
     assert first is not None
     assert (first.model, first.data.name, first.seed) == (spec.model, spec.data.name, spec.seed)
     assert config_hash(spec) != config_hash(load_experiment(str(tiny)).spec)
+    Path("plain.yaml").write_text("question: x\ntrain: {epochs: 3}\n")
+    plain = load_experiment(str(tiny), {"pretrain.experiment": "./plain.yaml"}).spec
+    assert plain.pretrain is not None
+    assert (plain.pretrain.augment.flip, plain.data.augment.flip) == ("none", "random")
 
 
 @pytest.mark.parametrize("uses_labels", [True, False])
