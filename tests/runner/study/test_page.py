@@ -1,9 +1,13 @@
-"""The page and the checklist of a study: complete, inert, and always the same bytes."""
+"""The page, figures and checklist of a study: complete, inert, and always the same bytes."""
 
+import itertools
 import re
+from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.fabricated_study import (
     HOSTILE,
@@ -12,13 +16,27 @@ from tests.fabricated_study import (
     make_row,
     make_study,
 )
+from tests.figure_checks import faults
 from tests.runner.study.tables import Page
 from vitcli.core.spec.metrics import ACCURACY
+from vitcli.runner.figure_style import encode
 from vitcli.runner.study.checklist import ITEMS, TO_DO, checklist
+from vitcli.runner.study.figures import (
+    BLUE,
+    FIGURES,
+    VERMILION,
+    curve,
+    curves,
+    figures_of,
+    forest,
+    keep_between,
+    spread,
+)
 from vitcli.runner.study.images import ImageScores, contrast
 from vitcli.runner.study.page import html
 from vitcli.runner.study.publish import publish
-from vitcli.runner.study.result import StudyResult
+from vitcli.runner.study.result import FIGURE_FORMATS, StudyResult
+from vitcli.runner.study.statistics import compare
 from vitcli.runner.study.table import build
 
 
@@ -105,3 +123,119 @@ def test_hostile_names_add_no_headings_and_no_markup():
     assert len(headings) == 1 + len(ITEMS)
     assert "<script" not in text.replace("\\<", "")
     assert "\x1b" not in text
+
+
+ROWS: dict[str, list[float | str]] = {
+    "baseline": [0.93, 0.94, 0.92],
+    "no-ffn": [0.86, 0.89, 0.87],
+    "no-residual": [0.8, "diverged", "missing"],
+    "no-layernorm": ["diverged", "failed", "running"],
+}
+CROSSED: dict[str, list[float | str]] = {
+    "full": [0.90, 0.92],
+    "no-norm": [0.80, 0.83],
+    "no-ffn": [0.88, 0.90],
+    "no-norm+no-ffn": [0.60, 0.62],
+}
+DOCUMENTS = {
+    "mixed": make_study(ROWS, reference=make_reference({"baseline": 93.1, "no-ffn": 86.7})),
+    "hostile": make_hostile_study(),
+    "one row": make_study({"baseline": [0.9, 0.8]}),
+    "nothing finished": make_study({"baseline": ["missing"], "less": ["diverged"]}),
+    "one seed": make_study({"baseline": [0.9], "less": [0.8]}),
+    "no rows": make_study({}),
+    "many": make_study({f"variant-{i}": [0.5 + i / 100, 0.5] for i in range(30)}),
+    "crossed": make_study(CROSSED, parts=("no-norm", "no-ffn")),
+    "crossed, nothing finished": make_study(
+        {name: ["missing"] for name in CROSSED}, parts=("no-norm", "no-ffn")
+    ),
+}
+
+
+def drawn(documents: dict[str, StudyResult]) -> list[tuple[str, str]]:
+    """Return (figure, document) for every figure of every document."""
+    return [(figure, name) for name, doc in documents.items() for figure in figures_of(doc)]
+
+
+@pytest.mark.parametrize("form", FIGURE_FORMATS)
+@pytest.mark.parametrize(
+    ("figure", "name"), [("forest", "mixed"), ("curves", "hostile"), ("effects", "crossed")]
+)
+def test_a_document_is_drawn_to_the_same_bytes_again(name, form, figure):
+    first, again = (encode(lambda: FIGURES[figure](DOCUMENTS[name]), form) for _ in range(2))
+    assert first == again
+    assert first.startswith(b"\x89PNG" if form == "png" else b"<?xml")
+    assert b"<script" not in first
+
+
+def points(doc: StudyResult, colour: str) -> list[list[float]]:
+    """Return the x values of each line of this colour in the forest plot."""
+    lines = forest(doc).axes[0].get_lines()
+    return [np.asarray(line.get_xdata()).tolist() for line in lines if line.get_color() == colour]
+
+
+def test_the_forest_plot_shows_pairs_means_intervals_and_the_source():
+    doc = DOCUMENTS["mixed"]
+    found = compare(doc)[1]
+    assert points(doc, BLUE)[:2] == [[found.difference], [found.ci_low, found.ci_high]]
+    assert len(points(doc, BLUE)) == 3, "no-residual has a mean of one pair and no interval"
+    assert points(doc, VERMILION) == [[-6.4]]
+    lines = forest(doc).axes[0].get_lines()
+    pairs = [line.get_xdata() for line in lines if line.get_marker() == "o"]
+    np.testing.assert_allclose(pairs[0], [-7, -5, -5])
+    assert [len(p) for p in pairs] == [3, 1, 0]
+    texts = [text.get_text() for text in forest(doc).axes[0].texts]
+    assert texts[0].endswith("n = 3")
+    assert texts[1].endswith("n = 1, 1 diverged, 1 not finished")
+    assert texts[2] == "1 diverged, 2 not finished"
+
+
+def test_curves_are_means_of_finished_seeds_over_common_epochs():
+    row = make_row("a", [0.6, 0.9, "diverged"])
+    epochs, values = curve(row, 100)
+    assert list(epochs) == [1, 2, 3, 4, 5, 6]
+    np.testing.assert_allclose(values[:, -1], [60, 90])
+    short = row.trials[0].model_copy(update={"curve": ((2, 0.5), (4, 0.6))})
+    epochs, values = curve(row.replace(trials=(short, *row.trials[1:])), 100)
+    assert list(epochs) == [2, 4]
+    assert values.shape == (2, 2)
+    assert curve(make_row("a", ["diverged"]), 100)[0].size == 0
+    doc = make_study({"a": [0.6, 0.9], "b": ["missing", "missing"]})
+    lines = curves(doc).axes[0].get_lines()
+    assert len(lines) == 1, "a variant without a result has no line"
+    np.testing.assert_allclose(lines[0].get_ydata()[-1], 75)
+
+
+def one_epoch(doc: StudyResult) -> StudyResult:
+    """Return the study as it is after one epoch."""
+    rows = [
+        row.replace(trials=tuple(t.model_copy(update={"curve": t.curve[:1]}) for t in row.trials))
+        for row in doc.rows
+    ]
+    return doc.model_copy(update={"rows": tuple(rows)})
+
+
+LEGIBLE = DOCUMENTS | {
+    "one epoch": one_epoch(make_study(ROWS)),
+    "long names": make_study(
+        {
+            f"{i}-northern-flying-squirrel-with-acorn-and-\u00dcbergr\u00f6\u00dfe": [0.5, 0.6, 0.7]
+            for i in range(8)
+        },
+        name="northern_flying_squirrel_with_acorn_and_more",
+    ),
+}
+
+
+@pytest.mark.parametrize(("figure", "name"), drawn(LEGIBLE))
+def test_nothing_is_cut_off_or_covered_and_everything_has_a_label(name, figure):
+    assert faults(partial(FIGURES[figure], LEGIBLE[name])) == []
+
+
+@given(st.lists(st.floats(0, 100), min_size=1, max_size=12))
+def test_names_are_apart_and_stay_beside_the_curves(values):
+    assert spread([50.0], 1) == [50.0]
+    step = 100 / 11
+    places = keep_between(spread(sorted(values), step), step, 0, 100)
+    assert all(-1e-6 <= place <= 100 + 1e-6 for place in places)
+    assert all(b - a >= step - 1e-6 for a, b in itertools.pairwise(places))
