@@ -191,6 +191,7 @@ class Signal(drive.StopFlag):
     """A stop flag that a test sets for all."""
 
     first: int | None = None
+    made: "Signal"
 
     def __init__(self) -> None:
         super().__init__()

@@ -121,7 +121,12 @@ def edit(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
 
 def make_other(make: Callable[[Path], object]) -> Callable[[Path], object]:
     """Return a change that puts something else in the place of a file."""
-    return lambda path: (path.unlink(), make(path))
+
+    def change(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return change
 
 
 def replace(old: str, new: str) -> Callable[[Path], object]:

@@ -52,7 +52,7 @@ class SavedTrials:
         """Trial folder -> why its saved trial was not used."""
 
     def _find(self, study: str, trial: Trial) -> list[SavedTrial]:
-        """Return the saved trials with a trial's configuration and seed, those of its study first."""
+        """Return the saved trials with a trial's configuration and seed, its study's own first."""
         entries = self._entries.get((trial.config_hash, trial.spec.seed), [])
         entries = sorted(entries, key=lambda each: each.value["study"] != study)
         for each in entries:
